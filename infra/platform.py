@@ -1,0 +1,74 @@
+"""Platform: what each cloud hands to the cluster layer above it. The one seam between infra/<cloud> and infra/kubernetes.
+
+Every cloud's `build(spec)` returns one; `infra.kubernetes.install(platform, spec)` and the stack outputs read nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from infra.machines import Machine
+from infra.spec import Cloud, GpuPool
+
+TRAINING_NAMESPACE = "training"
+TRAINING_SERVICE_ACCOUNT = "trainer"
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A GPU pool that exists: the wish, the machine that serves it, and the labels its nodes carry (also at zero nodes)."""
+
+    wish: GpuPool
+    machine: Machine
+    labels: dict[str, str]
+    zones: tuple[str, ...]
+    nodes: pulumi.Resource | None
+    rdma_resource: str = ""
+
+
+@dataclass(frozen=True)
+class ServiceIdentity:
+    """A Kubernetes service account bound to a cloud identity; annotations and labels are what the cloud wants on it."""
+
+    namespace: str
+    service_account: str
+    cloud_identity: pulumi.Input[str]
+    annotations: dict[str, pulumi.Input[str]] = field(default_factory=dict)
+    labels: dict[str, pulumi.Input[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Platform:
+    cloud: Cloud
+    kubernetes: k8s.Provider
+    """Provider bound by `cluster_identifier`, so that a new token or endpoint does not replace what it made."""
+    cluster: pulumi.Resource | None
+    cluster_name: pulumi.Input[str]
+    kube_context: pulumi.Input[str]
+    kubeconfig: pulumi.Input[str]
+    bucket_url: pulumi.Input[str]
+    registry: pulumi.Input[str]
+    pools: tuple[Pool, ...]
+    identities: dict[str, ServiceIdentity]
+    """By role: training, autoscaler, secrets, csi-… Only those that the cluster layer must create accounts for."""
+    storage_class_provisioner: str
+    """CSI driver of the default encrypted block storage class; empty = the cluster has its own."""
+    storage_class_parameters: dict[str, pulumi.Input[str]]
+    shared_filesystem: SharedVolume | None
+    autoscaler: str
+    """SkyPilot's autoscaler kind for this context."""
+    api_cidrs: tuple[pulumi.Input[str], ...]
+    """Where the control plane and cloud endpoints are, for network policies."""
+
+
+@dataclass(frozen=True)
+class SharedVolume:
+    """A ReadWriteMany filesystem that exists: how a PersistentVolume names it."""
+
+    driver: str
+    handle: pulumi.Input[str]
+    attributes: dict[str, pulumi.Input[str]]
+    capacity_gib: int

@@ -1,0 +1,1 @@
+"""Reference recipes: one YAML per run."""

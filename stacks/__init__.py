@@ -1,0 +1,1 @@
+"""What runs where: the Pulumi program and one Pulumi.<env>.yaml per environment."""

@@ -1,0 +1,1 @@
+"""Pins of what is built from source: one go.mod and go.sum per tool."""

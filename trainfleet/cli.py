@@ -1,0 +1,82 @@
+"""The command line: one table of commands, each defined by the package it belongs to and imported only when called.
+
+`trainfleet --help` must stay under 0.4 s: nothing but Typer is imported until a command is chosen.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from trainfleet.console import EXIT_CODES, run
+
+if TYPE_CHECKING:
+    from typer import _click as click
+
+
+class Command(NamedTuple):
+    """Where a command lives (`module:attribute`, a `typer.Typer`) and the line that `--help` shows for it."""
+
+    source: str
+    help: str
+
+
+COMMANDS: dict[str, Command] = {
+    "spec": Command("infra.cli:spec", "Check a platform spec, or write its JSON Schema."),
+    "machines": Command("infra.cli:machines", "Browse the catalogue of GPU machines and their prices."),
+    "rehearse": Command("rehearsal.cli:rehearse", "Try a stack on the real engine over simulated clouds, without an account."),
+    "train": Command("training.cli:train", "Train a recipe on this machine."),
+    "launch": Command("training.cli:launch", "Start a recipe somewhere: local, torchrun."),
+    "report": Command("training.cli:report", "Write a run's HTML report."),
+    "doctor": Command("rehearsal.doctor:doctor", "Say what is here, and what is missing for which command."),
+}
+
+
+class LazyCommands(TyperGroup):
+    """A group that lists its commands from the table and imports one only when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name].help) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is None or command is None:
+            return name, command, rest
+        module, _, attribute = COMMANDS[name].source.partition(":")
+        loaded = typer.main.get_command(getattr(importlib.import_module(module), attribute))
+        loaded.name = name
+        return name, loaded, rest
+
+
+app = typer.Typer(
+    cls=LazyCommands,
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help=f"Declare GPU training platforms, rehearse them, and train on them.\n\n{EXIT_CODES}",
+)
+
+
+def _version(show: bool) -> None:
+    if show:
+        from trainfleet import __version__
+
+        typer.echo(f"trainfleet {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version.")) -> None: ...
+
+
+def main() -> None:
+    """The `trainfleet` entry point."""
+    sys.exit(run(lambda: app(standalone_mode=True)))

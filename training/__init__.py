@@ -1,0 +1,1 @@
+"""What is trained: recipe, step loop, strategies, checkpoints, data, metrics, launchers. Never imports pulumi."""
