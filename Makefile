@@ -1,0 +1,47 @@
+# Every target sets up what it needs. `make help` lists them.
+PYTHON ?= python3
+ENGINE ?= yes
+VENV := .venv/bin
+SHELL := /bin/bash
+
+.PHONY: help setup demo test test-deep lint format lock bench-smoke bench clean
+.DEFAULT_GOAL := help
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: ## A .venv with the locked packages, then the Pulumi engine (about 4 min the first time)
+	@$(PYTHON) tools/setup.py $(if $(filter no,$(ENGINE)),--no-engine)
+
+demo: setup ## The main job: rehearse an AWS platform, then train, kill, resume and report
+	@$(VENV)/python tools/demo.py
+
+test: setup ## Every test but the long ones; no root, no account
+	@$(VENV)/python -m pytest -m "not deep"
+
+test-deep: setup ## The long tests: ten kills, a fault at every resource
+	@$(VENV)/python -m pytest -m deep --timeout 3600
+
+lint: setup ## Ruff, mypy (strict) and the walls between the packages
+	@$(VENV)/ruff check .
+	@$(VENV)/ruff format --check .
+	@$(VENV)/mypy
+	@$(VENV)/lint-imports
+
+format: setup ## Rewrite the code as ruff would have it
+	@$(VENV)/ruff check --fix-only --quiet .
+	@$(VENV)/ruff format .
+
+lock: setup ## Resolve requirements.lock again (hashes, no index)
+	@$(VENV)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --all-extras pyproject.toml -o requirements.lock --quiet
+
+bench-smoke: setup ## The short form of each benchmark
+	@$(VENV)/python -m benchmarks.preview --smoke
+	@$(VENV)/python -m benchmarks.overhead --smoke
+
+bench: setup ## Each benchmark in full; write the figures to docs/benchmarks.md
+	@$(VENV)/python -m benchmarks.preview
+	@$(VENV)/python -m benchmarks.overhead
+
+clean: ## Remove .venv and what tests and builds left in the checkout (runs/ stays)
+	@rm -rf .venv .setup.lock .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build

@@ -1,0 +1,175 @@
+"""Sets up a checkout: a .venv with the locked packages, the project itself, and the Pulumi engine. `make setup` runs it.
+
+Uses the standard library alone, so that a fresh python3 (3.11 to 3.13) is enough. Each step leaves a stamp only when it
+is whole: a second run skips it, an interrupted one is taken up where it stopped. No index is named here; a mirror set
+for pip (`pip config set global.index-url`) is used for uv too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import venv
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+LOCK = ROOT / "requirements.lock"
+STAMP = VENV / "trainfleet-setup.json"
+OLDEST, NEWEST = (3, 11), (3, 13)
+
+
+class SetupError(Exception):
+    """Raised when a step cannot be done; the message says what to install or change."""
+
+
+def main() -> int:
+    """Run every step that is not done yet. Returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--no-engine", action="store_true", help="leave the Pulumi engine out (training only)")
+    arguments = parser.parse_args()
+    started = time.monotonic()
+    try:
+        check_python()
+        with one_at_a_time():
+            step("environment", environment_key(), make_environment)
+            step("packages", digest(LOCK), install_packages)
+            step("project", digest(ROOT / "pyproject.toml"), install_project)
+        if not arguments.no_engine:
+            say("engine", time.monotonic(), run_engine())
+    except SetupError as error:
+        print(f"setup: {error}", file=sys.stderr)
+        return 3
+    except KeyboardInterrupt:
+        print("setup: interrupted; run it again to go on", file=sys.stderr)
+        return 130
+    print(f"setup: ready in {time.monotonic() - started:.1f} s", flush=True)
+    return 0
+
+
+def check_python() -> None:
+    """Refuse a Python outside the tested range, naming the one that would do."""
+    if not OLDEST <= sys.version_info[:2] <= NEWEST:
+        found = [name for minor in (13, 12, 11) if (name := shutil.which(f"python3.{minor}"))]
+        hint = f"run `make PYTHON={found[0]}`" if found else "install one"
+        raise SetupError(f"Python 3.11 to 3.13 is needed, this is {sys.version.split()[0]}; {hint}")
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Hold the checkout's set-up lock; a second set-up waits for the first."""
+    with (ROOT / ".setup.lock").open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("setup: another set-up is running here; waiting for it", flush=True)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def step(name: str, key: str, work: Callable[[], None]) -> None:
+    """Do `work` unless the stamp says that it was done for this very `key`."""
+    done = read_stamp()
+    if done.get(name) == key:
+        return
+    started = time.monotonic()
+    print(f"setup: {name} ...", flush=True)
+    work()
+    done = read_stamp() | {name: key}
+    temporary = STAMP.with_suffix(".tmp")
+    temporary.write_text(json.dumps(done))
+    os.replace(temporary, STAMP)
+    say(name, started, "done")
+
+
+def read_stamp() -> dict[str, str]:
+    """What was finished here, or nothing."""
+    try:
+        done: dict[str, str] = json.loads(STAMP.read_text())
+    except (OSError, ValueError):
+        return {}
+    return done
+
+
+def environment_key() -> str:
+    """What the .venv was made from: another Python or a moved checkout makes a new one."""
+    return f"{sys.version.split()[0]} {ROOT}"
+
+
+def make_environment() -> None:
+    """Make .venv with the standard library's venv."""
+    try:
+        venv.create(VENV, clear=True, with_pip=True)
+    except (subprocess.CalledProcessError, OSError) as error:
+        raise SetupError(f"cannot make {VENV}: {error}; on Debian and Ubuntu install python3-venv, and check that the disk is not full") from error
+
+
+def install_packages() -> None:
+    """Install every locked package by hash: uv first (by pip, from the same lock), then the rest by uv."""
+    with_uv = VENV / "uv-only.txt"
+    with_uv.write_text(lock_block("uv"))
+    run([PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "--no-deps", "-r", with_uv], "uv")
+    run([VENV / "bin" / "uv", "pip", "install", "--python", PYTHON, "--require-hashes", "-r", LOCK], "the locked packages", mirror())
+
+
+def lock_block(name: str) -> str:
+    """The lines of one package in the lock: its pin and hashes."""
+    found = re.search(rf"^{name}==.*?(?=^\S|\Z)", LOCK.read_text(), re.MULTILINE | re.DOTALL)
+    if not found:
+        raise SetupError(f"{LOCK.name} does not pin {name}; run `make lock`")
+    return found.group(0)
+
+
+def mirror() -> dict[str, str]:
+    """The index that pip is configured for, handed to uv; nothing when pip has none."""
+    asked = subprocess.run([PYTHON, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False).stdout
+    url = re.search(r"(?:global|install|:env:)\.index-url='([^']+)'", asked)
+    return {"UV_DEFAULT_INDEX": url.group(1)} if url and "UV_DEFAULT_INDEX" not in os.environ else {}
+
+
+def install_project() -> None:
+    """Install the checkout itself in place, without looking at any index."""
+    run(
+        [VENV / "bin" / "uv", "pip", "install", "--quiet", "--python", PYTHON, "--offline", "--no-deps", "--no-build-isolation", "-e", ROOT],
+        "the project",
+    )
+
+
+def run_engine() -> str:
+    """Find or build the Pulumi engine, with its own progress; the line to print for it."""
+    finished = subprocess.run([PYTHON, "-m", "rehearsal.engine"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if finished.returncode:
+        raise SetupError("no Pulumi engine (see above); training works without it: `make setup ENGINE=no`")
+    return finished.stdout.strip()
+
+
+def run(command: list[str | Path], what: str, extra: dict[str, str] | None = None) -> None:
+    """Run one installer, letting its progress through."""
+    finished = subprocess.run([str(part) for part in command], env=os.environ | (extra or {}), check=False)
+    if finished.returncode:
+        raise SetupError(f"could not install {what} (see above); check the network and the disk, then run it again")
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def say(name: str, started: float, what: str) -> None:
+    """One line per step: what it was and how long it took."""
+    print(f"setup: {name}: {what} ({time.monotonic() - started:.1f} s)", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
