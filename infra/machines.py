@@ -6,43 +6,89 @@ Rows live in machines.toml (one `[[machine]]` each, all three clouds). Easy to g
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import tomllib
+from dataclasses import MISSING, dataclass, fields
 from datetime import date
-from typing import Literal
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args
 
-from infra.spec import Cloud, GpuPool, PlatformSpec
+from infra.spec import Capacity, Cloud, GpuPool, PlatformSpec
 
 Rdma = Literal["none", "efa", "gpudirect-tcpx", "gpudirect-tcpxo", "roce", "infiniband"]
 
+CATALOGUE_FILE = Path(__file__).with_name("machines.toml")
+SYSTEM_SIZES = ("small", "medium", "large")
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Machine:
+    """One machine that a cloud sells. Prices are for the whole machine; memory is per GPU."""
+
     cloud: Cloud
     instance_type: str
-    accelerator: str | None
+    accelerator: str | None = None
     accelerators_per_node: int
-    gpu_memory_gib: float
+    gpu_memory_gib: float = 0.0
     vcpu: int
     memory_gib: float
-    network_gbps: float | None
+    network_gbps: float | None = None
     rdma: Rdma
     rdma_nics: int
-    local_nvme_gb: float | None
-    usd_per_hour_on_demand: float | None
-    usd_per_hour_spot: float | None
+    local_nvme_gb: float | None = None
+    usd_per_hour_on_demand: float | None = None
+    usd_per_hour_spot: float | None = None
     price_region: str
-    price_date: date | None
+    price_date: date | None = None
     source: str
 
     @property
     def skypilot_label(self) -> str | None:
         """Value of `skypilot.co/accelerator`: the lower-case accelerator name (SkyPilot skips upper case)."""
-        raise NotImplementedError
+        return self.accelerator.lower() if self.accelerator else None
+
+    def usd_per_hour(self, capacity: Capacity) -> float | None:
+        """The list price under this capacity: the spot price for spot pools, else the on-demand price. None = not known."""
+        return self.usd_per_hour_spot if capacity is Capacity.SPOT else self.usd_per_hour_on_demand
 
 
+class CatalogueError(Exception):
+    """Raised when machines.toml itself is wrong: a mistake of ours, so a traceback is right."""
+
+
+@cache
 def catalogue() -> tuple[Machine, ...]:
     """All rows of machines.toml, in its order. Read once per process."""
-    raise NotImplementedError
+    return read_catalogue(CATALOGUE_FILE.read_text(encoding="utf-8"))
+
+
+def read_catalogue(text: str) -> tuple[Machine, ...]:
+    """Read and check the text of a machines.toml.
+
+    Raises:
+        CatalogueError: an unknown, missing or mistyped column, or a machine named twice.
+    """
+    machines = tuple(_machine(row) for row in tomllib.loads(text)["machine"])
+    seen: set[tuple[Cloud, str]] = set()
+    for machine in machines:
+        key = (machine.cloud, machine.instance_type)
+        if key in seen:
+            raise CatalogueError(f"{machine.cloud} {machine.instance_type} is there twice")
+        seen.add(key)
+    return machines
+
+
+def machines_of(cloud: Cloud, accelerator: str | None = None, per_node: int | None = None) -> tuple[Machine, ...]:
+    """The GPU machines of a cloud, narrowed to an accelerator and a count where given."""
+    return tuple(
+        machine
+        for machine in catalogue()
+        if machine.cloud is cloud
+        and machine.accelerator is not None
+        and (accelerator is None or machine.accelerator == accelerator)
+        and (per_node is None or machine.accelerators_per_node == per_node)
+    )
 
 
 def machine_for_pool(cloud: Cloud, pool: GpuPool) -> Machine:
@@ -51,9 +97,64 @@ def machine_for_pool(cloud: Cloud, pool: GpuPool) -> Machine:
     Raises:
         LookupError: the cloud sells no such machine (`infra.rules` reports this before any resource exists).
     """
-    raise NotImplementedError
+    found = machines_of(cloud, pool.accelerator, pool.per_node)
+    if pool.instance_type:
+        found = tuple(machine for machine in found if machine.instance_type == pool.instance_type)
+    if not found:
+        wish = f" as {pool.instance_type}" if pool.instance_type else ""
+        raise LookupError(f"{cloud} sells no machine with {pool.per_node} x {pool.accelerator}{wish}")
+
+    def rank(machine: Machine) -> tuple[bool, float]:
+        price = machine.usd_per_hour(pool.capacity)
+        return (pool.interconnect == "best" and machine.rdma == "none", math.inf if price is None else price)
+
+    return min(found, key=rank)
 
 
 def system_machine(spec: PlatformSpec) -> Machine:
-    """The CPU machine of the system pool: size small, medium, large = the 1st, 2nd, 3rd CPU row of the cloud by vCPU."""
-    raise NotImplementedError
+    """The CPU machine of the system pool: size small, medium, large = the 1st, 2nd, 3rd CPU row of the cloud by vCPU.
+
+    Raises:
+        LookupError: the cloud sells none (cloud: local has no machines of its own).
+    """
+    found = sorted((m for m in catalogue() if m.cloud is spec.cloud and m.accelerator is None), key=lambda m: m.vcpu)
+    if len(found) < len(SYSTEM_SIZES):
+        raise LookupError(f"{spec.cloud} has no machines for a system pool")
+    return found[SYSTEM_SIZES.index(spec.system_pool.size)]
+
+
+_TEXT = {"instance_type", "accelerator", "price_region", "source"}
+_WHOLE = {"accelerators_per_node", "vcpu", "rdma_nics"}
+_COLUMNS = {field.name: field.default is MISSING for field in fields(Machine)}
+
+
+def _machine(row: dict[str, Any]) -> Machine:
+    name = f"{row.get('cloud')} {row.get('instance_type')}"
+    if unknown := row.keys() - _COLUMNS.keys():
+        raise CatalogueError(f"{name}: unknown columns {sorted(unknown)}")
+    if missing := {column for column, needed in _COLUMNS.items() if needed} - row.keys():
+        raise CatalogueError(f"{name}: columns {sorted(missing)} are missing")
+    checked = {column: _cell(name, column, value) for column, value in row.items()}
+    machine = Machine(**checked)
+    if (machine.accelerator is None) != (machine.accelerators_per_node == 0):
+        raise CatalogueError(f"{name}: an accelerator and its count go together")
+    if (machine.rdma == "none") != (machine.rdma_nics == 0):
+        raise CatalogueError(f"{name}: an RDMA kind and its interfaces go together")
+    return machine
+
+
+def _cell(name: str, column: str, value: Any) -> Any:
+    if column == "cloud" and value in list(Cloud):
+        return Cloud(value)
+    if column == "rdma" and value in get_args(Rdma):
+        return value
+    if column == "price_date" and isinstance(value, date):
+        return value
+    if column in _TEXT and isinstance(value, str) and value:
+        return value
+    if column in _WHOLE and isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    numeric = _COLUMNS.keys() - _TEXT - _WHOLE - {"cloud", "rdma", "price_date"}
+    if column in numeric and isinstance(value, int | float) and not isinstance(value, bool) and (value > 0 or column == "local_nvme_gb"):
+        return float(value)
+    raise CatalogueError(f"{name}: {column} cannot be {value!r}")
