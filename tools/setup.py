@@ -120,7 +120,8 @@ def install_packages() -> None:
     with_uv = VENV / "uv-only.txt"
     with_uv.write_text(lock_block("uv"))
     run([PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "--no-deps", "-r", with_uv], "uv")
-    run([VENV / "bin" / "uv", "pip", "install", "--python", PYTHON, "--require-hashes", "-r", LOCK], "the locked packages", mirror())
+    quiet = [] if sys.stderr.isatty() else ["--quiet"]
+    run([VENV / "bin" / "uv", "pip", "install", *quiet, "--python", PYTHON, "--require-hashes", "-r", LOCK], "the locked packages", mirror())
 
 
 def lock_block(name: str) -> str:
