@@ -44,7 +44,9 @@ def test_the_wheel_installs_in_an_empty_environment_and_works_there(wheel: Path,
     venv.create(tmp_path / "empty", with_pip=False)
     python = tmp_path / "empty" / "bin" / "python"
     pins = tmp_path / "pins.txt"
-    pins.write_text("\n".join(line.split(" ")[0] for line in (root / "requirements.lock").read_text().splitlines() if line[:1].isalnum() and "==" in line))
+    pins.write_text(
+        "\n".join(line.split(" ")[0] for line in (root / "requirements.lock").read_text().splitlines() if line[:1].isalnum() and "==" in line)
+    )
     uv = Path(sys.executable).with_name("uv")
     subprocess.run([uv, "pip", "install", "--quiet", "--python", python, "--constraints", pins, wheel], check=True, capture_output=True)
     (tmp_path / "stacks").mkdir()

@@ -10,10 +10,27 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from trainfleet.errors import TrainfleetError
+from trainfleet.errors import MissingToolError, Problem, TrainfleetError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+EXTRAS = {
+    "grpc": "aws",
+    "pulumi": "aws",
+    "pulumi_aws": "aws",
+    "pulumi_kubernetes": "aws",
+    "pulumi_policy": "aws",
+    "numpy": "train",
+    "plotly": "train",
+    "pyarrow": "train",
+    "ray": "train",
+    "tensorboard": "train",
+    "tokenizers": "train",
+    "torch": "train",
+    "torchmetrics": "train",
+}
+"""Which extra brings a module that a command may find missing."""
 
 EXIT_CODES = "Exit codes: 0 done; 1 it ran and failed; 2 wrong input; 3 something is missing here; 130 interrupted."
 
@@ -55,6 +72,15 @@ def run(main: Callable[[], Any]) -> int:
     except TrainfleetError as error:
         print_error(error)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").split(".")[0])
+        if extra is None:
+            raise
+        missing = MissingToolError(
+            "this command needs more than is installed", [Problem(str(error.name), "is not here", f"pip install 'trainfleet[{extra}]'")]
+        )
+        print_error(missing)
+        return missing.exit_code
     except KeyboardInterrupt:
         err().print("[yellow]interrupted[/]")
         return 130

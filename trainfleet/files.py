@@ -31,6 +31,4 @@ def write_whole(path: Path, data: str | bytes) -> None:
         if temporary:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-        raise InputError(
-            "cannot write a file", [Problem(str(path), error.strerror or str(error), "choose a folder that can be written")]
-        ) from error
+        raise InputError("cannot write a file", [Problem(str(path), error.strerror or str(error), "choose a folder that can be written")]) from error

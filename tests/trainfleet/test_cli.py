@@ -24,7 +24,9 @@ def modules_after(*arguments: str) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("spec", "--help"), ("machines", "--help"), ("train", "--help"), ("rehearse", "--help")])
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("--version",), ("spec", "--help"), ("machines", "--help"), ("train", "--help"), ("rehearse", "--help")]
+)
 def test_help_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
     assert not modules_after(*arguments) & set(HEAVY)
 

@@ -61,7 +61,13 @@ def test_a_path_below_a_file_is_refused_in_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(TrainfleetError("failed"), 1), (InputError("wrong"), 2), (MissingToolError("missing"), 3), (Interrupted("stopped"), 130), (KeyboardInterrupt(), 130)],
+    [
+        (TrainfleetError("failed"), 1),
+        (InputError("wrong"), 2),
+        (MissingToolError("missing"), 3),
+        (Interrupted("stopped"), 130),
+        (KeyboardInterrupt(), 130),
+    ],
 )
 def test_each_error_has_its_exit_code_and_no_traceback(error: BaseException, code: int, capfd: pytest.CaptureFixture[str]) -> None:
     def main() -> None:
@@ -69,6 +75,22 @@ def test_each_error_has_its_exit_code_and_no_traceback(error: BaseException, cod
 
     assert run(main) == code
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_missing_extra_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    def main() -> None:
+        raise ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
+
+    assert run(main) == 3
+    assert "pip install 'trainfleet[train]'" in capfd.readouterr().err
+
+
+def test_a_missing_module_of_our_own_is_a_bug_and_keeps_its_traceback() -> None:
+    def main() -> None:
+        raise ModuleNotFoundError("No module named 'infra.nothing'", name="infra.nothing")
+
+    with pytest.raises(ModuleNotFoundError):
+        run(main)
 
 
 def test_a_problem_says_where_what_and_how() -> None:
