@@ -11,7 +11,8 @@ from enum import StrEnum
 from ipaddress import IPv4Network
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 SPEC_VERSION = 1
 
@@ -25,23 +26,33 @@ class Cloud(StrEnum):
 
 Name = Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,22}[a-z0-9])?$", description="lower case letters, digits and hyphens, 1 to 24")]
 Email = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")]
+
+
+def _written_range(value: object) -> object:
+    """Numbers and bytes would be taken for packed addresses; a range is written as text."""
+    if not isinstance(value, str | IPv4Network):
+        raise PydanticCustomError("ip_v4_network", "must be an IPv4 range")
+    return value
+
+
+Range = Annotated[IPv4Network, BeforeValidator(_written_range)]
 Share = Annotated[float, Field(gt=0, le=10)]
 
 
 class Part(BaseModel):
     """A part of the spec: immutable, and no key beside the declared ones."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class Network(Part):
-    cidr: IPv4Network = IPv4Network("10.40.0.0/16")
+    cidr: Range = IPv4Network("10.40.0.0/16")
     """Range of the whole platform; every subnet and pod range is computed from it."""
     zones: int = Field(3, ge=1, le=6)
     """How many availability zones the platform spreads over (a managed control plane needs 2)."""
     nat: Literal["per-zone", "single", "none"] = "per-zone"
     """One NAT gateway per zone (a zone may fail), one for all (cheaper), or none (closed network)."""
-    allowed_cidrs: tuple[IPv4Network, ...] = ()
+    allowed_cidrs: tuple[Range, ...] = ()
     """Ranges that may reach a public control plane endpoint; never 0.0.0.0/0."""
     flow_logs: bool = True
 
