@@ -15,6 +15,10 @@ from infra.spec import Cloud, GpuPool
 
 TRAINING_NAMESPACE = "training"
 TRAINING_SERVICE_ACCOUNT = "trainer"
+SHARED_CLAIM = "shared"
+"""The ReadWriteMany claim of the shared filesystem, in the training namespace."""
+LAUNCHERS_GROUP = "trainfleet:launchers"
+"""Kubernetes group of who may launch: the cloud's access entries put people and SkyPilot into it."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,9 @@ class Platform:
     autoscaler: str
     """SkyPilot's autoscaler kind for this context."""
     api_cidrs: tuple[pulumi.Input[str], ...]
-    """Where the control plane and cloud endpoints are, for network policies."""
+    """Where the control plane and cloud endpoints are, for network policies; empty = TLS to anywhere but link-local."""
+    system_nodes: tuple[pulumi.Resource, ...] = ()
+    """Nodes that run the cluster layer itself: made before it, gone after it."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,55 @@
+"""KubeRay: its resource definitions as resources of their own, then the operator by Helm without them.
+
+The operator watches the training namespace only and has its rights there only. Easy to get wrong: `featureGates` is
+replaced as a whole list, so it is left to the chart; and a definition deleted takes every Ray cluster with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from infra.kubernetes.charts import kuberay_operator, release
+from infra.kubernetes.crds import definitions
+from infra.kubernetes.isolation import KUBERAY_NAMESPACE
+from infra.platform import TRAINING_NAMESPACE
+from infra.spec import PlatformSpec
+
+
+class KubeRay(pulumi.ComponentResource):
+    def __init__(self, spec: PlatformSpec, opts: pulumi.ResourceOptions) -> None:
+        super().__init__("trainfleet:kubernetes:KubeRay", f"{spec.name}-kuberay", None, opts)
+        crds = [self._definition(spec, definition) for definition in definitions(spec.ray.operator)]
+        chart = kuberay_operator(spec.ray.operator)
+        self.operator = release(f"{spec.name}-kuberay-operator", chart, KUBERAY_NAMESPACE, operator_values(spec), parent=self, depends_on=crds)
+        self.register_outputs({})
+
+    def _definition(self, spec: PlatformSpec, definition: dict[str, Any]) -> pulumi.Resource:
+        # The untyped resource of the same type token: the typed class would translate each of the schema's 73 000 keys
+        # between two spellings, twice per preview (pulumi#6301).
+        return k8s.apiextensions.CustomResource(
+            f"{spec.name}-crd-{definition['spec']['names']['plural']}",
+            api_version=definition["apiVersion"],
+            kind=definition["kind"],
+            metadata={"name": definition["metadata"]["name"], "annotations": definition["metadata"]["annotations"]},
+            spec=definition["spec"],
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                # In production a definition, and with it every run that stands in the cluster, outlives a mistaken destroy.
+                protect=spec.production,
+                retain_on_delete=spec.production,
+            ),
+        )
+
+
+def operator_values(spec: PlatformSpec) -> dict[str, Any]:
+    return {
+        "image": {"tag": f"v{spec.ray.operator}"},
+        "watchNamespace": [TRAINING_NAMESPACE],
+        "singleNamespaceInstall": True,
+        "leaderElectionEnabled": True,
+        # Measured upstream: 500 Ray pods need about 500 MB.
+        "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "1Gi"}},
+    }

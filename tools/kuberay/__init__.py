@@ -1,0 +1,1 @@
+"""Pins of KubeRay: where its resource definitions come from."""
