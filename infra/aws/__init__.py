@@ -1,0 +1,1 @@
+"""A platform on AWS: one file per room, wired in build.py."""

@@ -1,0 +1,135 @@
+"""Cluster: the EKS control plane, who may administer it, and the add-ons that nodes need to start.
+
+Used by the pools, by the cluster layer (through `kubeconfig`) and by launchers. Easy to get wrong: `name`, the role and
+`bootstrap_*` cannot change without a new cluster; its log group must be there first, else EKS makes one that never expires.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pulumi
+import pulumi_aws as aws
+import pulumi_kubernetes as k8s
+
+from infra.aws import addons, region
+from infra.aws.identity import Identity
+from infra.aws.keys import Keys
+from infra.aws.network import Network
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
+
+
+class Cluster(Room):
+    """The control plane of a platform."""
+
+    def __init__(
+        self, spec: PlatformSpec, network: Network, identity: Identity, keys: Keys, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(spec, "cluster", opts)
+        self.cluster_name = region.cluster_name(spec)
+        logs = aws.cloudwatch.LogGroup(
+            self.name("cluster-logs"),
+            # The name EKS writes to; there is no choice.
+            name=f"/aws/eks/{self.cluster_name}/cluster",
+            retention_in_days=region.log_retention(spec.kubernetes.log_retention_days),
+            kms_key_id=keys.logs.arn,
+            tags=self.tags("cluster-logs"),
+            opts=self.options("cluster-logs", delete_before_replace=True),
+        )
+        # An empty list of ranges means the whole internet to AWS, so a public endpoint exists only with ranges.
+        public = not spec.kubernetes.private_endpoint and bool(spec.network.allowed_cidrs)
+        self.cluster = aws.eks.Cluster(
+            self.name("eks"),
+            name=self.cluster_name,
+            role_arn=identity.cluster_role.arn,
+            version=spec.kubernetes.version,
+            vpc_config=aws.eks.ClusterVpcConfigArgs(
+                subnet_ids=network.private_subnet_ids(),
+                endpoint_private_access=True,
+                endpoint_public_access=public,
+                public_access_cidrs=[str(cidr) for cidr in spec.network.allowed_cidrs] if public else None,
+            ),
+            kubernetes_network_config=aws.eks.ClusterKubernetesNetworkConfigArgs(
+                ip_family="ipv4", service_ipv4_cidr=region.service_cidr(spec.network.cidr)
+            ),
+            access_config=aws.eks.ClusterAccessConfigArgs(
+                # Access entries only: no aws-auth map that one bad edit can lock everybody out with.
+                authentication_mode="API",
+                # Whoever makes the cluster must install the layer on it in the same run. An entry of our own for that identity
+                # would change with every other person or pipeline that applies; this one is set once and stays.
+                bootstrap_cluster_creator_admin_permissions=True,
+            ),
+            bootstrap_self_managed_addons=False,
+            enabled_cluster_log_types=list(LOG_TYPES),
+            encryption_config=aws.eks.ClusterEncryptionConfigArgs(
+                provider=aws.eks.ClusterEncryptionConfigProviderArgs(key_arn=keys.cluster.arn), resources=["secrets"]
+            ),
+            # Extended support costs six times as much per hour and begins by itself unless this says otherwise.
+            upgrade_policy=aws.eks.ClusterUpgradePolicyArgs(support_type="STANDARD"),
+            deletion_protection=spec.production,
+            tags=self.tags("eks"),
+            # A fixed name cannot exist twice, so a replacement must delete first (and in production is refused by AWS).
+            opts=self.options("eks", depends_on=[logs, *identity.ready, *network.ready], delete_before_replace=True),
+        )
+        self.security_group_id = self.cluster.vpc_config.apply(lambda vpc: vpc.cluster_security_group_id or "")
+        """The group EKS puts on the control plane and on nodes; open among its members."""
+        self.access = [self._admin(principal) for principal in spec.kubernetes.admins]
+        early = addons.AddOns(
+            spec, "addons-before-nodes", self.cluster, identity, addons.BEFORE_NODES, opts=pulumi.ResourceOptions(parent=self)
+        )
+        self.ready: list[pulumi.Resource] = [*early.installed, *identity.ready, *network.ready]
+        """What must exist before a node starts and outlive the last one."""
+        self.kubeconfig: pulumi.Output[str] = pulumi.Output.json_dumps(
+            kubeconfig(self.cluster_name, spec.region, self.cluster.endpoint, self.cluster.certificate_authority.apply(lambda ca: ca.data or ""))
+        )
+        self.register_outputs({"name": self.cluster.name})
+
+    def provider(self, depends_on: list[pulumi.Resource]) -> k8s.Provider:
+        """How the layer above reaches the cluster; what it makes is deleted before any of `depends_on`."""
+        return k8s.Provider(
+            self.name("kubernetes"),
+            kubeconfig=self.kubeconfig,
+            # The provider would otherwise see another cluster when an endpoint or a certificate changes, and replace all it
+            # made. The time of creation tells a new cluster from a changed one.
+            cluster_identifier=pulumi.Output.concat(self.cluster_name, "@", self.cluster.created_at),
+            enable_server_side_apply=True,
+            # Not delete_unreachable: a refresh from outside a private network would forget the whole cluster layer.
+            opts=self.options("kubernetes", depends_on=[*self.access, *depends_on]),
+        )
+
+    def _admin(self, principal: str) -> pulumi.Resource:
+        what = f"admin-{hashlib.sha256(principal.encode()).hexdigest()[:8]}"  # by principal, so that the order in the spec means nothing
+        entry = aws.eks.AccessEntry(
+            self.name(what),
+            cluster_name=self.cluster.name,
+            principal_arn=principal,
+            type="STANDARD",
+            tags=self.tags(what),
+            opts=self.options(what),
+        )
+        return aws.eks.AccessPolicyAssociation(
+            self.name(f"{what}-rights"),
+            cluster_name=self.cluster.name,
+            principal_arn=entry.principal_arn,
+            policy_arn=f"arn:{region.partition(self.spec.region)}:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy",
+            access_scope=aws.eks.AccessPolicyAssociationAccessScopeArgs(type="cluster"),
+            opts=self.options(f"{what}-rights"),
+        )
+
+
+def kubeconfig(name: str, region_name: str, endpoint: pulumi.Input[str], certificate: pulumi.Input[str]) -> dict[str, Any]:
+    """A kubeconfig without credentials: the AWS command line makes a token from whoever runs it."""
+    arguments = ["eks", "get-token", "--output", "json", "--cluster-name", name, "--region", region_name]
+    login = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "aws", "args": arguments, "interactiveMode": "Never"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": {"server": endpoint, "certificate-authority-data": certificate}}],
+        "users": [{"name": name, "user": {"exec": login}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }

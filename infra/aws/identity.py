@@ -1,0 +1,145 @@
+"""Identity: every IAM role of the platform, each with what it needs and no more, and who in the cluster may take it.
+
+Nodes hold no rights for workloads: pods get theirs by EKS Pod Identity, so a hop limit of 1 keeps them from the node's.
+Easy to get wrong: a role's policies must outlive what uses the role (EKS cleans up with them), so users depend on `ready`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_aws as aws
+
+from infra.aws import permissions, policy, region
+from infra.aws.keys import Keys
+from infra.platform import TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+
+@dataclass(frozen=True)
+class PodRole:
+    """A role for the pods of one service account."""
+
+    namespace: str
+    service_account: str
+    role: aws.iam.Role
+
+
+class Identity(Room):
+    """The roles of a platform: `cluster_role`, `node_role` and, by purpose, `pods`."""
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        keys: Keys,
+        account: pulumi.Input[str],
+        bucket_arn: pulumi.Input[str],
+        secret_arns: list[pulumi.Output[str]],
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "identity", opts)
+        self.partition = region.partition(spec.region)
+        cluster = region.cluster_name(spec)
+        self.cluster_arn = policy.arn("arn:", self.partition, ":eks:", spec.region, ":", account, f":cluster/{cluster}")
+        self.ready: list[pulumi.Resource] = []
+        """The policies: a cluster or node without them can neither start nor be cleaned up."""
+        self.cluster_role = self._role("cluster", policy.trust_service("eks.amazonaws.com"))
+        self._managed("cluster", self.cluster_role, "AmazonEKSClusterPolicy")
+        self._inline("cluster-secrets", self.cluster_role, permissions.cluster_secrets(keys.cluster.arn))
+        self.node_role = self._role("node", policy.trust_service("ec2.amazonaws.com"))
+        # The CNI's rights are not here but with its own pods. Session Manager replaces SSH: no key, no open port.
+        for managed in ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly", "AmazonSSMManagedInstanceCore"):
+            self._managed("node", self.node_role, managed)
+        self.pods = {
+            "cni": self._pods("cni", "kube-system", "aws-node", managed="AmazonEKS_CNI_Policy"),
+            "csi-disk": self._pods(
+                "csi-disk",
+                "kube-system",
+                "ebs-csi-controller-sa",
+                managed="service-role/AmazonEBSCSIDriverPolicy",
+                inline=permissions.encrypted_volumes(keys.nodes.arn),
+            ),
+            "autoscaler": self._pods(
+                "autoscaler",
+                "kube-system",
+                "cluster-autoscaler",
+                inline=permissions.autoscaler(self.partition, spec.region, account, cluster),
+            ),
+            "training": self._pods(
+                "training",
+                TRAINING_NAMESPACE,
+                TRAINING_SERVICE_ACCOUNT,
+                inline=permissions.training(bucket_arn, keys.data.arn, spec.region),
+            ),
+        }
+        if spec.storage.shared_filesystem:
+            self.pods["csi-shared"] = self._pods("csi-shared", "kube-system", "fsx-csi-controller-sa", inline=permissions.shared_volume())
+        if secret_arns:
+            self.pods["secrets"] = self._pods(
+                "secrets",
+                "external-secrets",
+                "external-secrets",
+                inline=permissions.read_secrets(secret_arns, keys.data.arn, spec.region),
+            )
+        self.register_outputs({})
+
+    def _role(self, what: str, trust: policy.Document) -> aws.iam.Role:
+        return aws.iam.Role(
+            self.name(f"{what}-role"),
+            assume_role_policy=policy.to_json(trust),
+            description=f"Trainfleet {self.spec.name}: {what}",
+            tags=self.tags(f"{what}-role"),
+            opts=self.options(f"{what}-role"),
+        )
+
+    def _managed(self, what: str, role: aws.iam.Role, managed: str) -> None:
+        name = f"{what}-{managed.rsplit('/', maxsplit=1)[-1]}"
+        self.ready.append(
+            aws.iam.RolePolicyAttachment(
+                self.name(name), role=role.name, policy_arn=f"arn:{self.partition}:iam::aws:policy/{managed}", opts=self.options(name)
+            )
+        )
+
+    def _inline(self, what: str, role: aws.iam.Role, document: policy.Document) -> None:
+        self.ready.append(aws.iam.RolePolicy(self.name(what), role=role.name, policy=policy.to_json(document), opts=self.options(what)))
+
+    def _pods(self, what: str, namespace: str, account: str, *, managed: str = "", inline: policy.Document | None = None) -> PodRole:
+        role = self._role(what, policy.trust_pods(self.cluster_arn, namespace, account))
+        if managed:
+            self._managed(what, role, managed)
+        if inline:
+            self._inline(f"{what}-rights", role, inline)
+        return PodRole(namespace, account, role)
+
+
+class PodIdentities(Room):
+    """Binds the roles of workloads to their service accounts (add-ons bind their own)."""
+
+    BOUND = ("training", "autoscaler", "secrets")
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        cluster: aws.eks.Cluster,
+        identity: Identity,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "pod-identities", opts)
+        self.bound = {purpose: identity.pods[purpose] for purpose in self.BOUND if purpose in identity.pods}
+        self.ready: list[pulumi.Resource] = []
+        """A pod started before its association never gets its role: who starts pods depends on these."""
+        for purpose, pods in self.bound.items():
+            self.ready.append(
+                aws.eks.PodIdentityAssociation(
+                    self.name(f"{purpose}-identity"),
+                    cluster_name=cluster.name,
+                    namespace=pods.namespace,
+                    service_account=pods.service_account,
+                    role_arn=pods.role.arn,
+                    tags=self.tags(f"{purpose}-identity"),
+                    opts=self.options(f"{purpose}-identity", depends_on=identity.ready),
+                )
+            )
+        self.register_outputs({})

@@ -1,0 +1,197 @@
+"""Network: the VPC, a private and a public subnet per zone, the ways out, flow logs and private ways to AWS itself.
+
+Used by every other room of this cloud. Easy to get wrong: nodes need the routes and endpoints when they start and
+still when they are drained, so whoever starts nodes depends on `ready`, not only on a subnet's id.
+"""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_aws as aws
+
+from infra.aws import permissions, policy, region
+from infra.aws.keys import Keys
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+
+class Network(Room):
+    """The network of a platform."""
+
+    def __init__(self, spec: PlatformSpec, keys: Keys, account: pulumi.Input[str], opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "network", opts)
+        self.ready: list[pulumi.Resource] = []
+        """What must exist before a node starts and outlive the last one: routes, associations, endpoints."""
+        self.plan = region.plan(spec)
+        self.vpc = aws.ec2.Vpc(
+            self.name("vpc"),
+            cidr_block=str(spec.network.cidr),
+            enable_dns_support=True,
+            enable_dns_hostnames=True,
+            tags=self.tags("vpc"),
+            opts=self.options("vpc"),
+        )
+        # AWS makes it and nobody may use it: without rules it lets nothing in or out.
+        aws.ec2.DefaultSecurityGroup(
+            self.name("default-sg"), vpc_id=self.vpc.id, tags=self.tags("default-sg"), opts=self.options("default-sg")
+        )
+        self.private_subnets = {zone.zone: self._subnet(zone.zone, str(zone.private), public=False) for zone in self.plan}
+        self.private_tables = {zone: self._table(f"private-{zone}", {zone: subnet}) for zone, subnet in self.private_subnets.items()}
+        if spec.network.nat != "none":
+            self._ways_out()
+        self._endpoints()
+        if spec.network.flow_logs:
+            self._flow_logs(keys, account)
+        self.register_outputs({"vpc_id": self.vpc.id})
+
+    def private_subnet_ids(self, zones: tuple[str, ...] | None = None) -> list[pulumi.Output[str]]:
+        """The private subnets of these zones, or of all."""
+        return [self.private_subnets[zone].id for zone in (zones or tuple(self.private_subnets))]
+
+    def _subnet(self, zone: str, cidr: str, *, public: bool) -> aws.ec2.Subnet:
+        what = f"{'public' if public else 'private'}-{zone}"
+        # Where a load balancer of a Kubernetes service goes, found by these tags.
+        role = "kubernetes.io/role/elb" if public else "kubernetes.io/role/internal-elb"
+        return aws.ec2.Subnet(
+            self.name(what),
+            vpc_id=self.vpc.id,
+            availability_zone=zone,
+            cidr_block=cidr,
+            # Even in a public subnet nothing gets a public address by itself; gateways and load balancers ask for theirs.
+            map_public_ip_on_launch=False,
+            tags={**self.tags(what), role: "1", f"kubernetes.io/cluster/{region.cluster_name(self.spec)}": "shared"},
+            opts=self.options(what),
+        )
+
+    def _table(self, what: str, subnets: dict[str, aws.ec2.Subnet]) -> aws.ec2.RouteTable:
+        table = aws.ec2.RouteTable(self.name(what + "-routes"), vpc_id=self.vpc.id, tags=self.tags(what), opts=self.options(what + "-routes"))
+        for zone, subnet in subnets.items():
+            name = what if what.endswith(zone) else f"{what}-{zone}"
+            self.ready.append(
+                aws.ec2.RouteTableAssociation(
+                    self.name(name + "-association"), route_table_id=table.id, subnet_id=subnet.id, opts=self.options(name + "-association")
+                )
+            )
+        return table
+
+    def _ways_out(self) -> None:
+        internet = aws.ec2.InternetGateway(self.name("internet"), vpc_id=self.vpc.id, tags=self.tags("internet"), opts=self.options("internet"))
+        subnets = {zone.zone: self._subnet(zone.zone, str(zone.public), public=True) for zone in self.plan}
+        table = self._table("public", subnets)
+        way_out = aws.ec2.Route(
+            self.name("public-internet"),
+            route_table_id=table.id,
+            destination_cidr_block="0.0.0.0/0",
+            gateway_id=internet.id,
+            opts=self.options("public-internet"),
+        )
+        self.ready.append(way_out)
+        zones = list(subnets) if self.spec.network.nat == "per-zone" else list(subnets)[:1]
+        gateways = {zone: self._nat(zone, subnets[zone], way_out) for zone in zones}
+        for zone, private in self.private_tables.items():
+            self.ready.append(
+                aws.ec2.Route(
+                    self.name(f"private-{zone}-out"),
+                    route_table_id=private.id,
+                    destination_cidr_block="0.0.0.0/0",
+                    nat_gateway_id=gateways.get(zone, gateways[zones[0]]).id,
+                    opts=self.options(f"private-{zone}-out"),
+                )
+            )
+
+    def _nat(self, zone: str, subnet: aws.ec2.Subnet, way_out: aws.ec2.Route) -> aws.ec2.NatGateway:
+        # After the route to the internet gateway, and so gone before it: AWS does not detach a gateway while an address hangs on it.
+        address = aws.ec2.Eip(
+            self.name(f"nat-{zone}-address"),
+            domain="vpc",
+            tags=self.tags(f"nat-{zone}"),
+            opts=self.options(f"nat-{zone}-address", depends_on=[way_out]),
+        )
+        return aws.ec2.NatGateway(
+            self.name(f"nat-{zone}"),
+            allocation_id=address.id,
+            subnet_id=subnet.id,
+            tags=self.tags(f"nat-{zone}"),
+            opts=self.options(f"nat-{zone}", depends_on=[way_out]),
+        )
+
+    def _endpoints(self) -> None:
+        """Private ways to AWS: S3 for nothing (checkpoints and image layers), the others by the hour."""
+        self.ready.append(
+            aws.ec2.VpcEndpoint(
+                self.name("s3-endpoint"),
+                vpc_id=self.vpc.id,
+                service_name=f"com.amazonaws.{self.spec.region}.s3",
+                vpc_endpoint_type="Gateway",
+                route_table_ids=[table.id for table in self.private_tables.values()],
+                tags=self.tags("s3-endpoint"),
+                opts=self.options("s3-endpoint"),
+            )
+        )
+        group = aws.ec2.SecurityGroup(
+            self.name("endpoints-sg"),
+            vpc_id=self.vpc.id,
+            description="HTTPS from inside the network to AWS endpoints",
+            tags=self.tags("endpoints-sg"),
+            opts=self.options("endpoints-sg"),
+        )
+        aws.vpc.SecurityGroupIngressRule(
+            self.name("endpoints-https"),
+            security_group_id=group.id,
+            description="HTTPS from inside the network",
+            ip_protocol="tcp",
+            from_port=443,
+            to_port=443,
+            cidr_ipv4=str(self.spec.network.cidr),
+            tags=self.tags("endpoints-https"),
+            opts=self.options("endpoints-https"),
+        )
+        for service in region.endpoint_services(self.spec):
+            what = f"{service.replace('.', '-')}-endpoint"
+            self.ready.append(
+                aws.ec2.VpcEndpoint(
+                    self.name(what),
+                    vpc_id=self.vpc.id,
+                    service_name=f"com.amazonaws.{self.spec.region}.{service}",
+                    vpc_endpoint_type="Interface",
+                    private_dns_enabled=True,
+                    subnet_ids=self.private_subnet_ids(),
+                    security_group_ids=[group.id],
+                    tags=self.tags(what),
+                    opts=self.options(what),
+                )
+            )
+
+    def _flow_logs(self, keys: Keys, account: pulumi.Input[str]) -> None:
+        group = aws.cloudwatch.LogGroup(
+            self.name("flow-logs"),
+            retention_in_days=region.log_retention(self.spec.kubernetes.log_retention_days),
+            kms_key_id=keys.logs.arn,
+            tags=self.tags("flow-logs"),
+            opts=self.options("flow-logs"),
+        )
+        role = aws.iam.Role(
+            self.name("flow-logs-role"),
+            assume_role_policy=policy.to_json(
+                policy.trust_service("vpc-flow-logs.amazonaws.com", {"StringEquals": {"aws:SourceAccount": account}})
+            ),
+            tags=self.tags("flow-logs-role"),
+            opts=self.options("flow-logs-role"),
+        )
+        write = aws.iam.RolePolicy(
+            self.name("flow-logs-write"),
+            role=role.name,
+            policy=policy.to_json(permissions.flow_logs(group.arn)),
+            opts=self.options("flow-logs-write"),
+        )
+        aws.ec2.FlowLog(
+            self.name("flow-log"),
+            vpc_id=self.vpc.id,
+            traffic_type="ALL",
+            log_destination_type="cloud-watch-logs",
+            log_destination=group.arn,
+            iam_role_arn=role.arn,
+            max_aggregation_interval=600,
+            tags=self.tags("flow-log"),
+            opts=self.options("flow-log", depends_on=[write]),
+        )
