@@ -94,9 +94,13 @@ def machines_of(cloud: Cloud, accelerator: str | None = None, per_node: int | No
 def machine_for_pool(cloud: Cloud, pool: GpuPool) -> Machine:
     """The machine of a GPU pool: its `instance_type`, or the cheapest with this accelerator and count (with RDMA if wished).
 
+    On cloud: local, the pool's own nodes: without instance type, RDMA or price, and 0 where nothing is known.
+
     Raises:
         LookupError: the cloud sells no such machine (`infra.rules` reports this before any resource exists).
     """
+    if cloud is Cloud.LOCAL:
+        return _local_machine(pool)
     found = machines_of(cloud, pool.accelerator, pool.per_node)
     if pool.instance_type:
         found = tuple(machine for machine in found if machine.instance_type == pool.instance_type)
@@ -121,6 +125,24 @@ def system_machine(spec: PlatformSpec) -> Machine:
     if len(found) < len(SYSTEM_SIZES):
         raise LookupError(f"{spec.cloud} has no machines for a system pool")
     return found[SYSTEM_SIZES.index(spec.system_pool.size)]
+
+
+def _local_machine(pool: GpuPool) -> Machine:
+    """The nodes of a cluster that is already there: nothing is known of them but what the pool says of its GPUs."""
+    known = [machine.gpu_memory_gib for machine in catalogue() if machine.accelerator == pool.accelerator]
+    return Machine(
+        cloud=Cloud.LOCAL,
+        instance_type="",
+        accelerator=pool.accelerator,
+        accelerators_per_node=pool.per_node,
+        gpu_memory_gib=min(known, default=0.0),
+        vcpu=0,
+        memory_gib=0.0,
+        rdma="none",
+        rdma_nics=0,
+        price_region="",
+        source="the cluster's own nodes",
+    )
 
 
 _TEXT = {"instance_type", "accelerator", "price_region", "source"}
