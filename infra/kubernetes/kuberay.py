@@ -27,8 +27,8 @@ class KubeRay(pulumi.ComponentResource):
         self.register_outputs({})
 
     def _definition(self, spec: PlatformSpec, definition: dict[str, Any]) -> pulumi.Resource:
-        # The untyped resource of the same type token: the typed class would translate each of the schema's 73 000 keys
-        # between two spellings, twice per preview (pulumi#6301).
+        # The untyped resource of the same type token: the typed class would translate every key of the schema between two
+        # spellings, on the way in and out (pulumi#6301).
         return k8s.apiextensions.CustomResource(
             f"{spec.name}-crd-{definition['spec']['names']['plural']}",
             api_version=definition["apiVersion"],

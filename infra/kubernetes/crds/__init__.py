@@ -6,7 +6,6 @@ as resources of their own because Helm installs definitions once and never upgra
 
 from __future__ import annotations
 
-import gzip
 import json
 from importlib.resources import files
 from typing import Any
@@ -32,8 +31,4 @@ def definitions(version: str) -> tuple[dict[str, Any], ...]:
             [Problem("ray.operator", f"no resource definitions of {version} are here", f"one of {', '.join(versions())}")],
         )
     folder = files(__name__) / version
-    return tuple(
-        json.loads(gzip.decompress(entry.read_bytes()))
-        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
-        if entry.name.endswith(".json.gz")
-    )
+    return tuple(json.loads(entry.read_bytes()) for entry in sorted(folder.iterdir(), key=lambda entry: entry.name) if entry.name.endswith(".json"))
