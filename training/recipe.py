@@ -1,0 +1,254 @@
+"""A recipe: everything that decides a training run, read from YAML, the environment and `key=value`, later ones winning.
+
+Used by every launcher and by the step loop. Easy to get wrong: all mistakes are reported at once, each where it was
+written (file, variable or override), so values are remembered with their origin until the last check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError
+
+from trainfleet.errors import InputError, Problem
+from trainfleet.nearest import did_you_mean
+from training.mistakes import KeyPath, dotted, explain, section_at
+from training.sections import Batch, Checkpoints, Log, Optimizer, Scaling, Section, Validation, WorkloadSettings
+
+ENVIRONMENT = "TRAINFLEET_"
+FREE = ("scaling", "log", "storage", "checkpoint.keep_last", "checkpoint.keep_best")
+"""What may differ between a checkpoint's recipe and the one that resumes it: nothing here changes a loss."""
+
+_STAND_INS: dict[KeyPath, Any] = {("name",): "refused", ("workload",): {"name": "lm"}, ("workload", "name"): "lm"}
+
+
+class Recipe(Section):
+    """A training run, declared."""
+
+    name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="Lower case, digits and dashes; the run folder's name by default.")
+    seed: int = Field(0, ge=0, le=2**31 - 1)
+    workload: WorkloadSettings
+    strategy: Literal["ddp", "fsdp", "hsdp"] = "ddp"
+    optimizer: Optimizer = Optimizer()
+    batch: Batch = Batch()
+    steps: int | None = Field(None, ge=1, description="Optimizer steps; say this or `epochs`.")
+    epochs: float | None = Field(None, gt=0, description="Passes over the training split; the loop turns them into steps.")
+    precision: Literal["fp32", "bf16"] = "fp32"
+    deterministic: bool = Field(True, description="Refuse operations that may differ from run to run.")
+    validation: Validation = Validation()
+    checkpoint: Checkpoints = Checkpoints()
+    log: Log = Log()
+    scaling: Scaling = Scaling()
+    storage: str = Field("runs", description="Folder (path or file://) under which the run's folder is made.")
+
+    def total_steps(self, train_samples: int) -> int:
+        """Optimizer steps of the whole run; `epochs` is turned into steps by the size of the training split."""
+        if self.steps is not None:
+            return self.steps
+        return max(1, -int(-(self.epochs or 1) * train_samples // self.batch.global_batch))
+
+    def run_dir(self) -> Path:
+        """Where the run lives unless its caller says otherwise: STORAGE/NAME."""
+        return Path(self.storage.removeprefix("file://")) / self.name
+
+
+def known_recipes() -> dict[str, Path]:
+    """Recipes that come with Trainfleet, by name."""
+    import recipes
+
+    return {path.stem: path for path in sorted(Path(recipes.__path__[0]).glob("*.yaml"))}
+
+
+def load_recipe(path: str | Path, overrides: Sequence[str] = (), env: Mapping[str, str] | None = None) -> Recipe:
+    """Read a recipe.
+
+    Args:
+        path: a YAML file, or the name of a recipe that comes with Trainfleet.
+        overrides: `optimizer.lr=3e-4`; values are YAML.
+        env: variables such as TRAINFLEET_OPTIMIZER__LR=3e-4; the file loses to them and they lose to `overrides`.
+
+    Raises:
+        InputError: no such file, bad YAML, or every mistake at once.
+    """
+    file = _find(path)
+    document = _read(file)
+    problems: list[Problem] = []
+    origins: dict[KeyPath, str] = {}
+    for keys, text, origin in [*_from_environment(env or {}), *_from_overrides(overrides, problems)]:
+        try:
+            _put(document, keys, yaml.safe_load(text))
+        except yaml.YAMLError:
+            problems.append(Problem(origin, f"`{text}` is no YAML value"))
+            continue
+        origins[keys] = origin
+    recipe, found = check(document)
+    for keys, problem in found:
+        origin = next((origins[keys[:end]] for end in range(len(keys), 0, -1) if keys[:end] in origins), str(path))
+        problems.append(Problem(f"{origin}: {problem.where}" if problem.where else origin, problem.what, problem.fix))
+    if recipe is None or problems:
+        raise InputError(f"{path}: {len(problems)} mistake{'s' if len(problems) != 1 else ''} in the recipe", problems)
+    return recipe
+
+
+def check(document: Mapping[str, Any]) -> tuple[Recipe | None, list[tuple[KeyPath, Problem]]]:
+    """Read a document: the recipe (None where it cannot be built at all) and every mistake with its path."""
+    found: list[tuple[KeyPath, Problem]] = []
+    refused: list[KeyPath] = []
+    plain = _copy(document)
+    for _ in range(8):
+        try:
+            recipe = Recipe.model_validate(plain)
+        except ValidationError as error:
+            for each in error.errors(include_url=False):
+                keys = tuple(step for step in each["loc"] if isinstance(step, str))
+                if not any(keys[: len(other)] == other for other in refused):
+                    found.append((keys, explain(each, Recipe)))
+                    refused.append(keys)
+                _repair(plain, keys)
+        else:
+            found += [(keys, problem) for reads, keys, problem in _broken(recipe) if not any(each in refused for each in reads)]
+            return recipe, found
+    return None, found
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], allowed: Iterable[str] = ()) -> list[str]:
+    """Keys whose value differs between two dumped recipes, except what is free to change or named in `allowed`."""
+    before, after = dict(_flat(old)), dict(_flat(new))
+    open_keys = (*FREE, *allowed)
+    changed = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
+    return [f"{key}: {before.get(key)} -> {after.get(key)}" for key in changed if not any(key == each or key.startswith(f"{each}.") for each in open_keys)]
+
+
+def dump(recipe: Recipe) -> str:
+    """The recipe as YAML, every default written out."""
+    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False)
+
+
+def _broken(recipe: Recipe) -> Iterable[tuple[list[KeyPath], KeyPath, Problem]]:
+    """Rules between fields: the paths each reads, where it is reported, and what is wrong."""
+    batch, scaling, model = recipe.batch, recipe.scaling, recipe.workload.model
+
+    def finding(reads: str, what: str, fix: str) -> tuple[list[KeyPath], KeyPath, Problem]:
+        paths = [tuple(each.split(".")) for each in reads.split()]
+        return paths, paths[0], Problem(dotted(paths[0]), what, fix)
+
+    if recipe.strategy != "ddp":
+        yield finding("strategy", f"`{recipe.strategy}` comes with a later release", "use `ddp`")
+    if (recipe.steps is None) == (recipe.epochs is None):
+        said = "both `steps` and `epochs` are given" if recipe.steps is not None else "how long to train is missing"
+        yield finding("steps epochs", said, "give one of `steps` and `epochs`")
+    share = batch.micro_batch * scaling.workers
+    if batch.global_batch % share:
+        nearest = max(share, round(batch.global_batch / share) * share)
+        what = f"{batch.global_batch} cannot be shared by {scaling.workers} workers in micro batches of {batch.micro_batch}"
+        yield finding("batch.global_batch batch.micro_batch scaling.workers", what, f"a multiple of {share}, such as {nearest}")
+    if model.width % (2 * model.heads):
+        what = f"{model.width} cannot be cut into {model.heads} heads of even width"
+        yield finding("workload.model.width workload.model.heads", what, f"a multiple of {2 * model.heads}")
+    if recipe.steps is not None and recipe.optimizer.warmup > recipe.steps:
+        yield finding("optimizer.warmup steps", f"{recipe.optimizer.warmup} is more than all {recipe.steps} steps", "warm up for a small share of them")
+    if any(not 0 <= beta < 1 for beta in recipe.optimizer.betas):
+        yield finding("optimizer.betas", f"{list(recipe.optimizer.betas)} must lie in [0, 1)", "such as [0.9, 0.95]")
+    if "://" in recipe.storage and not recipe.storage.startswith("file://"):
+        yield finding("storage", f"`{recipe.storage}`: object stores come with a later release", "use a folder")
+    known = ("validation/loss", "validation/nats_per_byte", "validation/accuracy")
+    if recipe.checkpoint.metric not in known:
+        yield finding("checkpoint.metric", f"`{recipe.checkpoint.metric}` is not measured", did_you_mean(recipe.checkpoint.metric, known))
+
+
+def _find(path: str | Path) -> Path:
+    if Path(path).is_file():
+        return Path(path)
+    known = known_recipes()
+    if str(path) in known:
+        return known[str(path)]
+    if Path(path).is_dir():
+        raise InputError("no recipe there", [Problem(str(path), "is a folder", "name a YAML file")])
+    raise InputError("no such recipe", [Problem(str(path), "is no file, and no recipe that comes with Trainfleet", did_you_mean(Path(path).stem, known))])
+
+
+class _OnceLoader(yaml.SafeLoader):
+    """YAML in which a key may stand once: PyYAML itself silently takes the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"`{key.value}` stands twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        document = yaml.load(file.read_text(encoding="utf-8"), _OnceLoader)  # noqa: S506 - a SafeLoader
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("cannot read the recipe", [Problem(str(file), getattr(error, "strerror", None) or "is not text in UTF-8")]) from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else str(file)
+        raise InputError("the recipe is no YAML", [Problem(where, getattr(error, "problem", None) or "cannot be read")]) from error
+    if not isinstance(document, dict):
+        raise InputError("the recipe is empty or no group of keys", [Problem(str(file), "must hold `name:`, `workload:` and so on")])
+    return document
+
+
+def _from_environment(env: Mapping[str, str]) -> list[tuple[KeyPath, str, str]]:
+    """Variables that name a field. Other TRAINFLEET_ variables without `__` are settings of the program, not of a recipe."""
+    found = []
+    for name in sorted(env):
+        keys = tuple(name.removeprefix(ENVIRONMENT).lower().split("__"))
+        if name.startswith(ENVIRONMENT) and (len(keys) > 1 or keys[0] in Recipe.model_fields):
+            found.append((keys, env[name], name))
+    return found
+
+
+def _from_overrides(overrides: Sequence[str], problems: list[Problem]) -> list[tuple[KeyPath, str, str]]:
+    found = []
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        keys = tuple(part.strip() for part in key.split("."))
+        if not equals or not all(keys):
+            problems.append(Problem(override, "is no setting", "write key=value, such as optimizer.lr=3e-4"))
+        else:
+            found.append((keys, text, override))
+    return found
+
+
+def _put(document: dict[str, Any], keys: KeyPath, value: Any) -> None:
+    for key in keys[:-1]:
+        inner = document.get(key)
+        document[key] = document = inner if isinstance(inner, dict) else {}
+    document[keys[-1]] = value
+
+
+def _repair(document: dict[str, Any], keys: KeyPath) -> None:
+    """Take a refused value out, or put a stand-in where one is needed, so that the rest can be judged."""
+    holder: Any = document
+    for key in keys[:-1]:
+        if not isinstance(holder.get(key), dict):
+            keys = keys[: keys.index(key) + 1]
+            break
+        holder = holder[key]
+    section = section_at(Recipe, keys[:-1])
+    if keys and isinstance(holder, dict):
+        holder.pop(keys[-1], None)
+        if keys in _STAND_INS and section is not None:
+            holder[keys[-1]] = _STAND_INS[keys]
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _copy(member) for key, member in value.items()}
+    return list(value) if isinstance(value, list | tuple) else value
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, member in value.items():
+        if isinstance(member, Mapping):
+            yield from _flat(member, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", list(member) if isinstance(member, tuple) else member

@@ -1,0 +1,85 @@
+"""What can be trained: a registry of workloads and the few methods the step loop asks of one.
+
+A workload brings a model, samples and a loss; it knows neither ranks nor steps. Easy to get wrong: `Outcome` holds
+sums and their weights, never means, so that means over ranks and uneven batches come out exactly.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+    from training.recipe import Recipe
+
+Split = Literal["train", "validation", "test"]
+WORKLOADS: dict[str, str] = {"lm": "training.workloads.lm:LanguageModel"}
+"""By the recipe's `workload.name`: `module:class`, called with the recipe and a cache folder."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one forward pass found.
+
+    Attributes:
+        loss: sum over the targets, the scalar that is differentiated.
+        weight: how many targets it is a sum of.
+        extras: by name, a detached sum and its weight: metrics besides `loss`, reported as sum over weight.
+    """
+
+    loss: torch.Tensor
+    weight: float
+    extras: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+
+class Workload(Protocol):
+    """Something to train. Making one prepares its data: built once, whole or not at all, and shared by all ranks of a machine."""
+
+    sample_tokens: int
+    """Tokens in a sample, for tokens per second."""
+    flops_per_token: float
+    """Floating point operations of a forward and backward pass per token, for MFU."""
+    metrics: tuple[str, ...]
+    """Names that `Outcome.extras` holds."""
+    describe: str
+    """How a line names the loss, for example `nats/token`."""
+
+    def fingerprint(self) -> str:
+        """Identify the data: a checkpoint refuses to go on with other data."""
+        ...
+
+    def build_model(self) -> torch.nn.Module:
+        """Make the model with the global torch RNG."""
+        ...
+
+    def size(self, split: Split) -> int:
+        """Samples in a split."""
+        ...
+
+    def batch(self, split: Split, indices: Sequence[int]) -> dict[str, torch.Tensor]:
+        """The samples at `indices`, on the CPU."""
+        ...
+
+    def weight(self, split: Split, indices: Sequence[int]) -> float:
+        """Targets in these samples, known without reading other ranks' batches."""
+        ...
+
+    def outcome(self, model: Callable[..., torch.Tensor], batch: dict[str, torch.Tensor]) -> Outcome:
+        """Run the model on a batch that is on its device."""
+        ...
+
+    def baseline(self, indices: Sequence[int]) -> dict[str, float]:
+        """Figures of a simple model on the validation samples `indices`, for the report."""
+        ...
+
+
+def make_workload(recipe: Recipe, cache: Path) -> Workload:
+    """The workload a recipe names, its data ready."""
+    module, _, name = WORKLOADS[recipe.workload.name].partition(":")
+    workload: Workload = getattr(importlib.import_module(module), name)(recipe.workload, cache)
+    return workload

@@ -1,0 +1,48 @@
+"""What a recipe may say about the language model: its shape, its text and its tokens. Without torch, so that checks are quick.
+
+Used by `training.sections`. Easy to get wrong: `width` must be divisible by `heads` into an even number (rotary positions
+turn pairs of numbers), which `training.recipe` checks.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class GptSettings(_Part):
+    """The shape of the GPT."""
+
+    layers: int = Field(4, ge=1)
+    width: int = Field(128, ge=2)
+    heads: int = Field(4, ge=1)
+    context: int = Field(128, ge=2, description="Tokens per sample.")
+    mlp: Literal["swiglu", "gelu"] = "swiglu"
+    mlp_ratio: float = Field(8 / 3, gt=0, description="Hidden width of the MLP over `width`; 8/3 gives SwiGLU the size of a plain MLP of 4.")
+    dropout: float = Field(0.0, ge=0, lt=1)
+
+
+class TextSettings(_Part):
+    """Which text, and how it is split and turned into tokens."""
+
+    source: str = Field("stdlib", description="`stdlib`: the Python standard library's own source; else a folder or a .parquet file.")
+    glob: str = Field("**/*.py", description="Which files of a folder.")
+    column: str = Field("text", description="Which column of parquet files; each row is a document.")
+    tokens: Literal["bytes", "bpe"] = "bytes"
+    vocabulary: int = Field(8192, ge=257, le=65536, description="Size of the BPE vocabulary, trained on the training split.")
+    validation_share: float = Field(0.05, gt=0, lt=0.5, description="Share of the files (parquet: rows).")
+    test_share: float = Field(0.05, gt=0, lt=0.5)
+    split_seed: int = Field(0, ge=0, description="Changes which file goes where, independent of the run's seed.")
+
+
+class LmSettings(_Part):
+    """A language model on text."""
+
+    name: Literal["lm"]
+    model: GptSettings = GptSettings()
+    data: TextSettings = TextSettings()
