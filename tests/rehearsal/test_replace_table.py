@@ -1,0 +1,121 @@
+"""The replacement table against the installed SDKs: every type, every path, a source for each, and facts that must not get lost."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any
+
+import pytest
+
+from rehearsal.clouds.replace import TABLE, join_path, split_path, table
+from rehearsal.clouds.schema import Kind, Property, inputs_of, packages
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the SDK warns of its own old types when they are read
+ENTRIES: dict[str, dict[str, Any]] = tomllib.loads(TABLE.read_text())
+TOKENS = sorted(token for token in ENTRIES if not token.startswith("pulumi:"))
+KEYS = {"source", "replace", "autoname", "delete_first", "sometimes"}
+
+
+def inputs(token: str) -> dict[str, Property]:
+    resource = packages()[token.split(":")[0]].resource(token)
+    assert resource is not None, f"{token} is not a type of the installed SDK"
+    return resource.inputs
+
+
+def objects(kind: Kind) -> list[Kind]:
+    """The object kinds that a property may hold."""
+    return [choice for choice in (kind, *kind.choices) if choice.name == "object"]
+
+
+def missing_step(properties: dict[str, Property], path: tuple[str, ...]) -> str:
+    """The first step of a path that the SDK does not know, or nothing."""
+    kind: Kind | None = None
+    for step in path:
+        if step == "[*]":
+            assert kind is not None
+            if kind.name != "list" or kind.item is None:
+                return step
+            kind = kind.item
+            continue
+        if kind is not None:
+            nested = [choice.cls for choice in objects(kind) if choice.cls is not None]
+            if not nested:
+                return step
+            properties = inputs_of(nested[0])
+        if step not in properties:
+            return step
+        kind = properties[step].kind
+    return ""
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_every_type_and_path_is_in_the_installed_sdk(token: str) -> None:
+    entry = ENTRIES[token]
+    known = inputs(token)
+    paths = [*entry["replace"], *entry.get("delete_first", ()), *entry.get("sometimes", {}), *filter(None, [entry.get("autoname")])]
+    unknown = {path: step for path in paths if (step := missing_step(known, split_path(path)))}
+    assert not unknown, f"{token}: the SDK has no such input: {unknown}"
+
+
+@pytest.mark.parametrize("token", sorted(ENTRIES))
+def test_every_row_has_a_source_and_says_each_thing_once(token: str) -> None:
+    entry = ENTRIES[token]
+    assert re.match(r"[\w-]+/[\w-]+ \S+\.go ", entry["source"]), "a source is: repository, file, version"
+    assert set(entry) <= KEYS
+    paths = [split_path(path) for path in entry["replace"]]
+    assert all(join_path(split_path(path)) == path for path in entry["replace"])
+    covered = [(one, other) for one in paths for other in paths if one is not other and one[: len(other)] == other]
+    assert not covered, "a path covers what is below it"
+    assert not set(entry.get("sometimes", {})) & set(entry["replace"])
+    assert set(entry.get("delete_first", ())) <= set(entry["replace"])
+
+
+@pytest.mark.parametrize("token", [token for token in TOKENS if "autoname" in ENTRIES[token]])
+def test_a_name_the_provider_makes_up_may_be_left_out_and_replaces_when_changed(token: str) -> None:
+    name = ENTRIES[token]["autoname"]
+    assert name in ENTRIES[token]["replace"]
+    assert not inputs(token)[split_path(name)[0]].required
+
+
+FORCED = {
+    "aws:eks/cluster:Cluster": ["name", "roleArn", "bootstrapSelfManagedAddons", "accessConfig.bootstrapClusterCreatorAdminPermissions"],
+    "aws:eks/nodeGroup:NodeGroup": ["subnetIds", "instanceTypes[0]", "capacityType", "amiType", "launchTemplate.id"],
+    "aws:eks/podIdentityAssociation:PodIdentityAssociation": ["namespace", "serviceAccount"],
+    "aws:ec2/vpc:Vpc": ["cidrBlock"],
+    "aws:ec2/flowLog:FlowLog": ["destinationOptions.fileFormat"],
+    "aws:s3/bucket:Bucket": ["bucket", "objectLockEnabled"],
+    "aws:fsx/lustreFileSystem:LustreFileSystem": ["subnetIds", "storageType", "deploymentType"],
+    "kubernetes:apps/v1:Deployment": ["spec.selector.matchLabels.app"],
+    "kubernetes:storage.k8s.io/v1:StorageClass": ["parameters.type", "provisioner"],
+    "kubernetes:rbac.authorization.k8s.io/v1:RoleBinding": ["roleRef.name", "metadata.namespace"],
+    "kubernetes:core/v1:PersistentVolume": ["spec.csi.volumeHandle"],
+    "pulumi:providers:kubernetes": ["clusterIdentifier"],
+}
+IN_PLACE = {
+    "aws:eks/cluster:Cluster": ["version", "vpcConfig.subnetIds[0]", "vpcConfig.publicAccessCidrs[0]", "tags.Name", "remoteNetworkConfig"],
+    "aws:eks/nodeGroup:NodeGroup": ["scalingConfig.maxSize", "launchTemplate.version", "labels.pool", "taints[0].value", "version"],
+    "aws:eks/addon:Addon": ["addonVersion", "configurationValues"],
+    "aws:ec2/launchTemplate:LaunchTemplate": ["userData", "networkInterfaces[0].interfaceType"],
+    "aws:ec2/vpcEndpoint:VpcEndpoint": ["subnetIds[0]", "policy"],
+    "aws:iam/role:Role": ["assumeRolePolicy", "description"],
+    "aws:kms/key:Key": ["policy", "description"],
+    "kubernetes:apps/v1:Deployment": ["spec.replicas", "spec.template.spec.containers[0].image"],
+    "kubernetes:helm.sh/v3:Release": ["version", "values.image.tag", "chart"],
+    "pulumi:providers:kubernetes": ["kubeconfig"],
+}
+
+
+@pytest.mark.parametrize(("token", "path"), [(token, path) for token, paths in FORCED.items() for path in paths])
+def test_known_to_replace(token: str, path: str) -> None:
+    assert table()[token].forces(split_path(path))
+
+
+@pytest.mark.parametrize(("token", "path"), [(token, path) for token, paths in IN_PLACE.items() for path in paths])
+def test_known_to_change_in_place(token: str, path: str) -> None:
+    assert not table()[token].forces(split_path(path))
+
+
+def test_a_policy_attachment_goes_before_its_successor_comes() -> None:
+    """The new attachment is the same thing to IAM; deleting the old one last would take the new one away."""
+    assert table()["aws:iam/rolePolicyAttachment:RolePolicyAttachment"].forces_delete_first(("policyArn",))
