@@ -18,7 +18,7 @@ KEYS = {"source", "replace", "autoname", "delete_first", "sometimes"}
 
 
 def inputs(token: str) -> dict[str, Property]:
-    resource = packages()[token.split(":")[0]].resource(token)
+    resource = packages()[token.split(":", maxsplit=1)[0]].resource(token)
     assert resource is not None, f"{token} is not a type of the installed SDK"
     return resource.inputs
 
