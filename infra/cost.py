@@ -23,6 +23,7 @@ class PoolCost:
     min_nodes: int
     max_nodes: int
     usd_per_hour: float | None
+    capacity: Capacity = Capacity.ON_DEMAND
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def cost(spec: PlatformSpec) -> Cost:
             machine = machine_for_pool(spec.cloud, pool)
         except LookupError:
             continue
-        pools.append(PoolCost(pool.name, machine, pool.min_nodes, pool.max_nodes, machine.usd_per_hour(pool.capacity)))
+        pools.append(PoolCost(pool.name, machine, pool.min_nodes, pool.max_nodes, machine.usd_per_hour(pool.capacity), pool.capacity))
     return Cost(tuple(pools))
 
 

@@ -1,7 +1,8 @@
 """PlatformSpec: the one typed input of a platform, as written under `config: trainfleet:platform:` in a stack file.
 
 Read by `stacks/__main__.py` (through Pulumi config), by the rehearsal and by the command line. Fields only: what one
-field may be is said here, what several fields or a cloud say together is in `infra/rules.py`. Units are in the names.
+field may be is said here, what several fields or a cloud say together is in `infra/rules/`. Units are in the names; the
+docstrings of fields are what editors show (`trainfleet spec schema`).
 """
 
 from __future__ import annotations
@@ -18,14 +19,12 @@ SPEC_VERSION = 1
 
 
 class Cloud(StrEnum):
+    """Where a platform is built."""
+
     AWS = "aws"
     GCP = "gcp"
     AZURE = "azure"
     LOCAL = "local"
-
-
-Name = Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,22}[a-z0-9])?$", description="lower case letters, digits and hyphens, 1 to 24")]
-Email = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")]
 
 
 def _written_range(value: object) -> object:
@@ -35,6 +34,8 @@ def _written_range(value: object) -> object:
     return value
 
 
+Name = Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,22}[a-z0-9])?$")]
+Email = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")]
 Range = Annotated[IPv4Network, BeforeValidator(_written_range)]
 Share = Annotated[float, Field(gt=0, le=10)]
 
@@ -46,6 +47,8 @@ class Part(BaseModel):
 
 
 class Network(Part):
+    """The platform's own network; every subnet is computed from one range."""
+
     cidr: Range = IPv4Network("10.40.0.0/16")
     """Range of the whole platform; every subnet and pod range is computed from it."""
     zones: int = Field(3, ge=1, le=6)
@@ -55,13 +58,18 @@ class Network(Part):
     allowed_cidrs: tuple[Range, ...] = ()
     """Ranges that may reach a public control plane endpoint; never 0.0.0.0/0."""
     flow_logs: bool = True
+    """Whether accepted and refused connections of the network are logged."""
 
 
 class Kubernetes(Part):
-    version: str = Field("1.34", pattern=r"^1\.\d{2}$")
+    """The control plane, or the cluster that is already there."""
+
+    version: str = Field("1.34", pattern=r"^1\.\d{2}$", examples=["1.34"])
+    """Kubernetes' minor version, in quotes."""
     private_endpoint: bool = True
     """True: the control plane answers inside the network only. False: also to `network.allowed_cidrs`."""
     log_retention_days: int = Field(365, ge=1)
+    """How many days the control plane's logs are kept."""
     context: str = ""
     """cloud: local only: the kubeconfig context of the cluster that is already there; empty = the current one."""
     kubeconfig: str = ""
@@ -71,12 +79,19 @@ class Kubernetes(Part):
 
 
 class SystemPool(Part):
+    """The CPU nodes that carry the cluster's own pods."""
+
     size: Literal["small", "medium", "large"] = "medium"
+    """2, 8 or 16 vCPU per node on aws; 4, 8 or 16 elsewhere."""
     min_nodes: int = Field(2, ge=1)
+    """Nodes that always run."""
     max_nodes: int = Field(4, ge=1)
+    """Nodes at most."""
 
 
 class Capacity(StrEnum):
+    """How a pool's nodes are bought."""
+
     ON_DEMAND = "on-demand"
     SPOT = "spot"
     RESERVED = "reserved"
@@ -86,16 +101,23 @@ class Capacity(StrEnum):
 
 
 class GpuPool(Part):
-    name: Name
-    accelerator: str
-    """SkyPilot's name of the accelerator: H100, A100-80GB, L4 … (`trainfleet machines` lists them)."""
+    """One pool of equal GPU nodes, from zero up."""
+
+    name: Name = Field(examples=["h100"])
+    """The pool's name: 1 to 24 lower case letters, digits and hyphens, a letter first."""
+    accelerator: str = Field(examples=["H100", "A100-80GB", "L4"])
+    """SkyPilot's name of the accelerator (`trainfleet machines` lists them)."""
     per_node: int = Field(1, ge=1, le=16)
+    """How many of them a node carries."""
     min_nodes: int = Field(0, ge=0)
+    """Nodes that always run."""
     max_nodes: int = Field(1, ge=1)
+    """Nodes at most."""
     kind: Literal["nodes", "hyperpod"] = "nodes"
-    """nodes: the cloud's own node pool. hyperpod: SageMaker HyperPod instance group (aws, comes with issue 2)."""
+    """nodes: the cloud's own node pool. hyperpod: SageMaker HyperPod instance group (aws, comes with a later release)."""
     capacity: Capacity = Capacity.ON_DEMAND
-    reservation: str = ""
+    """How the nodes are bought."""
+    reservation: str = Field("", examples=["cr-0123456789abcdef0"])
     """The reservation's id, for capacity `reserved` and `capacity-block`."""
     interconnect: Literal["best", "none"] = "none"
     """best: the fastest fabric the machine has (EFA, GPUDirect, InfiniBand); none: plain Ethernet."""
@@ -106,86 +128,128 @@ class GpuPool(Part):
     zone: str = ""
     """The one zone of a compact or reserved pool; empty = the platform's first zone."""
     disk_gib: int = Field(200, ge=50, le=16384)
+    """The root disk of a node; images and their layers live there."""
     labels: dict[str, str] = {}
+    """More Kubernetes labels for the pool's nodes."""
 
 
 class SharedFilesystem(Part):
+    """One filesystem that every training pod mounts."""
+
     kind: Literal["lustre", "nfs"] = "lustre"
+    """lustre: parallel and linked to the bucket; nfs: a plain share."""
     capacity_gib: int = Field(1200, ge=100)
+    """On aws 1200, 2400, and more in steps of 2400."""
     throughput_mbps_per_tib: Literal[125, 250, 500, 1000] = 125
+    """MB/s for each TiB of capacity."""
 
 
 class Storage(Part):
+    """The bucket of runs and data, and a shared filesystem where wished."""
+
     retention_days: int = Field(30, ge=1)
     """Days a deleted or overwritten object can be brought back."""
     versioning: bool = True
+    """Whether overwritten objects are kept for that time."""
     shared_filesystem: SharedFilesystem | None = None
-    bucket_url: str = ""
+    """A filesystem beside the bucket; none when left out."""
+    bucket_url: str = Field("", examples=["s3://my-bucket"])
     """cloud: local only: the object store that is already there (s3://, gs://, az:// or file://)."""
 
 
 class Ray(Part):
-    operator: str = Field("1.6.0", pattern=r"^\d+\.\d+\.\d+$")
-    version: str = Field("2.60.0", pattern=r"^\d+\.\d+\.\d+$")
+    """Ray and its operator."""
+
+    operator: str = Field("1.6.0", pattern=r"^\d+\.\d+\.\d+$", examples=["1.6.0"])
+    """KubeRay's version, three numbers."""
+    version: str = Field("2.60.0", pattern=r"^\d+\.\d+\.\d+$", examples=["2.60.0"])
+    """Ray's version in the training image, three numbers."""
     tls: bool = True
+    """Whether Ray's own traffic is encrypted."""
     token_auth: bool = True
+    """Whether Ray's endpoints ask for a token."""
     image: str = ""
     """The container image of training pods; empty = the platform's registry with this version's tag."""
 
 
 class Queue(Part):
+    """A queue before the GPU pools."""
+
     enabled: bool = False
+    """Whether jobs wait in a queue (Kueue) until all their nodes are free."""
 
 
 class Secrets(Part):
+    """Secrets that training pods may read."""
+
     provider: Literal["cloud", "none"] = "cloud"
-    names: tuple[Name, ...] = ()
+    """cloud: the cloud's own secret store; none: secrets are made in the cluster by hand."""
+    names: tuple[Name, ...] = Field((), examples=[["hf-token"]])
     """Secrets that will exist (names only: a value never stands in a spec or in state)."""
 
 
 class Monitoring(Part):
+    """Metrics of nodes, GPUs and Ray."""
+
     enabled: bool = True
+    """Whether metrics are gathered in the cluster."""
     retention_days: int = Field(15, ge=1)
+    """How many days they are kept."""
 
 
 class Budget(Part):
+    """What the platform may cost; alerts only, nothing is stopped."""
+
     monthly_usd: float = Field(gt=0)
+    """The budget of a calendar month."""
     alert_at: tuple[Share, ...] = (0.5, 0.8, 1.0)
     """Shares of the budget at which an alert is sent."""
-    emails: tuple[Email, ...] = ()
-    """Empty = the owner."""
+    emails: tuple[Email, ...] = Field((), examples=[["ml-platform@example.com"]])
+    """Who is told, by e-mail; empty = the owner."""
 
 
 class PolicyException(Part):
+    """One resource that need not keep one policy for some time."""
+
     policy: str
+    """The policy's name."""
     resource: str
     """The resource's name, or `*` for every resource of the stack."""
     reason: str = Field(min_length=10)
+    """Why, in a sentence."""
     until: date
+    """The last day on which the exception holds."""
 
 
 class PlatformSpec(Part):
     """One GPU training platform. The whole input of a stack; see docs/architecture.md for a commented example."""
 
-    name: Name
+    name: Name = Field(examples=["prod"])
+    """The platform's name: 1 to 24 lower case letters, digits and hyphens, a letter first. Names every resource."""
     cloud: Cloud
-    region: str = ""
+    """Where it is built; gcp and azure come with a later release. local = on a Kubernetes that is already there."""
+    region: str = Field("", examples=["us-east-2"])
     """The cloud's region; may be empty for cloud: local only."""
-    owner: Email
+    owner: Email = Field(examples=["ml-platform@example.com"])
+    """The e-mail address of those who answer for the platform."""
     environment: Literal["dev", "staging", "prod"] = "dev"
     """prod: data and keys are protected and retained on destroy."""
     network: Network = Network()
     kubernetes: Kubernetes = Kubernetes()
     system_pool: SystemPool = SystemPool()
     gpu_pools: tuple[GpuPool, ...] = ()
+    """The GPU pools, each from zero nodes up."""
     storage: Storage = Storage()
     ray: Ray = Ray()
     queue: Queue = Queue()
     secrets: Secrets = Secrets()
     monitoring: Monitoring = Monitoring()
     budget: Budget | None = None
+    """What the platform may cost; no alerts when left out."""
     tags: dict[str, str] = {}
+    """More tags for every resource of the cloud."""
     exceptions: tuple[PolicyException, ...] = ()
+    """Exceptions from policies, each with a reason and an end."""
 
     @property
     def production(self) -> bool:

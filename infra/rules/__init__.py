@@ -43,6 +43,7 @@ RULES: tuple[Rule, ...] = (
     services.logs_are_kept_as_sold,
     services.admins_are_roles,
     services.filesystem_is_sold,
+    services.operator_is_known,
     services.ray_can_authenticate,
     services.image_is_pinned,
     services.budget_alerts_are_in_order,

@@ -8,6 +8,7 @@ from datetime import date
 
 from infra.aws.region import LOG_RETENTION_DAYS
 from infra.cost import HOURS_PER_MONTH, standing_usd_per_hour
+from infra.kubernetes.crds import versions
 from infra.rules.finding import Finding
 from infra.spec import Cloud, PlatformSpec
 from infra.words import Path
@@ -15,7 +16,7 @@ from infra.words import Path
 KUBERNETES_VERSIONS = ("1.32", "1.33", "1.34", "1.35")
 """What EKS sells in November 2026, standard and extended support (EKS user guide, version lifecycle; 1.31 ends 2026-11-26)."""
 LUSTRE_STEP_GIB, LUSTRE_SMALLEST_GIB, LUSTRE_LARGEST_GIB = 2400, 1200, 100800
-TOKEN_AUTH_OPERATOR, TOKEN_AUTH_RAY = (1, 5, 1), (2, 52, 0)
+TOKEN_AUTH_RAY = (2, 52, 0)
 OWN_TAGS = 5
 """Tags that every resource gets from the platform itself (infra/tags.py)."""
 _ARN = r"arn:aws(-cn|-us-gov)?:iam::\d{12}:(role|user)/.+"
@@ -83,20 +84,21 @@ def filesystem_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
         )
 
 
+def operator_is_known(spec: PlatformSpec) -> Iterator[Finding]:
+    """The operator is installed with its own resource definitions; others would accept fields that it does not know."""
+    known = versions()
+    if spec.ray.operator not in known:
+        yield Finding(("ray", "operator"), f"no resource definitions of KubeRay {spec.ray.operator} are here", f"one of {', '.join(known)}")
+
+
 def ray_can_authenticate(spec: PlatformSpec) -> Iterator[Finding]:
-    """Token authentication came with Ray 2.52.0 and KubeRay 1.5.1 (Ray documentation, token authentication with KubeRay)."""
-    if not spec.ray.token_auth:
-        return
-    for name, first, what in (("version", TOKEN_AUTH_RAY, "Ray"), ("operator", TOKEN_AUTH_OPERATOR, "KubeRay")):
-        written = getattr(spec.ray, name)
-        if tuple(map(int, written.split("."))) < first:
-            newest = ".".join(map(str, first))
-            yield Finding(
-                ("ray", name),
-                f"{what} {written} knows no token authentication",
-                f"{newest} or newer, or ray.token_auth: false",
-                (("ray", "token_auth"),),
-            )
+    """Token authentication came with Ray 2.52.0 (Ray documentation, token authentication with KubeRay)."""
+    if spec.ray.token_auth and tuple(map(int, spec.ray.version.split("."))) < TOKEN_AUTH_RAY:
+        newest = ".".join(map(str, TOKEN_AUTH_RAY))
+        where: Path = ("ray", "version")
+        yield Finding(
+            where, f"Ray {spec.ray.version} knows no token authentication", f"{newest} or newer, or ray.token_auth: false", (("ray", "token_auth"),)
+        )
 
 
 def image_is_pinned(spec: PlatformSpec) -> Iterator[Finding]:
