@@ -25,13 +25,14 @@ def dotted(keys: Iterable[str]) -> str:
 
 def section_at(model: type[BaseModel], keys: KeyPath) -> type[BaseModel] | None:
     """The model whose fields stand below `keys`; None where that is a plain value or unknown."""
-    found: Any = model
+    found = model
     for key in keys:
         field = found.model_fields.get(key)
-        found = field.annotation if field is not None else None
-        if not (isinstance(found, type) and issubclass(found, BaseModel)):
+        inner: Any = field.annotation if field is not None else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
             return None
-    return found  # type: ignore[no-any-return]  # narrowed by the loop: a model class at every turn
+        found = inner
+    return found
 
 
 def explain(error: ErrorDetails, model: type[BaseModel]) -> Problem:

@@ -34,7 +34,7 @@ class Outcome:
 
     loss: torch.Tensor
     weight: float
-    extras: dict[str, tuple[float, float]] = field(default_factory=dict)
+    extras: dict[str, tuple[torch.Tensor, torch.Tensor | int]] = field(default_factory=dict)
 
 
 class Workload(Protocol):
