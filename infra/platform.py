@@ -68,6 +68,8 @@ class Platform:
     """Where the control plane and cloud endpoints are, for network policies; empty = TLS to anywhere but link-local."""
     system_nodes: tuple[pulumi.Resource, ...] = ()
     """Nodes that run the cluster layer itself: made before it, gone after it."""
+    secrets: dict[str, pulumi.Input[str]] = field(default_factory=dict)
+    """By the spec's name: what the cloud calls a secret that external-secrets may read."""
 
 
 @dataclass(frozen=True)

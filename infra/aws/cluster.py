@@ -26,9 +26,7 @@ LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 class Cluster(Room):
     """The control plane of a platform."""
 
-    def __init__(
-        self, spec: PlatformSpec, network: Network, identity: Identity, keys: Keys, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
+    def __init__(self, spec: PlatformSpec, network: Network, identity: Identity, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "cluster", opts)
         self.cluster_name = region.cluster_name(spec)
         logs = aws.cloudwatch.LogGroup(
@@ -75,16 +73,19 @@ class Cluster(Room):
             # A fixed name cannot exist twice, so a replacement must delete first (and in production is refused by AWS).
             opts=self.options("eks", depends_on=[logs, *identity.ready, *network.ready], delete_before_replace=True),
         )
-        self.security_group_id = self.cluster.vpc_config.apply(lambda vpc: vpc.cluster_security_group_id or "")
+        self.security_group_id = self.cluster.vpc_config.apply(lambda vpc: _told(vpc.cluster_security_group_id, "security group"))
         """The group EKS puts on the control plane and on nodes; open among its members."""
         self.access = [self._admin(principal) for principal in spec.kubernetes.admins]
-        early = addons.AddOns(
-            spec, "addons-before-nodes", self.cluster, identity, addons.BEFORE_NODES, opts=pulumi.ResourceOptions(parent=self)
-        )
+        early = addons.AddOns(spec, "addons-before-nodes", self.cluster, identity, addons.BEFORE_NODES, opts=pulumi.ResourceOptions(parent=self))
         self.ready: list[pulumi.Resource] = [*early.installed, *identity.ready, *network.ready]
         """What must exist before a node starts and outlive the last one."""
         self.kubeconfig: pulumi.Output[str] = pulumi.Output.json_dumps(
-            kubeconfig(self.cluster_name, spec.region, self.cluster.endpoint, self.cluster.certificate_authority.apply(lambda ca: ca.data or ""))
+            kubeconfig(
+                self.cluster_name,
+                spec.region,
+                self.cluster.endpoint,
+                self.cluster.certificate_authority.apply(lambda ca: _told(ca.data, "certificate")),
+            )
         )
         self.register_outputs({"name": self.cluster.name})
 
@@ -133,3 +134,10 @@ def kubeconfig(name: str, region_name: str, endpoint: pulumi.Input[str], certifi
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,
     }
+
+
+def _told(value: str | None, what: str) -> str:
+    """A value that AWS always gives. Passing on a missing one would silently drop the property that needs it."""
+    if not value:
+        raise LookupError(f"EKS did not tell the cluster's {what}")
+    return value

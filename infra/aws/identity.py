@@ -37,6 +37,7 @@ class Identity(Room):
         account: pulumi.Input[str],
         bucket_arn: pulumi.Input[str],
         secret_arns: list[pulumi.Output[str]],
+        *,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "identity", opts)
@@ -124,6 +125,7 @@ class PodIdentities(Room):
         spec: PlatformSpec,
         cluster: aws.eks.Cluster,
         identity: Identity,
+        *,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "pod-identities", opts)

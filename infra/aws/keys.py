@@ -58,7 +58,7 @@ LUSTRE_ROLE = "s3.data-source.lustre.fsx.amazonaws.com/AWSServiceRoleForFSxS3Acc
 class Keys(Room):
     """The four keys of a platform: `cluster`, `logs`, `nodes`, `data`."""
 
-    def __init__(self, spec: PlatformSpec, account: pulumi.Input[str], opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(self, spec: PlatformSpec, account: pulumi.Input[str], *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "keys", opts)
         partition = region.partition(spec.region)
         owner = owned_by_account(partition, account)

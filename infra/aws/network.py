@@ -18,7 +18,7 @@ from infra.spec import PlatformSpec
 class Network(Room):
     """The network of a platform."""
 
-    def __init__(self, spec: PlatformSpec, keys: Keys, account: pulumi.Input[str], opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(self, spec: PlatformSpec, keys: Keys, account: pulumi.Input[str], *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "network", opts)
         self.ready: list[pulumi.Resource] = []
         """What must exist before a node starts and outlive the last one: routes, associations, endpoints."""
@@ -32,9 +32,7 @@ class Network(Room):
             opts=self.options("vpc"),
         )
         # AWS makes it and nobody may use it: without rules it lets nothing in or out.
-        aws.ec2.DefaultSecurityGroup(
-            self.name("default-sg"), vpc_id=self.vpc.id, tags=self.tags("default-sg"), opts=self.options("default-sg")
-        )
+        aws.ec2.DefaultSecurityGroup(self.name("default-sg"), vpc_id=self.vpc.id, tags=self.tags("default-sg"), opts=self.options("default-sg"))
         self.private_subnets = {zone.zone: self._subnet(zone.zone, str(zone.private), public=False) for zone in self.plan}
         self.private_tables = {zone: self._table(f"private-{zone}", {zone: subnet}) for zone, subnet in self.private_subnets.items()}
         if spec.network.nat != "none":
@@ -172,9 +170,7 @@ class Network(Room):
         )
         role = aws.iam.Role(
             self.name("flow-logs-role"),
-            assume_role_policy=policy.to_json(
-                policy.trust_service("vpc-flow-logs.amazonaws.com", {"StringEquals": {"aws:SourceAccount": account}})
-            ),
+            assume_role_policy=policy.to_json(policy.trust_service("vpc-flow-logs.amazonaws.com", {"StringEquals": {"aws:SourceAccount": account}})),
             tags=self.tags("flow-logs-role"),
             opts=self.options("flow-logs-role"),
         )

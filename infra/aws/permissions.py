@@ -77,9 +77,7 @@ def read_secrets(secret_arns: Sequence[pulumi.Input[str]], key_arn: pulumi.Input
     """External Secrets: the named secrets and no other."""
     return document(
         statement("Read", ["secretsmanager:GetSecretValue", "secretsmanager:DescribeSecret"], secret_arns),
-        statement(
-            "SecretsKey", ["kms:Decrypt"], [key_arn], when={"StringEquals": {"kms:ViaService": f"secretsmanager.{region}.amazonaws.com"}}
-        ),
+        statement("SecretsKey", ["kms:Decrypt"], [key_arn], when={"StringEquals": {"kms:ViaService": f"secretsmanager.{region}.amazonaws.com"}}),
     )
 
 

@@ -1,0 +1,54 @@
+"""Budget: a monthly limit on what carries this platform's tag, and mails before it is spent.
+
+Easy to get wrong: AWS counts by a tag only after the tag `trainfleet:platform` was activated for cost allocation, once
+per payer account, in the billing console; until then the budget sees nothing.
+"""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_aws as aws
+
+from infra.room import Room
+from infra.spec import Budget as BudgetWish
+from infra.spec import PlatformSpec
+from infra.tags import PLATFORM_TAG
+
+MOST_ALERTS = 5
+"""AWS allows five notifications per budget."""
+
+
+def alerts(wish: BudgetWish, owner: str) -> list[aws.budgets.BudgetNotificationArgs]:
+    """A mail when each share is spent, and, while there is room for one more, when the month is forecast to end above the limit."""
+    emails = list(wish.emails or (owner,))
+
+    def alert(kind: str, share: float) -> aws.budgets.BudgetNotificationArgs:
+        return aws.budgets.BudgetNotificationArgs(
+            notification_type=kind,
+            comparison_operator="GREATER_THAN",
+            threshold_type="PERCENTAGE",
+            threshold=round(share * 100, 2),
+            subscriber_email_addresses=emails,
+        )
+
+    spent = [alert("ACTUAL", share) for share in sorted(wish.alert_at)[-MOST_ALERTS:]]
+    return [*spent, alert("FORECASTED", 1.0)] if len(spent) < MOST_ALERTS else spent
+
+
+class Budget(Room):
+    """The budget of a platform."""
+
+    def __init__(self, spec: PlatformSpec, wish: BudgetWish, *, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "budget-alerts", opts)
+        aws.budgets.Budget(
+            self.name("budget"),
+            budget_type="COST",
+            time_unit="MONTHLY",
+            limit_amount=f"{wish.monthly_usd:.2f}",
+            limit_unit="USD",
+            cost_filters=[aws.budgets.BudgetCostFilterArgs(name="TagKeyValue", values=[f"user:{PLATFORM_TAG}${spec.name}"])],
+            notifications=alerts(wish, spec.owner),
+            tags=self.tags("budget"),
+            opts=self.options("budget"),
+        )
+        self.register_outputs({})

@@ -1,0 +1,70 @@
+"""The AWS platform, room by room, in the order in which they need each other. Called by infra.program through the registry.
+
+The order on destroy is the reverse, and it is what leaves no interface or load balancer behind: the cluster layer goes
+while nodes still run, nodes before the network plug-in, that before the control plane, and the network last.
+"""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_aws as aws
+
+from infra.aws import addons, region
+from infra.aws.budget import Budget
+from infra.aws.cluster import Cluster
+from infra.aws.gpu_pools import GpuPools
+from infra.aws.identity import Identity, PodIdentities
+from infra.aws.keys import Keys
+from infra.aws.lustre import Lustre
+from infra.aws.network import Network
+from infra.aws.registry import Registry
+from infra.aws.secrets import Secrets
+from infra.aws.storage import Storage
+from infra.aws.system_pool import SystemPool
+from infra.platform import Platform, ServiceIdentity
+from infra.spec import PlatformSpec
+
+
+def build(spec: PlatformSpec) -> Platform:
+    """Everything on AWS below the cluster layer.
+
+    Raises:
+        InputError: the network or the add-ons cannot be planned; `infra.rules` says more, and earlier.
+    """
+    account = aws.get_caller_identity_output().account_id
+    keys = Keys(spec, account)
+    storage = Storage(spec, keys, account)
+    secrets = Secrets(spec, keys)
+    registry = Registry(spec, keys)
+    network = Network(spec, keys, account)
+    identity = Identity(spec, keys, account, storage.bucket.arn, secrets.arns)
+    cluster = Cluster(spec, network, identity, keys)
+    associations = PodIdentities(spec, cluster.cluster, identity)
+    system = SystemPool(spec, network, identity, cluster, keys)
+    late = [name for name in addons.names(spec) if name not in addons.BEFORE_NODES]
+    add_ons = addons.AddOns(spec, "addons", cluster.cluster, identity, late, opts=pulumi.ResourceOptions(depends_on=[system.nodes]))
+    pools = GpuPools(spec, network, identity, cluster, keys)
+    shared = spec.storage.shared_filesystem
+    lustre = Lustre(spec, shared, network=network, storage=storage, keys=keys, nodes_group=cluster.security_group_id) if shared else None
+    if spec.budget:
+        Budget(spec, spec.budget)
+    return Platform(
+        cloud=spec.cloud,
+        kubernetes=cluster.provider([system.nodes, *add_ons.installed, *associations.ready]),
+        cluster=cluster.cluster,
+        cluster_name=cluster.cluster_name,
+        kube_context=region.cluster_name(spec),
+        kubeconfig=cluster.kubeconfig,
+        bucket_url=storage.url,
+        registry=registry.url,
+        pools=pools.pools,
+        identities={purpose: ServiceIdentity(pods.namespace, pods.service_account, pods.role.arn) for purpose, pods in associations.bound.items()},
+        storage_class_provisioner="ebs.csi.aws.com",
+        storage_class_parameters={"type": "gp3", "encrypted": "true", "kmsKeyId": keys.nodes.arn},
+        shared_filesystem=lustre.volume if lustre else None,
+        autoscaler="generic",
+        # Training reads public data sets and S3 answers from public addresses, so what is allowed is a port and not a range.
+        api_cidrs=(),
+        system_nodes=(system.nodes,),
+        secrets=secrets.names,
+    )

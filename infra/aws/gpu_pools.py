@@ -1,0 +1,190 @@
+"""GpuPools: a managed node group per GPU pool of the spec, ready to start from zero, with the fabric its machines have.
+
+SkyPilot and the autoscaler decide by what a pool says of itself while it has no node, so labels, taint and resources
+stand on the node group and on its scaling group. Easy to get wrong: a reservation, a placement group and EFA each
+hold in one zone only; the desired size belongs to the autoscaler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import pulumi
+import pulumi_aws as aws
+
+from infra.aws import nodes, region
+from infra.aws.cluster import Cluster
+from infra.aws.identity import Identity
+from infra.aws.keys import Keys
+from infra.aws.network import Network
+from infra.machines import Machine, machine_for_pool
+from infra.platform import Pool
+from infra.room import Room
+from infra.spec import Capacity, GpuPool, PlatformSpec
+
+AMI_TYPE = "AL2023_x86_64_NVIDIA"
+EFA_RESOURCE = "vpc.amazonaws.com/efa"
+GPU_TAINT = ("nvidia.com/gpu", "present")
+TEMPLATE_TAG = "k8s.io/cluster-autoscaler/node-template"
+HUGE_PAGES = "10256Mi"
+"""5128 pages of 2 MiB that the NVIDIA image sets aside on EFA machines (EKS user guide, node-efa)."""
+ONE_FOR_ONE = (Capacity.RESERVED, Capacity.CAPACITY_BLOCK)
+"""Capacity of which there is no spare: an update must end a node before it starts the next."""
+
+
+def uses_efa(pool: GpuPool, machine: Machine) -> bool:
+    """Whether the pool's nodes get fabric interfaces: it asks for the best, and the machine has them."""
+    return pool.interconnect == "best" and machine.rdma == "efa"
+
+
+def needs_placement_group(pool: GpuPool, machine: Machine) -> bool:
+    """Whether the nodes must be started close together. Capacity blocks already lie side by side and take no group."""
+    return (pool.compact or uses_efa(pool, machine)) and pool.capacity is not Capacity.CAPACITY_BLOCK
+
+
+def labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
+    """What schedulers look for. SkyPilot's label is in lower case, or SkyPilot skips it."""
+    return {
+        **pool.labels,
+        "nvidia.com/gpu.present": "true",
+        "skypilot.co/accelerator": machine.skypilot_label or pool.accelerator.lower(),
+        "trainfleet.io/pool": pool.name,
+    }
+
+
+def scale_from_zero(pool: GpuPool, machine: Machine) -> dict[str, str]:
+    """Tags of the scaling group from which the autoscaler knows a node that does not exist yet."""
+    key, value = GPU_TAINT
+    disk = f"{int(machine.local_nvme_gb * 0.95)}G" if machine.local_nvme_gb else f"{pool.disk_gib}Gi"
+    resources = {"nvidia.com/gpu": str(machine.accelerators_per_node), "ephemeral-storage": disk}
+    if uses_efa(pool, machine):
+        resources |= {EFA_RESOURCE: str(machine.rdma_nics), "hugepages-2Mi": HUGE_PAGES}
+    return {
+        **{f"{TEMPLATE_TAG}/label/{name}": text for name, text in labels(pool, machine).items()},
+        **{f"{TEMPLATE_TAG}/resources/{name}": text for name, text in resources.items()},
+        f"{TEMPLATE_TAG}/taint/{key}": f"{value}:NoSchedule",
+    }
+
+
+class GpuPools(Room):
+    """The GPU node groups of a platform, as `pools` in the order of the spec."""
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        network: Network,
+        identity: Identity,
+        cluster: Cluster,
+        keys: Keys,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "gpu-pools", opts)
+        self.network, self.identity, self.cluster, self.keys = network, identity, cluster, keys
+        machines = {pool.name: machine_for_pool(spec.cloud, pool) for pool in spec.gpu_pools}
+        self.fabric = self._fabric() if any(uses_efa(pool, machines[pool.name]) for pool in spec.gpu_pools) else None
+        self.pools = tuple(self._pool(pool, machines[pool.name]) for pool in spec.gpu_pools)
+        self.register_outputs({})
+
+    def _fabric(self) -> aws.ec2.SecurityGroup:
+        """EFA's group: everything among its members in both directions, nothing else. The fabric does not work with less."""
+        group = aws.ec2.SecurityGroup(
+            self.name("fabric-sg"),
+            vpc_id=self.network.vpc.id,
+            description="EFA traffic among GPU nodes",
+            tags=self.tags("fabric-sg"),
+            opts=self.options("fabric-sg"),
+        )
+        aws.vpc.SecurityGroupIngressRule(
+            self.name("fabric-in"),
+            security_group_id=group.id,
+            referenced_security_group_id=group.id,
+            description="EFA from members",
+            ip_protocol="-1",
+            tags=self.tags("fabric-in"),
+            opts=self.options("fabric-in"),
+        )
+        aws.vpc.SecurityGroupEgressRule(
+            self.name("fabric-out"),
+            security_group_id=group.id,
+            referenced_security_group_id=group.id,
+            description="EFA to members",
+            ip_protocol="-1",
+            tags=self.tags("fabric-out"),
+            opts=self.options("fabric-out"),
+        )
+        return group
+
+    def _pool(self, pool: GpuPool, machine: Machine) -> Pool:
+        zones = region.pool_zones(self.spec, pool)
+        capacity_type, _, _ = nodes.market(pool.capacity, pool.reservation)
+        fabric = (self.cluster.security_group_id, self.fabric.id) if self.fabric and uses_efa(pool, machine) else None
+        template = nodes.template(
+            self,
+            pool.name,
+            machine,
+            pool.disk_gib,
+            self.keys.nodes.arn,
+            capacity=pool.capacity,
+            reservation=pool.reservation,
+            fabric=fabric,
+            placement_group=self._placement_group(pool).name if needs_placement_group(pool, machine) else None,
+        )
+        key, value = GPU_TAINT
+        one_for_one = pool.capacity in ONE_FOR_ONE
+        group = aws.eks.NodeGroup(
+            self.name(pool.name),
+            # A prefix, so that a replacement can stand beside the old nodes while their pods move.
+            node_group_name_prefix=f"{self.spec.name}-{pool.name}-"[:37],
+            cluster_name=self.cluster.cluster.name,
+            node_role_arn=self.identity.node_role.arn,
+            subnet_ids=self.network.private_subnet_ids(zones),
+            version=self.cluster.cluster.version,
+            ami_type=AMI_TYPE,
+            capacity_type=capacity_type,
+            instance_types=None if pool.capacity is Capacity.CAPACITY_BLOCK else [machine.instance_type],
+            launch_template=aws.eks.NodeGroupLaunchTemplateArgs(id=template.id, version=template.latest_version.apply(str)),
+            scaling_config=aws.eks.NodeGroupScalingConfigArgs(min_size=pool.min_nodes, max_size=pool.max_nodes, desired_size=pool.min_nodes),
+            update_config=aws.eks.NodeGroupUpdateConfigArgs(max_unavailable=1, update_strategy="MINIMAL" if one_for_one else "DEFAULT"),
+            # A GPU that fell off the bus makes its node be replaced after ten minutes, without anybody being woken.
+            node_repair_config=aws.eks.NodeGroupNodeRepairConfigArgs(enabled=True),
+            labels=labels(pool, machine),
+            taints=[aws.eks.NodeGroupTaintArgs(key=key, value=value, effect="NO_SCHEDULE")],
+            tags=self.tags(pool.name),
+            opts=self.options(pool.name, depends_on=self.cluster.ready, ignore_changes=["scalingConfig.desiredSize"]),
+        )
+        self._scaling_tags(pool, machine, group)
+        return Pool(
+            wish=pool,
+            machine=machine,
+            labels=labels(pool, machine),
+            zones=zones,
+            nodes=group,
+            rdma_resource=EFA_RESOURCE if fabric else "",
+        )
+
+    def _placement_group(self, pool: GpuPool) -> aws.ec2.PlacementGroup:
+        # A reservation that was itself made in a placement group can be used in that group only; one made without can be used here.
+        what = f"{pool.name}-placement"
+        return aws.ec2.PlacementGroup(self.name(what), strategy="cluster", tags=self.tags(what), opts=self.options(what))
+
+    def _scaling_tags(self, pool: GpuPool, machine: Machine, group: aws.eks.NodeGroup) -> None:
+        scaling_group = group.resources.apply(scaling_group_name)
+        for key, value in scale_from_zero(pool, machine).items():
+            what = f"{pool.name}-tag-{hashlib.sha256(key.encode()).hexdigest()[:8]}"  # by key: a key is too long and odd for a name
+            aws.autoscaling.Tag(
+                self.name(what),
+                autoscaling_group_name=scaling_group,
+                tag=aws.autoscaling.TagTagArgs(key=key, value=value, propagate_at_launch=False),
+                opts=self.options(what),
+            )
+
+
+def scaling_group_name(resources: Sequence[aws.eks.outputs.NodeGroupResource]) -> str:
+    """The Auto Scaling group that EKS made for a node group; it makes exactly one."""
+    for resource in resources:
+        for group in resource.autoscaling_groups or ():
+            if group.name:
+                return group.name
+    raise LookupError("EKS did not tell the node group's Auto Scaling group")

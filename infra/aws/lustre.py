@@ -1,0 +1,113 @@
+"""Lustre: the parallel filesystem of a platform, a fast window onto its bucket that every GPU node can mount.
+
+Its home is the bucket: what is written is exported there, what appears there is listed here. So in production it is
+protected from deletion by mistake but not kept on destroy: kept, it would cost by the hour and hold its subnet.
+"""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_aws as aws
+
+from infra.aws import region
+from infra.aws.keys import Keys
+from infra.aws.network import Network
+from infra.aws.storage import Storage
+from infra.platform import SharedVolume
+from infra.room import Room
+from infra.spec import PlatformSpec, SharedFilesystem
+
+PORTS = ((988, 988), (1018, 1023))
+"""Lustre's ports (FSx user guide, security groups): between clients and servers, and among the servers."""
+EVENTS = ["NEW", "CHANGED", "DELETED"]
+
+
+class Lustre(Room):
+    """The shared filesystem of a platform, as `volume`."""
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        wish: SharedFilesystem,
+        *,
+        network: Network,
+        storage: Storage,
+        keys: Keys,
+        nodes_group: pulumi.Input[str],
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "lustre", opts)
+        zone = region.shared_volume_zone(spec)
+        group = self._security_group(network, nodes_group)
+        logs = aws.cloudwatch.LogGroup(
+            self.name("lustre-logs"),
+            # FSx writes only to names that begin so; the rest is left to Pulumi.
+            name_prefix=f"/aws/fsx/{spec.name}-",
+            retention_in_days=region.log_retention(spec.kubernetes.log_retention_days),
+            kms_key_id=keys.logs.arn,
+            tags=self.tags("lustre-logs"),
+            opts=self.options("lustre-logs"),
+        )
+        self.filesystem = aws.fsx.LustreFileSystem(
+            self.name("lustre"),
+            subnet_ids=network.private_subnets[zone].id,
+            security_group_ids=[group.id],
+            deployment_type="PERSISTENT_2",
+            storage_type="SSD",
+            storage_capacity=wish.capacity_gib,
+            per_unit_storage_throughput=wish.throughput_mbps_per_tib,
+            file_system_type_version="2.15",
+            data_compression_type="LZ4",
+            kms_key_id=keys.data.arn,
+            # FSx keeps no backups of a filesystem that is linked to a bucket: the bucket is the backup.
+            automatic_backup_retention_days=0,
+            log_configuration=aws.fsx.LustreFileSystemLogConfigurationArgs(level="WARN_ERROR", destination=logs.arn),
+            tags=self.tags("lustre"),
+            opts=self.options("lustre", protect=spec.production or None),
+        )
+        aws.fsx.DataRepositoryAssociation(
+            self.name("lustre-bucket"),
+            file_system_id=self.filesystem.id,
+            file_system_path="/",
+            data_repository_path=pulumi.Output.concat("s3://", storage.bucket.bucket),
+            batch_import_meta_data_on_create=True,
+            delete_data_in_filesystem=False,
+            s3=aws.fsx.DataRepositoryAssociationS3Args(
+                auto_import_policy=aws.fsx.DataRepositoryAssociationS3AutoImportPolicyArgs(events=EVENTS),
+                auto_export_policy=aws.fsx.DataRepositoryAssociationS3AutoExportPolicyArgs(events=EVENTS),
+            ),
+            tags=self.tags("lustre-bucket"),
+            opts=self.options("lustre-bucket"),
+        )
+        self.volume = SharedVolume(
+            driver="fsx.csi.aws.com",
+            handle=self.filesystem.id,
+            attributes={"dnsname": self.filesystem.dns_name, "mountname": self.filesystem.mount_name},
+            capacity_gib=wish.capacity_gib,
+        )
+        self.register_outputs({})
+
+    def _security_group(self, network: Network, nodes_group: pulumi.Input[str]) -> aws.ec2.SecurityGroup:
+        group = aws.ec2.SecurityGroup(
+            self.name("lustre-sg"),
+            vpc_id=network.vpc.id,
+            description="Lustre between nodes and file servers",
+            tags=self.tags("lustre-sg"),
+            opts=self.options("lustre-sg"),
+        )
+        for low, high in PORTS:
+            for who, peer in (("servers", group.id), ("nodes", nodes_group)):
+                for direction, rule in (("in", aws.vpc.SecurityGroupIngressRule), ("out", aws.vpc.SecurityGroupEgressRule)):
+                    what = f"lustre-{direction}-{who}-{low}"
+                    rule(
+                        self.name(what),
+                        security_group_id=group.id,
+                        referenced_security_group_id=peer,
+                        description=f"Lustre {'from' if direction == 'in' else 'to'} {who}",
+                        ip_protocol="tcp",
+                        from_port=low,
+                        to_port=high,
+                        tags=self.tags(what),
+                        opts=self.options(what),
+                    )
+        return group

@@ -1,0 +1,50 @@
+"""Registry: the repository of training images. A tag, once pushed, always means the same image; each is scanned on push.
+
+Easy to get wrong: with immutable tags there is no `latest`; images go by version, and old untagged layers expire.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pulumi
+import pulumi_aws as aws
+
+from infra.aws.keys import Keys
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+UNTAGGED_DAYS = 7
+
+
+def lifecycle() -> dict[str, Any]:
+    """Layers that no tag names any more are dropped; tagged images stay, for a run may be repeated years later."""
+    selection = {"tagStatus": "untagged", "countType": "sinceImagePushed", "countUnit": "days", "countNumber": UNTAGGED_DAYS}
+    rule = {"rulePriority": 1, "description": "drop untagged images", "selection": selection, "action": {"type": "expire"}}
+    return {"rules": [rule]}
+
+
+class Registry(Room):
+    """The image repository of a platform, as `url`."""
+
+    def __init__(self, spec: PlatformSpec, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "registry", opts)
+        self.repository = aws.ecr.Repository(
+            self.name("training"),
+            image_tag_mutability="IMMUTABLE",
+            image_scanning_configuration=aws.ecr.RepositoryImageScanningConfigurationArgs(scan_on_push=True),
+            encryption_configurations=[aws.ecr.RepositoryEncryptionConfigurationArgs(encryption_type="KMS", kms_key=keys.data.arn)],
+            # Outside production a stack goes away whole, with what is in it.
+            force_delete=not spec.production,
+            tags=self.tags("training"),
+            opts=self.options("training", keep=True),
+        )
+        aws.ecr.LifecyclePolicy(
+            self.name("training-lifecycle"),
+            repository=self.repository.name,
+            policy=json.dumps(lifecycle()),
+            opts=self.options("training-lifecycle", keep=True),
+        )
+        self.url = self.repository.repository_url
+        self.register_outputs({"url": self.url})

@@ -1,0 +1,45 @@
+"""Secrets: names in Secrets Manager that people fill in and External Secrets reads. A value never passes through here.
+
+Easy to get wrong: a deleted secret holds its name for the recovery window, so only production, which keeps its secrets,
+has one; elsewhere destroy frees the name at once.
+"""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_aws as aws
+
+from infra.aws.keys import Keys
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+RECOVERY_DAYS = 30
+
+
+def secret_name(spec: PlatformSpec, name: str) -> str:
+    """The secret's name in Secrets Manager: fixed, because people write its value by this name."""
+    return f"trainfleet/{spec.name}/{name}"
+
+
+class Secrets(Room):
+    """The secrets of a platform: their ARNs, and by the spec's name their name in Secrets Manager."""
+
+    def __init__(self, spec: PlatformSpec, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "secrets", opts)
+        wanted = spec.secrets.names if spec.secrets.provider == "cloud" else ()
+        secrets = [self._secret(name, keys) for name in wanted]
+        self.arns = [secret.arn for secret in secrets]
+        self.names: dict[str, pulumi.Input[str]] = {name: secret.name for name, secret in zip(wanted, secrets, strict=True)}
+        self.register_outputs({})
+
+    def _secret(self, name: str, keys: Keys) -> aws.secretsmanager.Secret:
+        what = f"secret-{name}"
+        return aws.secretsmanager.Secret(
+            self.name(what),
+            name=secret_name(self.spec, name),
+            description=f"Trainfleet {self.spec.name}: {name}; written by hand, read by External Secrets",
+            kms_key_id=keys.data.arn,
+            recovery_window_in_days=RECOVERY_DAYS if self.spec.production else 0,
+            tags=self.tags(what),
+            opts=self.options(what, keep=True, delete_before_replace=True),
+        )

@@ -1,0 +1,162 @@
+"""Storage: the bucket of runs and data sets, and the bucket that records who touched it. Both private, kept in production.
+
+Easy to get wrong: every bucket setting is a resource of its own, and one that is deleted while the bucket stays opens
+it, so all are kept with it; S3 cannot deliver access logs into a bucket that is encrypted with a key of ours.
+"""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_aws as aws
+
+from infra.aws import policy
+from infra.aws.keys import Keys
+from infra.aws.permissions import RUNS_PREFIX
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+ACCESS_LOG_PREFIX = "access/"
+
+
+def tls_only(bucket_arn: pulumi.Input[str]) -> policy.Statement:
+    """Nobody reads or writes in the clear."""
+    return policy.statement(
+        "TlsOnly",
+        ["s3:*"],
+        [bucket_arn, policy.arn(bucket_arn, "/*")],
+        effect="Deny",
+        principal={"AWS": "*"},
+        when={"Bool": {"aws:SecureTransport": "false"}},
+    )
+
+
+def log_delivery(log_bucket_arn: pulumi.Input[str], source_arn: pulumi.Input[str], account: pulumi.Input[str]) -> policy.Statement:
+    """S3 itself writes the access log of the one bucket."""
+    return policy.statement(
+        "AccessLogs",
+        ["s3:PutObject"],
+        [policy.arn(log_bucket_arn, f"/{ACCESS_LOG_PREFIX}*")],
+        principal={"Service": "logging.s3.amazonaws.com"},
+        when={"StringEquals": {"aws:SourceAccount": account}, "ArnLike": {"aws:SourceArn": source_arn}},
+    )
+
+
+class Storage(Room):
+    """The buckets of a platform: `bucket` and `logs`."""
+
+    def __init__(self, spec: PlatformSpec, keys: Keys, account: pulumi.Input[str], *, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "storage", opts)
+        keep_days = spec.storage.retention_days
+        self.bucket = self._bucket("bucket")
+        self.logs = self._bucket("access-logs")
+        settings = [
+            *self._settings("bucket", self.bucket, keys.data.arn, versioned=spec.storage.versioning),
+            *self._settings("access-logs", self.logs, None, versioned=True),
+        ]
+        self._policy("bucket", self.bucket, policy.document(tls_only(self.bucket.arn)), settings)
+        delivery = self._policy(
+            "access-logs",
+            self.logs,
+            policy.document(tls_only(self.logs.arn), log_delivery(self.logs.arn, self.bucket.arn, account)),
+            settings,
+        )
+        self._lifecycle("bucket", self.bucket, noncurrent_days=keep_days, expire_days=None, after=settings)
+        self._lifecycle("access-logs", self.logs, noncurrent_days=keep_days, expire_days=spec.kubernetes.log_retention_days, after=settings)
+        aws.s3.BucketLogging(
+            self.name("bucket-logging"),
+            bucket=self.bucket.bucket,
+            target_bucket=self.logs.bucket,
+            target_prefix=ACCESS_LOG_PREFIX,
+            opts=self.options("bucket-logging", keep=True, depends_on=[delivery]),
+        )
+        self.url = pulumi.Output.concat("s3://", self.bucket.bucket, "/", RUNS_PREFIX.rstrip("/"))
+        """Where runs are stored: the one place training may write."""
+        self.register_outputs({"bucket": self.bucket.bucket})
+
+    def _bucket(self, what: str) -> aws.s3.Bucket:
+        return aws.s3.Bucket(
+            self.name(what),
+            # Outside production a stack goes away whole, with what is in it.
+            force_destroy=not self.spec.production,
+            tags=self.tags(what),
+            opts=self.options(what, keep=True),
+        )
+
+    def _settings(self, what: str, bucket: aws.s3.Bucket, key_arn: pulumi.Input[str] | None, *, versioned: bool) -> list[pulumi.Resource]:
+        private = aws.s3.BucketPublicAccessBlock(
+            self.name(f"{what}-private"),
+            bucket=bucket.bucket,
+            block_public_acls=True,
+            block_public_policy=True,
+            ignore_public_acls=True,
+            restrict_public_buckets=True,
+            opts=self.options(f"{what}-private", keep=True),
+        )
+        ownership = aws.s3.BucketOwnershipControls(
+            self.name(f"{what}-ownership"),
+            bucket=bucket.bucket,
+            rule=aws.s3.BucketOwnershipControlsRuleArgs(object_ownership="BucketOwnerEnforced"),
+            opts=self.options(f"{what}-ownership", keep=True),
+        )
+        algorithm = aws.s3.BucketServerSideEncryptionConfigurationRuleApplyServerSideEncryptionByDefaultArgs(
+            sse_algorithm="aws:kms" if key_arn is not None else "AES256", kms_master_key_id=key_arn
+        )
+        encryption = aws.s3.BucketServerSideEncryptionConfiguration(
+            self.name(f"{what}-encryption"),
+            bucket=bucket.bucket,
+            rules=[
+                aws.s3.BucketServerSideEncryptionConfigurationRuleArgs(
+                    apply_server_side_encryption_by_default=algorithm,
+                    # One call to KMS per bucket and hour instead of one per object: checkpoints have thousands of parts.
+                    bucket_key_enabled=key_arn is not None,
+                )
+            ],
+            opts=self.options(f"{what}-encryption", keep=True),
+        )
+        versioning = aws.s3.BucketVersioning(
+            self.name(f"{what}-versioning"),
+            bucket=bucket.bucket,
+            versioning_configuration=aws.s3.BucketVersioningVersioningConfigurationArgs(status="Enabled" if versioned else "Suspended"),
+            opts=self.options(f"{what}-versioning", keep=True),
+        )
+        return [private, ownership, encryption, versioning]
+
+    def _policy(self, what: str, bucket: aws.s3.Bucket, document: policy.Document, after: list[pulumi.Resource]) -> aws.s3.BucketPolicy:
+        # After the access block: both at once on one bucket is a conflict that S3 answers with an error.
+        return aws.s3.BucketPolicy(
+            self.name(f"{what}-policy"),
+            bucket=bucket.bucket,
+            policy=policy.to_json(document),
+            opts=self.options(f"{what}-policy", keep=True, depends_on=after),
+        )
+
+    def _lifecycle(self, what: str, bucket: aws.s3.Bucket, *, noncurrent_days: int, expire_days: int | None, after: list[pulumi.Resource]) -> None:
+        rule = aws.s3.BucketLifecycleConfigurationRuleArgs
+        everything = aws.s3.BucketLifecycleConfigurationRuleFilterArgs(prefix="")
+        rules = [
+            rule(
+                id="forget-old-versions",
+                status="Enabled",
+                filter=everything,
+                noncurrent_version_expiration=aws.s3.BucketLifecycleConfigurationRuleNoncurrentVersionExpirationArgs(noncurrent_days=noncurrent_days),
+                expiration=aws.s3.BucketLifecycleConfigurationRuleExpirationArgs(expired_object_delete_marker=True) if not expire_days else None,
+            ),
+            rule(
+                id="drop-unfinished-uploads",
+                status="Enabled",
+                filter=everything,
+                abort_incomplete_multipart_upload=aws.s3.BucketLifecycleConfigurationRuleAbortIncompleteMultipartUploadArgs(days_after_initiation=7),
+            ),
+        ]
+        if expire_days:
+            rules.append(
+                rule(
+                    id="expire",
+                    status="Enabled",
+                    filter=everything,
+                    expiration=aws.s3.BucketLifecycleConfigurationRuleExpirationArgs(days=expire_days),
+                )
+            )
+        aws.s3.BucketLifecycleConfiguration(
+            self.name(f"{what}-lifecycle"), bucket=bucket.bucket, rules=rules, opts=self.options(f"{what}-lifecycle", keep=True, depends_on=after)
+        )

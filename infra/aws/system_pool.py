@@ -1,0 +1,61 @@
+"""SystemPool: the CPU nodes that run the cluster's own pods (DNS, operators, autoscaler) and Ray heads. Never tainted.
+
+Everything on the cluster depends on it. Easy to get wrong: its size belongs to the autoscaler once it exists, so the
+desired size here is only the first one.
+"""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_aws as aws
+
+from infra.aws import nodes
+from infra.aws.cluster import Cluster
+from infra.aws.identity import Identity
+from infra.aws.keys import Keys
+from infra.aws.network import Network
+from infra.machines import system_machine
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+AMI_TYPE = "AL2023_x86_64_STANDARD"
+DISK_GIB = 100
+
+
+class SystemPool(Room):
+    """The system node group of a platform."""
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        network: Network,
+        identity: Identity,
+        cluster: Cluster,
+        keys: Keys,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "system-pool", opts)
+        self.machine = system_machine(spec)
+        template = nodes.template(self, "system", self.machine, DISK_GIB, keys.nodes.arn)
+        size = spec.system_pool
+        self.nodes = aws.eks.NodeGroup(
+            self.name("system"),
+            # A prefix, so that a replacement can stand beside the old nodes while their pods move.
+            node_group_name_prefix=f"{spec.name}-system-",
+            cluster_name=cluster.cluster.name,
+            node_role_arn=identity.node_role.arn,
+            subnet_ids=network.private_subnet_ids(),
+            version=cluster.cluster.version,
+            ami_type=AMI_TYPE,
+            capacity_type="ON_DEMAND",
+            instance_types=[self.machine.instance_type],
+            launch_template=aws.eks.NodeGroupLaunchTemplateArgs(id=template.id, version=template.latest_version.apply(str)),
+            scaling_config=aws.eks.NodeGroupScalingConfigArgs(min_size=size.min_nodes, max_size=size.max_nodes, desired_size=size.min_nodes),
+            update_config=aws.eks.NodeGroupUpdateConfigArgs(max_unavailable=1),
+            node_repair_config=aws.eks.NodeGroupNodeRepairConfigArgs(enabled=True),
+            labels={"trainfleet.io/pool": "system"},
+            tags=self.tags("system"),
+            opts=self.options("system", depends_on=cluster.ready, ignore_changes=["scalingConfig.desiredSize"]),
+        )
+        self.register_outputs({})

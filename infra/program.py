@@ -1,0 +1,105 @@
+"""The program of every stack: read the spec, build the cloud, install the cluster layer, export the contract.
+
+Run by the engine through stacks/__main__.py. Easy to get wrong: what is exported may hold outputs, and those are
+passed on as they are, so that a preview shows what is known already and a launcher reads plain values later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+
+from infra.check import parse_spec
+from infra.clouds import builder
+from infra.contract import CONTRACT_VERSION
+from infra.kubernetes import install
+from infra.platform import SHARED_CLAIM, TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, Platform, Pool
+from infra.spec import PlatformSpec
+from trainfleet import __version__
+from trainfleet.errors import TrainfleetError
+
+POOL_LABEL = "trainfleet.io/pool"
+GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+def run() -> None:
+    """Build the platform of the selected stack.
+
+    Raises:
+        RunError: the stack's spec is wrong; the engine shows its text without a traceback.
+    """
+    try:
+        data = pulumi.Config("trainfleet").require_object("platform")
+        spec = parse_spec(data, f"stacks/Pulumi.{pulumi.get_stack()}.yaml")
+        platform = builder(spec.cloud)(spec)
+        install(platform, spec)
+    except (TrainfleetError, pulumi.ConfigMissingError) as error:
+        raise pulumi.RunError(str(error)) from error
+    pulumi.export("platform", outputs(platform, spec))
+
+
+def outputs(platform: Platform, spec: PlatformSpec) -> Mapping[str, Any]:
+    """The contract's `PlatformOutputs`, with values that are known only after the apply still as outputs."""
+    training = platform.identities.get("training")
+    return {
+        "contract_version": CONTRACT_VERSION,
+        "trainfleet_version": __version__,
+        "name": spec.name,
+        "cloud": str(spec.cloud),
+        "region": spec.region,
+        "environment": spec.environment,
+        "kube_context": platform.kube_context,
+        "kubeconfig": platform.kubeconfig,
+        "bucket_url": platform.bucket_url,
+        "registry": platform.registry,
+        "image": image(platform.registry, spec),
+        "namespace": TRAINING_NAMESPACE,
+        "service_account": TRAINING_SERVICE_ACCOUNT,
+        "training_identity": training.cloud_identity if training else "",
+        # Only where the cluster layer installs one: a launcher that names a queue nobody serves waits for ever.
+        "queue": "",
+        "autoscaler": platform.autoscaler,
+        "shared_volume": SHARED_CLAIM if platform.shared_filesystem else "",
+        "secrets": list(spec.secrets.names),
+        "pools": [pool_output(pool) for pool in platform.pools],
+        "ray_version": spec.ray.version,
+        "ray_tls": spec.ray.tls,
+        "ray_token_auth": spec.ray.token_auth,
+    }
+
+
+def image(registry: pulumi.Input[str], spec: PlatformSpec) -> pulumi.Input[str]:
+    """The image of training pods: the spec's, else this release's in the platform's registry, else one that the cluster holds itself."""
+    if spec.ray.image:
+        return spec.ray.image
+    if registry == "":
+        return f"trainfleet:{__version__}"
+    return pulumi.Output.concat(registry, ":", __version__)
+
+
+def pool_output(pool: Pool) -> Mapping[str, Any]:
+    """One pool as the contract's `PoolOutput`."""
+    machine = pool.machine
+    return {
+        "name": pool.wish.name,
+        "accelerator": pool.wish.accelerator,
+        "per_node": pool.wish.per_node,
+        "instance_type": machine.instance_type,
+        "min_nodes": pool.wish.min_nodes,
+        "max_nodes": pool.wish.max_nodes,
+        "spot": pool.wish.capacity == "spot",
+        "node_selector": node_selector(pool),
+        "tolerations": [GPU_TOLERATION],
+        "rdma": machine.rdma if pool.rdma_resource else "none",
+        "rdma_resource": pool.rdma_resource,
+        "rdma_nics": machine.rdma_nics if pool.rdma_resource else 0,
+        "gpu_memory_gib": machine.gpu_memory_gib,
+        "usd_per_hour": machine.usd_per_hour(pool.wish.capacity),
+    }
+
+
+def node_selector(pool: Pool) -> dict[str, str]:
+    """How a pod finds this pool: by the label that our node groups carry, else by those the spec says the nodes have."""
+    return {POOL_LABEL: pool.labels[POOL_LABEL]} if POOL_LABEL in pool.labels else pool.labels
