@@ -34,7 +34,7 @@ class KubeRay(pulumi.ComponentResource):
             api_version=definition["apiVersion"],
             kind=definition["kind"],
             metadata={"name": definition["metadata"]["name"], "annotations": definition["metadata"]["annotations"]},
-            spec=definition["spec"],
+            spec=sdk_names(definition["spec"]),
             opts=pulumi.ResourceOptions(
                 parent=self,
                 # In production a definition, and with it every run that stands in the cluster, outlives a mistaken destroy.
@@ -42,6 +42,13 @@ class KubeRay(pulumi.ComponentResource):
                 retain_on_delete=spec.production,
             ),
         )
+
+
+def sdk_names(node: Any) -> Any:
+    """The schema with `x_kubernetes_…` for `x-kubernetes-…`: Pulumi's spelling, which the provider writes back (pulumi-kubernetes#3348)."""
+    if isinstance(node, dict):
+        return {key.replace("-", "_") if key.startswith("x-kubernetes-") else key: sdk_names(value) for key, value in node.items()}
+    return [sdk_names(item) for item in node] if isinstance(node, list) else node
 
 
 def operator_values(spec: PlatformSpec) -> dict[str, Any]:
