@@ -28,7 +28,7 @@ WIDTH = 100
 @spec.command("check")
 def check(
     stacks: Annotated[
-        list[str] | None, typer.Argument(metavar="[STACK]...", help="Stacks by name (aws-prod), or stack files.", show_default=False)
+        list[str] | None, typer.Argument(metavar="STACK", help="Stacks by name (aws-prod), or stack files.", show_default=False)
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every stack in stacks/.")] = False,
     settings: Annotated[

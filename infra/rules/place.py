@@ -52,8 +52,8 @@ AWS_REGIONS: dict[str, int] = dict.fromkeys(
     ],
     3,
 ) | {"us-east-1": 4, "us-west-1": 2, "us-west-2": 4, "ap-northeast-2": 4}
-"""Zones that a new account can use for EKS, by region (docs.aws.amazon.com, Security Incident Response API, ImpactedAwsRegion
-for the names). us-east-1 has six zones, but one takes no EKS control plane and another no new accounts' GPU machines."""
+"""How many zones a platform can spread over, by region. Names: docs.aws.amazon.com, Security Incident Response API,
+ImpactedAwsRegion. us-east-1 has six zones, but one of them (us-east-1e) takes no EKS control plane; zones are taken from a on."""
 
 _STORES = ("s3", "gs", "az", "file")
 _LOCAL_ONLY_SETTINGS = ("context", "kubeconfig")
