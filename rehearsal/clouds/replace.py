@@ -1,0 +1,82 @@
+"""Which property changes force a replacement: the table in replace.toml, with a source for every type.
+
+The SDKs do not say it (see `schema.py`), so it is written down by hand for the types that the stacks use; the rehearsal
+says which types of a program the table lacks. A pattern names a property and everything below it; `[*]` is any list item.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainfleet.errors import InputError, Problem
+
+TABLE = Path(__file__).with_name("replace.toml")
+Path_ = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What forces a replacement of one type: `source` says who says so, `delete_first` what cannot exist twice."""
+
+    source: str
+    replace: tuple[Path_, ...]
+    delete_first: tuple[Path_, ...] = ()
+
+    def forces(self, path: Path_) -> bool:
+        """Say whether a change of the leaf at `path` (list items as `[0]`) replaces the resource."""
+        return _matches(self.replace, path)
+
+    def forces_delete_first(self, path: Path_) -> bool:
+        """Say whether the old resource has to go before the new one is made."""
+        return _matches(self.delete_first, path)
+
+
+@functools.cache
+def table(file: Path = TABLE) -> dict[str, Rule]:
+    """Return the rules by type token.
+
+    Raises:
+        InputError: the file is not TOML, or an entry lacks its source or its list.
+    """
+    try:
+        entries = tomllib.loads(file.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise InputError("the replacement table cannot be read", [Problem(str(file), str(error))]) from error
+    problems = [
+        Problem(f"{file.name} [{token}]", "needs `source` (text) and `replace` (list of paths)")
+        for token, entry in entries.items()
+        if not (isinstance(entry, dict) and isinstance(entry.get("source"), str) and isinstance(entry.get("replace"), list))
+    ]
+    if problems:
+        raise InputError("the replacement table is not complete", problems)
+    return {
+        token: Rule(entry["source"], tuple(map(split_path, entry["replace"])), tuple(map(split_path, entry.get("delete_first", ()))))
+        for token, entry in entries.items()
+    }
+
+
+def split_path(path: str) -> Path_:
+    """Split `a.b[*].c` or `tags["x.y"]` into its steps; a list item keeps its brackets."""
+    return tuple(quoted or index or name for quoted, index, name in re.findall(r'\["([^"]+)"\]|(\[[0-9*]+\])|([^.\[\]]+)', path))
+
+
+def join_path(path: Path_) -> str:
+    """Write steps as the engine reads a property path."""
+    text = ""
+    for step in path:
+        if step.startswith("["):
+            text += step
+        elif re.fullmatch(r"[A-Za-z_$][\w$-]*", step):
+            text += f".{step}" if text else step
+        else:
+            text += f'["{step}"]'
+    return text
+
+
+def _matches(patterns: tuple[Path_, ...], path: Path_) -> bool:
+    steps = tuple("[*]" if step.startswith("[") else step for step in path)
+    return any(tuple("[*]" if step.startswith("[") else step for step in pattern) == steps[: len(pattern)] for pattern in patterns)

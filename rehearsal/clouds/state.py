@@ -1,0 +1,135 @@
+"""What exists in a simulated cloud, what was done to it, and what shall go wrong: the part that a rehearsal holds in hand.
+
+One per rehearsal, shared by its providers; every method may be called from any thread. A rehearsal makes creates fail
+(`fail_create`), changes things behind the engine's back (`drift`) and reads what was done (`operations`).
+`save` writes it whole or not at all, secrets as digests.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rehearsal.clouds.check import Mistake
+from rehearsal.clouds.wire import digested
+from trainfleet.files import write_whole
+
+
+@dataclass
+class Record:
+    """A thing that exists: the resource it belongs to, what was asked for, and what it is like (wire values)."""
+
+    urn: str
+    token: str
+    id: str
+    unique: str
+    inputs: dict[str, Any]
+    outputs: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One thing done (or refused) in the simulated cloud."""
+
+    verb: str
+    urn: str
+    token: str
+    id: str
+
+
+class AlreadyThereError(Exception):
+    """Raised when a physical name is taken, as clouds do."""
+
+
+class InjectedFaultError(Exception):
+    """Raised where the rehearsal asked for a failure."""
+
+
+@dataclass
+class Cloud:
+    """The simulated cloud of one rehearsal."""
+
+    records: dict[tuple[str, str], Record] = field(default_factory=dict)
+    operations: list[Operation] = field(default_factory=list)
+    mistakes: dict[str, list[Mistake]] = field(default_factory=dict)
+    """What Check refused, by URN; the rehearsal shows it instead of the engine's rendering."""
+    unknown_functions: list[str] = field(default_factory=list)
+    faults: dict[str, str] = field(default_factory=dict)
+    fail_each_once: bool = False
+    failed_once: set[str] = field(default_factory=set)
+    _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
+
+    def fail_create(self, urn: str, message: str) -> None:
+        """Make the next create of `urn` fail."""
+        with self._lock:
+            self.faults[urn] = message
+
+    def create(self, record: Record) -> None:
+        """Add a record.
+
+        Raises:
+            InjectedFaultError: the rehearsal wanted this create to fail.
+            AlreadyThereError: the physical name is taken.
+        """
+        with self._lock:
+            if message := self.faults.pop(record.urn, None):
+                self.operations.append(Operation("fail", record.urn, record.token, record.id))
+                raise InjectedFaultError(message)
+            if self.fail_each_once and record.urn not in self.failed_once:
+                self.failed_once.add(record.urn)
+                self.operations.append(Operation("fail", record.urn, record.token, record.id))
+                raise InjectedFaultError("rehearsed fault: the first create of every resource fails")
+            taken = next((other for other in self.records.values() if record.unique and other.unique == record.unique), None)
+            if taken is not None:
+                owner = f" (made by {taken.urn.rsplit('::', 1)[-1]})"
+                raise AlreadyThereError(f"{record.unique.split('|', 1)[1]} already exists{owner}: physical names must be unique")
+            self.records[record.token, record.id] = record
+            self.operations.append(Operation("create", record.urn, record.token, record.id))
+
+    def update(self, token: str, resource_id: str, urn: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+        """Replace what a record is like."""
+        with self._lock:
+            record = self.records.get((token, resource_id))
+            if record is None:
+                raise KeyError(resource_id)
+            record.inputs, record.outputs, record.urn = inputs, outputs, urn
+            self.operations.append(Operation("update", urn, token, resource_id))
+
+    def delete(self, token: str, resource_id: str, urn: str) -> None:
+        """Remove a record; one that is gone already is no error, as with real clouds."""
+        with self._lock:
+            self.records.pop((token, resource_id), None)
+            self.operations.append(Operation("delete", urn, token, resource_id))
+
+    def find(self, token: str, resource_id: str) -> Record | None:
+        """Return a copy of a record, or None."""
+        with self._lock:
+            return copy.deepcopy(self.records.get((token, resource_id)))
+
+    def of_urn(self, urn: str) -> Record | None:
+        """Return a copy of the record that a resource owns, or None."""
+        with self._lock:
+            return copy.deepcopy(next((record for record in self.records.values() if record.urn == urn), None))
+
+    def drift(self, urn: str, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change a thing behind the engine's back, inputs and outputs alike."""
+        with self._lock:
+            record = next(record for record in self.records.values() if record.urn == urn)
+            change(record.inputs)
+            change(record.outputs)
+
+    def refuse(self, urn: str, mistakes: list[Mistake]) -> None:
+        """Remember what Check refused."""
+        with self._lock:
+            self.mistakes[urn] = mistakes
+
+    def save(self, path: Path) -> None:
+        """Write everything that exists as one JSON document; secrets are digests."""
+        with self._lock:
+            document = [{**vars(record), "inputs": digested(record.inputs), "outputs": digested(record.outputs)} for record in self.records.values()]
+        write_whole(path, json.dumps(document, indent=1, sort_keys=True))

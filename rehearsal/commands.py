@@ -1,0 +1,225 @@
+"""Runs the engine's command line and reads its event log: what it planned, did, refused and said.
+
+Every command runs in a process group of its own and is ended with all its children when the rehearsal is interrupted.
+Easy to get wrong: the log is hidden behind PULUMI_DEBUG_COMMANDS; a replacement is several events of one resource.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from rehearsal.sandbox import Sandbox, unwritable
+from trainfleet.errors import TrainfleetError
+
+POLL = 0.05
+QUIET_OPS = ("same", "read", "refresh")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A resource as a step saw it: the operation and its new state (None when it goes away)."""
+
+    op: str
+    urn: str
+    token: str
+    new: dict[str, Any] | None
+    keys: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The logical name."""
+        return self.urn.rsplit("::", 1)[-1]
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A policy that a resource breaks."""
+
+    policy: str
+    urn: str
+    message: str
+    level: str
+
+
+@dataclass
+class Outcome:
+    """What one command of the engine came to."""
+
+    command: str
+    code: int = 0
+    seconds: float = 0.0
+    steps: list[Planned] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    errors: list[tuple[str, str]] = field(default_factory=list)
+    """Diagnostics of severity error: URN (may be empty) and text."""
+    violations: list[Violation] = field(default_factory=list)
+    policies_passed: int = 0
+    changes: dict[str, int] = field(default_factory=dict)
+    output: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the engine ended well."""
+        return self.code == 0
+
+    def ops(self) -> dict[str, str]:
+        """Return the operation on every resource that was changed; a replacement counts once, as `replace`."""
+        result: dict[str, str] = {}
+        for step in self.steps:
+            if step.op in QUIET_OPS:
+                continue
+            op = "replace" if "replace" in step.op else step.op
+            if result.get(step.urn) != "replace":
+                result[step.urn] = op
+        return result
+
+    def count(self) -> dict[str, int]:
+        """Return how many resources were created, updated, replaced, deleted."""
+        counts: dict[str, int] = {}
+        for op in self.ops().values():
+            counts[op] = counts.get(op, 0) + 1
+        return counts
+
+
+Progress = Callable[[str, int], None]
+
+
+class Runner:
+    """Runs commands of one engine in one sandbox. `progress` hears of every resource that is done."""
+
+    def __init__(self, engine: Path, sandbox: Sandbox, environment: dict[str, str], progress: Progress | None = None) -> None:
+        self.engine, self.sandbox, self.progress = engine, sandbox, progress
+        self.environment = {**sandbox.environment, **environment}
+        self.count = 0
+
+    def init(self) -> None:
+        """Make the empty stack."""
+        outcome = self.run("stack", "init", self.sandbox.stack, events=False)
+        if not outcome.ok:
+            raise TrainfleetError(f"the engine could not make a stack: {outcome.output.strip()[-600:]}")
+
+    def run(self, *arguments: str, events: bool = True) -> Outcome:
+        """Run one command to its end.
+
+        Raises:
+            InputError: the sandbox's folder cannot be written to.
+        """
+        self.count += 1
+        log, text = self.sandbox.file(f"events-{self.count}.jsonl"), self.sandbox.file(f"output-{self.count}.txt")
+        command = [str(self.engine), *arguments, "--non-interactive", "--color", "never"]
+        if events:
+            command += ["--stack", self.sandbox.stack, "--event-log", str(log)]
+        outcome = Outcome(" ".join(arguments))
+        started = time.monotonic()
+        try:
+            log.touch()
+            with text.open("wb") as output, log.open("rb") as reader:
+                child = subprocess.Popen(
+                    command,
+                    cwd=self.sandbox.project,
+                    env=self.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+                try:
+                    self._follow(child, reader, outcome)
+                finally:
+                    kill_tree(child)
+        except OSError as error:
+            raise unwritable(error, self.sandbox.folder) from error
+        outcome.code, outcome.seconds = child.returncode, time.monotonic() - started
+        outcome.output = text.read_text(errors="replace")
+        if not outcome.ok and "no space left on device" in outcome.output:
+            raise unwritable(OSError(28, "no space left on device"), self.sandbox.folder)
+        return outcome
+
+    def _follow(self, child: subprocess.Popen[bytes], reader: Any, outcome: Outcome) -> None:
+        rest = b""
+        while True:
+            ended = child.poll() is not None
+            rest += reader.read()
+            *lines, rest = rest.split(b"\n")
+            for line in lines:
+                with contextlib.suppress(json.JSONDecodeError):
+                    self._event(json.loads(line), outcome)
+            if ended:
+                return
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(POLL)
+
+    def _event(self, event: dict[str, Any], outcome: Outcome) -> None:
+        if made := event.get("resourcePreEvent"):
+            outcome.steps.append(_planned(made["metadata"]))
+        elif done := event.get("resOutputsEvent"):
+            if self.progress:
+                self.progress(done["metadata"]["op"], 1)
+        elif failed := event.get("resOpFailedEvent"):
+            outcome.failed.append(failed["metadata"]["urn"])
+        elif said := event.get("diagnosticEvent"):
+            if said.get("severity") == "error":
+                outcome.errors.append((said.get("urn", ""), _plain_text(said["message"])))
+        elif policy := event.get("policyEvent"):
+            outcome.violations.append(
+                Violation(policy["policyName"], policy.get("resourceUrn", ""), _plain_text(policy["message"]), policy["enforcementLevel"])
+            )
+        elif summary := event.get("summaryEvent"):
+            outcome.changes = {key: value for key, value in (summary.get("resourceChanges") or {}).items() if value}
+        for name in ("policyAnalyzeSummaryEvent", "policyAnalyzeStackSummaryEvent"):
+            outcome.policies_passed += len((event.get(name) or {}).get("passed") or ())
+
+
+def _planned(metadata: dict[str, Any]) -> Planned:
+    return Planned(metadata["op"], metadata["urn"], metadata["type"], metadata.get("new"), tuple(metadata.get("diffs") or metadata.get("keys") or ()))
+
+
+def _plain_text(message: str) -> str:
+    """Return an engine's message without its colour marks."""
+    import re
+
+    return re.sub(r"<\{%.*?%\}>", "", message).strip()
+
+
+def kill_tree(child: subprocess.Popen[bytes]) -> None:
+    """End a process and all its descendants, and wait for it."""
+    if child.poll() is not None:
+        return
+    with contextlib.suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(child.pid)
+        family = [parent, *parent.children(recursive=True)]
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(family, timeout=5)
+    child.wait()
+
+
+def resources_of(state: Path) -> list[dict[str, Any]]:
+    """Return the resources in a state file (the engine's own export format); none when there is no file."""
+    if not state.is_file():
+        return []
+    document = json.loads(state.read_text())
+    checkpoint = document.get("checkpoint", document).get("latest") or {}
+    return list(checkpoint.get("resources") or [])
+
+
+def targets(urns: Sequence[str]) -> list[str]:
+    """Return the flags that confine a command to some resources."""
+    return [argument for urn in urns for argument in ("--target", urn)]
+
+
+def end_group(group: int) -> None:
+    """End a process group if it is still there."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, 9)

@@ -1,0 +1,180 @@
+"""A language host for Python programs: the part of Pulumi that starts a program, which no Python package ships.
+
+Used in two ways: attached to the engine by the rehearsal (PULUMI_DEBUG_LANGUAGES), and as the executable
+`pulumi-language-python` beside an engine that was built from source, so that plain `pulumi preview` works with it.
+An official Pulumi has its own host and needs neither. Easy to get wrong: GetRequiredPackages must say "none", or the engine
+goes and downloads plugins although providers are attached.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent import futures
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf import empty_pb2, json_format
+from pulumi.runtime.proto import language_pb2 as pb
+from pulumi.runtime.proto import language_pb2_grpc as rpc
+from pulumi.runtime.proto import plugin_pb2
+
+from rehearsal.program import SHOWN
+
+PROGRAM = Path(__file__).with_name("program.py")
+
+
+@dataclass
+class Programs:
+    """How programs are to be run, and which run now. The rehearsal changes `changes` between steps."""
+
+    python: str = ""
+    """Interpreter; empty means the project's own `virtualenv` option, else this one."""
+    environment: dict[str, str] | None = None
+    changes: list[dict[str, Any]] = field(default_factory=list)
+    secret_keys: list[str] = field(default_factory=list)
+    failure_file: Path | None = None
+    output: Path | None = None
+    root: Path | None = None
+    """The project's real folder, where the engine sees a copy."""
+    running: set[subprocess.Popen[bytes]] = field(default_factory=set)
+
+    def kill(self) -> None:
+        """End every program that still runs."""
+        for child in list(self.running):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+class LanguageHost(rpc.LanguageRuntimeServicer):  # type: ignore[misc] # generated without types
+    """Answers what the engine asks of a language."""
+
+    def __init__(self, programs: Programs, engine: str = "") -> None:
+        self.programs, self.engine = programs, engine
+
+    def Handshake(self, request: Any, context: Any) -> Any:
+        self.engine = request.engine_address
+        return pb.LanguageHandshakeResponse()
+
+    def GetPluginInfo(self, request: Any, context: Any) -> Any:
+        from trainfleet import __version__
+
+        return plugin_pb2.PluginInfo(version=__version__)
+
+    def GetRequiredPackages(self, request: Any, context: Any) -> Any:
+        return pb.GetRequiredPackagesResponse()
+
+    def GetRequiredPlugins(self, request: Any, context: Any) -> Any:
+        return pb.GetRequiredPluginsResponse()
+
+    def GetProgramDependencies(self, request: Any, context: Any) -> Any:
+        return pb.GetProgramDependenciesResponse()
+
+    def RuntimeOptionsPrompts(self, request: Any, context: Any) -> Any:
+        return pb.RuntimeOptionsResponse()
+
+    def About(self, request: Any, context: Any) -> Any:
+        return pb.AboutResponse(executable=sys.executable, version=sys.version.split()[0])
+
+    def InstallDependencies(self, request: Any, context: Any) -> Iterator[Any]:
+        yield pb.InstallDependenciesResponse(stdout=b"nothing to install: the environment is the project's own\n")
+
+    def Cancel(self, request: Any, context: Any) -> Any:
+        self.programs.kill()
+        return empty_pb2.Empty()
+
+    def Run(self, request: Any, context: Any) -> Any:
+        """Run the program and say how it ended."""
+        info = request.info
+        described = {
+            "program": os.path.join(info.program_directory or request.pwd, info.entry_point or "."),  # noqa: PTH118 - the entry may be "."
+            "config": dict(request.config),
+            "secret_keys": [*request.configSecretKeys, *self.programs.secret_keys],
+            "changes": self.programs.changes,
+            "failure_file": str(self.programs.failure_file or ""),
+            "settings": {
+                "monitor": request.monitor_address,
+                "engine": self.engine,
+                "project": request.project,
+                "stack": request.stack,
+                "parallel": request.parallel,
+                "dry_run": request.dryRun,
+                "organization": request.organization,
+                "root_directory": str(self.programs.root or info.root_directory),
+            },
+        }
+        python = self.programs.python or _virtualenv(Path(info.root_directory), Path(info.program_directory), json_format.MessageToDict(info.options))
+        code = self._run([python, "-u", str(PROGRAM)], request.pwd, json.dumps(described))
+        return pb.RunResponse(bail=code == SHOWN, error="" if code in (0, SHOWN) else f"the program ended with exit code {code}")
+
+    def _run(self, command: list[str], folder: str, described: str) -> int:
+        environment = {**(os.environ if self.programs.environment is None else self.programs.environment), "TRAINFLEET_RUN": described}
+        with contextlib.ExitStack() as stack:
+            output = stack.enter_context(self.programs.output.open("ab")) if self.programs.output else None
+            own_group = self.programs.environment is not None
+            child = subprocess.Popen(
+                command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=own_group
+            )
+            self.programs.running.add(child)
+            try:
+                return child.wait()
+            finally:
+                self.programs.running.discard(child)
+
+
+def _virtualenv(root: Path, program: Path, options: dict[str, Any]) -> str:
+    """Return the interpreter that Pulumi.yaml's `virtualenv` names, looked for beside Pulumi.yaml and beside the program."""
+    if name := options.get("virtualenv"):
+        for base in (root, program):
+            python = base / str(name) / "bin" / "python"
+            if python.exists():
+                return str(python)
+    return sys.executable
+
+
+def _server(host: LanguageHost) -> tuple[Any, int]:
+    server = grpc.server(futures.ThreadPoolExecutor(8, thread_name_prefix="language"), options=[("grpc.max_receive_message_length", 400 << 20)])
+    rpc.add_LanguageRuntimeServicer_to_server(host, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    return server, port
+
+
+@contextlib.contextmanager
+def serve(programs: Programs) -> Iterator[str]:
+    """Serve the host inside this process; yields the value of PULUMI_DEBUG_LANGUAGES."""
+    server, port = _server(LanguageHost(programs))
+    try:
+        yield f"python:{port}"
+    finally:
+        programs.kill()
+        server.stop(None)
+
+
+def main() -> None:
+    """The executable: print the port, serve until the engine ends."""
+    programs = Programs()
+    done = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: done.set())
+    engine = next((argument for argument in reversed(sys.argv[1:]) if not argument.startswith("-")), "")
+    server, port = _server(LanguageHost(programs, engine))
+    print(port, flush=True)  # noqa: T201 - the protocol: the engine reads the port from here
+    done.wait()
+    for child in list(programs.running):
+        child.terminate()
+    server.stop(None)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

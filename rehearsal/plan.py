@@ -1,0 +1,170 @@
+"""Chooses what a rehearsal does to a program: where it breaks an apply, what it updates, replaces and lets drift.
+
+Pure functions over the plan and the engine's state. A choice is deterministic for a seed, and prefers a resource on which
+little depends, so that what follows can be foreseen.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from rehearsal.clouds.provider import HABITS, Habits
+from rehearsal.clouds.replace import Rule
+from rehearsal.clouds.schema import packages
+from rehearsal.clouds.wire import SIGNATURE, UNKNOWN
+from rehearsal.commands import Planned
+
+LABEL = "rehearsal"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A change to one property of one resource."""
+
+    urn: str
+    token: str
+    path: tuple[str, ...]
+    value: Any
+
+    @property
+    def name(self) -> str:
+        """The resource's logical name."""
+        return self.urn.rsplit("::", 1)[-1]
+
+    @property
+    def shown(self) -> str:
+        """The resource and the property, for a person."""
+        return f"{self.name} ({'.'.join(self.path)})"
+
+    def as_change(self) -> dict[str, Any]:
+        """Return what `rehearsal/program.py` reads."""
+        return {"type": self.token, "name": self.name, "path": list(self.path), "value": self.value}
+
+
+def is_real(token: str) -> bool:
+    """Say whether a type is made by a cloud (not a component, a provider or the stack)."""
+    package = token.split(":", 1)[0]
+    return package in packages() and not token.startswith("pulumi:")
+
+
+def managed(steps: Iterable[Planned]) -> list[Planned]:
+    """Return the planned resources that a cloud makes, in the order of the plan."""
+    return [step for step in steps if step.new is not None and step.new.get("custom") and is_real(step.token)]
+
+
+def habits_of(token: str) -> Habits:
+    """Return the habits of the cloud that a type belongs to."""
+    return HABITS.get(token.split(":", 1)[0]) or Habits()
+
+
+def victim(steps: list[Planned], seed: int) -> str:
+    """Return the URN whose create shall fail: somewhere in the middle third of the plan."""
+    urns = [step.urn for step in steps]
+    middle = urns[len(urns) // 3 : max(len(urns) // 3 + 1, 2 * len(urns) // 3)]
+    return random.Random(seed).choice(middle)
+
+
+def missing_rules(tokens: Iterable[str], rules: dict[str, Rule]) -> list[str]:
+    """Return the types for which the replacement table has no entry."""
+    return sorted({token for token in tokens if token not in rules and is_real(token) and token in packages()[token.split(":", 1)[0]].classes})
+
+
+def dependents(resources: list[dict[str, Any]], urn: str) -> set[str]:
+    """Return everything that depends on a resource, directly or not."""
+    found: set[str] = set()
+    wave = {urn}
+    while wave:
+        wave = {
+            resource["urn"]
+            for resource in resources
+            if resource["urn"] not in found
+            and (
+                wave & {*resource.get("dependencies", ()), resource.get("parent", "")} or str(resource.get("provider", "")).rsplit("::", 1)[0] in wave
+            )
+        }
+        found |= wave
+    return found - {urn}
+
+
+def _open(resource: dict[str, Any]) -> bool:
+    return (
+        bool(resource.get("custom"))
+        and is_real(resource["type"])
+        and not (resource.get("protect") or resource.get("retainOnDelete") or resource.get("external"))
+    )
+
+
+def _ordered(resources: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
+    shuffled = sorted((resource for resource in resources if _open(resource)), key=lambda resource: str(resource["urn"]))
+    random.Random(seed).shuffle(shuffled)
+    return sorted(shuffled, key=lambda resource: len(dependents(resources, resource["urn"])))
+
+
+def updatable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: int) -> list[Choice]:
+    """Return changes that happen in place, the least followed by others first: a new label, else a new description."""
+    found = []
+    for resource in _ordered(resources, seed):
+        token, inputs = resource["type"], resource.get("inputs") or {}
+        rule = rules.get(token)
+        for path, value in ((*habits_of(token).drift_path(token), LABEL), "changed"), (("description",), "rehearsed"):
+            parent = _at(inputs, path[:-1])
+            there = _is_map(parent) if len(path) > 1 else isinstance(inputs.get("description"), str)
+            if there and not _ignored(resource, path) and not (rule and rule.forces(path)):
+                found.append(Choice(resource["urn"], token, path, value))
+                break
+    return found
+
+
+def replaceable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: int) -> list[Choice]:
+    """Return changes that replace a resource: a new physical name, else another text that the table says replaces it.
+
+    First those with a few resources after them, so that the rehearsal sees how dependents follow.
+    """
+    found: list[tuple[int, Choice]] = []
+    for resource in _ordered(resources, seed):
+        token, inputs, rule = resource["type"], resource.get("inputs") or {}, rules.get(resource["type"])
+        habits = habits_of(token)
+        name = ("metadata", "name") if token.startswith("kubernetes:") and "metadata" in inputs else (habits.name_property(token),)
+        others = [path for path in (rule.replace if rule else ()) if len(path) == 1 and path != name]
+        for path in (name, *others):
+            value = _at(inputs, path)
+            forced = habits.always_replaces(token, path) or (rule is not None and rule.forces(path))
+            if (
+                forced
+                and path != ("region",)
+                and isinstance(value, str)
+                and value not in ("", UNKNOWN)
+                and not _ignored(resource, path)
+                and _is_free(token, path)
+            ):
+                followers = len(dependents(resources, resource["urn"]))
+                found.append((0 if 1 <= followers <= 5 else 1 + followers, Choice(resource["urn"], token, path, f"{value}-2")))
+                break
+    return [choice for _, choice in sorted(found, key=lambda pair: pair[0])]
+
+
+def _is_free(token: str, path: tuple[str, ...]) -> bool:
+    """Say whether a property takes any text: no enum, and no id or ARN of another resource."""
+    if path[-1].endswith(("Id", "Arn", "Policy", "Cidr", "Block", "Zone", "policy")):
+        return False
+    package = packages()[token.split(":", 1)[0]]
+    resource = package.resource(token)
+    declared = resource.inputs.get(path[0]) if resource else None
+    return declared is None or len(path) > 1 or (declared.kind.name == "string" and not declared.documented)
+
+
+def _ignored(resource: dict[str, Any], path: tuple[str, ...]) -> bool:
+    return any(str(ignored).split(".")[0].split("[")[0] in (path[0], "*") for ignored in resource.get("ignoreChanges") or ())
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) and SIGNATURE not in value else None
+    return value
+
+
+def _is_map(value: Any) -> bool:
+    return isinstance(value, dict) and SIGNATURE not in value

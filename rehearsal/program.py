@@ -1,0 +1,191 @@
+"""Runs a Pulumi program for the language host, as its own process: configure the runtime, run `__main__.py`, report failure.
+
+Started as a file, with any Python that has `pulumi`; imports nothing else of this house, so that an adopter's own
+environment will do. `changes` are made to single properties by a resource transform, as if the program's author had
+edited it. Easy to get wrong: exit code 32 means that the error has been shown already.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import logging
+import os
+import re
+import runpy
+import signal
+import sys
+import traceback
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+SHOWN = 32
+
+
+def main() -> int:
+    """Run the program described by TRAINFLEET_RUN (JSON) and return the exit code."""
+    signal.signal(signal.SIGINT, lambda *_: os._exit(SHOWN))
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(SHOWN))
+    run = json.loads(os.environ.pop("TRAINFLEET_RUN"))
+    import pulumi
+    import pulumi.runtime as runtime
+
+    runtime.set_all_config(run["config"], run["secret_keys"])
+    runtime.configure(runtime.Settings(**run["settings"]))
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    program = Path(run["program"])
+    sys.argv = [str(program)]
+    sys.path[0] = str(program if program.is_dir() else program.parent)
+
+    def program_main() -> None:
+        if run["changes"]:
+            from pulumi.runtime.stack import register_resource_transform
+
+            register_resource_transform(lambda args: changed(args, run["changes"]))
+        runpy.run_path(str(program), run_name="__main__")
+
+    try:
+        loop.run_until_complete(runtime.run_in_stack(program_main))
+    except pulumi.RunError as error:
+        pulumi.log.error(str(error))
+        return 1
+    except BaseException as error:  # noqa: BLE001 - a program may raise anything, and the user has to read it
+        if isinstance(error, SystemExit) and error.code in (0, None):
+            return 0
+        told = explain(error, Path(run["settings"]["root_directory"] or "."))
+        if run.get("failure_file"):
+            Path(run["failure_file"]).write_text(json.dumps(told))
+        pulumi.log.error(f"Program failed with an unhandled exception:\n{''.join(traceback.format_exception(error))}")
+        return SHOWN
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return 0
+
+
+def changed(args: Any, changes: list[dict[str, Any]]) -> Any:
+    """Return the transform's result: the resource's properties with the wanted changes, or None when none is wanted."""
+    import pulumi
+
+    wanted = [change for change in changes if change["type"] == args.type_ and change["name"] == args.name]
+    if not wanted:
+        return None
+    props = dict(args.props)
+    for change in wanted:
+        _set(props, change["path"], change["value"])
+    return pulumi.ResourceTransformResult(props, args.opts)
+
+
+def _set(props: dict[str, Any], path: list[str], value: Any) -> None:
+    """Set a nested property; steps between may be outputs, which are changed when they are known."""
+    import pulumi
+
+    first, rest = path[0], path[1:]
+    if not rest:
+        props[first] = value
+        return
+    inner = props.get(first)
+    if isinstance(inner, pulumi.Output):
+        props[first] = inner.apply(lambda known: _with(known, rest, value))
+    else:
+        props[first] = _with(inner, rest, value)
+
+
+def _with(known: Any, path: list[str], value: Any) -> dict[str, Any]:
+    copy = dict(known or {})
+    _set(copy, path, value)
+    return copy
+
+
+def explain(error: BaseException, root: Path) -> dict[str, str]:
+    """Return in plain words where and why a program failed: the file and line of the user's code, the resource, the property."""
+    frames = _frames(error.__traceback__)
+    own = [frame for frame in frames if _is_own(frame[0], root)]
+    frame, line = own[-1] if own else frames[-1]
+    told = {
+        "kind": type(error).__name__,
+        "message": str(error),
+        "where": f"{_short(Path(frame.f_code.co_filename), root)}:{line}",
+        "code": (traceback.linecache.getline(frame.f_code.co_filename, line)).strip(),  # type: ignore[attr-defined] - traceback imports linecache
+    }
+    for inner, _ in frames:
+        name = inner.f_locals.get("resource_name")
+        if isinstance(name, str):
+            told["resource"] = name
+            told["type"] = type(inner.f_locals.get("__self__")).__name__
+    match = re.search(r"(\w+)(?:\.\w+)?\(\) got an unexpected keyword argument '(\w+)'", str(error)) or re.search(
+        r"'(\w+)' object has no attribute '(\w+)'", str(error)
+    )
+    if match:
+        told["property"] = match.group(2)
+        told.setdefault("type", match.group(1))
+        told["known"] = ",".join(_known(frames, frame, match.group(1)))
+    if missing := re.search(r"Missing required property '(\w+)'|missing \d+ required keyword-only arguments?: '(\w+)'", str(error)):
+        told["property"] = missing.group(1) or missing.group(2)
+    if "resource" not in told and (resource := _resource_at(frame, line)):
+        told["resource"] = resource
+    return told
+
+
+def _frames(step: TracebackType | None) -> list[tuple[FrameType, int]]:
+    frames = []
+    while step is not None:
+        frames.append((step.tb_frame, step.tb_lineno))
+        step = step.tb_next
+    return [frame for frame in frames if frame[0].f_code.co_filename != __file__] or frames
+
+
+def _is_own(frame: FrameType, root: Path) -> bool:
+    file = frame.f_code.co_filename
+    return not re.search(r"site-packages|dist-packages|/lib/python3|<frozen", file) and (file.startswith(str(root)) or Path(file).is_file())
+
+
+def _short(file: Path, root: Path) -> str:
+    for base in (root, *root.parents[:2]):
+        if file.is_relative_to(base):
+            return str(file.relative_to(base))
+    return str(file)
+
+
+def _known(frames: list[tuple[FrameType, int]], frame: FrameType, name: str) -> list[str]:
+    """Return the arguments that a class or function knows, to offer the nearest right one."""
+    import inspect
+
+    for inner, _ in reversed(frames):
+        own = inner.f_locals.get("__self__")
+        if own is not None and hasattr(own, "_internal_init"):
+            return [key for key in inspect.signature(own._internal_init).parameters if key not in ("resource_name", "opts", "__props__")]
+    scopes = (frame.f_globals, *(vars(value) for value in frame.f_globals.values() if inspect.ismodule(value)))
+    for scope in scopes:
+        if name in scope and callable(scope[name]):
+            return list(inspect.signature(scope[name]).parameters)
+    modules = [module for key, module in sys.modules.items() if key.startswith("pulumi_") and module is not None and name in vars(module)]
+    return [key for key in inspect.signature(getattr(modules[0], name)).parameters if key != "__self__"] if modules else []
+
+
+def _resource_at(frame: FrameType, line: int) -> str:
+    """Return the name of the resource whose constructor call encloses a line: its first argument, worked out without calls."""
+    try:
+        tree = ast.parse(Path(frame.f_code.co_filename).read_text())
+    except (OSError, SyntaxError):
+        return ""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args and node.lineno <= line <= (node.end_lineno or 0)]
+    for call in sorted(calls, key=lambda node: (node.end_lineno or 0) - node.lineno):
+        first = call.args[0]
+        simple = not any(isinstance(part, (ast.Call, ast.Await, ast.NamedExpr)) for part in ast.walk(first))
+        if simple and isinstance(first, (ast.JoinedStr, ast.Constant, ast.Name, ast.Attribute, ast.BinOp)):
+            try:
+                value = eval(compile(ast.Expression(first), "<name>", "eval"), frame.f_globals, frame.f_locals)  # noqa: S307 - the program's own expression, free of calls
+            except Exception:  # noqa: BLE001, S112 - then the name is not to be had
+                continue
+            if isinstance(value, str):
+                return value
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

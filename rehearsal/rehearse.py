@@ -1,0 +1,148 @@
+"""Rehearses a program: every step from the first preview to the last delete, on the real engine over simulated clouds.
+
+`rehearse(...)` sets the stage (sandbox, providers, language host, engine) and walks through `steps.py`, stopping at
+the first step that is not as expected. Nothing outside the sandbox is written; Ctrl-C leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rehearsal import language
+from rehearsal.clouds import provider
+from rehearsal.clouds.replace import table
+from rehearsal.clouds.state import Cloud
+from rehearsal.clouds.wire import masked
+from rehearsal.commands import Runner
+from rehearsal.engine import Engine
+from rehearsal.report import Report, Step
+from rehearsal.sandbox import Project, sandbox
+from rehearsal.steps import STEPS, Rehearsal
+from trainfleet.errors import TrainfleetError
+from trainfleet.files import write_whole
+
+DONE_SECONDS_AFTER_INTERRUPT = 5
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user asked for beside the program itself."""
+
+    policy_packs: Sequence[Path] = ()
+    fault: str = "one"
+    seed: int = 0
+    keep: Path | None = None
+    resources: Path | None = None
+    outputs: Path | None = None
+
+
+@dataclass(frozen=True)
+class Show:
+    """Where progress goes: a step begins, a resource is done, a step ends."""
+
+    begin: Callable[[Step], None] = lambda _: None
+    resource: Callable[[str, int], None] = lambda *_: None
+    end: Callable[[Step], None] = lambda _: None
+
+
+def rehearse(
+    project: Project,
+    engine: Engine,
+    wishes: Wishes | None = None,
+    *,
+    subject: str = "",
+    settings: dict[str, Any] | None = None,
+    show: Show | None = None,
+) -> Report:
+    """Rehearse a program and return what came of it.
+
+    Raises:
+        InputError: nowhere to write, or a wished file cannot be written.
+    """
+    wishes, show = wishes or Wishes(), show or Show()
+    report = Report(subject or project.name, engine.version, wishes.seed)
+    with staged(project, engine, wishes, settings=settings, show=show) as rehearsal:
+        rehearsal.report = report
+        _walk(rehearsal, show)
+        report.resources = len(rehearsal.plan)
+        report.missing_rules = rehearsal.missing_rules
+        if wishes.resources:
+            write_whole(wishes.resources, resource_lines(rehearsal))
+        if wishes.outputs and rehearsal.outputs:
+            write_whole(wishes.outputs, json.dumps(rehearsal.outputs.get("platform", rehearsal.outputs), indent=2) + "\n")
+        if wishes.keep:
+            rehearsal.cloud.save(rehearsal.runner.sandbox.file("cloud.json"))
+            report.kept = str(rehearsal.runner.sandbox.folder)
+    return report
+
+
+@contextlib.contextmanager
+def staged(
+    project: Project, engine: Engine, wishes: Wishes, *, settings: dict[str, Any] | None = None, show: Show | None = None
+) -> Iterator[Rehearsal]:
+    """Set the stage: a sandbox with an empty stack, simulated providers and a language host, all gone at the end."""
+    cloud, programs = Cloud(), language.Programs(python=sys.executable, root=project.root)
+    with (
+        sigterm_as_interrupt(),
+        sandbox(project, settings, keep=wishes.keep) as box,
+        provider.serve(cloud) as providers,
+        language.serve(programs) as languages,
+    ):
+        programs.environment, programs.secret_keys = box.environment, box.secret_keys
+        programs.failure_file, programs.output = box.file("failure.json"), box.file("program.txt")
+        environment = {"PULUMI_DEBUG_PROVIDERS": providers, "PULUMI_DEBUG_LANGUAGES": languages}
+        runner = Runner(engine.path, box, environment, (show or Show()).resource)
+        runner.init()
+        yield Rehearsal(project, runner, cloud, programs, table(), wishes.policy_packs, wishes.fault, wishes.seed)
+
+
+def _walk(rehearsal: Rehearsal, show: Show) -> None:
+    report = rehearsal.report
+    for name, title, act in STEPS:
+        step = Step(name, title)
+        if report.steps and not report.ok:
+            step.ran = False
+            report.steps.append(step)
+            continue
+        show.begin(step)
+        act(rehearsal, step)
+        if step.ran or step.detail:
+            report.steps.append(step)
+        show.end(step)
+
+
+def resource_lines(rehearsal: Rehearsal) -> str:
+    """Return every planned resource as a line of JSON; secrets are masked."""
+    lines = [
+        {"type": planned.token, "name": planned.name, "urn": planned.urn, "inputs": masked((planned.new or {}).get("inputs") or {})}
+        for planned in rehearsal.everything
+    ]
+    return "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)
+
+
+@contextlib.contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does, so that it cleans up."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+__all__ = ["Rehearsal", "Show", "TrainfleetError", "Wishes", "rehearse", "resource_lines", "staged"]

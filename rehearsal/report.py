@@ -1,0 +1,89 @@
+"""What a rehearsal came to: one row per step, and the two ways to show it (a table for people, a document for scripts)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trainfleet.errors import Problem
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass
+class Step:
+    """One step: what was done, what came of it, and whether that was expected."""
+
+    name: str
+    title: str
+    resources: int = 0
+    changes: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    ok: bool = True
+    ran: bool = True
+    detail: str = ""
+    problems: list[Problem] = field(default_factory=list)
+
+
+@dataclass
+class Report:
+    """A whole rehearsal."""
+
+    subject: str
+    engine: str
+    seed: int
+    steps: list[Step] = field(default_factory=list)
+    resources: int = 0
+    missing_rules: list[str] = field(default_factory=list)
+    """Types for which the replacement table has no entry: their replacements were not rehearsed."""
+    kept: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every step was as expected."""
+        return bool(self.steps) and all(step.ok for step in self.steps)
+
+    @property
+    def problems(self) -> list[Problem]:
+        """All problems of all steps."""
+        return [problem for step in self.steps for problem in step.problems]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that `--json` prints."""
+        return {
+            "subject": self.subject,
+            "ok": self.ok,
+            "engine": self.engine,
+            "seed": self.seed,
+            "resources": self.resources,
+            "seconds": round(sum(step.seconds for step in self.steps), 2),
+            "steps": [{**asdict(step), "seconds": round(step.seconds, 2)} for step in self.steps],
+            "types_without_replacement_rules": self.missing_rules,
+            "kept": self.kept or None,
+        }
+
+    def as_table(self) -> Table:
+        """Return the table that people read."""
+        from rich.table import Table
+
+        table = Table(title=f"Rehearsal of {self.subject} on Pulumi {self.engine}", title_justify="left")
+        for column, justify in (("Step", "left"), ("Resources", "right"), ("Changes", "left"), ("Seconds", "right"), ("As expected", "left")):
+            table.add_column(column, justify=justify, no_wrap=column in ("Step", "Changes"), overflow="fold")  # type: ignore[arg-type] # the literals are right
+        for step in self.steps:
+            changes = ", ".join(f"{count} {op}" for op, count in sorted(step.changes.items())) or ("none" if step.ran else "")
+            verdict = ("[green]yes[/]" if step.ok else "[bold red]NO[/]") if step.ran else "[dim]not run[/]"
+            table.add_row(
+                step.title,
+                str(step.resources) if step.ran else "",
+                changes,
+                f"{step.seconds:.1f}" if step.ran else "",
+                f"{verdict} {_escape(step.detail)}".rstrip(),
+            )
+        return table
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

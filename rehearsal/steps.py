@@ -1,0 +1,365 @@
+"""The steps of a rehearsal, in order: what each does, what it expects, and how it says that something else happened.
+
+Each is a function over a `Rehearsal` that fills its row (`Step`). A step only sets `ok` to False with a problem that names
+the resource. Easy to get wrong: changes stay in `programs.changes`, because a program that went back would change again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rehearsal import faults, plan
+from rehearsal.clouds.replace import Rule
+from rehearsal.clouds.state import Cloud
+from rehearsal.clouds.wire import plain
+from rehearsal.commands import Outcome, Planned, Runner, resources_of
+from rehearsal.language import Programs
+from rehearsal.report import Report, Step
+from rehearsal.sandbox import Project
+from trainfleet.errors import Problem
+
+APPLY = ("up", "--yes", "--skip-preview", "--suppress-outputs")
+MAX_LAYERS = 60
+
+
+@dataclass
+class Rehearsal:
+    """Everything the steps share."""
+
+    project: Project
+    runner: Runner
+    cloud: Cloud
+    programs: Programs
+    rules: dict[str, Rule]
+    policy_packs: Sequence[Path]
+    fault: str
+    seed: int
+    report: Report = field(default_factory=lambda: Report("", "", 0))
+    plan: list[Planned] = field(default_factory=list)
+    """What the first preview wants to make in clouds, in order."""
+    everything: list[Planned] = field(default_factory=list)
+    """The same with components and providers."""
+    missing_rules: list[str] = field(default_factory=list)
+    outputs: dict[str, Any] = field(default_factory=dict)
+    touched: set[str] = field(default_factory=set)
+
+    def run(self, step: Step, *arguments: str) -> Outcome:
+        """Run a command and book its time and changes on the step."""
+        if self.programs.failure_file:
+            self.programs.failure_file.unlink(missing_ok=True)
+        self.cloud.mistakes.clear()
+        outcome = self.runner.run(*arguments)
+        step.seconds += outcome.seconds
+        return outcome
+
+    def failed(self, step: Step, outcome: Outcome) -> None:
+        """Book a command that ended badly, with the reasons."""
+        step.ok = False
+        step.problems += faults.problems(outcome, self.cloud, self.programs.failure_file or Path())
+
+    def unexpected(self, step: Step, what: str, urn: str = "", fix: str = "") -> None:
+        """Book something that should not have happened."""
+        step.ok = False
+        step.problems.append(Problem(faults.resource_of(urn) if urn else step.title, what, fix))
+
+    def resources(self) -> list[dict[str, Any]]:
+        """Return what the engine's state holds."""
+        return resources_of(self.runner.sandbox.state)
+
+    def real(self) -> list[dict[str, Any]]:
+        """Return what the engine's state holds of things that clouds made."""
+        return [resource for resource in self.resources() if resource.get("custom") and plan.is_real(resource["type"])]
+
+    def packs(self) -> list[str]:
+        """Return the flags that attach the policy packs."""
+        return [argument for pack in self.policy_packs for argument in ("--policy-pack", str(pack))]
+
+    def only(self, outcome: Outcome) -> dict[str, str]:
+        """Return the operations on things that clouds make."""
+        made = {step.urn for step in outcome.steps if plan.is_real(step.token)}
+        return {urn: op for urn, op in outcome.ops().items() if urn in made}
+
+
+def preview(r: Rehearsal, step: Step) -> None:
+    """Preview the empty stack: everything is to be created, and every input passes the checks."""
+    outcome = r.run(step, "preview")
+    r.everything = [planned for planned in outcome.steps if planned.new is not None]
+    r.plan = plan.managed(outcome.steps)
+    step.resources, step.changes = len(r.plan), outcome.count() and {"create": len(r.plan)}
+    if not outcome.ok:
+        r.failed(step, outcome)
+        return
+    r.missing_rules = plan.missing_rules((planned.token for planned in r.plan), r.rules)
+    if r.missing_rules:
+        step.detail = f"{len(r.missing_rules)} type{'s' * (len(r.missing_rules) > 1)} without replacement rules"
+    if others := {op for op in r.only(outcome).values() if op != "create"}:
+        r.unexpected(step, f"an empty stack should only create; this would {', '.join(sorted(others))}")
+    if not r.plan:
+        step.detail = "the program makes nothing"
+
+
+def policies(r: Rehearsal, step: Step) -> None:
+    """Preview again with the policy packs."""
+    if not r.policy_packs:
+        step.ran, step.detail = False, "no policy pack"
+        return
+    outcome = r.run(step, "preview", *r.packs())
+    step.resources = len(r.plan)
+    advisory = len({violation.policy for violation in outcome.violations if violation.level == "advisory"})
+    step.detail = f"{advisory} advisory" if advisory else ""
+    if not outcome.ok:
+        r.failed(step, outcome)
+
+
+def apply_with_fault(r: Rehearsal, step: Step) -> None:
+    """Apply, with a create that fails in the middle (or, with `every`, each resource's first create)."""
+    if not r.plan:
+        step.ran, step.detail = False, "nothing to make"
+        return
+    if r.fault == "every":
+        _every_fault(r, step)
+        return
+    urn = plan.victim(r.plan, r.seed)
+    r.cloud.fail_create(urn, "rehearsed fault: the cloud refuses this create once")
+    outcome = r.run(step, *APPLY)
+    made = [op for op in r.cloud.operations if op.verb == "create"]
+    step.resources, step.changes = len(r.plan), {"create": len(made)}
+    step.detail = f"{faults.resource_of(urn)} was made to fail"
+    if outcome.ok:
+        r.unexpected(step, "the apply went through although the create of this resource fails", urn)
+    elif not any(op.verb == "fail" and op.urn == urn for op in r.cloud.operations):
+        r.failed(step, outcome)
+    else:
+        step.ok = _state_matches_cloud(r, step)
+
+
+def _every_fault(r: Rehearsal, step: Step) -> None:
+    r.cloud.fail_each_once = True
+    layers = 0
+    while layers < MAX_LAYERS and len(r.cloud.failed_once) < len(r.plan):
+        before = len(r.cloud.failed_once)
+        outcome = r.run(step, *APPLY, "--continue-on-error")
+        layers += 1
+        if outcome.ok or len(r.cloud.failed_once) == before or r.cloud.mistakes:
+            break
+        if not _state_matches_cloud(r, step):
+            return
+    step.resources, step.changes = len(r.plan), {"create": sum(op.verb == "create" for op in r.cloud.operations)}
+    step.detail = f"each of {len(r.cloud.failed_once)} creates failed once, in {layers} applies"
+    if left := [planned for planned in r.plan if planned.urn not in r.cloud.failed_once]:
+        r.failed(step, outcome) if not outcome.ok else r.unexpected(step, "its create was never tried", left[0].urn)
+    r.cloud.fail_each_once = False
+
+
+def _state_matches_cloud(r: Rehearsal, step: Step) -> bool:
+    known = {(resource["type"], resource["id"]) for resource in r.real() if resource.get("id")}
+    for key, record in r.cloud.records.items():
+        if key not in known:
+            r.unexpected(step, "exists in the cloud and is not in the engine's state", record.urn)
+    return step.ok
+
+
+def resume(r: Rehearsal, step: Step) -> None:
+    """Apply again: only what is missing may be made, and nothing else may happen. Policies judge the real values."""
+    if not r.plan:
+        step.ran = False
+        return
+    before = {record.urn for record in r.cloud.records.values()}
+    outcome = r.run(step, *APPLY, *r.packs())
+    done = r.only(outcome)
+    step.resources, step.changes = len(r.plan), outcome.count() and _counted(done)
+    if not outcome.ok:
+        r.failed(step, outcome)
+        return
+    step.detail = f"only the {len(done)} that were missing" if before else ""
+    wanted = {planned.urn for planned in r.plan} - before
+    for urn, op in done.items():
+        if urn in before or op != "create":
+            r.unexpected(step, f"should not be touched by a resumed apply, but: {op}", urn)
+    for urn in sorted(wanted - set(done)):
+        r.unexpected(step, "was planned and is not made", urn)
+    _read_outputs(r)
+
+
+def _read_outputs(r: Rehearsal) -> None:
+    said = r.runner.run("stack", "output", "--json", "--show-secrets", "--stack", r.runner.sandbox.stack, events=False)
+    if said.ok:
+        r.outputs = json.loads(said.output or "{}")
+
+
+def no_op(r: Rehearsal, step: Step) -> None:
+    """Preview what has just been applied: there must be nothing to do."""
+    outcome = r.run(step, "preview", "--diff")
+    step.resources, step.changes = len(r.real()), _counted(r.only(outcome))
+    if not outcome.ok:
+        r.failed(step, outcome)
+    for planned in outcome.steps:
+        if planned.urn in r.only(outcome) and step.ok is not None:
+            keys = ", ".join(planned.keys) or "unknown properties"
+            r.unexpected(step, f"a second run would {planned.op} it, because of {keys}", planned.urn)
+
+
+def refresh(r: Rehearsal, step: Step) -> None:
+    """Refresh: nothing has changed behind the engine's back, so nothing may be found."""
+    outcome = r.run(step, "refresh", "--yes", "--skip-preview")
+    step.resources = len(r.real())
+    step.changes = {op: count for op, count in outcome.changes.items() if op != "same"}
+    if not outcome.ok:
+        r.failed(step, outcome)
+    elif step.changes:
+        r.unexpected(step, f"refresh finds changes where nothing changed: {step.changes}")
+
+
+def update(r: Rehearsal, step: Step) -> None:
+    """Change a label of one resource: that one is updated in place, and nothing else happens."""
+    choice = _first(plan.updatable(r.resources(), r.rules, r.seed), r)
+    if choice is None:
+        step.ran, step.detail = False, "no resource with labels, tags or a description"
+        return
+    outcome = _change(r, step, choice)
+    step.detail = choice.shown
+    if outcome.ok and r.only(outcome) != {choice.urn: "update"}:
+        for urn, op in r.only(outcome).items():
+            if urn != choice.urn or op != "update":
+                r.unexpected(step, f"a change of {choice.shown} should update it alone, but: {op}", urn)
+        if not r.only(outcome):
+            r.unexpected(step, "the change made no difference: is the property ignored (ignore_changes)?", choice.urn)
+
+
+def replacement(r: Rehearsal, step: Step) -> None:
+    """Change what cannot be changed in place: the resource is replaced, and what depends on it follows."""
+    choice = _first(plan.replaceable(r.resources(), r.rules, r.seed), r)
+    if choice is None:
+        step.ran, step.detail = False, "no resource whose replacement is known"
+        return
+    before = r.cloud.of_urn(choice.urn)
+    followers = plan.dependents(r.resources(), choice.urn)
+    outcome = _change(r, step, choice)
+    step.detail = choice.shown
+    if not outcome.ok:
+        return
+    ops = r.only(outcome)
+    if ops.get(choice.urn) != "replace":
+        r.unexpected(step, f"a change of {'.'.join(choice.path)} should replace it, but: {ops.get(choice.urn, 'nothing')}", choice.urn)
+    for urn in set(ops) - followers - {choice.urn}:
+        r.unexpected(step, f"does not depend on {choice.name}, but: {ops[urn]}", urn)
+    if followed := len(set(ops) & followers):
+        step.detail += f", {followed} followed"
+    after = r.cloud.of_urn(choice.urn)
+    if before is not None and after is not None and before.id != after.id:
+        _no_trace_of(r, step, before.id)
+
+
+def _no_trace_of(r: Rehearsal, step: Step, resource_id: str) -> None:
+    if not re.search(r"[0-9a-f]{7}", resource_id):  # a plain word, which other text may contain
+        return
+    for record in list(r.cloud.records.values()):
+        if resource_id in json.dumps(plain(record.inputs)).replace("\\", ""):
+            r.unexpected(step, f"still refers to {resource_id}, which was replaced", record.urn)
+
+
+def drift(r: Rehearsal, step: Step) -> None:
+    """Change a thing behind the engine's back: refresh finds it, the next apply puts it right."""
+    choice = _first([each for each in plan.updatable(r.resources(), r.rules, r.seed + 1) if len(each.path) > 1], r)
+    if choice is None:
+        step.ran, step.detail = False, "no resource with labels or tags"
+        return
+
+    def edit(values: dict[str, Any]) -> None:
+        for part in choice.path[:-1]:
+            values = values.setdefault(part, {})
+        values["edited-by-hand"] = "yes"
+
+    r.cloud.drift(choice.urn, edit)
+    step.resources, step.detail = 1, choice.name
+    found = r.run(step, "refresh", "--yes", "--skip-preview")
+    if not found.ok:
+        r.failed(step, found)
+        return
+    if {op: count for op, count in found.changes.items() if op != "same"} != {"update": 1}:
+        r.unexpected(step, f"refresh should find this one change, and found {found.changes}", choice.urn)
+        return
+    repaired = r.run(step, *APPLY)
+    step.changes = _counted(r.only(repaired))
+    if not repaired.ok:
+        r.failed(step, repaired)
+    elif r.only(repaired) != {choice.urn: "update"}:
+        r.unexpected(step, f"the next apply should put it right and do nothing else, but: {r.only(repaired)}", choice.urn)
+    elif (record := r.cloud.of_urn(choice.urn)) is not None and "edited-by-hand" in json.dumps(record.inputs):
+        r.unexpected(step, "is still as it was edited by hand", choice.urn)
+
+
+def unprotect(r: Rehearsal, step: Step) -> None:
+    """Lift the protection of what a destroy would refuse, as a person would have to."""
+    protected = [resource["urn"] for resource in r.resources() if resource.get("protect")]
+    step.resources = len(protected)
+    if not protected:
+        step.ran = False
+        return
+    names = sorted(urn.rsplit("::", 1)[-1] for urn in protected)
+    step.detail = f"protected, so a destroy refuses until lifted: {', '.join(names)}"
+    outcome = r.runner.run("state", "unprotect", "--all", "--yes", "--stack", r.runner.sandbox.stack, events=False)
+    step.seconds += outcome.seconds
+    if not outcome.ok:
+        r.failed(step, outcome)
+
+
+def destroy(r: Rehearsal, step: Step) -> None:
+    """Destroy: nothing may be left, but what the program keeps on purpose (retain_on_delete)."""
+    retained = {resource["urn"] for resource in r.resources() if resource.get("retainOnDelete")}
+    step.resources = len(r.real())
+    outcome = r.run(step, "destroy", "--yes", "--skip-preview")
+    step.changes = _counted(r.only(outcome))
+    if not outcome.ok:
+        r.failed(step, outcome)
+        return
+    for resource in r.resources():
+        r.unexpected(step, "is left in the engine's state", resource["urn"])
+    left = [record.urn for record in r.cloud.records.values()]
+    for urn in left:
+        if urn not in retained:
+            r.unexpected(step, "still exists in the cloud", urn)
+    if kept := sorted({urn.rsplit("::", 1)[-1] for urn in left if urn in retained}):
+        step.detail = f"kept by retain_on_delete: {', '.join(kept)}"
+
+
+def _change(r: Rehearsal, step: Step, choice: plan.Choice) -> Outcome:
+    r.programs.changes.append(choice.as_change())
+    r.touched.add(choice.urn)
+    outcome = r.run(step, *APPLY)
+    step.resources, step.changes = 1, _counted(r.only(outcome))
+    if not outcome.ok:
+        r.failed(step, outcome)
+    return outcome
+
+
+def _first(choices: list[plan.Choice], r: Rehearsal) -> plan.Choice | None:
+    fresh = [choice for choice in choices if choice.urn not in r.touched]
+    return next(iter(fresh or choices), None)
+
+
+def _counted(ops: dict[str, str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for op in ops.values():
+        counts[op] = counts.get(op, 0) + 1
+    return counts
+
+
+STEPS: tuple[tuple[str, str, Callable[[Rehearsal, Step], None]], ...] = (
+    ("preview", "preview", preview),
+    ("policies", "policies", policies),
+    ("apply-fault", "apply, broken in the middle", apply_with_fault),
+    ("apply", "apply, resumed", resume),
+    ("no-op", "no-op", no_op),
+    ("refresh", "refresh", refresh),
+    ("update", "update in place", update),
+    ("replace", "replacement", replacement),
+    ("drift", "drift found and repaired", drift),
+    ("unprotect", "protection lifted", unprotect),
+    ("destroy", "destroy", destroy),
+)
