@@ -134,7 +134,7 @@ def _plain(value: Any, path: KeyPath, checked: _Checked) -> Any:
                 plain[key] = _plain(member, (*path, key), checked)
             else:
                 where = f"{path_text(path)} key {shown(key)}".strip()
-                checked.mistakes.append((path, Problem(where, "a key must be text", f'put it in quotes, as it was meant: "{key}"')))
+                checked.mistakes.append((path, Problem(where, "a key must be text", f'put it in quotes, as it was meant: "{shown(key).strip("`")}"')))
         return plain
     if isinstance(value, list | tuple):
         return [_plain(member, (*path, index), checked) for index, member in enumerate(value)]

@@ -197,7 +197,7 @@ def _bound(words: str, key: str) -> Callable[[ErrorDetails], tuple[str, str]]:
 def _text(error: ErrorDetails) -> tuple[str, str]:
     value = error["input"]
     if isinstance(value, bool | int | float):
-        return f"must be text, not {shown(value)}", f'put it in quotes, as it was meant: "{value}"'
+        return f"must be text, not {shown(value)}", f'put it in quotes, as it was meant: "{shown(value).strip("`")}"'
     return f"must be text, not {_kind(value)}", ""
 
 

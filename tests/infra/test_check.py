@@ -1,0 +1,342 @@
+"""From what a user wrote to a spec, or to all of its mistakes at once and where they stand."""
+
+from __future__ import annotations
+
+import copy
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from infra.check import STAND_INS, load_stack, parse_spec
+from infra.spec import Capacity, Cloud, Network, PlatformSpec
+from infra.words import model_in
+from trainfleet.errors import InputError
+
+OWNER = "ml-platform@example.com"
+GOOD: dict[str, Any] = {
+    "name": "demo",
+    "cloud": "aws",
+    "region": "us-east-2",
+    "owner": OWNER,
+    "gpu_pools": [{"name": "l4", "accelerator": "L4", "per_node": 4, "max_nodes": 2}],
+}
+
+
+def mistakes(data: Any, source: str = "") -> dict[str, str]:
+    """Where each mistake is, and what is said of it; a place named twice is a failure of the test."""
+    with pytest.raises(InputError) as caught:
+        parse_spec(data, source)
+    found = {problem.where: f"{problem.what} -> {problem.fix}" for problem in caught.value.problems}
+    assert len(found) == len(caught.value.problems), caught.value
+    return found
+
+
+def stack(root: Path, text: str, name: str = "demo") -> Path:
+    (root / "stacks").mkdir(exist_ok=True)
+    (root / "stacks" / f"Pulumi.{name}.yaml").write_text(text)
+    return root
+
+
+def stack_mistakes(root: Path, text: str, overrides: list[str] | None = None) -> dict[str, str]:
+    with pytest.raises(InputError) as caught:
+        load_stack("demo", stack(root, text), overrides or [])
+    return {problem.where.replace(f"{root}/", ""): f"{problem.what} -> {problem.fix}" for problem in caught.value.problems}
+
+
+PLATFORM = """config:
+  aws:region: us-east-2
+  trainfleet:platform:
+    name: demo
+    cloud: aws
+    region: us-east-2
+    owner: ml-platform@example.com
+    gpu_pools:
+      - name: l4
+        accelerator: L4
+        per_node: 4
+"""
+
+
+def test_a_good_spec_is_read_with_its_defaults() -> None:
+    spec = parse_spec(GOOD)
+    assert (spec.cloud, spec.network, spec.gpu_pools[0].capacity) == (Cloud.AWS, Network(), Capacity.ON_DEMAND)
+
+
+def test_field_mistakes_and_rules_are_told_together() -> None:
+    data = {
+        **GOOD,
+        "owner": "nobody",
+        "network": {"cidr": "10.0.0.1/16", "zones": 9},
+        "gpu_pools": [{"name": "l4", "accelerator": "L4", "per_node": 3}, {"name": "h100", "accelerator": "H100", "capacity": "reserved"}],
+        "kubernetes": {"log_retention_days": 200},
+    }
+    assert mistakes(data).keys() == {
+        "owner",
+        "network.cidr",
+        "network.zones",
+        "gpu_pools[0].per_node",
+        "gpu_pools[1].reservation",
+        "kubernetes.log_retention_days",
+    }
+
+
+def test_a_refused_value_gives_no_follow_on_mistake() -> None:
+    data = {**GOOD, "cloud": "awss", "gpu_pools": [{"name": "l4", "accelerator": "nothing sells this"}]}
+    assert mistakes(data).keys() == {"cloud"}
+
+
+def test_a_refused_pool_leaves_the_others_judged_at_their_own_place() -> None:
+    data = {**GOOD, "gpu_pools": ["l4", {"name": "h", "accelerator": "H1000"}]}
+    assert mistakes(data).keys() == {"gpu_pools[0]", "gpu_pools[1].accelerator"}
+
+
+def test_a_misspelt_required_key_is_told_once() -> None:
+    data = {**GOOD, "gpu_pools": [{"name": "l4", "acelerator": "L4", "per_node": 4}]}
+    assert mistakes(data) == {"gpu_pools[0].acelerator": "unknown key `acelerator` -> did you mean `accelerator`?"}
+
+
+def test_a_misspelt_key_gives_no_mistake_that_rests_on_its_default() -> None:
+    data = {**GOOD, "gpu_pools": [{"name": "l4", "accelerator": "L4", "per_nod": 4}]}
+    assert mistakes(data).keys() == {"gpu_pools[0].per_nod"}
+
+
+def test_a_key_in_the_wrong_place_is_sent_to_the_right_one() -> None:
+    assert mistakes({**GOOD, "cidr": "10.0.0.0/16"}) == {"cidr": "unknown key `cidr` -> it belongs under `network`"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "where", "says"),
+    [
+        ({"kubernetes": {"version": 1.34}}, "kubernetes.version", 'put it in quotes, as it was meant: "1.34"'),
+        ({"kubernetes": {"version": "v1.34"}}, "kubernetes.version", "for example 1.34"),
+        ({"name": "Demo"}, "name", "lower case letters, digits and hyphens"),
+        ({"cloud": "gpc"}, "cloud", "did you mean `gcp`?"),
+        ({"network": {"nat": "singel"}}, "network.nat", "did you mean `single`? (one of per-zone, single, none)"),
+        ({"network": {"cidr": "10.0.0.1/16"}}, "network.cidr", "the range is 10.0.0.0/16"),
+        ({"network": {"cidr": 10}}, "network.cidr", "write it like 10.40.0.0/16"),
+        ({"network": {"cidr": "ten"}}, "network.cidr", "write it like 10.40.0.0/16"),
+        ({"network": {"zones": "many"}}, "network.zones", "must be a whole number, not `many`"),
+        ({"network": {"zones": 2.5}}, "network.zones", "must be a whole number, not `2.5`"),
+        ({"network": {"zones": 0}}, "network.zones", "at least 1"),
+        ({"network": {"flow_logs": "perhaps"}}, "network.flow_logs", "must be true or false"),
+        ({"network": []}, "network", "must be a group of keys, not a list"),
+        ({"network": None}, "network", "must be a group of keys, not nothing"),
+        ({"gpu_pools": {}}, "gpu_pools", "must be a list, not a group of keys"),
+        ({"tags": {"a": True}}, "tags.a", 'put it in quotes, as it was meant: "true"'),
+        ({"budget": {"monthly_usd": float("nan")}}, "budget.monthly_usd", "must be a number"),
+        ({"budget": {"monthly_usd": float("inf")}}, "budget.monthly_usd", "must be a number"),
+        ({"budget": {"monthly_usd": -1}}, "budget.monthly_usd", "more than 0"),
+        (
+            {"storage": {"shared_filesystem": {"throughput_mbps_per_tib": 100}}},
+            "storage.shared_filesystem.throughput_mbps_per_tib",
+            "125, 250, 500, 1000",
+        ),
+        (
+            {"exceptions": [{"policy": "p", "resource": "*", "reason": "short", "until": "9999-01-01"}]},
+            "exceptions[0].reason",
+            "at least 10 characters",
+        ),
+        (
+            {"exceptions": [{"policy": "p", "resource": "*", "reason": "long enough", "until": "soon"}]},
+            "exceptions[0].until",
+            "write it like 2027-01-31",
+        ),
+        ({5: "x"}, "key `5`", "a key must be text"),
+        ({"network": {True: "x"}}, "network key `true`", 'put it in quotes, as it was meant: "true"'),
+    ],
+)
+def test_a_mistake_is_told_in_plain_words(changes: dict[Any, Any], where: str, says: str) -> None:
+    found = mistakes({**GOOD, **changes})
+    assert list(found) == [where]
+    assert says in found[where]
+
+
+@pytest.mark.parametrize("missing", ["name", "cloud", "owner"])
+def test_a_missing_key_is_named(missing: str) -> None:
+    found = mistakes({key: value for key, value in GOOD.items() if key != missing})
+    assert list(found) == [missing]
+    assert found[missing].startswith("is missing")
+
+
+@pytest.mark.parametrize("data", [None, [], "aws", 5])
+def test_what_is_no_platform_at_all_is_refused(data: Any) -> None:
+    assert list(mistakes(data)) == [""]
+
+
+def test_a_spec_nested_in_itself_is_refused() -> None:
+    loop: dict[str, Any] = {**GOOD}
+    loop["network"] = loop
+    assert "nested" in mistakes(loop)[""]
+
+
+def test_the_source_is_named_before_each_path() -> None:
+    assert list(mistakes({**GOOD, "owner": "x"}, "config")) == ["config owner"]
+
+
+def test_values_as_pulumi_hands_them_over_are_read() -> None:
+    data = json.loads(json.dumps(GOOD))
+    data["gpu_pools"][0]["per_node"] = 4.0
+    data["network"] = {"zones": "3", "flow_logs": "true"}
+    data["exceptions"] = [{"policy": "p", "resource": "*", "reason": "long enough", "until": "9999-01-01T00:00:00Z"}]
+    spec = parse_spec(data)
+    assert (spec.gpu_pools[0].per_node, spec.network.zones, spec.exceptions[0].until) == (4, 3, date(9999, 1, 1))
+
+
+def test_every_required_field_has_a_stand_in_that_keeps_its_own_rules() -> None:
+    parts: list[type[BaseModel]] = [PlatformSpec]
+    while parts:
+        part = parts.pop()
+        part.model_validate({name: STAND_INS[name] for name, field in part.model_fields.items() if field.is_required()})
+        for field in part.model_fields.values():
+            found = (model_in(each) for each in (field.annotation, *get_args(field.annotation)))
+            parts += [below for below in found if below is not None]
+
+
+# Stack files
+
+
+@pytest.mark.parametrize("name", ["aws-dev", "aws-prod", "local"])
+def test_the_stacks_of_the_checkout_are_good(name: str, root: Path) -> None:
+    assert load_stack(name, root).name == name.removeprefix("aws-")
+
+
+def test_the_production_stack_keeps_its_pools(root: Path) -> None:
+    pools = {pool.accelerator: pool.capacity for pool in load_stack("aws-prod", root).gpu_pools}
+    assert pools == {"H100": "reserved", "H200": "capacity-block", "L4": "spot", "A10G": "on-demand"}
+
+
+def test_a_stack_may_be_named_as_pulumi_names_it_in_full(root: Path) -> None:
+    assert load_stack("organization/trainfleet/aws-dev", root).name == "dev"
+
+
+def test_a_stack_may_be_the_path_of_a_file(tmp_path: Path) -> None:
+    assert load_stack(str(stack(tmp_path, PLATFORM) / "stacks" / "Pulumi.demo.yaml")).name == "demo"
+
+
+def test_a_mistake_is_shown_with_file_and_line(tmp_path: Path) -> None:
+    found = stack_mistakes(tmp_path, PLATFORM.replace("per_node: 4", "per_node: 5").replace("name: demo", "name: DEMO"))
+    assert list(found) == ["stacks/Pulumi.demo.yaml:4 name", "stacks/Pulumi.demo.yaml:11 gpu_pools[0].per_node"]
+
+
+def test_a_missing_key_is_shown_at_the_part_that_lacks_it(tmp_path: Path) -> None:
+    found = stack_mistakes(tmp_path, PLATFORM.replace("        accelerator: L4\n", ""))
+    assert list(found) == ["stacks/Pulumi.demo.yaml:9 gpu_pools[0].accelerator"]
+
+
+def test_a_file_is_named_from_here_where_it_lies_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(stack(tmp_path, PLATFORM.replace("cloud: aws", "cloud: gcp")))
+    with pytest.raises(InputError) as caught:
+        load_stack("demo", tmp_path)
+    assert caught.value.problems[0].where.startswith("stacks/Pulumi.demo.yaml:5 cloud")
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "says"),
+    [
+        ("config:\n  a: [1\n", "stacks/Pulumi.demo.yaml:3", "is not YAML"),
+        ("config:\n\tx: 1\n", "stacks/Pulumi.demo.yaml:2", "is not YAML"),
+        ("a: &a [*a]\n", "stacks/Pulumi.demo.yaml:1 a", "Pulumi knows no such key"),
+        ("a: !!python/object:x {}\n", "stacks/Pulumi.demo.yaml:1", "is not YAML"),
+        ("", "stacks/Pulumi.demo.yaml", "is empty"),
+        ("- 1\n", "stacks/Pulumi.demo.yaml", "is not a group of keys"),
+        ("config:\n", "stacks/Pulumi.demo.yaml:1", "has no `config:`"),
+        ("config: {}\n", "stacks/Pulumi.demo.yaml:1", "has no `trainfleet:platform`"),
+        ("config:\n  trainfleet:platfrom: {}\n", "stacks/Pulumi.demo.yaml:2 trainfleet:platfrom", "did you mean `trainfleet:platform`?"),
+        ("config:\n  platform: {}\n", "stacks/Pulumi.demo.yaml:2 platform", "known: trainfleet:platform"),
+        ("config:\n  trainfleet:platform:\n", "stacks/Pulumi.demo.yaml:2", "must be a group of keys, not nothing"),
+        (PLATFORM + "    name: demo2\n", "stacks/Pulumi.demo.yaml:12 name", "stands here twice, first in line 4"),
+        (PLATFORM.replace("  aws:region: us-east-2\n", ""), "stacks/Pulumi.demo.yaml:1 aws:region", "write aws:region: us-east-2"),
+        (PLATFORM.replace("aws:region: us-east-2", "aws:region: us-west-2"), "stacks/Pulumi.demo.yaml:2 aws:region", "is `us-west-2`, but the platform's region is `us-east-2`"),
+        (PLATFORM + "confg: 1\n", "stacks/Pulumi.demo.yaml:12 confg", "did you mean `config`?"),
+    ],
+)  # fmt: skip
+def test_a_stack_file_that_cannot_be_used_is_refused_with_one_clear_line(tmp_path: Path, text: str, where: str, says: str) -> None:
+    found = stack_mistakes(tmp_path, text)
+    assert says in found[where]
+
+
+def test_every_doubled_key_is_told(tmp_path: Path) -> None:
+    found = stack_mistakes(tmp_path, PLATFORM.replace("    cloud: aws\n", "    cloud: aws\n    cloud: gcp\n") + "        per_node: 8\n")
+    assert list(found) == ["stacks/Pulumi.demo.yaml:6 cloud", "stacks/Pulumi.demo.yaml:13 gpu_pools[0].per_node"]
+
+
+def test_anchors_and_merges_are_read_as_yaml_reads_them(tmp_path: Path) -> None:
+    text = PLATFORM.replace("      - name: l4", "      - &pool\n        name: l4") + "      - {<<: *pool, name: l4-spot, capacity: spot}\n"
+    assert [pool.name for pool in load_stack("demo", stack(tmp_path, text)).gpu_pools] == ["l4", "l4-spot"]
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    (stack(tmp_path, "") / "stacks" / "Pulumi.demo.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="UTF-8"):
+        load_stack("demo", tmp_path)
+
+
+def test_an_unknown_stack_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="did you mean `demo`"):
+        load_stack("dmeo", stack(tmp_path, PLATFORM))
+
+
+def test_an_unknown_stack_unlike_all_is_answered_with_what_is_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there are: demo"):
+        load_stack("zzz", stack(tmp_path, PLATFORM))
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        load_stack(str(tmp_path / "Pulumi.x.yaml"))
+
+
+# Settings put in from the command line
+
+
+def test_settings_are_put_in_before_the_check(tmp_path: Path) -> None:
+    settings = [
+        "gpu_pools[0].max_nodes=3",
+        "kubernetes.version=1.35",
+        "storage.shared_filesystem.capacity_gib=2400",
+        "network.flow_logs=false",
+        "tags.team=12",
+    ]
+    spec = load_stack("demo", stack(tmp_path, PLATFORM), settings)
+    assert spec.storage.shared_filesystem is not None
+    assert (spec.gpu_pools[0].max_nodes, spec.kubernetes.version, spec.storage.shared_filesystem.capacity_gib) == (3, "1.35", 2400)
+    assert (spec.network.flow_logs, spec.tags) == (False, {"team": "12"})
+
+
+def test_a_setting_may_hold_a_list_and_a_quoted_key(tmp_path: Path) -> None:
+    spec = load_stack("demo", stack(tmp_path, PLATFORM), ["secrets.names=[a, b]", 'gpu_pools[0].labels["example.com/team"]=ml', "tags.url=a=b"])
+    assert (spec.secrets.names, spec.gpu_pools[0].labels, spec.tags) == (("a", "b"), {"example.com/team": "ml"}, {"url": "a=b"})
+
+
+@pytest.mark.parametrize(
+    ("setting", "where", "says"),
+    [
+        ("gpu_pools[0].max_nodes=x", "--set gpu_pools[0].max_nodes", "must be a whole number"),
+        ("gpu_pools[0].max_node=3", "--set gpu_pools[0].max_node", "did you mean `max_nodes`?"),
+        ("kubernetes.version=1.2", "--set kubernetes.version", "for example 1.34"),
+        ("gpu_pools[1].max_nodes=3", "--set gpu_pools[1].max_nodes=3", "gpu_pools has 1 entries"),
+        ("name[0]=3", "--set name[0]=3", "name is not a list"),
+        ("name.x=3", "--set name.x=3", "name is `demo`, not a group of keys"),
+        ("region", "--set region", "is not path=value"),
+        ("=3", "--set =3", "is not path=value"),
+    ],
+)
+def test_a_wrong_setting_is_told_as_a_setting(tmp_path: Path, setting: str, where: str, says: str) -> None:
+    found = stack_mistakes(tmp_path, PLATFORM, [setting])
+    assert list(found) == [where]
+    assert says in found[where]
+
+
+def test_the_stack_file_is_not_changed_by_settings(tmp_path: Path) -> None:
+    load_stack("demo", stack(tmp_path, PLATFORM), ["gpu_pools[0].max_nodes=3"])
+    assert (tmp_path / "stacks" / "Pulumi.demo.yaml").read_text() == PLATFORM
+
+
+def test_a_spec_given_as_a_mapping_is_not_changed() -> None:
+    before = copy.deepcopy(GOOD)
+    mistakes({**GOOD, "ownr": 1})
+    assert before == GOOD
