@@ -42,7 +42,7 @@ class RunContext:
         on_step: after every step: (steps done, steps in all).
         on_interval: every `log.every` steps: the row written to metrics.jsonl.
         on_event: what happened and a sentence about it: `resumed`, `checkpoint`, `validation`, `fallback`, `stopped`, `finished`.
-        on_checkpoint: after a checkpoint is whole: its step and folder.
+        on_checkpoint: after a checkpoint is whole: (its step, its folder).
     """
 
     run_dir: Path

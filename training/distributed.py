@@ -1,17 +1,21 @@
-"""Process groups: up from torchrun's or Ray's environment, down again, and this process's place in them.
+"""Process groups: up from torchrun's or Ray's environment, down again, and what ranks must agree on.
 
-Used by launchers before `training.loop.train`. Easy to get wrong: on GPUs a second backend (gloo) is needed for the
-small CPU objects that checkpoints and metrics gather.
+`init_from_env` and `shutdown` are for launchers, the rest for the step loop. Easy to get wrong: an error on one rank
+leaves the others waiting in a collective, so what rank 0 does alone goes through `on_first`, which tells all.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from trainfleet.errors import MissingToolError, Problem, TrainfleetError
 
 
 @dataclass(frozen=True)
@@ -28,20 +32,65 @@ def init_from_env(use_gpu: bool, timeout_s: float = 600) -> World:
     """Join the process group that RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT describe; alone without them.
 
     A group that is already up (Ray Train makes one) is kept. With one process no group is made.
+
+    Raises:
+        MissingToolError: the recipe wants GPUs and there is none for this process.
     """
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    device = f"cuda:{local_rank}" if use_gpu else "cpu"
     if use_gpu:
+        if torch.cuda.device_count() <= local_rank:
+            what = f"{torch.cuda.device_count()} GPUs here, process {local_rank} needs one of its own"
+            raise MissingToolError("not enough GPUs", [Problem("scaling.use_gpu", what, "scaling.use_gpu=false, or fewer workers")])
         torch.cuda.set_device(local_rank)
     if world_size > 1 and not dist.is_initialized():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if use_gpu else "gloo", rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout_s))
+        backend = "cpu:gloo,cuda:nccl" if use_gpu else "gloo"
+        dist.init_process_group(backend, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout_s))
     if dist.is_initialized():
         rank, world_size = dist.get_rank(), dist.get_world_size()
-    return World(rank, world_size, local_rank, device)
+    return World(rank, world_size, local_rank, f"cuda:{local_rank}" if use_gpu else "cpu")
 
 
 def shutdown() -> None:
     """Leave the process group, where there is one."""
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def any_rank(flag: bool, device: str) -> bool:
+    """Whether the flag is set on any rank; every rank must ask."""
+    if not dist.is_initialized():
+        return flag
+    value = torch.tensor(int(flag), device=device)
+    dist.all_reduce(value, op=dist.ReduceOp.MAX)
+    return bool(value.item())
+
+
+def gather(value: Any, rank: int, world_size: int) -> list[Any]:
+    """Every rank's value, in the order of ranks, on rank 0; an empty list elsewhere."""
+    if not dist.is_initialized():
+        return [value]
+    values: list[Any] | None = [None] * world_size if rank == 0 else None
+    dist.gather_object(value, values, dst=0)
+    return values or []
+
+
+def on_first(action: Callable[[], Any], rank: int) -> Any:
+    """Let rank 0 act and give its plain result to all ranks; its `TrainfleetError` is raised on all of them."""
+    result: Any = None
+    error: TrainfleetError | None = None
+    if rank == 0:
+        try:
+            result = action()
+        except TrainfleetError as caught:
+            error = caught
+    if dist.is_initialized():
+        message = [(result, error and (type(error), error.summary, error.problems))]
+        dist.broadcast_object_list(message, src=0)
+        result, told = message[0]
+        if told and error is None:
+            kind, summary, problems = told
+            error = kind(summary, problems)
+    if error is not None:
+        raise error
+    return result

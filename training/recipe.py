@@ -114,12 +114,13 @@ def check(document: Mapping[str, Any]) -> tuple[Recipe | None, list[tuple[KeyPat
     return None, found
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any], allowed: Iterable[str] = ()) -> list[str]:
-    """Keys whose value differs between two dumped recipes, except what is free to change or named in `allowed`."""
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], allowed: Iterable[str] = ()) -> list[tuple[str, Any, Any]]:
+    """Key, old and new value wherever these differ between two dumped recipes, except what is free to change or named in `allowed`."""
     before, after = dict(_flat(old)), dict(_flat(new))
     open_keys = (*FREE, *allowed)
     changed = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
-    return [f"{key}: {before.get(key)} -> {after.get(key)}" for key in changed if not any(key == each or key.startswith(f"{each}.") for each in open_keys)]
+    closed = [key for key in changed if not any(key == each or key.startswith(f"{each}.") for each in open_keys)]
+    return [(key, before.get(key), after.get(key)) for key in closed]
 
 
 def dump(recipe: Recipe) -> str:

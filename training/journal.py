@@ -1,0 +1,110 @@
+"""What a run leaves to be read: metrics.jsonl, TensorBoard files, run.json and recipe.yaml. Written by rank 0 alone.
+
+Used by the step loop. Easy to get wrong: a resumed run must neither double nor lose a row, so rows after the
+checkpoint's step are cut off, and rows reach the disk before the checkpoint that follows them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from trainfleet import __version__
+from trainfleet.errors import InputError, Problem
+from trainfleet.files import write_whole
+from training.recipe import Recipe, dump
+
+
+class Journal:
+    """The readable side of a run folder."""
+
+    def __init__(self, run_dir: Path, recipe: Recipe, resumed_from: int, facts: Mapping[str, Any]) -> None:
+        self.run_dir = run_dir
+        self.path = run_dir / "metrics.jsonl"
+        try:
+            run_dir.mkdir(parents=True, exist_ok=True)
+            write_whole(run_dir / "recipe.yaml", dump(recipe))
+            write_whole(self.path, "".join(json.dumps(row) + "\n" for row in kept_rows(self.path, resumed_from)))
+            self._file = self.path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise InputError("cannot write the run's folder", [Problem(str(run_dir), error.strerror or str(error), "choose another --run-dir")]) from error
+        self._writer = _tensorboard(run_dir / "tensorboard", resumed_from) if recipe.log.tensorboard else None
+        start = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "from_step": resumed_from, **versions()}
+        self.record = read_run(run_dir)
+        self.update(name=recipe.name, status="running", starts=[*self.record.get("starts", []), start], **facts)
+
+    def row(self, row: Mapping[str, Any]) -> None:
+        """Append a row and its TensorBoard points."""
+        self._file.write(json.dumps(row) + "\n")
+        self._file.flush()
+        if self._writer is not None:
+            for name, value in row.items():
+                if isinstance(value, float):
+                    self._writer.add_scalar(name if "/" in name else f"{row['kind']}/{name}", value, row["step"])
+
+    def sync(self) -> None:
+        """Bring all rows to the disk: called before a checkpoint is written."""
+        os.fsync(self._file.fileno())
+
+    def update(self, **facts: Any) -> None:
+        """Change facts in run.json."""
+        self.record |= facts
+        write_whole(self.run_dir / "run.json", json.dumps(self.record, indent=1))
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is not None:
+            self.update(status="failed", error=str(error).splitlines()[0] if str(error) else type(error).__name__)
+        self._file.close()
+        if self._writer is not None:
+            self._writer.close()
+
+
+def read_run(run_dir: Path) -> dict[str, Any]:
+    """run.json, or nothing where there is none yet."""
+    try:
+        return dict(json.loads((run_dir / "run.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a metrics.jsonl; a last line that a kill cut short is left out."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    rows = []
+    for line in lines:
+        try:
+            rows.append(dict(json.loads(line)))
+        except ValueError:
+            continue
+    return rows
+
+
+def kept_rows(path: Path, step: int) -> list[dict[str, Any]]:
+    """Rows up to a step; the test's row goes too, as it is written anew when the run ends."""
+    return [row for row in read_rows(path) if row["step"] <= step and row["kind"] != "test"]
+
+
+def versions() -> dict[str, str]:
+    """What ran: for run.json and checkpoints."""
+    return {"trainfleet": __version__, "torch": torch.__version__, "python": platform.python_version(), "platform": sys.platform}
+
+
+def _tensorboard(folder: Path, step: int) -> Any:
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder), purge_step=step + 1 if step else None)  # type: ignore[no-untyped-call]  # torch ships no types for it
