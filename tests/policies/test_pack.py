@@ -1,0 +1,184 @@
+"""The pack as Pulumi sees it: its list, the bridge from Pulumi's types, unknown values, secrets, exceptions from the spec."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pulumi_policy
+import pytest
+import yaml
+from google.protobuf import struct_pb2
+from pulumi.runtime.proto import analyzer_pb2
+from pulumi_policy import proxy
+from pulumi_policy.policy import _PolicyAnalyzerServicer
+
+from policies.exceptions import Waiver, expired, in_force, waivers
+from policies.pack import LEVELS, RULES, SECRET_KEY, SECRET_VALUE, plain, policies
+from policies.rule import UNKNOWN
+from policies.tags import AWS_TAGGABLE
+
+CLUSTER = "aws:eks/cluster:Cluster"
+BUCKET = "aws:s3/bucket:Bucket"
+OPEN = {"vpcConfig": {"endpointPublicAccess": True, "publicAccessCidrs": ["0.0.0.0/0"]}, "encryptionConfig": {"resources": ["secrets"]}}
+TODAY = date(2026, 6, 1)
+
+
+@pytest.fixture
+def servicer() -> _PolicyAnalyzerServicer:
+    return _PolicyAnalyzerServicer("trainfleet", "0.1.0", policies(), pulumi_policy.EnforcementLevel.MANDATORY)
+
+
+@pytest.fixture
+def stack_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Hand a platform to the pack as the engine does: the stack's settings in the environment."""
+    yield lambda platform: monkeypatch.setenv("PULUMI_CONFIG", json.dumps({"trainfleet:platform": platform}))
+    pulumi.runtime.set_all_config({})
+
+
+def request(kind: str, props: dict[str, Any], name: str = "it") -> analyzer_pb2.AnalyzeRequest:
+    struct = struct_pb2.Struct()
+    struct.update(props)
+    return analyzer_pb2.AnalyzeRequest(type=kind, urn=f"urn:pulumi:s::p::{kind}::{name}", name=name, properties=struct)
+
+
+def served(call: Callable[..., Any], message: Any) -> Any:
+    """What one of the pack's calls, which carry no types, answers to the engine."""
+    return call(message, None).diagnostics
+
+
+def diagnoses(servicer: _PolicyAnalyzerServicer, kind: str, props: dict[str, Any]) -> list[tuple[str, str, int]]:
+    return [(found.policyName, found.message, found.enforcementLevel) for found in served(servicer.Analyze, request(kind, props))]
+
+
+def test_the_ten_rules_are_there_once_each_and_all_are_mandatory() -> None:
+    names = [rule.name for rule in RULES]
+    assert len(names) == len(set(names)) == 10
+    assert set(LEVELS) == set(names)
+    assert set(LEVELS.values()) == {pulumi_policy.EnforcementLevel.MANDATORY}
+
+
+def test_a_rule_says_what_it_is_how_to_mend_it_and_where_it_comes_from() -> None:
+    for rule in RULES:
+        assert rule.statement.endswith("."), rule.name
+        assert rule.fix, rule.name
+        assert rule.references, rule.name
+
+
+def test_every_type_a_rule_judges_exists_in_an_sdk(root: Path) -> None:
+    import pulumi_aws
+    import pulumi_kubernetes
+
+    known = set()
+    for module in (pulumi_aws, pulumi_kubernetes):
+        text = Path(str(module.__file__)).read_text()
+        listed = re.search(r'resource_modules="""(.*?)"""', text, re.S)
+        assert listed
+        known |= {token for part in json.loads(listed.group(1)) for token in part["classes"]}
+    judged = {kind for rule in RULES for kind in rule.checks if not kind.startswith("kubernetes:ray.io/")}
+    assert judged - known == set()
+
+
+def test_every_type_that_must_be_tagged_has_tags() -> None:
+    import pulumi_aws
+
+    home = Path(str(pulumi_aws.__file__)).parent
+    for kind in AWS_TAGGABLE:
+        module, name = kind.split(":")[1].split("/")[0], kind.rpartition(":")[2]
+        sources = [text for path in (home / module).glob("*.py") if f"class {name}(pulumi.CustomResource)" in (text := path.read_text())]
+        assert len(sources) == 1, kind
+        assert "def tags(self)" in sources[0], kind
+
+
+def test_a_violation_blocks_and_says_how_to_mend_it(servicer: _PolicyAnalyzerServicer) -> None:
+    found = {name: (message, level) for name, message, level in diagnoses(servicer, CLUSTER, OPEN)}
+    message, level = found["no-open-control-plane"]
+    assert level == analyzer_pb2.MANDATORY
+    assert "it: vpcConfig.publicAccessCidrs holds 0.0.0.0/0" in message
+    assert "To mend: set kubernetes.private_endpoint" in message
+    assert "CKV_AWS_38" in message
+    assert "secrets-encrypted" in found
+
+
+def test_a_resource_no_rule_is_about_passes(servicer: _PolicyAnalyzerServicer) -> None:
+    assert diagnoses(servicer, "random:index/randomPet:RandomPet", {"privileged": True}) == []
+
+
+def test_a_value_unknown_in_a_preview_is_judged_once_it_is_known(servicer: _PolicyAnalyzerServicer) -> None:
+    def judged(document: str) -> list[str]:
+        return [name for name, _, _ in diagnoses(servicer, "aws:iam/rolePolicy:RolePolicy", {"policy": document})]
+
+    assert judged(proxy.UNKNOWN_STRING_VALUE) == []
+    assert judged(json.dumps({"Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]})) == ["no-star-role"]
+
+
+def test_a_stack_rule_finds_a_bucket_without_its_companions(servicer: _PolicyAnalyzerServicer) -> None:
+    struct = struct_pb2.Struct()
+    struct.update({"bucket": proxy.UNKNOWN_STRING_VALUE})
+    bucket = analyzer_pb2.AnalyzerResource(type=BUCKET, urn=f"urn:pulumi:s::p::{BUCKET}::b", name="b", properties=struct)
+    block = analyzer_pb2.AnalyzerResource(type="aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock", urn="urn:c", name="c", properties=struct)
+    block.propertyDependencies["bucket"].urns.append(bucket.urn)
+    found = served(servicer.AnalyzeStack, analyzer_pb2.AnalyzeStackRequest(resources=[bucket, block]))
+    assert [(one.policyName, one.urn) for one in found] == [("tls-only-bucket-everywhere", bucket.urn)]
+
+
+def test_proxies_become_plain_data_with_unknown_values_and_open_secrets() -> None:
+    secret = {SECRET_KEY: SECRET_VALUE, "value": "hidden"}
+    props = proxy.unknown_checking_proxy({"a": [1, {"b": proxy.UNKNOWN_STRING_VALUE}], "s": secret, "n": None})
+    found = plain(props)
+    assert found["a"][0] == 1
+    assert found["a"][1]["b"] is UNKNOWN
+    assert found["s"] == "hidden"
+    assert found["n"] is None
+
+
+def platform(until: date, resource: str = "it") -> str:
+    entry = {"policy": "no-open-control-plane", "resource": resource, "reason": "migration window", "until": until.isoformat()}
+    return json.dumps({"exceptions": [entry]})
+
+
+def test_an_exception_in_the_spec_silences_its_policy_for_its_resource(
+    servicer: _PolicyAnalyzerServicer, stack_settings: Callable[[str], None]
+) -> None:
+    stack_settings(platform(date.today() + timedelta(days=1)))
+    assert {name for name, _, _ in diagnoses(servicer, CLUSTER, OPEN)} == {"secrets-encrypted", "required-tags"}
+
+
+def test_an_exception_that_ran_out_is_none_and_says_so(servicer: _PolicyAnalyzerServicer, stack_settings: Callable[[str], None]) -> None:
+    yesterday = date.today() - timedelta(days=1)
+    stack_settings(platform(yesterday))
+    (message,) = [message for name, message, _ in diagnoses(servicer, CLUSTER, OPEN) if name == "no-open-control-plane"]
+    assert f"ran out on {yesterday.isoformat()}" in message
+
+
+@pytest.mark.parametrize(
+    ("resource", "today", "holds"),
+    [("it", TODAY, True), ("*", TODAY, True), ("other", TODAY, False), ("it", TODAY + timedelta(days=1), False)],
+)
+def test_an_exception_holds_to_the_end_of_its_day_for_the_resource_it_names(resource: str, today: date, holds: bool) -> None:
+    (waiver,) = waivers(platform(TODAY, resource))
+    assert in_force([waiver], "no-open-control-plane", "it", today) is holds
+    assert not in_force([waiver], "imdsv2", "it", today)
+    assert (expired([waiver], "no-open-control-plane", "it", today) is None) is (today == TODAY or resource == "other")
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", "{}", "not json", '{"exceptions": [{"policy": "x"}]}', '{"exceptions": null}'])
+def test_a_stack_without_readable_exceptions_has_none(text: str | None) -> None:
+    assert waivers(text) == ()
+
+
+def test_a_date_may_carry_a_time() -> None:
+    document = json.loads(platform(TODAY))
+    document["exceptions"][0]["until"] += "T00:00:00Z"
+    assert waivers(json.dumps(document)) == (Waiver("no-open-control-plane", "it", "migration window", TODAY),)
+
+
+def test_the_pack_runs_in_the_checkouts_environment(root: Path) -> None:
+    document = yaml.safe_load((root / "policies" / "PulumiPolicy.yaml").read_text())
+    project = yaml.safe_load((root / "Pulumi.yaml").read_text())
+    assert document["runtime"] == project["runtime"]
