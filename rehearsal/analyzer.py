@@ -16,7 +16,8 @@ def main() -> None:
     """Run `pulumi.policy` with the arguments the engine gave."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os._exit(0))
-    sys.argv[0] = "pulumi-analyzer-policy-python"
+    # The engine adds the pack's runtime options (`-virtualenv=…`), which the module would take for its own.
+    sys.argv = ["pulumi-analyzer-policy-python", *(argument for argument in sys.argv[1:] if not argument.startswith("-"))]
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as `python -m` would have it
     runpy.run_module("pulumi.policy", run_name="__main__", alter_sys=False)
 

@@ -2,8 +2,8 @@
 
 Used by the checks and by the makers of outputs. The provider's own schema files do not ship with the Python packages; the
 classes do, and say the same except for defaults, conflicts and what forces a replacement (see replace.toml). A type is
-read when it is first met and kept. Easy to get wrong: `<Resource>Args` of a module may be a nested type; the class beside
-the resource (or its InitArgs, in Kubernetes) is the right one.
+read when it is first met and kept. Easy to get wrong: `<Resource>Args` of a module may be a nested type; where the names
+collide, the resource's own class is called `<Resource>InitArgs`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _resource(package: str, token: str, fqn: str, name: str) -> ResourceType:  #
         module = importlib.import_module(fqn)
         cls = getattr(module, name)
         home = sys.modules[cls.__module__]
-        args = getattr(home, f"{name}Args", None) or getattr(home, f"{name}InitArgs", None) or getattr(module, f"{name}Args", None)
+        args = getattr(home, f"{name}InitArgs", None) or getattr(home, f"{name}Args", None) or getattr(module, f"{name}Args", None)
         return ResourceType(token, inputs_of(args) if args else {}, outputs_of(cls))
 
 
