@@ -1,0 +1,150 @@
+"""`trainfleet train`, `trainfleet launch` and `trainfleet report`: start runs, go on with them, and read them.
+
+Answers `--help` in half a second: torch and Ray are imported by the processes that train, never here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trainfleet.console import EXIT_CODES
+
+if TYPE_CHECKING:
+    from training.launch.start import Outcome, Request
+
+train = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
+launch = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
+report = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+RecipeArgument = Annotated[
+    str, typer.Argument(metavar="RECIPE", help="A YAML file, or the name of a recipe that comes with Trainfleet.", show_default=False)
+]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Change the recipe, such as optimizer.lr=3e-4.", show_default=False)
+]
+Run = Annotated[str | None, typer.Option("--run", metavar="NAME", help="The run's name; by default the recipe's.")]
+Storage = Annotated[str | None, typer.Option("--storage", metavar="DIR", help="Where runs are kept; by default the recipe's `storage`, runs/.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start anew; what the run left before is moved aside, never deleted.")]
+Json = Annotated[bool, typer.Option("--json", help="No progress; one JSON document on stdout at the end.")]
+
+
+@train.command(epilog=EXIT_CODES)
+def train_command(  # noqa: PLR0917 - Typer passes options by name
+    recipe: RecipeArgument,
+    overrides: Overrides = None,
+    run: Run = None,
+    storage: Storage = None,
+    fresh: Fresh = False,
+    as_json: Json = False,
+) -> None:
+    """Train a recipe on this machine, with Ray; the same as `trainfleet launch RECIPE --on local`.
+
+    Typed again it goes on from the newest checkpoint; Ctrl-C saves one first.
+
+    [bold]Examples[/]
+
+    trainfleet train lm-small
+
+    trainfleet train recipes/lm-small.yaml steps=200 optimizer.lr=1e-3 --run try-1
+
+    trainfleet train lm-tiny --fresh --json
+    """
+    from training.launch.start import Request
+
+    _start(Request(recipe, tuple(overrides or ()), "local", run, storage, None, fresh, as_json))
+
+
+@launch.command(epilog=EXIT_CODES)
+def launch_command(  # noqa: PLR0917 - Typer passes options by name
+    recipe: RecipeArgument,
+    overrides: Overrides = None,
+    on: Annotated[str, typer.Option("--on", metavar="PLACE", help="local: Ray on this machine. torchrun: this machine without Ray.")] = "local",
+    run: Run = None,
+    platform: Annotated[
+        Path | None, typer.Option("--platform", metavar="OUTPUTS.json", help="A platform's outputs; runs are kept in its storage.")
+    ] = None,
+    storage: Storage = None,
+    fresh: Fresh = False,
+    as_json: Json = False,
+) -> None:
+    """Start a recipe somewhere, or go on with it: the same recipe, the same command, the same report everywhere.
+
+    [bold]Examples[/]
+
+    trainfleet launch lm-small --on torchrun
+
+    trainfleet launch lm-small --on local scaling.workers=1
+
+    trainfleet launch recipes/lm-small.yaml --platform outputs.json --run night-1
+    """
+    from training.launch.start import Request
+
+    _start(Request(recipe, tuple(overrides or ()), on, run, storage, platform, fresh, as_json))
+
+
+@report.command(epilog=EXIT_CODES)
+def report_command(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, such as runs/lm-small.", show_default=False)],
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write it; by default RUN/report.html.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON besides.")] = False,
+) -> None:
+    """Write a run's report: one HTML file with the curves, the figures and what happened; needs no network.
+
+    Works while the run goes on, and after a kill.
+
+    [bold]Examples[/]
+
+    trainfleet report runs/lm-small
+
+    trainfleet report runs/lm-small --output /tmp/lm-small.html --json
+    """
+    from trainfleet.console import out, print_json
+    from training.report import write_report
+
+    target = output or run / "report.html"
+    story = write_report(run, target)
+    if as_json:
+        print_json({"report": str(target), **story.figures()})
+    else:
+        out().print(str(target), soft_wrap=True)
+
+
+def _start(request: Request) -> None:
+    from trainfleet.console import out, print_json
+    from training.launch.start import start
+
+    outcome = start(request)
+    if request.json:
+        print_json(outcome.document)
+        return
+    console = out()
+    for line in closing_lines(outcome):
+        console.print(line, soft_wrap=True, markup=False)
+
+
+def closing_lines(outcome: Outcome) -> list[str]:
+    """What a person reads at the end: how well it learned, against the simple model, and where things lie."""
+    from training.progress import duration
+
+    document = outcome.document
+    if outcome.already_finished:
+        return [f"{outcome.run_dir} is finished ({document['step']} steps); nothing to do. Start anew with --fresh.", *_where(document)]
+    resumed = f", resumed from step {document['resumed_from']}" if document["resumed_from"] else ""
+    return [f"finished {document['step']} steps in {duration(document['seconds'])}{resumed}", *_scores(document), *_where(document)]
+
+
+def _scores(document: dict[str, Any]) -> list[str]:
+    lines = []
+    nats, bigram = document["metrics"].get("validation/nats_per_byte"), document["baseline"].get("bigram_nats_per_byte")
+    if nats is not None and bigram is not None:
+        lines.append(f"validation {nats:.4f} nats per byte, {bigram - nats:+.4f} better than a bigram model's {bigram:.4f}")
+    if "test/nats_per_byte" in document["metrics"]:
+        lines.append(f"test       {document['metrics']['test/nats_per_byte']:.4f} nats per byte")
+    return lines
+
+
+def _where(document: dict[str, Any]) -> list[str]:
+    return [f"{name:<10} {document[name]}" for name in ("checkpoint", "report") if document.get(name)]

@@ -1,0 +1,98 @@
+"""How the launcher and its ranks talk: variables down, and up JSON lines over a local socket.
+
+Used by `training.run` (sends) and `training.launch` (listens). Not by stdout: there Ray, torch and Python libraries talk, and
+a line of theirs must never drown ours. Easy to get wrong: a launcher that is gone must not stop the run, so sending never fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+EVENTS = "TRAINFLEET_EVENTS"
+"""Path of the launcher's Unix socket; unset when nobody listens (a worker on a cluster), then lines go to stdout."""
+
+
+RUN_DIR = "TRAINFLEET_RUN_DIR"
+STOP_FILE = "TRAINFLEET_STOP_FILE"
+"""When this file appears, every rank saves and ends after its step."""
+RAY_TEMP = "TRAINFLEET_RAY_TEMP"
+"""Where a Ray of our own keeps its session; the launcher removes it."""
+PARENT = "TRAINFLEET_PARENT"
+"""Set by a launcher: its workers die with it."""
+
+
+class Sink:
+    """Where a rank sends its events; without a listener rank 0's become lines on stdout."""
+
+    def __init__(self, address: str | None) -> None:
+        self._socket: socket.socket | None = None
+        self._lock = threading.Lock()
+        self.listened = bool(address)
+        if address:
+            channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            with contextlib.suppress(OSError):
+                channel.connect(address)
+                self._socket = channel
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """Send one event; lost without a word when the listener is gone."""
+        line = json.dumps({"kind": kind, **fields}, default=str) + "\n"
+        with self._lock, contextlib.suppress(OSError):
+            if self._socket is not None:
+                self._socket.sendall(line.encode())
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+
+
+class Listener:
+    """The launcher's end: collects events of every rank in one queue."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._queue: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._readers: list[threading.Thread] = []
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._server.bind(str(path))
+        os.chmod(path, 0o600)
+        self._server.listen(64)
+        threading.Thread(target=self._accept, daemon=True, name="events").start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                channel, _ = self._server.accept()
+            except OSError:
+                return
+            reader = threading.Thread(target=self._read, args=(channel,), daemon=True, name="events-reader")
+            self._readers.append(reader)
+            reader.start()
+
+    def _read(self, channel: socket.socket) -> None:
+        with channel, contextlib.suppress(OSError), channel.makefile("r", encoding="utf-8") as lines:
+            for line in lines:
+                with contextlib.suppress(json.JSONDecodeError):  # the last line of a killed rank may be cut
+                    self._queue.put(json.loads(line))
+
+    def drain(self) -> Iterator[dict[str, Any]]:
+        """Events that have arrived since the last call."""
+        while True:
+            try:
+                yield self._queue.get_nowait()
+            except queue.Empty:
+                return
+
+    def close(self) -> None:
+        """Stop listening, after what the ended processes sent has been read."""
+        self._server.close()
+        for reader in self._readers:
+            reader.join(1.0)

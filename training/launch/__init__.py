@@ -1,0 +1,43 @@
+"""The ways to start a run, by the name that `--on` takes. A way is a module with `check(recipe)` and `command(recipe, file)`.
+
+Used by `training.launch.start`, which does what all of them share (folder, lock, events, ending). The only part of
+`training` that may read `infra.contract`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Protocol, cast
+
+from trainfleet.errors import InputError, Problem
+from trainfleet.nearest import did_you_mean
+from training.recipe import Recipe
+
+LAUNCHERS = {"local": "training.launch.local", "torchrun": "training.launch.torchrun"}
+COMING = ("kuberay", "sky")
+
+
+class Launcher(Protocol):
+    """One way to start a run."""
+
+    def check(self, recipe: Recipe) -> None:
+        """Refuse what this place cannot run, before anything starts."""
+
+    def command(self, recipe: Recipe, file: Path) -> list[str]:
+        """The command that trains `recipe`, which also stands resolved in `file`."""
+
+
+def find(name: str) -> Launcher:
+    """The way to start a run that `--on NAME` asks for.
+
+    Raises:
+        InputError: no such way, or one that comes later.
+    """
+    if name in COMING:
+        raise InputError(
+            "this place comes with a later release", [Problem("--on", f"`{name}` cannot start runs yet", f"now: {', '.join(LAUNCHERS)}")]
+        )
+    if name not in LAUNCHERS:
+        raise InputError("no such place to run", [Problem("--on", f"`{name}` is not known", did_you_mean(name, LAUNCHERS))])
+    return cast("Launcher", importlib.import_module(LAUNCHERS[name]))

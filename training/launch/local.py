@@ -1,0 +1,25 @@
+"""`--on local`: Ray on this machine, started for the run and ended with it; or the Ray of RAY_ADDRESS if that is set."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from training.launch import machine
+from training.recipe import Recipe
+
+
+def check(recipe: Recipe) -> None:
+    """Refuse what this machine cannot run; what a cluster has is only known once connected.
+
+    Raises:
+        InputError: fewer CPUs or GPUs than the workers need.
+    """
+    if not os.environ.get("RAY_ADDRESS"):
+        machine.require(recipe.scaling)
+
+
+def command(recipe: Recipe, file: Path) -> list[str]:  # noqa: ARG001 - the siblings have the same arguments
+    """The command that trains the recipe in `file`."""
+    return [sys.executable, "-m", "training.run", str(file)]

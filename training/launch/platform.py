@@ -1,0 +1,58 @@
+"""What a launcher takes from a platform's outputs: where runs are stored, and what to note about the place.
+
+Used by `training.launch.start`. The only file of `training` that reads the contract between platforms and launchers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from infra.contract import PlatformOutputs, load_outputs
+from trainfleet.errors import InputError, Problem
+
+
+@dataclass(frozen=True)
+class Place:
+    """A platform, as read from `file`."""
+
+    outputs: PlatformOutputs
+    file: Path
+
+    def runs_folder(self) -> str:
+        """The folder of the platform's runs.
+
+        Raises:
+            InputError: the platform stores runs in an object store.
+        """
+        url = self.outputs.bucket_url
+        if not url.startswith("file://"):
+            problem = Problem(f"{self.file}: bucket_url", f"`{url}`: object stores come with a later release", "give a folder with --storage DIR")
+            raise InputError("this platform's storage cannot be reached from here", [problem])
+        return url.removeprefix("file://").rstrip("/") + "/runs"
+
+    def facts(self) -> dict[str, Any]:
+        """What run.json keeps of the platform."""
+        outputs = self.outputs
+        return {
+            "name": outputs.name,
+            "cloud": outputs.cloud,
+            "region": outputs.region,
+            "environment": outputs.environment,
+            "contract_version": outputs.contract_version,
+            "trainfleet_version": outputs.trainfleet_version,
+            "bucket_url": outputs.bucket_url,
+            "pools": [
+                {"name": pool.name, "accelerator": pool.accelerator, "per_node": pool.per_node, "max_nodes": pool.max_nodes} for pool in outputs.pools
+            ],
+        }
+
+
+def load_place(file: Path) -> Place:
+    """Read a platform's outputs.
+
+    Raises:
+        InputError: no such file, not outputs, or of a version that cannot be read.
+    """
+    return Place(load_outputs(file), file)

@@ -1,0 +1,329 @@
+"""What every way to start a run shares: its folder, the lock, what the user sees, how it ends, and what is left to read.
+
+Used by `trainfleet train` and `trainfleet launch`. Easy to get wrong: the launcher must never write into a folder that another
+launch is using, and never remove what a run left: `fresh` moves it aside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from trainfleet.errors import InputError, Interrupted, MissingToolError, Problem, TrainfleetError
+from trainfleet.files import write_whole
+from training import events, progress
+from training.launch import find, machine, process
+from training.launch.platform import Place, load_place
+from training.recipe import ENVIRONMENT, Recipe, dump, load_recipe
+from training.runfolder import last_lines, read_rows, read_run
+
+LOG = "launch.log"
+"""What the processes of a run wrote to stdout and stderr: Ray's and torch's own words."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for."""
+
+    recipe: str
+    overrides: tuple[str, ...] = ()
+    on: str = "local"
+    run: str | None = None
+    storage: str | None = None
+    platform: Path | None = None
+    fresh: bool = False
+    json: bool = False
+
+
+@dataclass
+class Outcome:
+    """How a launch ended; `document` is what `--json` prints."""
+
+    run_dir: Path
+    document: dict[str, Any]
+    already_finished: bool = False
+
+
+@dataclass
+class _Heard:
+    """What the ranks have said so far."""
+
+    result: dict[str, Any] | None = None
+    error: TrainfleetError | None = None
+    crashes: list[dict[str, Any]] = field(default_factory=list)
+    steps_seen: bool = False
+    first_step_s: float | None = None
+    last_step: int = 0
+
+
+def resolve(request: Request, env: Mapping[str, str]) -> tuple[Recipe, Place | None]:
+    """The recipe as it will run, and the platform whose storage it uses.
+
+    Raises:
+        InputError: every mistake in recipe, overrides, platform.
+    """
+    place = load_place(request.platform) if request.platform is not None else None
+    overrides = [*request.overrides]
+    if request.run is not None:
+        overrides.append(f"name={json.dumps(request.run)}")
+    if request.storage is not None:
+        overrides.append(f"storage={json.dumps(request.storage)}")
+    elif place is not None:
+        overrides.append(f"storage={json.dumps(place.runs_folder())}")
+    return load_recipe(request.recipe, overrides, env), place
+
+
+def start(request: Request, env: Mapping[str, str] | None = None) -> Outcome:
+    """Run a recipe to its end, from where an earlier launch left it.
+
+    Raises:
+        InputError: what was asked for cannot run here; nothing has been started.
+        TrainfleetError: the run failed; its newest checkpoint stays.
+        Interrupted: a signal ended it after a checkpoint where there was time for one.
+    """
+    env = os.environ if env is None else env
+    launcher = find(request.on)
+    recipe, place = resolve(request, env)
+    _need_torch(request.on)
+    launcher.check(recipe)
+    run_dir = recipe.run_dir().absolute()
+    with _locked(run_dir, fresh=request.fresh):
+        before = read_run(run_dir)
+        if _is_finished(before, recipe):
+            return Outcome(run_dir, _document(run_dir, before.get("result", {}), 0.0), already_finished=True)
+        launches = _begin(run_dir, before, request, recipe, place)
+        began = time.monotonic()
+        view = progress.display(request.json)
+        heard = _Heard()
+        try:
+            with _workspace() as work:
+                ended = _supervise(launcher.command(recipe, work / "recipe.yaml"), (recipe, run_dir), work, (heard, view), env)
+        finally:
+            view.close()
+        seconds = time.monotonic() - began
+        status = _status(ended, heard)
+        launches[-1] |= {"seconds": round(seconds, 3), "status": status, "first_step_seconds": heard.first_step_s, "last_step": heard.last_step}
+        if heard.error is not None or heard.crashes:
+            launches[-1]["error"] = str(heard.error.summary if heard.error else heard.crashes[0]["error"])
+        facts: dict[str, Any] = {"launches": launches}
+        if heard.result is not None:
+            facts["result"] = heard.result
+        _note(run_dir, facts)
+        _write_report(run_dir)
+        _raise_for(status, heard, run_dir, ended)
+        return Outcome(run_dir, _document(run_dir, heard.result or {}, seconds))
+
+
+def _supervise(
+    command: list[str], run: tuple[Recipe, Path], work: Path, ears: tuple[_Heard, progress.Display], env: Mapping[str, str]
+) -> process.Ended:
+    """Start the command, show what its ranks say, and end it at their first error that the user can mend."""
+    heard, view = ears
+    recipe, run_dir = run
+    (work / "recipe.yaml").write_text(dump(recipe), encoding="utf-8")
+    listener = events.Listener(work / "events")
+    began = time.monotonic()
+
+    def tick() -> None:
+        for event in listener.drain():
+            _hear(event, heard, time.monotonic() - began)
+            view.handle(event)
+        if heard.error is not None:
+            raise _EndNow
+
+    def ask_to_stop() -> bool:
+        if not heard.steps_seen:
+            return False
+        (work / "stop").touch()
+        view.handle({"kind": "warning", "text": "stopping: saving a checkpoint first (Ctrl-C again ends at once)"})
+        return True
+
+    try:
+        with (run_dir / LOG).open("ab") as log:
+            return process.supervise(command, _child_env(env, recipe, run_dir, work), log, tick=tick, ask_to_stop=ask_to_stop)
+    except _EndNow:
+        return process.Ended(None, None)
+    finally:
+        listener.close()
+        for event in listener.drain():
+            _hear(event, heard, time.monotonic() - began)
+            view.handle(event)
+
+
+class _EndNow(Exception):  # noqa: N818 - ends the supervision, never leaves this file
+    pass
+
+
+def _hear(event: dict[str, Any], heard: _Heard, seconds: float) -> None:
+    match event["kind"]:
+        case "step":
+            if heard.first_step_s is None:
+                heard.first_step_s = round(seconds, 3)
+            heard.steps_seen, heard.last_step = True, event["step"]
+        case "result":
+            heard.result = {key: value for key, value in event.items() if key != "kind"}
+        case "error" if heard.error is None:
+            heard.error = _error_from(event)
+        case "crash":
+            heard.crashes.append(event)
+
+
+def _error_from(event: Mapping[str, Any]) -> TrainfleetError:
+    kind = {InputError.exit_code: InputError, MissingToolError.exit_code: MissingToolError}.get(event["exit_code"], TrainfleetError)
+    return kind(event["summary"], [Problem(*problem) for problem in event["problems"]])
+
+
+def _status(ended: process.Ended, heard: _Heard) -> str:
+    if heard.result is not None and (ended.code == 0 or heard.result["status"] == "finished"):
+        return str(heard.result["status"])
+    return "interrupted" if ended.signal is not None else "failed"
+
+
+def _raise_for(status: str, heard: _Heard, run_dir: Path, ended: process.Ended) -> None:
+    again = "run the same command again to go on"
+    if status == "finished":
+        return
+    if status == "stopped":
+        raise Interrupted(f"stopped after step {heard.result['step'] if heard.result else heard.last_step}, which is saved; {again}")
+    if status == "interrupted":
+        raise Interrupted(f"interrupted; what was saved before is in {run_dir}; {again}")
+    if heard.error is not None:
+        raise heard.error
+    said = heard.crashes[0]["error"] if heard.crashes else next(iter(last_lines(run_dir / LOG)), f"exit code {ended.code}")
+    raise TrainfleetError(f"the run failed: {said}", [Problem(str(run_dir / LOG), "has the whole story", again)])
+
+
+def _begin(run_dir: Path, before: Mapping[str, Any], request: Request, recipe: Recipe, place: Place | None) -> list[dict[str, Any]]:
+    """Note this launch in run.json; one before it that never noted its end was killed."""
+    launches = [dict(each) for each in before.get("launches", [])]
+    if launches and "status" not in launches[-1]:
+        launches[-1]["status"] = "killed"
+    launch: dict[str, Any] = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "on": request.on,
+        "recipe": request.recipe,
+        "workers": recipe.scaling.workers,
+        "machine": machine.describe(),
+    }
+    if place is not None:
+        launch["platform"] = place.facts()
+    launches.append(launch)
+    _note(run_dir, {"launches": launches})
+    return launches
+
+
+def _note(run_dir: Path, facts: Mapping[str, Any]) -> None:
+    with contextlib.suppress(InputError) if "result" in facts else contextlib.nullcontext():
+        write_whole(run_dir / "run.json", json.dumps(read_run(run_dir) | dict(facts), indent=1))
+
+
+def _write_report(run_dir: Path) -> None:
+    """The report beside the run; a full disk must not hide how the run itself ended."""
+    from training.report import write_report
+
+    with contextlib.suppress(InputError):
+        write_report(run_dir, run_dir / "report.html")
+
+
+def _document(run_dir: Path, result: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    report = run_dir / "report.html"
+    return {
+        "run": str(run_dir),
+        "status": result.get("status", "finished"),
+        "step": result.get("step"),
+        "resumed_from": result.get("resumed_from"),
+        "checkpoint": result.get("checkpoint"),
+        "metrics": result.get("metrics", {}),
+        "baseline": result.get("baseline", {}),
+        "losses": [[row["step"], row["loss"]] for row in read_rows(run_dir).of("train")],
+        "seconds": round(seconds, 3),
+        "report": str(report) if report.exists() else None,
+    }
+
+
+def _is_finished(before: Mapping[str, Any], recipe: Recipe) -> bool:
+    """Whether the run needs no more steps; a recipe that now asks for more goes on (the loop judges whether it may)."""
+    done = before.get("result", {}).get("step", 0)
+    return before.get("status") == "finished" and (recipe.steps is None or done >= recipe.steps)
+
+
+def _child_env(env: Mapping[str, str], recipe: Recipe, run_dir: Path, work: Path) -> dict[str, str]:
+    """The environment of a run's processes: the recipe's own variables are already in the resolved recipe, so they are taken out."""
+    own = {key for key in env if key.startswith(ENVIRONMENT) and ("__" in key or key.removeprefix(ENVIRONMENT).lower() in Recipe.model_fields)}
+    return {key: value for key, value in env.items() if key not in own and key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")} | {
+        events.EVENTS: str(work / "events"),
+        events.RUN_DIR: str(run_dir),
+        events.STOP_FILE: str(work / "stop"),
+        events.RAY_TEMP: str(work / "ray"),
+        events.PARENT: str(os.getpid()),
+        "OMP_NUM_THREADS": str(recipe.scaling.threads),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+@contextlib.contextmanager
+def _workspace() -> Iterator[Path]:
+    """A short-lived folder with a short path (sockets live in it); those of launches that were killed are swept first."""
+    root = Path(tempfile.gettempdir())
+    for old in root.glob("tf-*-*"):
+        with contextlib.suppress(OSError, ValueError):
+            if not process.alive(int(old.name.split("-")[1])) and old.stat().st_uid == os.getuid():
+                shutil.rmtree(old, ignore_errors=True)
+    work = Path(tempfile.mkdtemp(prefix=f"tf-{os.getpid()}-", dir=root))
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(run_dir: Path, fresh: bool) -> Iterator[None]:
+    """Hold the run's folder, made if need be; with `fresh`, what was in it has been moved aside.
+
+    Raises:
+        InputError: another launch holds it, or it cannot be written.
+    """
+    from filelock import FileLock, Timeout
+
+    lock: FileLock | None = None
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(run_dir / ".lock", timeout=0)
+        lock.acquire()
+        if fresh and any(each.name != ".lock" for each in run_dir.iterdir()):
+            aside = run_dir.with_name(f"{run_dir.name}.{datetime.now(UTC):%Y%m%dT%H%M%S}")
+            run_dir.rename(aside)
+            lock.release()
+            run_dir.mkdir()
+            lock = FileLock(run_dir / ".lock", timeout=0)
+            lock.acquire()
+    except Timeout as error:
+        raise InputError(
+            "this run is going on already", [Problem(str(run_dir), "another launch holds it", "wait for it, or use --run NAME")]
+        ) from error
+    except OSError as error:
+        problem = Problem(str(run_dir), error.strerror or str(error), "choose another folder with --storage DIR")
+        raise InputError("cannot write the run's folder", [problem]) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _need_torch(on: str) -> None:
+    from importlib.util import find_spec
+
+    missing = [name for name in ("torch", *(["ray"] if on == "local" else [])) if find_spec(name) is None]
+    if missing:
+        raise MissingToolError(
+            f"{' and '.join(missing)} is not installed here", [Problem("", "training needs it", "pip install 'trainfleet[train]'")]
+        )

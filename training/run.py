@@ -1,0 +1,67 @@
+"""From a recipe to a trained model: the one entry point that every launcher starts, `python -m training.run RECIPE`.
+
+It sees a recipe, RAY_ADDRESS and TRAINFLEET_* variables, so a laptop, a KubeRay job and a SkyPilot task differ in nothing
+else. Started by torchrun (RANK is set) it is one worker; otherwise it drives Ray Train. Easy to get wrong: resuming is
+the checkpoint folder's business, never Ray's, so Ray gets no checkpoint and its own storage is thrown away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from trainfleet.console import print_error
+from trainfleet.errors import TrainfleetError
+from training.events import EVENTS, PARENT, RUN_DIR, STOP_FILE
+from training.recipe import Recipe, load_recipe
+from training.worker import tell, work, work_under_ray
+
+
+def drive_ray(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> None:
+    """Train on the Ray cluster of RAY_ADDRESS, or on one of this process's own.
+
+    Raises:
+        InputError: the cluster has fewer CPUs or GPUs than the recipe's workers need.
+        TrainfleetError: the workers failed more often than `scaling.restarts` allows.
+    """
+    from training.ray_cluster import connect
+
+    with connect(recipe.scaling, env) as cluster:
+        cluster.require(recipe.scaling)
+        cluster.train(
+            work_under_ray,
+            {"recipe": recipe.model_dump(mode="json"), "run_dir": str(run_dir), "env": {key: env[key] for key in (EVENTS, STOP_FILE) if key in env}},
+            recipe.scaling,
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m training.run", description="Train a recipe; every launcher starts this.")
+    parser.add_argument("recipe", help="a YAML file, or the name of a recipe that comes with Trainfleet")
+    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    options = parser.parse_args(arguments)
+    env = os.environ
+    if PARENT in env:
+        from training.launch.process import die_with
+
+        die_with(int(env[PARENT]))
+    try:
+        recipe = load_recipe(options.recipe, options.overrides, env)
+        run_dir = Path(env.get(RUN_DIR) or recipe.run_dir()).absolute()
+        if "RANK" in env:
+            work(recipe, run_dir, env)
+        else:
+            drive_ray(recipe, run_dir, env)
+    except TrainfleetError as error:
+        print_error(error)
+        tell(env, error)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
