@@ -126,11 +126,11 @@ def _check(data: Any) -> _Checked:
 
 
 def _plain(value: Any, path: KeyPath, checked: _Checked) -> Any:
-    """A copy made of dicts and lists, without keys that are no text (YAML reads `on:` as true and `5:` as a number)."""
+    """A copy made of dicts and lists, without keys that are no readable text (YAML reads `on:` as true and `5:` as a number)."""
     if isinstance(value, Mapping):
         plain = {}
         for key, member in value.items():
-            if isinstance(key, str):
+            if isinstance(key, str) and key.isprintable():
                 plain[key] = _plain(member, (*path, key), checked)
             else:
                 where = f"{path_text(path)} key {shown(key)}".strip()

@@ -181,7 +181,7 @@ def _choice(error: ErrorDetails) -> tuple[str, str]:
     names = re.findall(r"'([^']*)'", str(error.get("ctx", {}).get("expected", ""))) or re.findall(
         r"\d+", str(error.get("ctx", {}).get("expected", ""))
     )
-    match = nearest(str(error["input"]), names)
+    match = nearest(shown(error["input"]).strip("`"), names)
     offered = f"one of {', '.join(names)}"
     return f"{shown(error['input'])} is not a choice here", f"did you mean `{match}`? ({offered})" if match else offered
 
@@ -202,11 +202,13 @@ def _text(error: ErrorDetails) -> tuple[str, str]:
 
 
 def _range(error: ErrorDetails) -> tuple[str, str]:
-    value = str(error["input"])
+    value = error["input"]
     try:
-        return f"{shown(value)} is an address inside a range", f"the range is {IPv4Network(value, strict=False)}"
+        if isinstance(value, str):
+            return f"{shown(value)} is an address inside a range", f"the range is {IPv4Network(value, strict=False)}"
     except ValueError:
-        return f"{shown(error['input'])} is not an IPv4 range", "write it like 10.40.0.0/16"
+        pass
+    return f"{shown(value)} is not an IPv4 range", "write it like 10.40.0.0/16"
 
 
 def _kind(value: Any) -> str:
