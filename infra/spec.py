@@ -34,9 +34,15 @@ def _written_range(value: object) -> object:
     return value
 
 
+def _written_day(value: object) -> object:
+    """Pulumi's engine hands a date over as Go prints a time: 2027-01-31 00:00:00 +0000 UTC."""
+    return value.removesuffix(" 00:00:00 +0000 UTC") if isinstance(value, str) else value
+
+
 Name = Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,22}[a-z0-9])?$")]
 Email = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")]
 Range = Annotated[IPv4Network, BeforeValidator(_written_range)]
+Day = Annotated[date, BeforeValidator(_written_day)]
 Share = Annotated[float, Field(gt=0, le=10)]
 
 
@@ -217,7 +223,7 @@ class PolicyException(Part):
     """The resource's name, or `*` for every resource of the stack."""
     reason: str = Field(min_length=10)
     """Why, in a sentence."""
-    until: date
+    until: Day
     """The last day on which the exception holds."""
 
 

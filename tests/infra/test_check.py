@@ -181,7 +181,7 @@ def test_values_as_pulumi_hands_them_over_are_read() -> None:
     data = json.loads(json.dumps(GOOD))
     data["gpu_pools"][0]["per_node"] = 4.0
     data["network"] = {"zones": "3", "flow_logs": "true"}
-    data["exceptions"] = [{"policy": "p", "resource": "*", "reason": "long enough", "until": "9999-01-01T00:00:00Z"}]
+    data["exceptions"] = [{"policy": "p", "resource": "*", "reason": "long enough", "until": "9999-01-01 00:00:00 +0000 UTC"}]
     spec = parse_spec(data)
     assert (spec.gpu_pools[0].per_node, spec.network.zones, spec.exceptions[0].until) == (4, 3, date(9999, 1, 1))
 
