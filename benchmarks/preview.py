@@ -1,0 +1,192 @@
+"""What do components, spec and rules cost? A preview of `aws-prod` against the same resources in one flat program.
+
+    python -m benchmarks.preview [--smoke] [--json]
+
+Both run on the same engine and the same simulated clouds, in turn, so that a busy machine slows both. The flat program is
+written from the state of an applied platform and must plan the very same resources, or there is no figure. Beside it, the
+commands a user waits for most. Easy to get wrong: the first run of each compiles Python files, so it is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.flat import Resource, resources, same_resources, write_program
+from rehearsal.clouds.wire import UNKNOWN
+from rehearsal.commands import Outcome, Runner
+from rehearsal.engine import Engine, find_engine
+from rehearsal.plan import managed
+from rehearsal.rehearse import Wishes, staged
+from rehearsal.sandbox import Project, read_project
+from rehearsal.steps import APPLY
+from trainfleet.errors import TrainfleetError
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGETS = {"ratio": 1.15, "trainfleet --help": 0.4, "trainfleet spec check": 0.5}
+PACKAGES = ("pulumi", "pulumi-aws", "pulumi-kubernetes")
+
+
+def measure(stack: str, rounds: int, calls: int) -> dict[str, Any]:
+    """Measure everything and return the document that `--json` prints. Times are in seconds."""
+    engine = find_engine(lambda line: print(line, file=sys.stderr))
+    wanted = applied(read_project(ROOT, stack), engine)
+    with tempfile.TemporaryDirectory(prefix="trainfleet-flat-") as folder:
+        write_program(Path(folder), wanted)
+        structured, flat = interleaved(read_project(ROOT, stack), read_project(Path(folder)), engine, rounds)
+    commands = {"trainfleet --help": ["--help"], "trainfleet spec check": ["spec", "check", stack]}
+    return {
+        "date": datetime.date.today().isoformat(),
+        "machine": machine(),
+        "versions": {"python": platform.python_version(), "engine": engine.version, **{name: importlib.metadata.version(name) for name in PACKAGES}},
+        "stack": stack,
+        "resources": len(wanted),
+        "preview": {"structured": figures(structured), "flat": figures(flat), "ratio": ratio(structured, flat)},
+        "commands": {name: figures([call(arguments) for _ in range(calls + 1)][1:]) for name, arguments in commands.items()},
+        "targets": TARGETS,
+    }
+
+
+def applied(project: Project, engine: Engine) -> list[Resource]:
+    """Apply a stack to a simulated cloud and return the resources in its state."""
+    with staged(project, engine, Wishes()) as rehearsal:
+        early = planned(preview(rehearsal.runner))
+        expect(rehearsal.runner.run(*APPLY), f"the apply of {project.stack}")
+        return resources(rehearsal.resources(), early)
+
+
+def interleaved(structured: Project, flat: Project, engine: Engine, rounds: int) -> tuple[list[float], list[float]]:
+    """Preview both programs in turn, each round in the other order. The first of each is checked and not counted.
+
+    Raises:
+        TrainfleetError: a preview fails, or the two do not plan the same resources.
+    """
+    with staged(structured, engine, Wishes()) as one, staged(flat, engine, Wishes()) as other:
+        differences = same_resources(planned(preview(one.runner)), planned(preview(other.runner)))
+        if differences:
+            raise TrainfleetError("the flat program is not the same platform: " + "; ".join(differences[:5]))
+        times: tuple[list[float], list[float]] = ([], [])
+        for number in range(rounds):
+            for which in (0, 1) if number % 2 == 0 else (1, 0):
+                times[which].append(preview((one, other)[which].runner).seconds)
+        return times
+
+
+def preview(runner: Runner) -> Outcome:
+    """Preview a program."""
+    return expect(runner.run("preview"), f"the preview of {runner.sandbox.stack}")
+
+
+def expect(outcome: Outcome, what: str) -> Outcome:
+    """Return an outcome that is good.
+
+    Raises:
+        TrainfleetError: it is not.
+    """
+    if not outcome.ok:
+        said = "; ".join(text for _, text in outcome.errors) or outcome.output.strip()[-400:]
+        raise TrainfleetError(f"{what} failed: {said}")
+    return outcome
+
+
+def planned(outcome: Outcome) -> dict[tuple[str, str], Any]:
+    """Return what a preview plans to make: inputs by type and name, without what is not known before the apply."""
+    return {(step.token, step.name): known((step.new or {}).get("inputs") or {}) for step in managed(outcome.steps)}
+
+
+def known(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Return the inputs that are known whole, without names that the provider makes up (they hold the program's own name)."""
+    made_up = inputs.get("__defaults") or []
+    return {key: value for key, value in inputs.items() if not key.startswith("__") and key not in made_up and UNKNOWN not in json.dumps(value)}
+
+
+def figures(times: list[float]) -> dict[str, Any]:
+    """Return the median, the smallest and the largest, and every time."""
+    return {
+        "median": round(statistics.median(times), 3),
+        "least": round(min(times), 3),
+        "most": round(max(times), 3),
+        "all": [round(seconds, 3) for seconds in times],
+    }
+
+
+def ratio(structured: list[float], flat: list[float]) -> dict[str, float]:
+    """Return the ratio of the medians, and the median of the ratios of the rounds, which a slow minute of the machine does not move."""
+    rounds = [one / other for one, other in zip(structured, flat, strict=True)]
+    return {"of medians": round(statistics.median(structured) / statistics.median(flat), 3), "median of rounds": round(statistics.median(rounds), 3)}
+
+
+def call(arguments: list[str]) -> float:
+    """Run the command line in a process of its own and return the seconds it took."""
+    started = time.perf_counter()
+    subprocess.run([str(Path(sys.executable).with_name("trainfleet")), *arguments], cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - started
+
+
+def machine() -> dict[str, Any]:
+    """Return what it was measured on."""
+    import psutil
+
+    model = platform.processor() or platform.machine()
+    if (facts := Path("/proc/cpuinfo")).is_file():
+        model = next((line.split(":", 1)[1].strip() for line in facts.read_text().splitlines() if line.startswith("model name")), model)
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return {
+        "cpu": model,
+        "cpus": usable,
+        "memory_gib": round(psutil.virtual_memory().total / (1 << 30), 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def show(document: dict[str, Any]) -> None:
+    """Print the figures as they go into docs/benchmarks.md."""
+    on, versions, made = document["machine"], document["versions"], document["preview"]
+    rows = [
+        (f"preview of {document['stack']}, {document['resources']} resources", made["structured"], ""),
+        ("the same, in one flat program", made["flat"], ""),
+        *((name, document["commands"][name], f"<= {document['targets'][name]} s") for name in document["commands"]),
+    ]
+    print(f"{document['date']}, {on['cpu']}, {on['cpus']} CPUs, {on['memory_gib']} GiB, {on['system']}, load {on['load']} at the end")
+    print(", ".join(f"{name} {version}" for name, version in versions.items()) + "\n")
+    print("| what | median s | least | most | runs | target |\n|---|---|---|---|---|---|")
+    for name, row, target in rows:
+        print(f"| {name} | {row['median']:.2f} | {row['least']:.2f} | {row['most']:.2f} | {len(row['all'])} | {target} |")
+    for name, value in made["ratio"].items():
+        print(f"| ratio, {name} | {value:.3f} | | | | <= {document['targets']['ratio']} |")
+
+
+def main() -> int:
+    """Measure and print. Returns the exit code: 0 whatever the figures are, for they are the machine's too."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--stack", default="aws-prod", help="the stack to measure (default: aws-prod)")
+    parser.add_argument("--smoke", action="store_true", help="one round, to see that it works; the figures say little")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    arguments = parser.parse_args()
+    rounds, calls = (1, 1) if arguments.smoke else (9, 15)
+    try:
+        document = measure(arguments.stack, rounds, calls)
+    except TrainfleetError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    if arguments.json:
+        print(json.dumps(document, indent=2))
+    else:
+        show(document)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
