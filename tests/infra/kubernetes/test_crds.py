@@ -1,0 +1,61 @@
+"""KubeRay's definitions as they lie in the checkout: complete for Ray's own fields, slim, in the SDK's spelling."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from infra.kubernetes.crds import definitions, versions
+from infra.kubernetes.kuberay import sdk_names
+from infra.spec import Ray
+from tools.kuberay.crds import HERE, slim, written
+from trainfleet.errors import InputError
+
+
+def test_the_specs_default_operator_and_the_pinned_module_are_of_a_known_version() -> None:
+    assert Ray().operator in versions()
+    pin = next(line.split()[-1] for line in (HERE / "go.mod").read_text().splitlines() if line.startswith("require"))
+    assert pin.removeprefix("v") in versions()
+
+
+@pytest.mark.parametrize("version", versions())
+def test_a_version_brings_all_kinds_with_rays_own_fields(version: str) -> None:
+    found = {definition["spec"]["names"]["kind"]: definition for definition in definitions(version)}
+    assert set(found) == {"RayCluster", "RayCronJob", "RayJob", "RayService"}
+    for definition in found.values():
+        assert [one["storage"] for one in definition["spec"]["versions"]].count(True) == 1
+    (stored,) = [one for one in found["RayCluster"]["spec"]["versions"] if one["storage"]]
+    spec = stored["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    assert {"headGroupSpec", "workerGroupSpecs", "rayVersion", "enableInTreeAutoscaling"} <= spec.keys()
+    template = spec["headGroupSpec"]["properties"]["template"]["properties"]["spec"]
+    assert template == {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def test_an_unknown_version_is_refused_with_those_that_are_here() -> None:
+    with pytest.raises(InputError, match=r"ray\.operator: no resource definitions of 9\.9\.9 are here \(one of .*1\.6\.0"):
+        definitions("9.9.9")
+
+
+def test_the_files_are_what_the_tool_writes() -> None:
+    for definition in definitions(versions()[-1]):
+        assert json.loads(written(definition)) == definition, "already slim: writing it again changes nothing"
+
+
+def test_slim_keeps_rules_and_a_field_called_description() -> None:
+    schema = {
+        "description": "prose",
+        "properties": {"description": {"type": "string", "description": "prose"}, "pod": {"properties": {"containers": {}, "initContainers": {}}}},
+        "required": ["description"],
+    }
+    assert slim(schema) == {
+        "properties": {"description": {"type": "string"}, "pod": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+        "required": ["description"],
+    }
+
+
+def test_the_sdks_spelling_changes_extension_keys_only() -> None:
+    assert sdk_names({"x-kubernetes-list-type": "map", "a-b": [{"x-kubernetes-map-type": "atomic"}]}) == {
+        "x_kubernetes_list_type": "map",
+        "a-b": [{"x_kubernetes_map_type": "atomic"}],
+    }
