@@ -19,6 +19,8 @@ _AWS_KEEPS = 5
 """Addresses of each subnet that AWS keeps for itself (VPC user guide, subnet sizing)."""
 _ZONE_KEEPS = 32
 """Per zone, for the control plane's interfaces, interface endpoints, load balancers and the shared volume."""
+_PREFIX = 16
+"""The VPC CNI with prefix delegation takes addresses a /28 at a time (VPC CNI, ENABLE_PREFIX_DELEGATION)."""
 _PRIVATE = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
 
 
@@ -52,7 +54,7 @@ def pods_have_addresses(spec: PlatformSpec) -> Iterator[Finding]:
     zones = platform_zones(spec)
     if any(zone[:-1] != spec.region or not "a" <= zone[-1] <= "f" for zone in zones):
         return
-    share = math.ceil(spec.system_pool.max_nodes / len(zones)) * addresses(system_machine(spec), rdma=False)
+    share = math.ceil(spec.system_pool.max_nodes / len(zones)) * addresses(system_machine(spec))
     needed = dict.fromkeys(zones, share)
     for pool in spec.gpu_pools:
         try:
@@ -61,7 +63,7 @@ def pods_have_addresses(spec: PlatformSpec) -> Iterator[Finding]:
             continue
         where = pool_zones(spec, pool)
         for zone in where:
-            needed[zone] += math.ceil(pool.max_nodes / len(where)) * addresses(machine, rdma=pool.interconnect == "best")
+            needed[zone] += math.ceil(pool.max_nodes / len(where)) * addresses(machine)
     for planned in plan(spec):
         there = planned.private.num_addresses - _AWS_KEEPS - _ZONE_KEEPS
         if needed[planned.zone] > there:
@@ -74,14 +76,14 @@ def pods_have_addresses(spec: PlatformSpec) -> Iterator[Finding]:
             return
 
 
-def addresses(machine: Machine, *, rdma: bool) -> int:
-    """Addresses that a full node takes: its pods', bounded as EKS bounds them by the machine's size, and one per EFA interface.
+def addresses(machine: Machine) -> int:
+    """Addresses that a full node takes from its subnet: its own, and its pods' in prefixes of 16, one of them kept warm.
 
-    EKS: 29 and 58 pods on machines of 3 x 10 and 4 x 15 addresses (m7i.large, m7i.2xlarge); 110 on larger ones, the
-    number up to which Kubernetes is tested.
+    Pods are bounded as EKS bounds them by the machine's interfaces: 29 and 58 on the smallest (m7i.large, m7i.2xlarge),
+    110 from there on, the number up to which Kubernetes is tested. Interfaces for EFA alone carry no address.
     """
     pods = 30 if machine.vcpu <= 2 else 60 if machine.vcpu <= 8 else 110
-    return pods + (machine.rdma_nics if rdma else 0)
+    return 1 + (math.ceil(pods / _PREFIX) + 1) * _PREFIX
 
 
 def endpoint_is_reachable(spec: PlatformSpec) -> Iterator[Finding]:

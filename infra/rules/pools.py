@@ -182,13 +182,16 @@ def blocks_start_empty(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def labels_are_free(spec: PlatformSpec) -> Iterator[Finding]:
-    """Labels under these domains say what a node is to Kubernetes, the GPU plugins, SkyPilot and Trainfleet; others are the team's."""
+    """Labels under these domains say what a node is to Kubernetes, the GPU plugins, SkyPilot and Trainfleet; others are the team's.
+
+    On cloud: local they are those that the nodes have already, whosever they are.
+    """
     for path, pool in _pools(spec):
         for key, value in pool.labels.items():
             where = (*path, "labels", key)
             domain, _, name = key.rpartition("/")
             owner = next((each for each in RESERVED_LABELS if domain == each or domain.endswith(f".{each}")), None)
-            if owner:
+            if owner and spec.cloud is not Cloud.LOCAL:
                 yield Finding(where, f"labels of {owner} are set by the platform", "a domain of your own, or none")
             elif not re.fullmatch(_LABEL_NAME, name) or (("/" in key) and not re.fullmatch(_LABEL_PREFIX, domain)):
                 yield Finding(where, "is not the key of a label", "[domain/]name, the name of letters, digits, `-`, `_` and `.`, at most 63")

@@ -13,8 +13,8 @@ from infra.rules.finding import Finding
 from infra.spec import Cloud, PlatformSpec
 from infra.words import Path
 
-KUBERNETES_VERSIONS = ("1.32", "1.33", "1.34", "1.35")
-"""What EKS sells in November 2026, standard and extended support (EKS user guide, version lifecycle; 1.31 ends 2026-11-26)."""
+KUBERNETES_VERSIONS = ("1.33", "1.34", "1.35")
+"""What EKS sells in November 2026 (EKS user guide, version lifecycle) and infra/aws/addons.py has pinned add-ons for."""
 LUSTRE_STEP_GIB, LUSTRE_SMALLEST_GIB, LUSTRE_LARGEST_GIB = 2400, 1200, 100800
 TOKEN_AUTH_RAY = (2, 52, 0)
 OWN_TAGS = 5
@@ -24,11 +24,11 @@ _TAG = r"[\w\s+=.:/@-]*"
 
 
 def kubernetes_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
-    """EKS sells a version for 26 months; the control plane refuses others."""
+    """EKS sells a version for 26 months, and its add-ons are pinned per version."""
     if spec.cloud is Cloud.AWS and spec.kubernetes.version not in KUBERNETES_VERSIONS:
         yield Finding(
             ("kubernetes", "version"),
-            f"EKS does not sell Kubernetes {spec.kubernetes.version}",
+            f"Kubernetes {spec.kubernetes.version} is not one of those this release runs on EKS",
             f"one of {', '.join(KUBERNETES_VERSIONS)}",
             (("cloud",),),
         )

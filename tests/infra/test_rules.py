@@ -10,6 +10,7 @@ import pytest
 
 from infra.rules import RULES, broken
 from infra.rules.finding import Finding
+from infra.rules.services import KUBERNETES_VERSIONS
 from infra.spec import PlatformSpec
 from infra.words import path_text
 
@@ -115,9 +116,10 @@ CASES = [
     Case("labels_are_free", {"gpu_pools[0].labels": {"node.kubernetes.io/x": "x"}}, 'gpu_pools[0].labels["node.kubernetes.io/x"]', "kubernetes.io"),
     Case("labels_are_free", {"gpu_pools[0].labels": {"skypilot.co/accelerator": "x"}}, 'gpu_pools[0].labels["skypilot.co/accelerator"]', "skypilot.co"),
     Case("labels_are_free", {"gpu_pools[0].labels": {"trainfleet.io/pool": "x"}}, 'gpu_pools[0].labels["trainfleet.io/pool"]', "trainfleet.io"),
+    Case("labels_are_free", {"gpu_pools": [{**POOL, "labels": {"a/b/c": "x"}}]}, "gpu_pools[0].labels.a/b/c", "key", {"gpu_pools": [{**POOL, "labels": {"nvidia.com/gpu.present": "true"}}]}, "local"),
     Case("labels_are_free", {"gpu_pools[0].labels": {"a b": "x"}}, 'gpu_pools[0].labels["a b"]', "is not the key of a label"),
     Case("labels_are_free", {"gpu_pools[0].labels": {"team": "a b"}}, "gpu_pools[0].labels.team", "is not the value of a label", {"gpu_pools[0].labels": {"team": ""}}),
-    Case("kubernetes_is_sold", {"kubernetes.version": "1.31"}, "kubernetes.version", "one of 1.32", {"kubernetes.version": "1.35"}),
+    Case("kubernetes_is_sold", {"kubernetes.version": "1.31"}, "kubernetes.version", "one of 1.33", {"kubernetes.version": "1.35"}),
     Case("logs_are_kept_as_sold", {"kubernetes.log_retention_days": 200}, "kubernetes.log_retention_days", "365, or another", {"kubernetes.log_retention_days": 180}),
     Case("logs_are_kept_as_sold", {"kubernetes.log_retention_days": 9999}, "kubernetes.log_retention_days", "3653"),
     Case("admins_are_roles", {"kubernetes.admins": [OWNER]}, "kubernetes.admins[0]", "arn:aws:iam::", {"kubernetes.admins": ["arn:aws:iam::111122223333:role/platform-admin"]}),
@@ -196,3 +198,9 @@ def test_the_bases_break_no_rule(base: str) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}:{case.where}")
 def test_no_rule_raises_on_a_spec_that_breaks_another(case: Case) -> None:
     assert case.where in [path_text(finding.where) for finding in broken(changed(case.base, case.bad))]
+
+
+def test_the_kubernetes_versions_offered_are_those_with_pinned_add_ons() -> None:
+    from infra.aws import addons
+
+    assert tuple(addons.VERSIONS) == KUBERNETES_VERSIONS
