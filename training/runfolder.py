@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+MARKER = "COMMITTED"
+"""In a checkpoint that is whole; as in `training.storage`, which writes it (and hashes, and so is not imported here)."""
+
 
 def read_run(run_dir: Path) -> dict[str, Any]:
     """run.json, or nothing where there is none yet."""
@@ -58,3 +61,8 @@ def last_lines(file: Path, tail_bytes: int = 20_000) -> Iterator[str]:
     except OSError:
         return
     yield from (line.strip() for line in reversed(text.splitlines()) if line.strip())
+
+
+def folder_size(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
