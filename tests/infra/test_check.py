@@ -250,10 +250,14 @@ def test_a_file_is_named_from_here_where_it_lies_below(tmp_path: Path, monkeypat
         ("config:\n  trainfleet:platform:\n", "stacks/Pulumi.demo.yaml:2", "must be a group of keys, not nothing"),
         (PLATFORM + "    name: demo2\n", "stacks/Pulumi.demo.yaml:12 name", "stands here twice, first in line 4"),
         (PLATFORM.replace("  aws:region: us-east-2\n", ""), "stacks/Pulumi.demo.yaml:1 aws:region", "write aws:region: us-east-2"),
-        (PLATFORM.replace("aws:region: us-east-2", "aws:region: us-west-2"), "stacks/Pulumi.demo.yaml:2 aws:region", "is `us-west-2`, but the platform's region is `us-east-2`"),
+        (
+            PLATFORM.replace("aws:region: us-east-2", "aws:region: us-west-2"),
+            "stacks/Pulumi.demo.yaml:2 aws:region",
+            "is `us-west-2`, but the platform's region is `us-east-2`",
+        ),
         (PLATFORM + "confg: 1\n", "stacks/Pulumi.demo.yaml:12 confg", "did you mean `config`?"),
     ],
-)  # fmt: skip
+)
 def test_a_stack_file_that_cannot_be_used_is_refused_with_one_clear_line(tmp_path: Path, text: str, where: str, says: str) -> None:
     found = stack_mistakes(tmp_path, text)
     assert says in found[where]

@@ -79,8 +79,13 @@ def platforms(draw: st.DrawFn) -> dict[str, Any]:
         "secrets": {"names": draw(st.lists(NAMES, max_size=3, unique=True))},
         "budget": draw(st.one_of(st.none(), st.fixed_dictionaries({"monthly_usd": st.floats(2000, 1e9)}))),
         "tags": tags,
-        "exceptions": draw(st.lists(st.fixed_dictionaries({"policy": NAMES, "resource": NAMES, "reason": st.just("a good reason"), "until": st.just("9999-12-31")}), max_size=2)),
-    }  # fmt: skip
+        "exceptions": draw(
+            st.lists(
+                st.fixed_dictionaries({"policy": NAMES, "resource": NAMES, "reason": st.just("a good reason"), "until": st.just("9999-12-31")}),
+                max_size=2,
+            )
+        ),
+    }
 
 
 @given(platforms())
@@ -147,9 +152,31 @@ FIELD_NAMES = sorted(
 )
 POOL_NAMES = ["accelerator", "per_node", "capacity", "reservation", "zone", "instance_type", "labels", "interconnect", "compact", "kind"]
 VALUES = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8),
-    st.sampled_from(["aws", "gcp", "local", "us-east-2", "H100", "spot", "best", "10.0.0.0/16", "0.0.0.0/0", "a@b.c", "2.60.0", "9999-12-31", "lustre", math.nan, 8]),
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from(
+        [
+            "aws",
+            "gcp",
+            "local",
+            "us-east-2",
+            "H100",
+            "spot",
+            "best",
+            "10.0.0.0/16",
+            "0.0.0.0/0",
+            "a@b.c",
+            "2.60.0",
+            "9999-12-31",
+            "lustre",
+            math.nan,
+            8,
+        ]
+    ),
+)
 DOCUMENTS = st.recursive(
     VALUES,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELD_NAMES + POOL_NAMES) | st.text(max_size=5), inner, max_size=6),
