@@ -66,18 +66,17 @@ def test_no_policy_lets_a_pod_reach_the_metadata_service(aws: Layer) -> None:
         assert block["cidr"] != "0.0.0.0/0" or block["except"] == ["169.254.0.0/16"]
 
 
-def test_named_ranges_take_the_place_of_the_whole_internet(plan: Callable[..., Layer]) -> None:
-    layer = plan("aws-dev", **{"trainfleet:cidrs": ["10.50.0.0/16"]})
-    rules = layer.of(POLICY)["dev-network-training-outbound"]["spec"]["egress"]
-    assert [peer["ipBlock"]["cidr"] for rule in rules for peer in rule["to"]] == ["10.50.0.0/16", "169.254.170.23/32"]
-
-
-def test_pod_security_is_as_strict_as_the_machines_allow(aws: Layer, plan: Callable[..., Layer]) -> None:
+def test_pod_security_is_as_strict_as_the_machines_allow(aws: Layer) -> None:
     assert level(aws, "training") == "privileged", "EFA needs IPC_LOCK"
     assert level(aws, "training", "warn") == "baseline"
     assert level(aws, "gpu-system") == "privileged"
     assert level(aws, "kuberay-system") == "restricted"
-    without = plan("aws-dev")
+
+
+def test_a_smaller_platform_is_stricter_and_reaches_named_ranges_only(plan: Callable[..., Layer]) -> None:
+    without = plan("aws-dev", **{"trainfleet:cidrs": ["10.50.0.0/16"]})
+    rules = without.of(POLICY)["dev-network-training-outbound"]["spec"]["egress"]
+    assert [peer["ipBlock"]["cidr"] for rule in rules for peer in rule["to"]] == ["10.50.0.0/16", "169.254.170.23/32"]
     assert level(without, "training") == "baseline"
     assert "dev-efa-device-plugin" not in without.inputs
     assert "dev-nvidia-device-plugin" in without.inputs
