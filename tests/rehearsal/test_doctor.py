@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rehearsal import doctor
+from rehearsal import build, doctor
 
 Trainfleet = Callable[..., subprocess.CompletedProcess[str]]
 MODULES = ("pulumi", "pulumi_aws", "torch", "ray", "grpc", "numpy")
@@ -39,13 +39,14 @@ def write_program(folder: Path, name: str, says: str, code: int = 0) -> Path:
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A PATH with one empty folder, a Python elsewhere, and an empty cache: no engine, no Go, no tools."""
+    """A PATH with one empty folder and an empty cache: no engine, no Go, no pip, no tools."""
     programs = tmp_path / "bin"
     programs.mkdir()
     monkeypatch.setenv("PATH", str(programs))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(doctor, "cache_folder", lambda: tmp_path / "cache" / "trainfleet")
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python" / "python3"))
+    monkeypatch.delenv("TRAINFLEET_PULUMI", raising=False)
+    monkeypatch.setattr(build, "cache_folder", lambda: tmp_path / "cache" / "trainfleet")
+    without(monkeypatch, "pip")
     return programs
 
 
@@ -76,29 +77,49 @@ def test_an_engine_that_is_old_or_does_not_answer_is_not_taken(bare: Path, says:
     write_program(bare, "pulumi", says, code)
     check = doctor.engine()
     assert check.status == "missing"
-    assert "too old or does not answer" in check.detail
+    assert "older than 3.200 or does not answer" in check.detail
     assert "Pulumi 3.200" in check.fix
 
 
-def test_an_engine_built_before_is_found(bare: Path) -> None:
-    built = doctor.cache_folder() / "engine" / "abc" / "pulumi"
-    built.parent.mkdir(parents=True)
-    built.write_text("")
-    assert doctor.engine().status == "missing", "a file that cannot be run is no engine"
-    built.chmod(0o755)
+def test_an_engine_that_is_named_is_taken_or_refused_by_its_name(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINFLEET_PULUMI", str(write_program(bare, "mine", "v3.230.0")))
+    assert doctor.engine().detail.startswith("3.230.0 at ")
+    monkeypatch.setenv("TRAINFLEET_PULUMI", str(bare / "not-there"))
     check = doctor.engine()
-    assert check.status == "here"
-    assert str(built) in check.detail
+    assert check.status == "missing"
+    assert "not-there" in check.detail
+    assert "unset it" in check.fix
 
 
-@pytest.mark.parametrize("beside_python", [False, True])
-def test_go_is_enough_for_an_engine(bare: Path, beside_python: bool) -> None:
-    folder = Path(sys.executable).parent if beside_python else bare
-    folder.mkdir(exist_ok=True)
-    write_program(folder, "go", "go version go1.26.0 linux/amd64")
+def test_an_engine_built_from_these_pins_is_found_and_one_from_others_is_not(bare: Path) -> None:
+    for name, status in (("engine-of-other-pins", "missing"), (f"engine-{build.key()}", "here")):
+        built = build.cache_folder() / name / "bin" / "pulumi"
+        built.parent.mkdir(parents=True)
+        built.touch()
+        assert doctor.engine().status == status
+    assert str(built) in doctor.engine().detail
+
+
+@pytest.mark.parametrize(
+    ("says", "status"), [("go version go1.99.0 linux/amd64", "here"), ("go version go1.18 linux/amd64", "missing"), ("", "missing")]
+)
+def test_a_go_that_is_new_enough_can_build_an_engine(bare: Path, says: str, status: str) -> None:
+    write_program(bare, "go", says)
     check = doctor.engine()
-    assert check.status == "here"
-    assert "first rehearsal builds it" in check.detail
+    assert check.status == status
+    assert ("first rehearsal builds one" in check.detail) is (status == "here")
+
+
+def test_pip_may_fetch_a_go_which_nobody_can_promise(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", str(bare))
+    monkeypatch.delenv("TRAINFLEET_PULUMI", raising=False)
+    monkeypatch.setattr(build, "cache_folder", lambda: bare / "cache")
+    monkeypatch.setattr(doctor, "installed_module", lambda name: name == "pip")
+    check = doctor.engine()
+    assert check.status == "scarce"
+    assert "if it reaches an index" in check.detail
+    assert doctor.ready([check])["rehearse"]
 
 
 def test_nothing_on_the_path_stops_the_rehearsal_only(bare: Path) -> None:
@@ -178,15 +199,10 @@ def test_a_program_that_hangs_is_given_up(bare: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_command_ends_with_3_when_the_engine_is_out_of_reach(trainfleet: Trainfleet, tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.mkdir()
-    finished = trainfleet("doctor", PATH=str(python), XDG_CACHE_HOME=str(tmp_path), HOME=str(tmp_path))
-    go_beside_python = Path(sys.executable).with_name("go").exists()
-    assert finished.returncode == (0 if go_beside_python else 3), finished.stderr
-    assert "Traceback" not in finished.stderr
-    assert "Pulumi engine" in finished.stdout
-    if not go_beside_python:
-        assert "cannot work yet: rehearse" in finished.stdout
+    finished = trainfleet("doctor", TRAINFLEET_PULUMI=str(tmp_path / "not-there"), PATH="")
+    assert finished.returncode == 3, finished.stderr
+    assert finished.stderr == ""
+    assert "cannot work yet: rehearse" in finished.stdout
 
 
 def test_the_document_names_every_command_and_every_check(trainfleet: Trainfleet) -> None:
