@@ -19,7 +19,7 @@ from infra.rules import broken
 from infra.spec import Cloud, PlatformSpec
 from infra.stackfile import PLATFORM_KEY, PLATFORM_PATH, StackFile, override, project_root, read_stack
 from infra.words import Path as KeyPath
-from infra.words import annotation_at, explain, likely_field, model_in, part_at, path_text, plain_path, shown
+from infra.words import annotation_at, explain, likely_field, model_in, part_at, path_text, plain_path, printable, shown
 from trainfleet.errors import InputError, Problem
 from trainfleet.nearest import did_you_mean, nearest
 
@@ -241,7 +241,7 @@ def _region(file: StackFile, config: Mapping[str, Any], checked: _Checked) -> li
 
 
 def _error(mistakes: Sequence[tuple[KeyPath, Problem]], locate: Locate) -> InputError:
-    problems = [Problem(f"{locate(path)} {problem.where}".strip(), problem.what, problem.fix) for path, problem in mistakes]
+    problems = [Problem(f"{locate(path)} {problem.where}".strip(), printable(problem.what), printable(problem.fix)) for path, problem in mistakes]
     return InputError(f"the platform spec has {_count(problems)}", problems)
 
 

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from infra.spec import PlatformSpec
     from trainfleet.errors import Problem
 
-spec = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False, help=f"Check platform specs.\n\n{EXIT_CODES}")
-machines = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
+spec = typer.Typer(
+    no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False, help=f"Check platform specs.\n\n{EXIT_CODES}"
+)
+machines = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
 WIDTH = 100
 """What the table of machines is made to fit in, and gets where there is no terminal."""

@@ -227,6 +227,7 @@ _TABLE: tuple[tuple[str, Callable[[ErrorDetails], tuple[str, str]]], ...] = (
     (r"literal_error|enum", _choice),
     (r"ip_v4_network", _range),
     (r"string_type", _text),
+    (r"string_unicode", lambda error: (f"{shown(error['input'])} is not readable text", "")),
     (r"string_pattern_mismatch", lambda error: (f"{shown(error['input'])} is not written as it must be", "")),
     (r"string_too_short", lambda error: (f"{shown(error['input'])} is too short", f"at least {error.get('ctx', {}).get('min_length')} characters")),
     (r"int_.*", _must_be("a whole number")),
