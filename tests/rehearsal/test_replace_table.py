@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,3 +122,24 @@ def test_known_to_change_in_place(token: str, path: str) -> None:
 def test_a_policy_attachment_goes_before_its_successor_comes() -> None:
     """The new attachment is the same thing to IAM; deleting the old one last would take the new one away."""
     assert table()["aws:iam/rolePolicyAttachment:RolePolicyAttachment"].forces_delete_first(("policyArn",))
+
+
+def used_types(folder: Path) -> Iterator[str]:
+    """The type tokens whose classes a folder's code calls, by the names under which the SDKs are imported."""
+    tokens = {(fqn, name): token for package in packages().values() for token, (fqn, name) in package.classes.items()}
+    for file in folder.rglob("*.py"):
+        tree = ast.parse(file.read_text())
+        names = {alias.asname or alias.name: alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                first, _, rest = ast.unparse(node.func).partition(".")
+                module, _, name = f"{names.get(first, '')}.{rest}".rpartition(".")
+                if (module, name) in tokens:
+                    yield tokens[module, name]
+
+
+@pytest.mark.parametrize("folder", ["aws", "kubernetes"])
+def test_the_table_has_every_type_that_the_platform_is_made_of(root: Path, folder: str) -> None:
+    used = set(used_types(root / "infra" / folder))
+    assert len(used) > 10, "the platform's code is not read as it is written now"
+    assert not used - set(ENTRIES), "add these to rehearsal/clouds/replace.toml, from the provider's source"
