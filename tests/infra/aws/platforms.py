@@ -1,0 +1,27 @@
+"""Specs for the tests of this folder: a small AWS platform, changed where a test wants it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infra.check import parse_spec
+from infra.machines import Machine, catalogue
+from infra.spec import PlatformSpec
+
+SMALL: dict[str, Any] = {
+    "name": "lab",
+    "cloud": "aws",
+    "region": "us-east-2",
+    "owner": "ml@example.com",
+    "network": {"cidr": "10.50.0.0/16", "zones": 2},
+}
+
+
+def platform(**changes: Any) -> PlatformSpec:
+    """The small platform with some top-level keys changed."""
+    return parse_spec({**SMALL, **changes})
+
+
+def machine(instance_type: str) -> Machine:
+    (found,) = [each for each in catalogue() if each.instance_type == instance_type]
+    return found
