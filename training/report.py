@@ -136,13 +136,13 @@ def render(story: Story) -> str:
     from markupsafe import Markup
 
     pages = Environment(loader=PackageLoader("training"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    charts = [(chart.title, Markup(svg(chart))) for chart in _charts(story)]  # noqa: S704 - drawn by us, names escaped there
+    charts = [(chart.title, Markup(svg(chart))) for chart in _charts(story)]
     return pages.get_template("report.html").render(
         name=story.run.get("name", story.run_dir.name),
         status=story.status(),
         tiles=_tiles(story),
         charts=charts,
-        time=Markup(shares(story.time_shares())),  # noqa: S704 - the same
+        time=Markup(shares(story.time_shares())),
         happened=_happened(story),
         facts=_facts(story),
         checkpoints=story.checkpoints,
