@@ -12,7 +12,7 @@ import importlib
 import inspect
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ class Resource:
         return self.urn.rsplit("::", 1)[-1]
 
 
-def resources(state: list[dict[str, Any]], early: dict[tuple[str, str], Iterable[str]]) -> list[Resource]:
+def resources(state: list[dict[str, Any]], early: Mapping[tuple[str, str], Iterable[str]]) -> list[Resource]:
     """Return the resources of a state that a program registers itself: no components, no default providers, no stack.
 
     `early` has, by type and name, the inputs that a preview knew.

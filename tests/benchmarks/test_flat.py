@@ -1,0 +1,124 @@
+"""The flat program is the same platform: what a state says becomes calls, in order, with the same graph and unknowns."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from benchmarks.flat import Resource, resources, same_resources, source, unnamed, write_program
+
+URN = "urn:pulumi:prod::trainfleet::{}::{}"
+KEY = URN.format("aws:kms/key:Key", "prod-key")
+ROLE = URN.format("aws:iam/role:Role", "prod-role")
+PROVIDER = URN.format("pulumi:providers:kubernetes", "prod-kubernetes")
+DEFAULT = URN.format("pulumi:providers:aws", "default_7_51_1")
+SECRET = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "ciphertext": "v1:abc"}
+
+
+def entry(urn: str, inputs: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A resource as the engine's state has it."""
+    return {"urn": urn, "type": urn.split("::")[2], "custom": True, "inputs": inputs, "provider": f"{DEFAULT}::1234", **more}
+
+
+STATE: list[dict[str, Any]] = [
+    {"urn": URN.format("pulumi:pulumi:Stack", "trainfleet-prod"), "type": "pulumi:pulumi:Stack"},
+    {"urn": URN.format("trainfleet:aws:Cluster", "prod-cluster"), "type": "trainfleet:aws:Cluster", "inputs": {}},
+    entry(DEFAULT, {"region": "us-east-2"}, provider=""),
+    entry(KEY, {"enableKeyRotation": True, "description": "data"}, protect=True, retainOnDelete=True),
+    entry(ROLE, {"assumeRolePolicy": "{}", "name": "prod-role-1a2b3c4", "__defaults": ["name"]}, dependencies=[KEY]),
+    entry(
+        PROVIDER, {"kubeconfig": SECRET, "clusterIdentifier": "prod", "version": "4.34.2"}, provider="", propertyDependencies={"kubeconfig": [ROLE]}
+    ),
+    entry(
+        URN.format("aws:eks/podIdentityAssociation:PodIdentityAssociation", "prod-trainer"),
+        {"roleArn": "arn:role", "clusterName": "prod", "namespace": "training", "serviceAccount": "trainer", "__defaults": []},
+        propertyDependencies={"roleArn": [ROLE], "clusterName": [KEY], "namespace": []},
+        dependencies=[KEY, ROLE],
+    ),
+    entry(
+        URN.format("kubernetes:core/v1:Namespace", "prod-training"),
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "training", "labels": {"a": "b"}}},
+        provider=f"{PROVIDER}::5678",
+    ),
+    entry(
+        URN.format("kubernetes:apiextensions.k8s.io/v1:CustomResourceDefinition", "prod-crd"),
+        {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "x"}, "spec": {"group": "ray.io"}},
+        provider=f"{PROVIDER}::5678",
+    ),
+]
+EARLY = {("aws:eks/podIdentityAssociation:PodIdentityAssociation", "prod-trainer"): ["clusterName", "namespace"]}
+
+
+def calls() -> dict[str, tuple[str, dict[str, str]]]:
+    """The flat program's calls: class and arguments by logical name."""
+    tree = ast.parse(source(resources(STATE, EARLY)))
+    found = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            name = ast.literal_eval(node.value.args[0])
+            found[name] = (ast.unparse(node.value.func), {str(keyword.arg): ast.unparse(keyword.value) for keyword in node.value.keywords})
+    return found
+
+
+def test_only_what_a_program_registers_itself_is_there_and_in_the_order_of_the_state() -> None:
+    assert list(calls()) == ["prod-key", "prod-role", "prod-kubernetes", "prod-trainer", "prod-training", "prod-crd"]
+
+
+def test_a_name_that_the_provider_made_up_is_left_to_it() -> None:
+    cls, arguments = calls()["prod-role"]
+    assert cls == "pulumi_aws.iam.Role"
+    assert set(arguments) == {"assume_role_policy", "opts"}
+
+
+def test_a_value_that_came_from_a_resource_comes_from_it_here_too_known_as_early_as_there() -> None:
+    _, arguments = calls()["prod-trainer"]
+    assert arguments["role_arn"] == "after('arn:role', r1)"
+    assert arguments["cluster_name"] == "at_once('prod', r0)"
+    assert arguments["namespace"] == "'training'"
+    assert "opts" not in arguments, "both dependencies are in the values"
+
+
+def test_options_are_kept() -> None:
+    assert calls()["prod-key"][1]["opts"] == "pulumi.ResourceOptions(protect=True, retain_on_delete=True)"
+    assert calls()["prod-role"][1]["opts"] == "pulumi.ResourceOptions(depends_on=[r0])"
+    assert calls()["prod-training"][1]["opts"] == "pulumi.ResourceOptions(provider=r2)"
+
+
+def test_a_provider_keeps_its_settings_and_no_secret_is_written() -> None:
+    cls, arguments = calls()["prod-kubernetes"]
+    assert cls == "pulumi_kubernetes.Provider"
+    assert arguments == {"kubeconfig": "after('secret', r1)", "cluster_identifier": "'prod'"}
+
+
+def test_a_class_gives_its_own_kind_and_a_definition_is_made_of_the_untyped_one() -> None:
+    cls, arguments = calls()["prod-training"]
+    assert cls == "pulumi_kubernetes.core.v1.Namespace"
+    assert set(arguments) == {"metadata", "opts"}
+    cls, arguments = calls()["prod-crd"]
+    assert cls == "pulumi_kubernetes.apiextensions.CustomResource"
+    assert arguments["api_version"] == "'apiextensions.k8s.io/v1'"
+    assert arguments["kind"] == "'CustomResourceDefinition'"
+
+
+def test_the_folder_is_a_pulumi_project(tmp_path: Any) -> None:
+    write_program(tmp_path / "flat", resources(STATE, EARLY))
+    assert {path.name for path in (tmp_path / "flat").iterdir()} == {"Pulumi.yaml", "Pulumi.flat.yaml", "__main__.py", "everything.py"}
+    compile((tmp_path / "flat" / "everything.py").read_text(), "everything.py", "exec")
+
+
+def test_plans_that_differ_are_told_apart() -> None:
+    one = {("aws:kms/key:Key", "k"): {"description": "data", "policy": "role-1a2b3c4/x"}}
+    assert same_resources(one, {("aws:kms/key:Key", "k"): {"description": "data", "policy": "role-fedcba9/x"}}) == []
+    (line,) = same_resources(one, {("aws:kms/key:Key", "k"): {"description": "logs", "policy": "role-1a2b3c4/x"}})
+    assert "aws:kms/key:Key k" in line
+    assert same_resources(one, {}) == ["only in one of them: aws:kms/key:Key k"]
+
+
+def test_only_made_up_endings_of_names_are_ignored() -> None:
+    assert unnamed("prod-role-1a2b3c4") == unnamed("prod-role-4c3b2a1")
+    assert unnamed("vpc-0123456789") != unnamed("vpc-9876543210")
+    assert unnamed("prod-role") != unnamed("dev-role")
+
+
+def test_a_resource_knows_its_name() -> None:
+    assert Resource(KEY, "aws:kms/key:Key", {}, {}, [], "", False, False).name == "prod-key"

@@ -1,0 +1,92 @@
+"""The preview benchmark on a small program, with the real engine: it measures the same resources twice, or nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import preview
+from benchmarks.flat import write_program
+from rehearsal.engine import Engine, find_engine
+from rehearsal.sandbox import read_project
+from trainfleet.errors import TrainfleetError
+
+PROGRAM = """
+import json
+import pulumi
+import pulumi_aws as aws
+
+
+class Store(pulumi.ComponentResource):
+    def __init__(self, name):
+        super().__init__("house:index:Store", name)
+        inside = pulumi.ResourceOptions(parent=self)
+        self.role = aws.iam.Role(f"{name}-role", assume_role_policy="{}", tags={"owner": "me"}, opts=inside)
+        self.bucket = aws.s3.Bucket(f"{name}-bucket", tags={"role": self.role.name}, opts=inside)
+        policy = pulumi.Output.all(self.role.arn, self.bucket.arn).apply(lambda parts: json.dumps({"who": parts[0], "what": parts[1]}))
+        aws.s3.BucketPolicy(f"{name}-policy", bucket=self.bucket.id, policy=policy, opts=inside)
+        self.register_outputs({})
+
+
+Store("small")
+"""
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return find_engine()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    (folder / "Pulumi.yaml").write_text("name: small\nruntime: python\n")
+    (folder / "Pulumi.dev.yaml").write_text("config: {}\n")
+    (folder / "__main__.py").write_text(PROGRAM)
+    return folder
+
+
+def test_both_programs_are_previewed_in_turn(project: Path, engine: Engine, tmp_path: Path) -> None:
+    wanted = preview.applied(read_project(project), engine)
+    assert [resource.name for resource in wanted] == ["small-role", "small-bucket", "small-policy"]
+    write_program(tmp_path / "flat", wanted)
+    structured, flat = preview.interleaved(read_project(project), read_project(tmp_path / "flat"), engine, rounds=2)
+    assert len(structured) == len(flat) == 2
+    assert all(seconds > 0 for seconds in structured + flat)
+
+    (tmp_path / "flat" / "everything.py").write_text((tmp_path / "flat" / "everything.py").read_text().replace("'owner': 'me'", "'owner': 'you'"))
+    with pytest.raises(TrainfleetError, match="not the same platform: aws:iam/role:Role small-role"):
+        preview.interleaved(read_project(project), read_project(tmp_path / "flat"), engine, rounds=1)
+
+
+def test_a_program_that_fails_gives_no_figure(project: Path, engine: Engine) -> None:
+    (project / "__main__.py").write_text("import pulumi_aws as aws\naws.s3.Bucket('small', tagz={})\n")
+    with pytest.raises(TrainfleetError, match="tagz"):
+        preview.applied(read_project(project), engine)
+
+
+def test_figures_are_medians_and_ratios() -> None:
+    assert preview.figures([3.0, 1.0, 2.0]) == {"median": 2.0, "least": 1.0, "most": 3.0, "all": [3.0, 1.0, 2.0]}
+    assert preview.ratio([2.0, 4.0, 3.0], [1.0, 4.0, 2.0]) == {"of medians": 1.5, "median of rounds": 1.5}
+
+
+def test_the_table_has_every_figure_and_its_target(capsys: pytest.CaptureFixture[str]) -> None:
+    document = {
+        "date": "2026-11-21",
+        "machine": preview.machine(),
+        "versions": {"python": "3.11.7"},
+        "stack": "aws-prod",
+        "resources": 3,
+        "preview": {"structured": preview.figures([2.2]), "flat": preview.figures([2.0]), "ratio": preview.ratio([2.2], [2.0])},
+        "commands": {"trainfleet --help": preview.figures([0.31])},
+        "targets": preview.TARGETS,
+    }
+    preview.show(document)
+    said = capsys.readouterr().out
+    assert "| ratio, of medians | 1.100 | | | | <= 1.15 |" in said
+    assert "| trainfleet --help | 0.31 | 0.31 | 0.31 | 1 | <= 0.4 s |" in said
+    assert str(document["machine"]["cpu"]) in said  # type: ignore[index] # a document, read as JSON is
+    json.dumps(document)
