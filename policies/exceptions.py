@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+EVERYWHERE = "-everywhere"
+"""Ends the name of a rule's policy for the whole stack."""
+
 
 @dataclass(frozen=True)
 class Waiver:
@@ -22,7 +25,8 @@ class Waiver:
     until: date
 
     def covers(self, policy: str, resource: str) -> bool:
-        return self.policy == policy and self.resource in ("*", resource)
+        """Whether it is about this rule and resource. A rule that also judges the whole stack has a second name there."""
+        return self.policy in (policy, f"{policy}{EVERYWHERE}") and self.resource in ("*", resource)
 
 
 def waivers(platform: str | None) -> tuple[Waiver, ...]:

@@ -15,7 +15,7 @@ import pulumi_policy
 from pulumi_policy import proxy
 
 from policies import encryption, identity, network, nodes, storage, tags, workloads
-from policies.exceptions import Waiver, expired, in_force, waivers
+from policies.exceptions import EVERYWHERE, Waiver, expired, in_force, waivers
 from policies.rule import UNKNOWN, Json, Resource, Rule, Violation, judge, judge_stack
 
 MANDATORY = pulumi_policy.EnforcementLevel.MANDATORY
@@ -70,7 +70,9 @@ def _stack_policy(rule: Rule) -> pulumi_policy.Policy:
         for message, urn in _messages(rule, judge_stack(rule, resources), ""):
             report(message, urn or None)
 
-    return pulumi_policy.StackValidationPolicy(f"{rule.name}-everywhere", _description(rule), validate, LEVELS[rule.name], remediation_steps=rule.fix)
+    return pulumi_policy.StackValidationPolicy(
+        f"{rule.name}{EVERYWHERE}", _description(rule), validate, LEVELS[rule.name], remediation_steps=rule.fix
+    )
 
 
 def _messages(rule: Rule, violations: Iterable[Violation], name: str) -> Iterable[tuple[str, str]]:

@@ -37,9 +37,9 @@ class KubeRay(pulumi.ComponentResource):
             spec=sdk_names(definition["spec"]),
             opts=pulumi.ResourceOptions(
                 parent=self,
-                # In production a definition, and with it every run that stands in the cluster, outlives a mistaken destroy.
-                protect=spec.production,
-                retain_on_delete=spec.production,
+                # In production a definition that leaves the program stays in the cluster, and with it every run; only the
+                # cluster's own end is theirs.
+                retain_on_delete=spec.production or None,
             ),
         )
 
@@ -58,5 +58,13 @@ def operator_values(spec: PlatformSpec) -> dict[str, Any]:
         "singleNamespaceInstall": True,
         "leaderElectionEnabled": True,
         # Measured upstream: 500 Ray pods need about 500 MB.
+        # Said although the chart says it too: the namespace refuses a pod without it.
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "1Gi"}},
     }

@@ -75,5 +75,5 @@ def test_a_bucket_that_lacks_its_companions_stops_a_preview(engine: Callable[...
 
 def test_an_exception_written_in_the_stack_reaches_the_pack(engine: Callable[..., Callable[[str], Outcome]]) -> None:
     entry = {"resource": "bare", "reason": "moved next week", "until": "2999-01-01"}
-    preview = engine(PROGRAM + BUCKET, [{"policy": policy, **entry} for policy in ("no-public-bucket", "tls-only-bucket")])("preview")
+    preview = engine(PROGRAM + BUCKET, [{"policy": policy, **entry} for policy in ("no-public-bucket", "tls-only-bucket-everywhere")])("preview")
     assert (preview.code, broken(preview)) == (0, set()), preview.output

@@ -161,5 +161,5 @@ def test_no_workload_can_open_a_load_balancer(aws: Layer) -> None:
 def test_definitions_are_kept_in_production(plan: Callable[..., Layer]) -> None:
     layer = plan("aws-prod")
     states: dict[str, Any] = {step.name: step.new or {} for step in layer.preview.steps}
-    kept = {name for name, state in states.items() if state.get("protect")}
+    kept = {name for name, state in states.items() if state.get("retainOnDelete")}
     assert kept == {f"prod-crd-{kind}" for kind in ("rayclusters", "rayjobs", "rayservices", "raycronjobs")}
