@@ -33,10 +33,24 @@ class Room(pulumi.ComponentResource):
         """The tags of a child."""
         return tags(self.spec, self.name(what))
 
-    def options(self, what: str, *, keep: bool = False, depends_on: Iterable[pulumi.Resource] = (), **more: Any) -> pulumi.ResourceOptions:
-        """Options of a child. `keep`: data or a key, in production neither deleted by mistake nor with the stack."""
-        guarded = keep and self.spec.production
-        aliases = [pulumi.Alias(name=self.name(RENAMED[what]))] if what in RENAMED else None
+    def options(
+        self, what: str, *, keep: bool = False, guard: bool = False, depends_on: Iterable[pulumi.Resource] = (), **more: Any
+    ) -> pulumi.ResourceOptions:
+        """Options of a child.
+
+        Args:
+            what: the child.
+            keep: data or a key: in production neither deleted by mistake nor with the stack.
+            guard: in production not deleted by mistake, but gone with the stack.
+            depends_on: what must exist before the child and outlive it, beside its inputs.
+            more: any other option of Pulumi.
+        """
+        production = self.spec.production
         return pulumi.ResourceOptions(
-            parent=self, protect=guarded or None, retain_on_delete=guarded or None, depends_on=list(depends_on), aliases=aliases, **more
+            parent=self,
+            protect=(production and (keep or guard)) or None,
+            retain_on_delete=(production and keep) or None,
+            depends_on=list(depends_on),
+            aliases=[pulumi.Alias(name=self.name(RENAMED[what]))] if what in RENAMED else None,
+            **more,
         )

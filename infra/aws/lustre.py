@@ -63,7 +63,7 @@ class Lustre(Room):
             automatic_backup_retention_days=0,
             log_configuration=aws.fsx.LustreFileSystemLogConfigurationArgs(level="WARN_ERROR", destination=logs.arn),
             tags=self.tags("lustre"),
-            opts=self.options("lustre", protect=spec.production or None),
+            opts=self.options("lustre", guard=True),
         )
         aws.fsx.DataRepositoryAssociation(
             self.name("lustre-bucket"),

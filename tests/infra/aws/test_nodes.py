@@ -60,7 +60,9 @@ def test_a_machine_without_local_disks_boots_as_it_is() -> None:
         (Capacity.CAPACITY_BLOCK, "cr-2", ("CAPACITY_BLOCK", "capacity-block", "cr-2")),
     ],
 )
-def test_each_kind_of_capacity_is_asked_for_in_its_own_way(capacity: Capacity, reservation: str, expected: tuple[str, str | None, str | None]) -> None:
+def test_each_kind_of_capacity_is_asked_for_in_its_own_way(
+    capacity: Capacity, reservation: str, expected: tuple[str, str | None, str | None]
+) -> None:
     assert nodes.market(capacity, reservation) == expected
 
 
