@@ -87,7 +87,11 @@ class Checkpoints:
         except (OSError, RuntimeError) as error:
             self._clean_up()
             reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-            kept = Problem("", f"the last good checkpoint is {last}" if last else "there is no checkpoint yet", "make room or rights, then run the same command again")
+            kept = Problem(
+                "",
+                f"the last good checkpoint is {last}" if last else "there is no checkpoint yet",
+                "make room or rights, then run the same command again",
+            )
             raise CheckpointError(f"cannot save the checkpoint of step {step}", [Problem(str(self.store.root), reason), kept]) from error
         self._refused.discard(name)
         self._purge()
@@ -101,7 +105,11 @@ class Checkpoints:
     def best(self) -> str | None:
         """The checkpoint with the best `metric` so far; the earlier one of equals."""
         sign = 1 if self.settings.mode == "min" else -1
-        scored = [(sign * float(note["metrics"][self.settings.metric]), name) for name, note in self._sound() if self.settings.metric in note.get("metrics", {})]
+        scored = [
+            (sign * float(note["metrics"][self.settings.metric]), name)
+            for name, note in self._sound()
+            if self.settings.metric in note.get("metrics", {})
+        ]
         return min(scored)[1] if scored else None
 
     def _sound(self) -> list[tuple[str, dict[str, Any]]]:
@@ -140,10 +148,10 @@ def step_of(name: str) -> int:
 
 def rng_state() -> dict[str, Any]:
     """This process's random generators: torch (CPU and its GPU), Python and NumPy, as plain values."""
-    _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002 - the global generator is what user code draws from
+    _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     return {
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
+        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
         "python": random.getstate(),
         "numpy": (torch.from_numpy(np.asarray(keys).astype(np.int64)), int(position), int(has_gauss), float(cached)),
     }
@@ -156,4 +164,4 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
         torch.cuda.set_rng_state(state["cuda"])
     random.setstate(state["python"])
     keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state(("MT19937", keys.numpy().astype(np.uint32), position, has_gauss, cached))  # noqa: NPY002 - the same
+    np.random.set_state(("MT19937", keys.numpy().astype(np.uint32), position, has_gauss, cached))

@@ -6,11 +6,12 @@ checkpoint's step are cut off, and rows reach the disk before the checkpoint tha
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +20,7 @@ from typing import Any
 import torch
 
 from trainfleet import __version__
-from trainfleet.errors import InputError, Problem
+from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.files import write_whole
 from training.recipe import Recipe, dump
 
@@ -36,7 +37,9 @@ class Journal:
             write_whole(self.path, "".join(json.dumps(row) + "\n" for row in kept_rows(self.path, resumed_from)))
             self._file = self.path.open("a", encoding="utf-8")
         except OSError as error:
-            raise InputError("cannot write the run's folder", [Problem(str(run_dir), error.strerror or str(error), "choose another --run-dir")]) from error
+            raise InputError(
+                "cannot write the run's folder", [Problem(str(run_dir), error.strerror or str(error), "choose another --run-dir")]
+            ) from error
         self._writer = _tensorboard(run_dir / "tensorboard", resumed_from) if recipe.log.tensorboard else None
         start = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "from_step": resumed_from, **versions()}
         self.record = read_run(run_dir)
@@ -44,16 +47,18 @@ class Journal:
 
     def row(self, row: Mapping[str, Any]) -> None:
         """Append a row and its TensorBoard points."""
-        self._file.write(json.dumps(row) + "\n")
-        self._file.flush()
-        if self._writer is not None:
-            for name, value in row.items():
-                if isinstance(value, float):
-                    self._writer.add_scalar(name if "/" in name else f"{row['kind']}/{name}", value, row["step"])
+        with _explained(self.path):
+            self._file.write(json.dumps(row) + "\n")
+            self._file.flush()
+            if self._writer is not None:
+                for name, value in row.items():
+                    if isinstance(value, float):
+                        self._writer.add_scalar(name if "/" in name else f"{row['kind']}/{name}", value, row["step"])
 
     def sync(self) -> None:
         """Bring all rows to the disk: called before a checkpoint is written."""
-        os.fsync(self._file.fileno())
+        with _explained(self.path):
+            os.fsync(self._file.fileno())
 
     def update(self, **facts: Any) -> None:
         """Change facts in run.json."""
@@ -65,10 +70,12 @@ class Journal:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is not None:
-            self.update(status="failed", error=str(error).splitlines()[0] if str(error) else type(error).__name__)
-        self._file.close()
-        if self._writer is not None:
-            self._writer.close()
+            with contextlib.suppress(TrainfleetError):  # the error that ends the run is worth more than a full disk's
+                self.update(status="failed", error=str(error).splitlines()[0] if str(error) else type(error).__name__)
+        with contextlib.suppress(OSError):
+            self._file.close()
+            if self._writer is not None:
+                self._writer.close()
 
 
 def read_run(run_dir: Path) -> dict[str, Any]:
@@ -104,7 +111,16 @@ def versions() -> dict[str, str]:
     return {"trainfleet": __version__, "torch": torch.__version__, "python": platform.python_version(), "platform": sys.platform}
 
 
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        fix = "make room or rights, then run the same command again: it goes on from the newest checkpoint"
+        raise TrainfleetError("cannot write the run's metrics", [Problem(str(path), error.strerror or str(error), fix)]) from error
+
+
 def _tensorboard(folder: Path, step: int) -> Any:
     from torch.utils.tensorboard import SummaryWriter
 
-    return SummaryWriter(str(folder), purge_step=step + 1 if step else None)  # type: ignore[no-untyped-call]  # torch ships no types for it
+    return SummaryWriter(str(folder), purge_step=step + 1 if step else None)

@@ -10,12 +10,13 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
+from training import fault
 from training.checkpoint import Checkpoints, step_name
 from training.context import RunContext, RunResult
 from training.data import SampleOrder, micro_batch_starts, share, spread
@@ -75,7 +76,7 @@ class _Run:
         seed_rank(recipe.seed, context.rank, 0)
         resumed_from = self._resume()
         baseline: dict[str, float] = on_first(lambda: self.workload.baseline(self.seen["validation"]), context.rank)
-        self.journal = on_first_journal(self, resumed_from, baseline)
+        self.journal = self._open_journal(resumed_from, baseline)
         with self.journal or nullcontext():
             remaining, stopped = Remaining(resumed_from), False
             while state.step < self.steps and not stopped:
@@ -110,6 +111,7 @@ class _Run:
         norm = float(self.strategy.clip(recipe.optimizer.grad_clip))
         if not math.isfinite(norm):
             self._refuse_to_go_on(step + 1)
+        fault.strike("in-step", step + 1)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.speed.compute += time.perf_counter() - began
@@ -207,6 +209,22 @@ class _Run:
         self._event("resumed", f"from {self.checkpoints.store.root / name}, step {self.state.step}/{self.steps}{on_ranks}")
         return self.state.step
 
+    def _open_journal(self, resumed_from: int, baseline: dict[str, float]) -> Journal | None:
+        """Open the journal on rank 0; where that fails, fail on all."""
+        opened: list[Journal] = []
+        facts = {
+            "workload": self.recipe.workload.name,
+            "unit": self.workload.describe,
+            "parameters": self.parameters,
+            "world_size": self.context.world_size,
+            "device": self.context.device,
+            "steps": self.steps,
+            "train_samples": self.order.size,
+            "baseline": baseline,
+        }
+        on_first(lambda: opened.append(Journal(self.context.run_dir, self.recipe, resumed_from, facts)), self.context.rank)
+        return opened[0] if opened else None
+
     def _finish(self, stopped: bool, resumed_from: int, baseline: dict[str, float]) -> RunResult:
         figures = dict(self.state.figures or {})
         status = "stopped" if stopped else "finished"
@@ -232,23 +250,6 @@ class _Run:
             self.context.on_event(what, text)
 
 
-def on_first_journal(run: _Run, resumed_from: int, baseline: dict[str, float]) -> Journal | None:
-    """Open the journal on rank 0; where that fails, fail on all."""
-    opened: list[Journal] = []
-    facts = {
-        "workload": run.recipe.workload.name,
-        "unit": run.workload.describe,
-        "parameters": run.parameters,
-        "world_size": run.context.world_size,
-        "device": run.context.device,
-        "steps": run.steps,
-        "train_samples": run.order.size,
-        "baseline": baseline,
-    }
-    on_first(lambda: opened.append(Journal(run.context.run_dir, run.recipe, resumed_from, facts)), run.context.rank)
-    return opened[0] if opened else None
-
-
 def _check_share(recipe: Recipe, context: RunContext) -> None:
     share_of_all = recipe.batch.micro_batch * context.world_size
     if recipe.batch.global_batch % share_of_all:
@@ -263,7 +264,7 @@ def _settings_of_torch(recipe: Recipe) -> Iterator[None]:
     torch.set_num_threads(recipe.scaling.threads)
     if recipe.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # a module with a property, which mypy cannot see
         torch.use_deterministic_algorithms(True)
     try:
         yield

@@ -150,7 +150,9 @@ def _broken(recipe: Recipe) -> Iterable[tuple[list[KeyPath], KeyPath, Problem]]:
         what = f"{model.width} cannot be cut into {model.heads} heads of even width"
         yield finding("workload.model.width workload.model.heads", what, f"a multiple of {2 * model.heads}")
     if recipe.steps is not None and recipe.optimizer.warmup > recipe.steps:
-        yield finding("optimizer.warmup steps", f"{recipe.optimizer.warmup} is more than all {recipe.steps} steps", "warm up for a small share of them")
+        yield finding(
+            "optimizer.warmup steps", f"{recipe.optimizer.warmup} is more than all {recipe.steps} steps", "warm up for a small share of them"
+        )
     if any(not 0 <= beta < 1 for beta in recipe.optimizer.betas):
         yield finding("optimizer.betas", f"{list(recipe.optimizer.betas)} must lie in [0, 1)", "such as [0.9, 0.95]")
     if "://" in recipe.storage and not recipe.storage.startswith("file://"):
@@ -168,7 +170,9 @@ def _find(path: str | Path) -> Path:
         return known[str(path)]
     if Path(path).is_dir():
         raise InputError("no recipe there", [Problem(str(path), "is a folder", "name a YAML file")])
-    raise InputError("no such recipe", [Problem(str(path), "is no file, and no recipe that comes with Trainfleet", did_you_mean(Path(path).stem, known))])
+    raise InputError(
+        "no such recipe", [Problem(str(path), "is no file, and no recipe that comes with Trainfleet", did_you_mean(Path(path).stem, known))]
+    )
 
 
 class _OnceLoader(yaml.SafeLoader):
@@ -185,7 +189,7 @@ class _OnceLoader(yaml.SafeLoader):
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        document = yaml.load(file.read_text(encoding="utf-8"), _OnceLoader)  # noqa: S506 - a SafeLoader
+        document = yaml.load(file.read_text(encoding="utf-8"), _OnceLoader)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("cannot read the recipe", [Problem(str(file), getattr(error, "strerror", None) or "is not text in UTF-8")]) from error
     except yaml.YAMLError as error:

@@ -78,4 +78,3 @@ class Scaling(Section):
     use_gpu: bool = False
     threads: int = Field(1, ge=1, description="CPU threads per worker; part of what makes a run repeatable to the bit.")
     restarts: int = Field(2, ge=0, description="Times that failed workers are started again, from the newest checkpoint, within one launch.")
-    restarts: int = Field(0, ge=0, description="How often workers that failed are started anew, from the newest checkpoint.")

@@ -98,4 +98,4 @@ def seed_rank(seed: int, rank: int, step: int) -> None:
     digest = hashlib.sha256(f"{seed}:{rank}:{step}".encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:7]))
     random.seed(int.from_bytes(digest[8:16]))
-    np.random.seed(int.from_bytes(digest[16:20]))  # noqa: NPY002 - the global generator is what user code draws from
+    np.random.seed(int.from_bytes(digest[16:20]))

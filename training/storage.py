@@ -14,6 +14,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from training import fault
+
 MARKER = "COMMITTED"
 _CHUNK = 1 << 20
 
@@ -45,9 +47,11 @@ class FolderStore:
         files = {path.relative_to(aside).as_posix(): path for path in sorted(aside.rglob("*")) if path.is_file()}
         manifest = {relative: {"bytes": path.stat().st_size, "sha256": _digest(path, sync=True)} for relative, path in files.items()}
         _sync_folder(aside)
+        fault.strike("in-save", name)
         self.withdraw(name)
-        os.rename(aside, final)
+        aside.rename(final)
         _sync_folder(self.root)
+        fault.strike("before-marker", name)
         marker = final / f".{MARKER}"
         with marker.open("w", encoding="utf-8") as file:
             json.dump({"note": note, "files": manifest}, file, indent=1)

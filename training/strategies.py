@@ -26,7 +26,7 @@ class Replicated:
         self.module = model
         self.parallel: nn.Module = model
         if context.world_size > 1:
-            self.parallel = DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
+            self.parallel = DistributedDataParallel(model, gradient_as_bucket_view=True)
 
     def settle(self, backward: Callable[[nn.Module], Any]) -> None:
         """Let one backward pass go by that changes nothing, so that all later ones sum gradients in the same order."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812 - the name everyone knows it by
 from torch import Tensor, nn
 
 from training.workloads.lm_settings import GptSettings
@@ -26,14 +26,11 @@ class Gpt(nn.Module):
         self.embedding = nn.Embedding(vocabulary, settings.width)
         self.blocks = nn.ModuleList(Block(settings) for _ in range(settings.layers))
         self.norm = nn.RMSNorm(settings.width)
-        angles = rotary_angles(settings.context, settings.width // settings.heads)
-        self.register_buffer("cos", angles.cos(), persistent=False)
-        self.register_buffer("sin", angles.sin(), persistent=False)
         self._initialise()
 
     def forward(self, tokens: Tensor) -> Tensor:
-        length = tokens.shape[1]
-        rotation = (self.cos[:length], self.sin[:length])  # type: ignore[index]  # buffers are typed as Tensor | Module
+        angles = rotary_angles(tokens.shape[1], self.settings.width // self.settings.heads, tokens.device)
+        rotation = angles.cos(), angles.sin()
         x = self.embedding(tokens)
         for block in self.blocks:
             x = block(x, rotation)
@@ -107,10 +104,10 @@ class Mlp(nn.Module):
         return out
 
 
-def rotary_angles(length: int, size: int) -> Tensor:
+def rotary_angles(length: int, size: int, device: torch.device) -> Tensor:
     """Angles [length, size/2] by which pairs of a head's numbers are turned (Su et al. 2021, arXiv:2104.09864)."""
-    frequencies = ROTARY_BASE ** (-torch.arange(0, size, 2, dtype=torch.float32) / size)
-    return torch.outer(torch.arange(length, dtype=torch.float32), frequencies)
+    frequencies = ROTARY_BASE ** (-torch.arange(0, size, 2, dtype=torch.float32, device=device) / size)
+    return torch.outer(torch.arange(length, dtype=torch.float32, device=device), frequencies)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

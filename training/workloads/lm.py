@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812 - the name everyone knows it by
 
 from trainfleet.errors import InputError, Problem
 from training.workloads import Outcome, Split
@@ -83,8 +83,5 @@ class LanguageModel:
     def _train_bytes(self) -> list[bytes]:
         """The training split as bytes, in chunks that overlap by one byte so that no pair is lost or counted twice."""
         tokens, spelling = self.files.splits["train"], self.files.spelling
-        if len(spelling) == 256:
-            whole = tokens.tobytes()
-        else:
-            whole = b"".join(map(spelling.__getitem__, tokens.tolist()))
+        whole = tokens.tobytes() if len(spelling) == 256 else b"".join(map(spelling.__getitem__, tokens.tolist()))
         return [whole[start : start + _CHUNK + 1] for start in range(0, max(1, len(whole) - 1), _CHUNK)]

@@ -113,7 +113,7 @@ def _documents(settings: TextSettings, paths: list[tuple[str, Path]]) -> Iterato
 
 
 def _rows(name: str, path: Path, column: str) -> Iterator[Document]:
-    import pyarrow.parquet as parquet
+    from pyarrow import parquet
 
     file = parquet.ParquetFile(path)
     if column not in file.schema_arrow.names:
@@ -145,7 +145,7 @@ def _build(settings: TextSettings, paths: list[tuple[str, Path]], folder: Path) 
             with path.open("rb") as file:
                 os.fsync(file.fileno())
         temporary.chmod(0o755)
-        os.rename(temporary, folder)
+        temporary.rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -168,7 +168,7 @@ def _write_bpe(texts: dict[Split, list[bytes]], folder: Path, vocabulary: int) -
     plain = {split: [document.decode("utf-8", "replace") for document in documents] for split, documents in texts.items()}
     tokenizer.train_from_iterator(plain["train"], trainer)
     tokenizer.save(str(folder / "tokenizer.json"))
-    end, size = tokenizer.token_to_id(END), tokenizer.get_vocab_size()
+    end, size = int(tokenizer.token_to_id(END) or 0), tokenizer.get_vocab_size()
     dtype = "uint16" if size <= 2**16 else "uint32"
     for split, documents in plain.items():
         ids: list[int] = []
@@ -181,10 +181,7 @@ def _write_bpe(texts: dict[Split, list[bytes]], folder: Path, vocabulary: int) -
 def _open(folder: Path) -> TokenFiles:
     meta = json.loads((folder / "meta.json").read_text())
     splits: dict[Split, NDArray[Any]] = {split: np.memmap(folder / f"{split}.bin", dtype=meta["dtype"], mode="r") for split in SPLITS}
-    if (folder / "tokenizer.json").is_file():
-        spelling = _spelling(folder / "tokenizer.json")
-    else:
-        spelling = [bytes([value]) for value in range(256)]
+    spelling = _spelling(folder / "tokenizer.json") if (folder / "tokenizer.json").is_file() else [bytes([value]) for value in range(256)]
     return TokenFiles(splits, meta["vocabulary"], spelling, meta["digest"])
 
 
@@ -196,5 +193,5 @@ def _spelling(path: Path) -> list[bytes]:
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [value for value in range(256) if value not in set(printable)]
     byte_of = {chr(value): value for value in printable} | {chr(0x100 + place): value for place, value in enumerate(others)}
-    tokens = (tokenizer.id_to_token(token) for token in range(tokenizer.get_vocab_size()))
+    tokens = (str(tokenizer.id_to_token(token)) for token in range(tokenizer.get_vocab_size()))
     return [b"\0" if token == END else bytes(byte_of[character] for character in token) for token in tokens]

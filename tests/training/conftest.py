@@ -1,0 +1,85 @@
+"""A small text to train on, a recipe that trains on it in a second, and a way to run it on one rank or several."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.ranks import fork_ranks
+from training import distributed
+from training.context import RunContext, RunResult
+from training.loop import train
+from training.recipe import Recipe, load_recipe
+
+
+@pytest.fixture(scope="session")
+def text_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty files of made-up sentences, some of which end without a newline."""
+    folder = tmp_path_factory.mktemp("text")
+    rng = random.Random(7)
+    words = ["gradient", "tensor", "rank", "a", "the", "of", "sums", "step", "café", "loss"]
+    for number in range(40):
+        lines = [" ".join(rng.choices(words, k=8)) + "." for _ in range(30)]
+        (folder / f"part{number % 4}").mkdir(exist_ok=True)
+        (folder / f"part{number % 4}" / f"{number:02}.txt").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Token files, shared by all tests."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def tiny(text_folder: Path) -> Callable[..., Recipe]:
+    """`lm-tiny` on the small text, one worker, every step logged; takes overrides."""
+
+    def make(*overrides: str) -> Recipe:
+        fixed = [
+            f"workload.data.source={text_folder}",
+            "workload.data.glob='**/*.txt'",
+            "workload.data.validation_share=0.15",
+            "workload.data.test_share=0.15",
+            "scaling.workers=1",
+            "steps=12",
+            "validation.every=4",
+            "checkpoint.every=4",
+            "log.every=1",
+            "log.tensorboard=false",
+        ]
+        return load_recipe("lm-tiny", [*fixed, *overrides])
+
+    return make
+
+
+@pytest.fixture
+def run(cache: Path) -> Callable[..., RunResult]:
+    """Train a recipe in this process, as the only rank."""
+
+    def call(recipe: Recipe, run_dir: Path, **context: Any) -> RunResult:
+        torch.manual_seed(random.randrange(2**31))  # a run must not depend on what came before it
+        return train(recipe, RunContext(run_dir, cache=cache, **context))
+
+    return call
+
+
+@pytest.fixture
+def run_ranks(cache: Path) -> Callable[..., list[int]]:
+    """Train a recipe on several ranks; returns their exit codes. `before(rank)` is called in each rank first and may patch things."""
+
+    def call(recipe: Recipe, run_dir: Path, world_size: int, before: Callable[[int], Any] = lambda rank: None, **context: Any) -> list[int]:
+        def work(rank: int) -> None:
+            before(rank)
+            world = distributed.init_from_env(use_gpu=False, timeout_s=120)
+            train(recipe, RunContext(run_dir, world.rank, world.world_size, world.local_rank, cache=cache, **context))
+            distributed.shutdown()
+
+        return fork_ranks(work, world_size)
+
+    return call

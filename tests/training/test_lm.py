@@ -1,0 +1,176 @@
+"""The language model: its text, its tokens, the bigram model beside it, and that no token sees a later one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import parquet
+
+from trainfleet.errors import InputError
+from training.workloads.bigram import SMOOTHING, nats_per_byte, pair_counts
+from training.workloads.gpt import Gpt, rotary_angles, rotate
+from training.workloads.lm import LanguageModel
+from training.workloads.lm_settings import GptSettings, LmSettings, TextSettings
+from training.workloads.text import SPLITS, split_of, token_files
+
+SHAPE = GptSettings(layers=2, width=16, heads=2, context=12)
+
+
+def settings(folder: Path, **more: object) -> TextSettings:
+    return TextSettings.model_validate({"source": str(folder), "glob": "**/*.txt", "validation_share": 0.15, "test_share": 0.15, **more})
+
+
+@pytest.mark.parametrize("mlp", ["swiglu", "gelu"])
+def test_a_later_token_never_changes_an_earlier_prediction(mlp: str) -> None:
+    torch.manual_seed(0)
+    model = Gpt(SHAPE.model_copy(update={"mlp": mlp}), 50)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    tokens = torch.randint(50, (2, 12))
+    changed = tokens.clone()
+    changed[:, 7] = (changed[:, 7] + 1) % 50
+    before, after = model(tokens), model(changed)
+    assert torch.equal(before[:, :7], after[:, :7])
+    assert not torch.allclose(before[:, 7:], after[:, 7:])
+
+
+def test_rotary_positions_depend_on_distance_alone() -> None:
+    angles = rotary_angles(20, 8, torch.device("cpu"))
+    q, k = torch.randn(2, 1, 1, 1, 8)
+    turned = [[rotate(each.expand(1, 1, 20, 8), angles.cos(), angles.sin())[0, 0, place] for place in range(20)] for each in (q, k)]
+    products = [[float(turned[0][place + gap] @ turned[1][place]) for place in range(10)] for gap in (0, 3, 9)]
+    for same_distance in products:
+        assert max(same_distance) - min(same_distance) < 1e-4
+    assert abs(products[0][0] - products[1][0]) > 1e-4
+
+
+def test_the_head_is_the_embedding() -> None:
+    model = Gpt(SHAPE, 50)
+    assert sum(each.shape == (50, 16) for each in model.parameters()) == 1
+
+
+def test_an_untrained_model_knows_nothing() -> None:
+    torch.manual_seed(0)
+    logits = Gpt(GptSettings(layers=1, width=64, heads=2, context=12), 256)(torch.randint(256, (8, 12)))
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), torch.randint(256, (96,)))
+    assert abs(float(loss) - math.log(256)) < 0.8
+
+
+def test_the_bigram_model_is_what_a_count_by_hand_says() -> None:
+    train, judged = b"abracadabra\0abrab", b"abcab"
+    total = 0.0
+    followers = [second for _, second in zip(train, train[1:], strict=False)]
+    for first, second in zip(judged, judged[1:], strict=False):
+        seen = [b for a, b in zip(train, train[1:], strict=False) if a == first]
+        single = (followers.count(second) + 1) / (len(followers) + 256)
+        total -= math.log((seen.count(second) + SMOOTHING * single) / (len(seen) + SMOOTHING))
+    assert nats_per_byte(pair_counts([train]), pair_counts([judged])) == pytest.approx(total / 4, rel=1e-12)
+
+
+def test_the_baseline_is_judged_on_the_bytes_the_model_is_judged_on(text_folder: Path, cache: Path) -> None:
+    workload = LanguageModel(LmSettings(name="lm", model=SHAPE, data=settings(text_folder)), cache)
+    indices = [0, 5, 6]
+    pairs = np.zeros((256, 256), dtype=np.int64)
+    batch = workload.batch("validation", indices)
+    np.add.at(pairs, (batch["inputs"].flatten().numpy(), batch["targets"].flatten().numpy()), 1)
+    train = pair_counts([workload.files.splits["train"].tobytes()])
+    assert workload.baseline(indices) == {"bigram_nats_per_byte": nats_per_byte(train, pairs)}
+
+
+def test_bpe_loses_no_byte_and_its_baseline_is_the_bytes_own(text_folder: Path, cache: Path) -> None:
+    by_bytes = token_files(settings(text_folder), cache)
+    by_bpe = LanguageModel(LmSettings(name="lm", model=SHAPE, data=settings(text_folder, tokens="bpe", vocabulary=300)), cache)
+    for split in SPLITS:
+        spelt = b"".join(by_bpe.files.spelling[token] for token in by_bpe.files.splits[split])
+        assert spelt == by_bytes.splits[split].tobytes()
+    everything = range(by_bpe.size("validation"))
+    text = by_bytes.splits["validation"].tobytes()
+    covered = sum(len(by_bpe.files.spelling[token]) for token in by_bpe.files.splits["validation"][: len(everything) * 12 + 1])
+    expected = nats_per_byte(pair_counts([by_bytes.splits["train"].tobytes()]), pair_counts([text[:covered]]))
+    assert len(by_bpe.files.splits["train"]) < 0.5 * len(by_bytes.splits["train"])
+    assert by_bpe.baseline(list(everything))["bigram_nats_per_byte"] == pytest.approx(expected, rel=0.02)
+
+
+def test_losses_are_also_told_per_byte(text_folder: Path, cache: Path) -> None:
+    workload = LanguageModel(LmSettings(name="lm", model=SHAPE, data=settings(text_folder, tokens="bpe", vocabulary=300)), cache)
+    batch = workload.batch("train", [0, 1])
+    outcome = workload.outcome(workload.build_model(), batch)
+    total, written = outcome.extras["nats_per_byte"]
+    assert float(total) == float(outcome.loss) and outcome.weight == 24 == workload.weight("train", [0, 1])
+    assert int(written) == sum(len(workload.files.spelling[token]) for token in batch["targets"].flatten().tolist()) > 24
+
+
+def test_a_document_stays_in_its_split_when_others_come_or_go(text_folder: Path) -> None:
+    chosen = {f"file{number}": split_of(f"file{number}", settings(text_folder)) for number in range(2000)}
+    shares = {split: sum(each == split for each in chosen.values()) / 2000 for split in SPLITS}
+    assert shares["validation"] == pytest.approx(0.15, abs=0.03) and shares["test"] == pytest.approx(0.15, abs=0.03)
+    assert any(split_of(name, settings(text_folder, split_seed=1)) != split for name, split in chosen.items())
+
+
+def test_splits_hold_each_file_once_and_whole(text_folder: Path, cache: Path) -> None:
+    files = token_files(settings(text_folder), cache)
+    documents = [each for split in SPLITS for each in files.splits[split].tobytes().split(b"\0")[:-1]]
+    assert sorted(documents) == sorted(path.read_bytes() for path in text_folder.rglob("*.txt"))
+
+
+def test_parquet_rows_are_documents(tmp_path: Path) -> None:
+    rows = [f"row number {number} says hello" for number in range(60)]
+    parquet.write_table(pa.table({"body": rows, "other": list(range(60))}), tmp_path / "data.parquet")
+    files = token_files(settings(tmp_path / "data.parquet", column="body"), tmp_path / "cache")
+    documents = [each.decode() for split in SPLITS for each in files.splits[split].tobytes().split(b"\0")[:-1]]
+    assert sorted(documents) == sorted(rows)
+    with pytest.raises(InputError, match=r"data\.parquet has body, other"):
+        token_files(settings(tmp_path / "data.parquet", column="text"), tmp_path / "cache")
+
+
+def test_the_cache_is_made_once_and_anew_when_the_text_changes(tmp_path: Path, text_folder: Path) -> None:
+    source, cache = tmp_path / "text", tmp_path / "cache"
+    for path in text_folder.rglob("*.txt"):
+        target = source / path.relative_to(text_folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    first = token_files(settings(source), cache)
+    made = {path: path.stat().st_mtime_ns for path in cache.rglob("*.bin")}
+    assert token_files(settings(source), cache).digest == first.digest
+    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.bin")} == made
+    for path in source.rglob("*.txt"):
+        path.write_text("other words altogether")
+    assert token_files(settings(source), cache).digest != first.digest
+
+
+def test_a_failed_build_leaves_nothing_that_could_be_taken_for_data(tmp_path: Path, text_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("training.workloads.text.os.fsync", fail)
+        with pytest.raises(InputError, match="No space left on device"):
+            token_files(settings(text_folder), tmp_path)
+    assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
+    assert token_files(settings(text_folder), tmp_path).vocabulary == 256
+
+
+NO_TEXT: list[tuple[Callable[[Path], dict[str, object]], str]] = [
+    (lambda folder: {"source": str(folder / "missing")}, "is no folder and no file"),
+    (lambda folder: {"glob": "*.md"}, r"no file fits \*\.md"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), NO_TEXT)
+def test_text_that_is_not_there_is_one_clear_error(text_folder: Path, cache: Path, change: Callable[[Path], dict[str, object]], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        token_files(settings(text_folder).model_copy(update=change(text_folder)), cache)
+
+
+def test_too_few_files_or_too_little_text_is_one_clear_error(tmp_path: Path, text_folder: Path, cache: Path) -> None:
+    (tmp_path / "only.txt").write_text("a single file")
+    with pytest.raises(InputError, match="too few documents to split"):
+        token_files(settings(tmp_path), cache)
+    with pytest.raises(InputError, match="less than one sample"):
+        LanguageModel(LmSettings(name="lm", model=SHAPE.model_copy(update={"context": 100_000}), data=settings(text_folder)), cache)

@@ -1,0 +1,103 @@
+"""Figures: exact over ranks with unlike batches, and rates that are what their formula says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.ranks import fork_ranks
+from training import distributed
+from training.metrics import MetricsManager, Speed, clock, dense_line, peak_flops, short_count
+from training.workloads import Outcome
+
+BATCHES = [(3.5, 1), (20.0, 7), (1.25, 2), (9.0, 3), (0.1, 1)]
+"""Sums and weights; the mean of means would be something else."""
+
+
+def outcome(total: float, weight: int) -> Outcome:
+    return Outcome(torch.tensor(total), weight, {"extra": (torch.tensor(2 * total), torch.tensor(weight + 1))})
+
+
+def expected() -> dict[str, float]:
+    totals = [float(torch.tensor(total)) for total, _ in BATCHES]
+    weight = sum(weight for _, weight in BATCHES)
+    return {"loss": sum(totals) / weight, "extra": 2 * sum(totals) / (weight + len(BATCHES))}
+
+
+def test_a_mean_is_the_sum_over_the_weight() -> None:
+    metrics = MetricsManager(["extra"])
+    for batch in BATCHES:
+        metrics.update(outcome(*batch))
+    assert metrics.compute() == pytest.approx(expected(), rel=1e-14)
+    metrics.reset()
+    metrics.update(outcome(8.0, 4))
+    assert metrics.compute()["loss"] == 2.0
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_means_over_ranks_with_unlike_batches_are_exact(tmp_path: Path, world_size: int) -> None:
+    def work(rank: int) -> None:
+        distributed.init_from_env(use_gpu=False)
+        metrics = MetricsManager(["extra"])
+        for batch in BATCHES if rank == 0 else []:  # the others saw nothing
+            metrics.update(outcome(*batch))
+        alone = metrics.compute()
+        metrics.reset()
+        for batch in BATCHES[rank::world_size]:
+            metrics.update(outcome(*batch))
+        (tmp_path / str(rank)).write_text(json.dumps([alone, metrics.compute()]))
+        distributed.shutdown()
+
+    assert fork_ranks(work, world_size) == [0] * world_size
+    for rank in range(world_size):
+        for found in json.loads((tmp_path / str(rank)).read_text()):
+            assert found == pytest.approx(expected(), rel=1e-14)
+
+
+def test_a_checkpointed_interval_goes_on_to_the_bit() -> None:
+    whole, first, second = MetricsManager(["extra"]), MetricsManager(["extra"]), MetricsManager(["extra"])
+    for place, batch in enumerate(BATCHES):
+        whole.update(outcome(*batch))
+        (first if place < 3 else second).update(outcome(*batch))
+        if place == 2:
+            second.load_state(first.state())
+    assert second.compute() == whole.compute()
+
+
+def test_rates_are_what_the_formula_says() -> None:
+    figures = Speed(compute=4.0, data=1.0, saving=0.5, samples=40, steps=8).figures(sample_tokens=100, flops_per_token=6.0, peak=60_000.0)
+    assert figures == {
+        "samples_per_second": 10.0,
+        "tokens_per_second": 1000.0,
+        "mfu": 0.1,
+        "data_wait": 0.25,
+        "step_seconds": 0.5,
+        "checkpoint_seconds": 0.5,
+        "validation_seconds": 0.0,
+    }
+    assert Speed().figures(100, 6.0, None)["mfu"] is None
+
+
+def test_the_peak_of_a_known_gpu_times_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: {"cuda:0": "NVIDIA H100 PCIe", "cuda:1": "Unheard Of"}[device])
+    assert peak_flops("cuda:0", 4, "bf16") == 4 * 756e12
+    assert [peak_flops("cuda:1", 1, "bf16"), peak_flops("cuda:0", 1, "fp32"), peak_flops("cpu", 1, "bf16")] == [None] * 3
+
+
+def test_an_interval_is_one_dense_line() -> None:
+    row = {
+        "step": 120,
+        "steps": 600,
+        "loss": 2.41,
+        "nats_per_byte": 2.41,
+        "lr": 3e-4,
+        "tokens_per_second": 12_345.0,
+        "data_wait": 0.004,
+        "eta_seconds": 41.2,
+    }
+    assert dense_line(row) == "step 120/600 loss 2.4100 (2.4100 nats/byte) lr 3.0e-04 12.3k tok/s mfu - wait 0.4% eta 0:41"
+    assert "mfu 41.3%" in dense_line(row | {"mfu": 0.413})
+    assert [short_count(value) for value in (999, 1e6, 2.5e9)] == ["999", "1.0M", "2.5G"] and clock(3700) == "1:01:40"

@@ -1,0 +1,123 @@
+"""Recipes: what they may say, what wins, and that every mistake is named at once, where it was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from trainfleet.errors import InputError
+from training.recipe import differences, dump, known_recipes, load_recipe
+
+GOOD = "name: a\nworkload: {name: lm}\nsteps: 10\n"
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "recipe.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", sorted(known_recipes()))
+def test_every_recipe_that_comes_with_trainfleet_is_sound(name: str) -> None:
+    assert load_recipe(name).name == name
+
+
+def test_later_sources_win(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD + "optimizer: {lr: 0.1, warmup: 3}\nseed: 5\n")
+    env = {"TRAINFLEET_OPTIMIZER__LR": "3e-4", "TRAINFLEET_SEED": "6", "TRAINFLEET_CACHE": "/nowhere"}
+    recipe = load_recipe(path, ["seed=7"], env)
+    assert (recipe.optimizer.lr, recipe.optimizer.warmup, recipe.seed) == (3e-4, 3, 7)
+
+
+def test_a_dumped_recipe_reads_back_as_the_same(tmp_path: Path) -> None:
+    recipe = load_recipe("lm-small")
+    assert load_recipe(write(tmp_path, dump(recipe))) == recipe
+
+
+MISTAKES = [
+    ("optimizer: {lrr: 1}", "optimizer.lrr: is not known (did you mean `lr`?)"),
+    ("workload: {name: ml}", "workload.name: `ml` is not one of lm"),
+    ("workload: 3", "workload: must be a group of keys, not `3`"),
+    ("workload: {model: {width: 8}}", "workload.name: is missing"),
+    ("optimizer: {lr: fast}", "optimizer.lr: `fast`: should be a valid number"),
+    ("optimizer: {lr: -1}", "optimizer.lr: `-1`: should be greater than 0"),
+    ("optimizer: {lr: .inf}", "optimizer.lr: `inf`: should be a finite number"),
+    ("optimizer: {betas: [0.9, 1.5]}", "optimizer.betas: [0.9, 1.5] must lie in [0, 1)"),
+    ("optimizer: {warmup: 11}", "optimizer.warmup: 11 is more than all 10 steps"),
+    ("strategy: fsdp", "strategy: `fsdp` comes with a later release (use `ddp`)"),
+    ("strategy: dpp", "strategy: `dpp` is not one of ddp, fsdp, hsdp (did you mean `ddp`?)"),
+    ("epochs: 2", "steps: both `steps` and `epochs` are given"),
+    ("steps: null", "steps: how long to train is missing"),
+    (
+        "batch: {global_batch: 10, micro_batch: 4}",
+        "batch.global_batch: 10 cannot be shared by 1 workers in micro batches of 4 (a multiple of 4, such as 8)",
+    ),
+    ("workload: {name: lm, model: {width: 30, heads: 4}}", "workload.model.width: 30 cannot be cut into 4 heads"),
+    ("storage: s3://bucket", "storage: `s3://bucket`: object stores come with a later release"),
+    ("checkpoint: {metric: validation/los}", "checkpoint.metric: `validation/los` is not measured (did you mean `validation/loss`?)"),
+    ("name: Not_So", "name: `Not_So` does not fit"),
+    ("scaling: {workers: 0}", "scaling.workers: `0`: should be greater than or equal to 1"),
+    ("precision: fp16", "precision: `fp16` is not one of fp32, bf16"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), MISTAKES)
+def test_a_mistake_is_named(tmp_path: Path, line: str, message: str) -> None:
+    document = yaml.safe_load(GOOD) | yaml.safe_load(line)
+    path = write(tmp_path, yaml.safe_dump(document))
+    with pytest.raises(InputError) as caught:
+        load_recipe(path)
+    assert [str(problem) for problem in caught.value.problems if str(problem).startswith(f"{path}: {message}")], str(caught.value)
+    assert len(caught.value.problems) == 1
+
+
+def test_all_mistakes_come_at_once_each_with_its_origin(tmp_path: Path) -> None:
+    path = write(tmp_path, "name: a\nworkload: {name: lm}\nstrategy: hsdp\nbatch: {micro: 2}\n")
+    with pytest.raises(InputError) as caught:
+        load_recipe(path, ["optimizer.lr=x", "nothing"], {"TRAINFLEET_LOG__EVERY": "0"})
+    wheres = {problem.where for problem in caught.value.problems}
+    assert wheres == {
+        "nothing",
+        f"{path}: batch.micro",
+        "optimizer.lr=x: optimizer.lr",
+        "TRAINFLEET_LOG__EVERY: log.every",
+        f"{path}: strategy",
+        f"{path}: steps",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [1", "the recipe is no YAML"),
+        ("name: a\nname: b\n", "`name` stands twice"),
+        ("", "empty or no group of keys"),
+        ("- a", "empty or no group of keys"),
+    ],
+)
+def test_a_file_that_is_no_recipe_gets_one_message(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load_recipe(write(tmp_path, text))
+
+
+def test_binary_files_folders_and_unknown_names_get_one_message(tmp_path: Path) -> None:
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    for path, message in ((tmp_path / "binary.yaml", "is not text"), (tmp_path, "is a folder"), ("lm-smal", "did you mean `lm-small`")):
+        with pytest.raises(InputError, match=message):
+            load_recipe(path)
+
+
+def test_only_what_can_change_a_loss_counts_as_a_difference() -> None:
+    old = load_recipe("lm-small").model_dump(mode="json")
+    free = load_recipe("lm-small", ["scaling.workers=1", "log.every=3", "checkpoint.keep_last=9", "storage=elsewhere"]).model_dump(mode="json")
+    closed = load_recipe("lm-small", ["optimizer.lr=0.1", "workload.model.layers=3"]).model_dump(mode="json")
+    assert differences(old, free) == []
+    assert differences(old, closed) == [("optimizer.lr", 5e-3, 0.1), ("workload.model.layers", 2, 3)]
+    assert differences(old, closed, ["optimizer"]) == [("workload.model.layers", 2, 3)]
+
+
+def test_epochs_become_steps_that_cover_them() -> None:
+    recipe = load_recipe("lm-small", ["steps=null", "epochs=2", "batch.global_batch=32"])
+    assert [recipe.total_steps(samples) for samples in (160, 161, 1)] == [10, 11, 1]
