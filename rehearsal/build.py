@@ -184,7 +184,9 @@ def _go_in(folder: Path) -> Path | None:
 
 def _what_to_install(needed: str, why: str) -> Problem:
     minimum = ".".join(map(str, MINIMUM))
-    return Problem("pulumi", f"there is no Pulumi {minimum} or newer on PATH, and no Go to build one ({why})", f"install Pulumi >= {minimum}, or Go >= {needed}")
+    return Problem(
+        "pulumi", f"there is no Pulumi {minimum} or newer on PATH, and no Go to build one ({why})", f"install Pulumi >= {minimum}, or Go >= {needed}"
+    )
 
 
 def _go_version(go: str) -> tuple[int, ...]:

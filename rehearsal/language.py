@@ -45,14 +45,46 @@ class Programs:
     output: Path | None = None
     root: Path | None = None
     """The project's real folder, where the engine sees a copy."""
-    running: set[subprocess.Popen[bytes]] = field(default_factory=set)
+    running: set[subprocess.Popen[str]] = field(default_factory=set)
+    warm: subprocess.Popen[str] | None = None
+
+    def run(self, python: str, described: dict[str, Any]) -> int:
+        """Run a program to its end and return its exit code; a rehearsal's programs share one warm process."""
+        if self.environment is not None:
+            return self._run_warm(python, self.environment, described)
+        environment = {**os.environ, "TRAINFLEET_RUN": json.dumps(described)}
+        child = subprocess.Popen([python, "-u", str(PROGRAM)], cwd=described["folder"], env=environment, stdin=subprocess.DEVNULL, text=True)
+        self.running.add(child)
+        try:
+            return child.wait()
+        finally:
+            self.running.discard(child)
+
+    def _run_warm(self, python: str, environment: dict[str, str], described: dict[str, Any]) -> int:
+        if self.warm is None or self.warm.poll() is not None:
+            with (self.output or Path(os.devnull)).open("ab") as errors:
+                seen = str((self.output or Path(os.devnull)).with_suffix(".modules"))
+                command = [python, "-u", str(PROGRAM), "--serve", seen]
+                self.warm = subprocess.Popen(
+                    command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+                )
+            self.running.add(self.warm)
+        assert self.warm.stdin is not None
+        assert self.warm.stdout is not None
+        try:
+            self.warm.stdin.write(json.dumps(described) + "\n")
+            self.warm.stdin.flush()
+            return int(self.warm.stdout.readline() or -1)
+        except (BrokenPipeError, ValueError):
+            return -1
 
     def kill(self) -> None:
-        """End every program that still runs."""
+        """End every program that still runs, and the warm process with its forks."""
         for child in list(self.running):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL) if self.environment is not None else child.terminate()
             child.wait()
+            self.running.discard(child)
 
 
 class LanguageHost(rpc.LanguageRuntimeServicer):  # type: ignore[misc] # generated without types
@@ -113,22 +145,9 @@ class LanguageHost(rpc.LanguageRuntimeServicer):  # type: ignore[misc] # generat
             },
         }
         python = self.programs.python or _virtualenv(Path(info.root_directory), Path(info.program_directory), json_format.MessageToDict(info.options))
-        code = self._run([python, "-u", str(PROGRAM)], request.pwd, json.dumps(described))
+        described |= {"folder": request.pwd, "quiet": self.programs.environment is not None}
+        code = self.programs.run(python, described)
         return pb.RunResponse(bail=code == SHOWN, error="" if code in (0, SHOWN) else f"the program ended with exit code {code}")
-
-    def _run(self, command: list[str], folder: str, described: str) -> int:
-        environment = {**(os.environ if self.programs.environment is None else self.programs.environment), "TRAINFLEET_RUN": described}
-        with contextlib.ExitStack() as stack:
-            output = stack.enter_context(self.programs.output.open("ab")) if self.programs.output else None
-            own_group = self.programs.environment is not None
-            child = subprocess.Popen(
-                command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=own_group
-            )
-            self.programs.running.add(child)
-            try:
-                return child.wait()
-            finally:
-                self.programs.running.discard(child)
 
 
 def _virtualenv(root: Path, program: Path, options: dict[str, Any]) -> str:
@@ -170,8 +189,7 @@ def main() -> None:
     server, port = _server(LanguageHost(programs, engine))
     print(port, flush=True)  # noqa: T201 - the protocol: the engine reads the port from here
     done.wait()
-    for child in list(programs.running):
-        child.terminate()
+    programs.kill()
     server.stop(None)
     os._exit(0)
 

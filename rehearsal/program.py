@@ -24,17 +24,58 @@ from typing import Any
 SHOWN = 32
 
 
-def main() -> int:
-    """Run the program described by TRAINFLEET_RUN (JSON) and return the exit code."""
+def serve() -> None:
+    """Run programs one after another, each in a fork of this process, which keeps the provider SDKs imported between them.
+
+    Reads runs as lines of JSON on stdin and answers each with its exit code. The program's own modules are never kept.
+    """
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    seen = Path(sys.argv[2])
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            os._exit(_in_fork(json.loads(line), seen))
+        _, status = os.waitpid(child, 0)
+        answers.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        _import_again(seen)
+
+
+def _in_fork(run: dict[str, Any], seen: Path) -> int:
+    os.chdir(run["folder"])
+    try:
+        return main(run)
+    finally:
+        seen.write_text(
+            "\n".join(name for name in list(sys.modules) if name.split(".")[0].startswith("pulumi") and not name.startswith("pulumi.dynamic"))
+        )
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def _import_again(seen: Path) -> None:
+    """Import what the last program imported of the provider SDKs, so that the next finds it there."""
+    import contextlib
+    import importlib
+
+    for name in seen.read_text().split() if seen.is_file() else ():
+        if name not in sys.modules:
+            with contextlib.suppress(Exception):  # a module that cannot be imported alone is imported by the program
+                importlib.import_module(name)
+
+
+def main(run: dict[str, Any]) -> int:
+    """Run the program described and return the exit code."""
     signal.signal(signal.SIGINT, lambda *_: os._exit(SHOWN))
     signal.signal(signal.SIGTERM, lambda *_: os._exit(SHOWN))
-    run = json.loads(os.environ.pop("TRAINFLEET_RUN"))
     import pulumi
     import pulumi.runtime as runtime
 
     runtime.set_all_config(run["config"], run["secret_keys"])
     runtime.configure(runtime.Settings(**run["settings"]))
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    if run["quiet"]:  # debug messages are a call to the engine each, and nobody reads them in a rehearsal
+        pulumi.log.debug = lambda *_, **__: None
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     program = Path(run["program"])
@@ -188,4 +229,7 @@ def _resource_at(frame: FrameType, line: int) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--serve"]:
+        serve()
+    else:
+        sys.exit(main(json.loads(os.environ.pop("TRAINFLEET_RUN"))))

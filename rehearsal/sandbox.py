@@ -164,6 +164,9 @@ def _environment(folder: Path) -> dict[str, str]:
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "PULUMI_DEBUG_COMMANDS": "true",
+        # The state is written at the end of a command instead of after each resource: half the time, and the same state.
+        "PULUMI_EXPERIMENTAL": "true",
+        "PULUMI_SKIP_CHECKPOINTS": "true",
         "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
         "AWS_CONFIG_FILE": nothing,
         "AWS_SHARED_CREDENTIALS_FILE": nothing,
