@@ -57,9 +57,9 @@ class Cluster(Room):
             access_config=aws.eks.ClusterAccessConfigArgs(
                 # Access entries only: no aws-auth map that one bad edit can lock everybody out with.
                 authentication_mode="API",
-                # Whoever makes the cluster must install the layer on it in the same run. An entry of our own for that identity
-                # would change with every other person or pipeline that applies; this one is set once and stays.
-                bootstrap_cluster_creator_admin_permissions=True,
+                # Whoever applies must install the layer on the cluster in the same run. Where the spec names administrators, that is
+                # one of them, and AWS would refuse a second entry for the same identity; where it names none, it is the creator.
+                bootstrap_cluster_creator_admin_permissions=not spec.kubernetes.admins,
             ),
             bootstrap_self_managed_addons=False,
             enabled_cluster_log_types=list(LOG_TYPES),
@@ -71,7 +71,13 @@ class Cluster(Room):
             deletion_protection=spec.production,
             tags=self.tags("eks"),
             # A fixed name cannot exist twice, so a replacement must delete first (and in production is refused by AWS).
-            opts=self.options("eks", depends_on=[logs, *identity.ready, *network.ready], delete_before_replace=True),
+            opts=self.options(
+                "eks",
+                depends_on=[logs, *identity.ready, *network.ready],
+                delete_before_replace=True,
+                # Said once, when the cluster is made. To AWS another answer is another cluster, and naming an administrator must not be.
+                ignore_changes=["accessConfig.bootstrapClusterCreatorAdminPermissions"],
+            ),
         )
         self.security_group_id = self.cluster.vpc_config.apply(lambda vpc: _told(vpc.cluster_security_group_id, "security group"))
         """The group EKS puts on the control plane and on nodes; open among its members."""

@@ -1,7 +1,7 @@
 """Secrets: names in Secrets Manager that people fill in and External Secrets reads. A value never passes through here.
 
 Easy to get wrong: a deleted secret holds its name for the recovery window, so only production, which keeps its secrets,
-has one; elsewhere destroy frees the name at once.
+has one; elsewhere destroy frees the name at once. A kept secret still holds its name: a new stack takes it by import.
 """
 
 from __future__ import annotations
