@@ -47,7 +47,7 @@ IMDSV2 = Rule(
     name="imdsv2",
     statement="A node's metadata service asks for a session token.",
     fix="set metadataOptions.httpTokens: required",
-    references=("CIS AWS 5.6", "CKV_AWS_79", "CKV_AWS_341", "AWS-0130"),
+    references=("CIS AWS 5.6", "CKV_AWS_79", "AWS-0130"),
     checks={
         "aws:ec2/launchTemplate:LaunchTemplate": session_tokens,
         "aws:ec2/instance:Instance": session_tokens,

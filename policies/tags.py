@@ -57,7 +57,7 @@ REQUIRED_TAGS = Rule(
     name="required-tags",
     statement="Everything that can carry tags says which platform and environment it belongs to, and whose it is.",
     fix="take the tags from infra.tags",
-    references=("CKV_AWS_227", "Security Hub TagPolicies"),
+    references=("AWS Config required-tags",),
     checks=dict.fromkeys(AWS_TAGGABLE, tagged),
     settings={"required": {"type": "array", "items": {"type": "string"}}},
 )
