@@ -35,7 +35,7 @@ against the installed provider SDKs. Exit code 0 only if each step was as expect
 
 
 @rehearse.command(help=_HELP)
-def main(
+def main(  # noqa: PLR0917 - one per flag
     target: Annotated[str, typer.Argument(metavar="STACK|DIR", help="A stack of this project, or a folder with a Pulumi.yaml.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout instead of the table.")] = False,
     resources: Annotated[

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -210,16 +209,6 @@ def resources_of(state: Path) -> list[dict[str, Any]]:
     if not state.is_file():
         return []
     document = json.loads(state.read_text())
-    checkpoint = document.get("checkpoint", document).get("latest") or {}
-    return list(checkpoint.get("resources") or [])
-
-
-def targets(urns: Sequence[str]) -> list[str]:
-    """Return the flags that confine a command to some resources."""
-    return [argument for urn in urns for argument in ("--target", urn)]
-
-
-def end_group(group: int) -> None:
-    """End a process group if it is still there."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, 9)
+    checkpoint = document.get("checkpoint", document)
+    latest = checkpoint.get("latest") or checkpoint.get("Latest") or {}  # `pulumi state` commands write it with a capital
+    return list(latest.get("resources") or [])

@@ -6,6 +6,8 @@ An official Pulumi has its own host and needs neither. Easy to get wrong: GetReq
 goes and downloads plugins although providers are attached.
 """
 
+# ruff: noqa: N802, ARG002 - the protocol gives the methods their names and arguments
+
 from __future__ import annotations
 
 import contextlib
@@ -87,7 +89,7 @@ class Programs:
             self.running.discard(child)
 
 
-class LanguageHost(rpc.LanguageRuntimeServicer):  # type: ignore[misc] # generated without types
+class LanguageHost(rpc.LanguageRuntimeServicer):
     """Answers what the engine asks of a language."""
 
     def __init__(self, programs: Programs, engine: str = "") -> None:
@@ -127,7 +129,7 @@ class LanguageHost(rpc.LanguageRuntimeServicer):  # type: ignore[misc] # generat
     def Run(self, request: Any, context: Any) -> Any:
         """Run the program and say how it ended."""
         info = request.info
-        described = {
+        described: dict[str, Any] = {
             "program": os.path.join(info.program_directory or request.pwd, info.entry_point or "."),  # noqa: PTH118 - the entry may be "."
             "config": dict(request.config),
             "secret_keys": [*request.configSecretKeys, *self.programs.secret_keys],

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rehearsal.clouds.provider import HABITS, Habits
+from rehearsal.clouds.habits import Habits
+from rehearsal.clouds.provider import HABITS
 from rehearsal.clouds.replace import Rule
 from rehearsal.clouds.schema import packages
 from rehearsal.clouds.wire import SIGNATURE, UNKNOWN
@@ -89,16 +90,10 @@ def dependents(resources: list[dict[str, Any]], urn: str) -> set[str]:
     return found - {urn}
 
 
-def _open(resource: dict[str, Any]) -> bool:
-    return (
-        bool(resource.get("custom"))
-        and is_real(resource["type"])
-        and not (resource.get("protect") or resource.get("retainOnDelete") or resource.get("external"))
-    )
-
-
 def _ordered(resources: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
-    shuffled = sorted((resource for resource in resources if _open(resource)), key=lambda resource: str(resource["urn"]))
+    """Return what clouds made, the least followed by others first."""
+    made = [resource for resource in resources if resource.get("custom") and is_real(resource["type"]) and not resource.get("external")]
+    shuffled = sorted(made, key=lambda resource: str(resource["urn"]))
     random.Random(seed).shuffle(shuffled)
     return sorted(shuffled, key=lambda resource: len(dependents(resources, resource["urn"])))
 
@@ -110,8 +105,7 @@ def updatable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: int
         token, inputs = resource["type"], resource.get("inputs") or {}
         rule = rules.get(token)
         for path, value in ((*habits_of(token).drift_path(token), LABEL), "changed"), (("description",), "rehearsed"):
-            parent = _at(inputs, path[:-1])
-            there = _is_map(parent) if len(path) > 1 else isinstance(inputs.get("description"), str)
+            there = _is_map(_at(inputs, path[:-1])) if len(path) > 1 else isinstance(inputs.get("description"), str)
             if there and not _ignored(resource, path) and not (rule and rule.forces(path)):
                 found.append(Choice(resource["urn"], token, path, value))
                 break
@@ -125,25 +119,35 @@ def replaceable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: i
     """
     found: list[tuple[int, Choice]] = []
     for resource in _ordered(resources, seed):
-        token, inputs, rule = resource["type"], resource.get("inputs") or {}, rules.get(resource["type"])
-        habits = habits_of(token)
-        name = ("metadata", "name") if token.startswith("kubernetes:") and "metadata" in inputs else (habits.name_property(token),)
-        others = [path for path in (rule.replace if rule else ()) if len(path) == 1 and path != name]
-        for path in (name, *others):
+        if resource.get("protect") or resource.get("retainOnDelete"):
+            continue
+        inputs, rule = resource.get("inputs") or {}, rules.get(resource["type"])
+        name = physical_name_path(resource)
+        for path in (name, *(path for path in (rule.replace if rule else ()) if len(path) == 1 and path != name)):
             value = _at(inputs, path)
-            forced = habits.always_replaces(token, path) or (rule is not None and rule.forces(path))
-            if (
-                forced
-                and path != ("region",)
-                and isinstance(value, str)
-                and value not in ("", UNKNOWN)
-                and not _ignored(resource, path)
-                and _is_free(token, path)
-            ):
+            if isinstance(value, str) and value not in ("", UNKNOWN) and _forced(resource, path, rule) and _is_own_text(resource, path):
                 followers = len(dependents(resources, resource["urn"]))
-                found.append((0 if 1 <= followers <= 5 else 1 + followers, Choice(resource["urn"], token, path, f"{value}-2")))
+                found.append((0 if 1 <= followers <= 5 else 1 + followers, Choice(resource["urn"], resource["type"], path, f"{value}-2")))
                 break
     return [choice for _, choice in sorted(found, key=lambda pair: pair[0])]
+
+
+def physical_name_path(resource: dict[str, Any]) -> tuple[str, ...]:
+    """Return where a resource's physical name is."""
+    if resource["type"].startswith("kubernetes:") and "metadata" in (resource.get("inputs") or {}):
+        return ("metadata", "name")
+    return (habits_of(resource["type"]).name_property(resource["type"]),)
+
+
+def _forced(resource: dict[str, Any], path: tuple[str, ...], rule: Rule | None) -> bool:
+    return habits_of(resource["type"]).always_replaces(resource["type"], path) or (rule is not None and rule.forces(path))
+
+
+def _is_own_text(resource: dict[str, Any], path: tuple[str, ...]) -> bool:
+    """Say whether a property is the program's own free text: not another resource's value, no id, no enum, not ignored."""
+    if _ignored(resource, path) or (len(path) == 1 and (resource.get("propertyDependencies") or {}).get(path[0])):
+        return False
+    return path != ("region",) and _is_free(resource["type"], path)
 
 
 def _is_free(token: str, path: tuple[str, ...]) -> bool:

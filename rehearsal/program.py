@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
+import linecache
 import logging
 import os
 import re
@@ -69,7 +70,7 @@ def main(run: dict[str, Any]) -> int:
     signal.signal(signal.SIGINT, lambda *_: os._exit(SHOWN))
     signal.signal(signal.SIGTERM, lambda *_: os._exit(SHOWN))
     import pulumi
-    import pulumi.runtime as runtime
+    from pulumi import runtime
 
     runtime.set_all_config(run["config"], run["secret_keys"])
     runtime.configure(runtime.Settings(**run["settings"]))
@@ -151,7 +152,7 @@ def explain(error: BaseException, root: Path) -> dict[str, str]:
         "kind": type(error).__name__,
         "message": str(error),
         "where": f"{_short(Path(frame.f_code.co_filename), root)}:{line}",
-        "code": (traceback.linecache.getline(frame.f_code.co_filename, line)).strip(),  # type: ignore[attr-defined] - traceback imports linecache
+        "code": linecache.getline(frame.f_code.co_filename, line).strip(),
     }
     for inner, _ in frames:
         name = inner.f_locals.get("resource_name")
@@ -220,8 +221,8 @@ def _resource_at(frame: FrameType, line: int) -> str:
         simple = not any(isinstance(part, (ast.Call, ast.Await, ast.NamedExpr)) for part in ast.walk(first))
         if simple and isinstance(first, (ast.JoinedStr, ast.Constant, ast.Name, ast.Attribute, ast.BinOp)):
             try:
-                value = eval(compile(ast.Expression(first), "<name>", "eval"), frame.f_globals, frame.f_locals)  # noqa: S307 - the program's own expression, free of calls
-            except Exception:  # noqa: BLE001, S112 - then the name is not to be had
+                value = eval(compile(ast.Expression(first), "<name>", "eval"), frame.f_globals, frame.f_locals)
+            except Exception:  # noqa: BLE001 - then the name is not to be had
                 continue
             if isinstance(value, str):
                 return value

@@ -314,7 +314,7 @@ def destroy(r: Rehearsal, step: Step) -> None:
     retained = {resource["urn"] for resource in r.resources() if resource.get("retainOnDelete")}
     step.resources = len(r.real())
     outcome = r.run(step, "destroy", "--yes", "--skip-preview")
-    step.changes = _counted(r.only(outcome))
+    step.changes = _counted({urn: "keep" if urn in retained else op for urn, op in r.only(outcome).items()})
     if not outcome.ok:
         r.failed(step, outcome)
         return

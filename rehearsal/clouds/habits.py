@@ -4,6 +4,8 @@
 (`provider.py`) asks a `Habits` and knows no cloud. Inputs are wire values unless a docstring says plain.
 """
 
+# ruff: noqa: ARG002, PLR0917 - clouds differ in what they look at; the questions are the same
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -32,11 +34,11 @@ class Habits:
             return [Mistake("type", f"{token} is not a type of pulumi-{package.name} {package.version}", did_you_mean(token, package.classes))]
         return check_inputs(resource, inputs)
 
-    def name_property(self, token: str) -> str:  # noqa: ARG002 - clouds differ by type
+    def name_property(self, token: str) -> str:
         """Return the property that holds the physical name."""
         return "name"
 
-    def make_name(self, token: str, logical: str, random: str) -> str:  # noqa: ARG002
+    def make_name(self, token: str, logical: str, random: str) -> str:
         """Return the name the provider makes up."""
         return f"{logical}-{random[:7]}"
 
@@ -56,15 +58,15 @@ class Habits:
         value = plain(inputs.get(self.name_property(token)))
         return value if isinstance(value, str) and value != UNKNOWN else ""
 
-    def unique_key(self, token: str, inputs: dict[str, Any], scope: str) -> str:  # noqa: ARG002
+    def unique_key(self, token: str, inputs: dict[str, Any], scope: str) -> str:
         """Return what may exist only once, as `kind|words for a person`; nothing where names may repeat."""
         return ""
 
-    def make_id(self, token: str, inputs: dict[str, Any], name: str, random: str) -> str:  # noqa: ARG002
+    def make_id(self, token: str, inputs: dict[str, Any], name: str, random: str) -> str:
         """Return the id of a new resource; inputs are plain."""
         return f"{name}-{random[:8]}"
 
-    def identity(self, token: str, inputs: dict[str, Any], name: str, resource_id: str, region: str) -> Identity:  # noqa: ARG002
+    def identity(self, token: str, inputs: dict[str, Any], name: str, resource_id: str, region: str) -> Identity:
         """Return what the maker of outputs has to know."""
         return Identity(token, name, resource_id, region, self.account, {})
 
@@ -77,7 +79,7 @@ class Habits:
         name = self.physical_name(token, inputs) or logical
         return fill(resource, inputs, self.identity(token, plain(inputs), name, resource_id, region), preview=preview)
 
-    def always_replaces(self, token: str, path: tuple[str, ...]) -> bool:  # noqa: ARG002
+    def always_replaces(self, token: str, path: tuple[str, ...]) -> bool:
         """Say whether a change of the leaf at `path` replaces a resource of any type of this cloud."""
         return False
 
@@ -87,11 +89,11 @@ class Habits:
         made_up = self.name_property(token) in (new.get("__defaults") or [])
         return bool(name) and not made_up and name == self.physical_name(token, old) and bool(self.unique_key(token, new, ""))
 
-    def config_replaces(self, olds: dict[str, Any], news: dict[str, Any]) -> list[str]:  # noqa: ARG002
+    def config_replaces(self, olds: dict[str, Any], news: dict[str, Any]) -> list[str]:
         """Return the provider settings whose change replaces everything the provider made."""
         return []
 
-    def drift_path(self, token: str) -> tuple[str, ...]:  # noqa: ARG002
+    def drift_path(self, token: str) -> tuple[str, ...]:
         """Return the map of labels that people change by hand."""
         return ("tags",)
 

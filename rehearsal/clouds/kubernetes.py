@@ -4,6 +4,8 @@ A CustomResource has no class of its own: its metadata is checked, its spec is n
 group without being in it is refused by name. Easy to get wrong: a Helm release is no object of the API.
 """
 
+# ruff: noqa: ARG002, PLR0917 - clouds differ in what they look at; the questions are the same
+
 from __future__ import annotations
 
 from typing import Any
@@ -16,10 +18,22 @@ from rehearsal.clouds.wire import UNKNOWN, plain
 from trainfleet.nearest import did_you_mean
 
 AUTONAMED = "pulumi.com/autonamed"
-_CLUSTER_SCOPED = (
-    "Namespace PersistentVolume StorageClass ClusterRole ClusterRoleBinding CustomResourceDefinition PriorityClass RuntimeClass CSIDriver IngressClass "
-    "ValidatingWebhookConfiguration MutatingWebhookConfiguration ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding"
-).split()
+_CLUSTER_SCOPED = {
+    "Namespace",
+    "PersistentVolume",
+    "StorageClass",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "CustomResourceDefinition",
+    "PriorityClass",
+    "RuntimeClass",
+    "CSIDriver",
+    "IngressClass",
+    "ValidatingWebhookConfiguration",
+    "MutatingWebhookConfiguration",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+}
 
 
 def group_version(token: str) -> str:

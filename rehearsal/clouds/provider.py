@@ -5,6 +5,8 @@ compares old *inputs* (olds are outputs); every output has to be returned; one s
 instances, told apart by their connection.
 """
 
+# ruff: noqa: N802, ARG002 - the protocol gives the methods their names and arguments
+
 from __future__ import annotations
 
 import contextlib
@@ -59,7 +61,7 @@ def changes(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[Change]:
             yield Change(path, "ADD" if old is None else "DELETE" if new is None else "UPDATE")
 
 
-class SimulatedProvider(rpc.ResourceProviderServicer):  # type: ignore[misc] - generated without types
+class SimulatedProvider(rpc.ResourceProviderServicer):
     """The provider of one package, over a shared `Cloud`."""
 
     def __init__(self, package: Package, cloud: Cloud, rules: dict[str, Rule]) -> None:
@@ -67,22 +69,22 @@ class SimulatedProvider(rpc.ResourceProviderServicer):  # type: ignore[misc] - g
         self.habits = HABITS.get(package.name) or Habits()
         self.regions: dict[str, str] = {}
 
-    def Handshake(self, request: Any, context: Any) -> Any:  # noqa: ARG002
+    def Handshake(self, request: Any, context: Any) -> Any:
         return pb.ProviderHandshakeResponse(accept_secrets=True, accept_resources=False, accept_outputs=False)
 
-    def Attach(self, request: Any, context: Any) -> Any:  # noqa: ARG002
+    def Attach(self, request: Any, context: Any) -> Any:
         return empty_pb2.Empty()
 
-    def Cancel(self, request: Any, context: Any) -> Any:  # noqa: ARG002
+    def Cancel(self, request: Any, context: Any) -> Any:
         return empty_pb2.Empty()
 
-    def GetPluginInfo(self, request: Any, context: Any) -> Any:  # noqa: ARG002
+    def GetPluginInfo(self, request: Any, context: Any) -> Any:
         return plugin_pb2.PluginInfo(version=self.package.version)
 
-    def CheckConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002
+    def CheckConfig(self, request: Any, context: Any) -> Any:
         return pb.CheckResponse(inputs=request.news)
 
-    def DiffConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002
+    def DiffConfig(self, request: Any, context: Any) -> Any:
         old, new = plain(from_struct(request.old_inputs)), plain(from_struct(request.news))
         names = [change.path[0] for change in changes(old, new) if change.path]
         replaces = self.habits.config_replaces(old, new) if names else []
@@ -96,7 +98,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):  # type: ignore[misc] - g
             self.regions[context.peer()] = region
         return pb.ConfigureResponse(acceptSecrets=True, supportsPreview=True, acceptResources=False, acceptOutputs=False)
 
-    def Check(self, request: Any, context: Any) -> Any:  # noqa: ARG002
+    def Check(self, request: Any, context: Any) -> Any:
         inputs = from_struct(request.news)
         mistakes = self.habits.check(self.package, request.type, plain(inputs))
         if mistakes:
@@ -108,7 +110,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):  # type: ignore[misc] - g
         )
         return pb.CheckResponse(inputs=to_struct(named))
 
-    def Diff(self, request: Any, context: Any) -> Any:  # noqa: ARG002
+    def Diff(self, request: Any, context: Any) -> Any:
         old, new = from_struct(request.old_inputs), from_struct(request.news)
         found = list(changes(plain(old), plain(new)))
         rule = self.rules.get(request.type)
@@ -166,7 +168,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):  # type: ignore[misc] - g
                 context.abort(grpc.StatusCode.NOT_FOUND, f"{request.type} {request.id} does not exist any more")
         return pb.UpdateResponse(properties=to_struct(outputs))
 
-    def Delete(self, request: Any, context: Any) -> Any:  # noqa: ARG002
+    def Delete(self, request: Any, context: Any) -> Any:
         self.cloud.delete(request.type, request.id, request.urn)
         return empty_pb2.Empty()
 
@@ -178,8 +180,9 @@ class SimulatedProvider(rpc.ResourceProviderServicer):  # type: ignore[misc] - g
                 grpc.StatusCode.UNIMPLEMENTED,
                 f"the rehearsal has no answer to the function {request.tok}: pass the value as a setting, or add an answer to rehearsal/clouds",
             )
+            return pb.InvokeResponse()
         args = plain(from_struct(request.args))
-        return pb.InvokeResponse(**{"return": to_struct(answer(args, self._region(context, args)))})  # type: ignore[misc] - abort() raised for None
+        return pb.InvokeResponse(**{"return": to_struct(answer(args, self._region(context, args)))})
 
     def _region(self, context: Any, inputs: dict[str, Any]) -> str:
         own = plain(inputs.get("region"))

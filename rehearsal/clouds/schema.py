@@ -110,7 +110,7 @@ def inputs_of(args: type) -> dict[str, Property]:
         names = {python: wire for python, wire, _ in _types._py_properties(args)}
         documents = _documents(args)
         result = {}
-        for python, parameter in inspect.signature(args.__init__).parameters.items():
+        for python, parameter in inspect.signature(args).parameters.items():
             if python not in names:
                 continue
             document = documents.get(python, "")
@@ -141,7 +141,7 @@ def _optional(hint: Any) -> bool:
     return any(_optional(argument) for argument in arguments[:1]) if "Output" in str(typing.get_origin(hint)) else False
 
 
-def kind_of(hint: Any) -> Kind:
+def kind_of(hint: Any) -> Kind:  # noqa: PLR0911 - one line per kind
     """Return the type behind an annotation, without Output, Awaitable and Optional."""
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
@@ -186,7 +186,7 @@ def _union(arguments: list[Any]) -> Kind:
 
 
 def _documents(args: type) -> dict[str, str]:
-    text = args.__init__.__doc__ or ""  # type: ignore[misc] - the class's own constructor carries the documentation
+    text = vars(args)["__init__"].__doc__ or "" if "__init__" in vars(args) else ""
     parts = re.split(r"^\s*:param [^\n]*?\b(\w+): ", text, flags=re.M)
     return dict(zip(parts[1::2], parts[2::2], strict=False))
 

@@ -69,7 +69,7 @@ def _complete(value: Any, kind: Kind, identity: Identity, path: tuple[str, ...],
     return result
 
 
-def _make(kind: Kind, identity: Identity, path: tuple[str, ...]) -> Any:
+def _make(kind: Kind, identity: Identity, path: tuple[str, ...]) -> Any:  # noqa: PLR0911 - one line per kind
     if kind.name == "union":
         return _make(kind.choices[0], identity, path)
     if kind.name == "enum":
@@ -96,7 +96,7 @@ def text(identity: Identity, path: tuple[str, ...]) -> str:
         return arn(identity)
     for pattern, make in _BY_NAME:
         if re.search(pattern, name):
-            return make(identity, ".".join(path))
+            return str(make(identity, ".".join(path)))
     return f"{identity.name}-{digest(identity.id, *path)[:8]}"
 
 
