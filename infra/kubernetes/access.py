@@ -39,6 +39,8 @@ PRIORITIES = {"trainfleet-high": 100_000, "trainfleet-normal": 10_000, "trainfle
 
 
 class Access(pulumi.ComponentResource):
+    """Accounts, launcher roles and priority classes; the account `trainer` is there on every platform."""
+
     def __init__(self, platform: Platform, spec: PlatformSpec, opts: pulumi.ResourceOptions) -> None:
         super().__init__("trainfleet:kubernetes:Access", f"{spec.name}-access", None, opts)
         identities = dict(platform.identities)

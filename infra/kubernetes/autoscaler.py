@@ -19,10 +19,12 @@ IMAGES = {"1.33": "v1.33.0", "1.34": "v1.34.1", "1.35": "v1.35.0"}
 
 
 class Autoscaler(pulumi.ComponentResource):
+    """The chart under the account that the cloud bound to a role for it; nothing where the cloud scales pools itself."""
+
     def __init__(self, platform: Platform, spec: PlatformSpec, opts: pulumi.ResourceOptions) -> None:
         super().__init__("trainfleet:kubernetes:Autoscaler", f"{spec.name}-autoscaler", None, opts)
         identity = platform.identities.get("autoscaler")
-        if platform.cloud is Cloud.AWS and identity is not None:
+        if platform.cloud is Cloud.AWS and platform.autoscaler == "generic" and identity is not None:
             values = autoscaler_values(platform, spec, identity)
             release(f"{spec.name}-cluster-autoscaler", CLUSTER_AUTOSCALER, identity.namespace, values, parent=self)
         self.register_outputs({})

@@ -21,6 +21,8 @@ SMALL = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "25
 
 
 class Gpu(pulumi.ComponentResource):
+    """The NVIDIA plugin where there is a GPU pool, the EFA plugin where a pool has its adapters."""
+
     def __init__(self, platform: Platform, spec: PlatformSpec, opts: pulumi.ResourceOptions) -> None:
         super().__init__("trainfleet:kubernetes:Gpu", f"{spec.name}-gpu", None, opts)
         if needs_gpu_namespace(platform):

@@ -66,6 +66,8 @@ def rooms(platform: Platform) -> tuple[Room, ...]:
 
 
 class Isolation(pulumi.ComponentResource):
+    """Every room of the platform: closed, then opened for what it needs. The rest of the layer comes after it."""
+
     def __init__(self, platform: Platform, spec: PlatformSpec, opts: pulumi.ResourceOptions) -> None:
         super().__init__("trainfleet:kubernetes:Isolation", f"{spec.name}-isolation", None, opts)
         self._spec = spec

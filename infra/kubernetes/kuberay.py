@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pulumi
-import pulumi_kubernetes as k8s
+from pulumi_kubernetes.apiextensions.CustomResource import CustomResource
 
 from infra.kubernetes.charts import kuberay_operator, release
 from infra.kubernetes.crds import definitions
@@ -19,6 +19,8 @@ from infra.spec import PlatformSpec
 
 
 class KubeRay(pulumi.ComponentResource):
+    """Four resource definitions and the operator, which comes after them and goes before them."""
+
     def __init__(self, spec: PlatformSpec, opts: pulumi.ResourceOptions) -> None:
         super().__init__("trainfleet:kubernetes:KubeRay", f"{spec.name}-kuberay", None, opts)
         crds = [self._definition(spec, definition) for definition in definitions(spec.ray.operator)]
@@ -27,9 +29,10 @@ class KubeRay(pulumi.ComponentResource):
         self.register_outputs({})
 
     def _definition(self, spec: PlatformSpec, definition: dict[str, Any]) -> pulumi.Resource:
-        # The untyped resource of the same type token: the typed class would translate every key of the schema between two
+        # The untyped resource (from its own module: the package's attribute is for a moment the module, to a second thread) of the
+        # same type token: the typed class would translate every key of the schema between two
         # spellings, on the way in and out (pulumi#6301).
-        return k8s.apiextensions.CustomResource(
+        return CustomResource(
             f"{spec.name}-crd-{definition['spec']['names']['plural']}",
             api_version=definition["apiVersion"],
             kind=definition["kind"],

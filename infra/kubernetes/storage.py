@@ -16,6 +16,8 @@ STORAGE_CLASS = "trainfleet-encrypted"
 
 
 class Storage(pulumi.ComponentResource):
+    """A storage class where the cloud names a driver; a volume and its claim where there is a shared filesystem."""
+
     def __init__(self, platform: Platform, spec: PlatformSpec, opts: pulumi.ResourceOptions) -> None:
         super().__init__("trainfleet:kubernetes:Storage", f"{spec.name}-cluster-storage", None, opts)
         if platform.storage_class_provisioner:
