@@ -7,9 +7,14 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the member of `names` most like `name` (case and `_`/`-` aside), or None when none is close."""
+    """Return the member of `names` most like `name` (case and `_`/`-` aside), or None when none is close.
+
+    Swapped letters count as closer than others: `us-esat-2` is us-east-2 and not us-west-2.
+    """
+    wrong = _plain(name)
     plain = {_plain(candidate): candidate for candidate in sorted(names, reverse=True)}
-    found = difflib.get_close_matches(_plain(name), list(plain), n=1, cutoff=0.6)
+    swapped = [candidate for candidate in plain if sorted(candidate) == sorted(wrong)]
+    found = difflib.get_close_matches(wrong, swapped or list(plain), n=1, cutoff=0.6)
     return plain[found[0]] if found else None
 
 

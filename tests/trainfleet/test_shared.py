@@ -22,6 +22,10 @@ def test_the_nearest_name_is_offered_and_a_far_one_is_not(wrong: str, right: str
     assert nearest(wrong, ["accelerator", "min_nodes", "max_nodes", "name"]) == right
 
 
+def test_swapped_letters_beat_other_likeness() -> None:
+    assert nearest("us-esat-2", ["us-east-1", "us-east-2", "us-west-2"]) == "us-east-2"
+
+
 def test_when_no_name_is_near_all_are_listed() -> None:
     assert did_you_mean("zzz", ["b", "a"]) == "known: a, b"
 
