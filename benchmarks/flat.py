@@ -122,7 +122,9 @@ def source(wanted: list[Resource]) -> str:
     calls = []
     for resource in wanted:
         module, cls, arguments = _call(resource)
-        modules[module] = None
+        # The package alone, as people write it. `import pulumi_kubernetes.apiextensions` beside the SDK's lazy loading was seen
+        # to leave a module where the class CustomResource should be.
+        modules[module.partition(".")[0]] = None
         values = [f"{python}={_value(resource, wire, names)}" for python, wire in arguments.items()]
         lines = "".join(f"    {line},\n" for line in (repr(resource.name), *values, *_options(resource, names)))
         calls.append(f"{names[resource.urn]} = {module}.{cls}(\n{lines})\n")
