@@ -64,7 +64,7 @@ def configuration(addon: str, tags: dict[str, str]) -> dict[str, Any]:
             "enableNetworkPolicy": "true",
         }
     if addon == "aws-ebs-csi-driver":
-        return {"controller": {"extraVolumeTags": tags}}
+        return {"controller": {"extraVolumeTags": {key: value for key, value in tags.items() if key != "Name"}}}
     if addon == "eks-node-monitoring-agent":
         # GPU nodes are tainted, and they are the ones worth watching.
         return {"nodeAgent": {"tolerations": [{"operator": "Exists"}]}}

@@ -7,6 +7,8 @@ use the key; naming that role as principal fails in an account where it does not
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pulumi
 import pulumi_aws as aws
 
@@ -35,24 +37,24 @@ def used_by_logs(partition: str, region_name: str, account: pulumi.Input[str]) -
     )
 
 
-def used_by_service_role(sid: str, partition: str, account: pulumi.Input[str], role_path: str) -> policy.Statement:
-    """A service-linked role of this account, also one that does not exist yet."""
-    role = policy.arn("arn:", partition, ":iam::", account, ":role/aws-service-role/", role_path)
+def used_by_service_roles(sid: str, partition: str, account: pulumi.Input[str], paths: Sequence[str]) -> policy.Statement:
+    """Service-linked roles of this account, also those that do not exist yet."""
+    roles = [policy.arn("arn:", partition, ":iam::", account, ":role/aws-service-role/", path) for path in paths]
     return policy.statement(
-        sid, USE, ["*"], principal={"AWS": "*"}, when={"StringEquals": {"kms:CallerAccount": account}, "ArnLike": {"aws:PrincipalArn": role}}
+        sid, USE, ["*"], principal={"AWS": "*"}, when={"StringEquals": {"kms:CallerAccount": account}, "ArnLike": {"aws:PrincipalArn": roles}}
     )
 
 
-def grants_by_service_role(sid: str, partition: str, account: pulumi.Input[str], role_path: str) -> policy.Statement:
-    """The same role may hand the key to an AWS resource (a disk being attached)."""
-    grant = used_by_service_role(sid, partition, account, role_path)
+def grants_by_service_roles(sid: str, partition: str, account: pulumi.Input[str], paths: Sequence[str]) -> policy.Statement:
+    """The same roles may hand the key to an AWS resource (a disk being attached)."""
+    grant = used_by_service_roles(sid, partition, account, paths)
     grant["Action"] = ["kms:CreateGrant"]
     grant["Condition"]["Bool"] = {"kms:GrantIsForAWSResource": "true"}
     return grant
 
 
-AUTO_SCALING_ROLE = "autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling*"
-LUSTRE_ROLE = "s3.data-source.lustre.fsx.amazonaws.com/AWSServiceRoleForFSxS3Access_*"
+NODE_STARTERS = ("autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling*", "spot.amazonaws.com/AWSServiceRoleForEC2Spot")
+LUSTRE = ("s3.data-source.lustre.fsx.amazonaws.com/AWSServiceRoleForFSxS3Access_*",)
 
 
 class Keys(Room):
@@ -69,14 +71,14 @@ class Keys(Room):
             "disks of nodes and of persistent volumes",
             policy.document(
                 owner,
-                used_by_service_role("AutoScaling", partition, account, AUTO_SCALING_ROLE),
-                grants_by_service_role("AutoScalingGrants", partition, account, AUTO_SCALING_ROLE),
+                used_by_service_roles("NodeStarters", partition, account, NODE_STARTERS),
+                grants_by_service_roles("NodeStartersGrant", partition, account, NODE_STARTERS),
             ),
         )
         self.data = self._key(
             "data",
             "bucket, images, shared files and secret values",
-            policy.document(owner, used_by_service_role("LustreImport", partition, account, LUSTRE_ROLE)),
+            policy.document(owner, used_by_service_roles("LustreImport", partition, account, LUSTRE)),
         )
         self.register_outputs({})
 

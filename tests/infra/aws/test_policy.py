@@ -72,15 +72,17 @@ def test_a_pod_role_can_be_taken_by_one_service_account_of_one_cluster() -> None
 
 
 def test_who_uses_a_key_without_being_named_is_told_by_condition() -> None:
-    for make in (keys.used_by_service_role, keys.grants_by_service_role):
-        statement = make("Nodes", "aws", ACCOUNT, keys.AUTO_SCALING_ROLE)
+    for make in (keys.used_by_service_roles, keys.grants_by_service_roles):
+        statement = make("Nodes", "aws", ACCOUNT, keys.NODE_STARTERS)
         assert statement["Principal"] == {"AWS": "*"}
         assert statement["Condition"]["StringEquals"] == {"kms:CallerAccount": ACCOUNT}
-        assert statement["Condition"]["ArnLike"]["aws:PrincipalArn"].startswith(f"arn:aws:iam::{ACCOUNT}:role/aws-service-role/autoscaling.")
+        roles = statement["Condition"]["ArnLike"]["aws:PrincipalArn"]
+        assert len(roles) == len(keys.NODE_STARTERS)
+        assert all(role.startswith(f"arn:aws:iam::{ACCOUNT}:role/aws-service-role/") for role in roles)
 
 
 def test_a_key_is_granted_on_only_to_aws_resources() -> None:
-    grants = [keys.grants_by_service_role("Nodes", "aws", ACCOUNT, keys.AUTO_SCALING_ROLE), *statements(DOCUMENTS["encrypted_volumes"])]
+    grants = [keys.grants_by_service_roles("Nodes", "aws", ACCOUNT, keys.NODE_STARTERS), *statements(DOCUMENTS["encrypted_volumes"])]
     granting = [each for each in grants if "kms:CreateGrant" in each["Action"]]
     assert len(granting) == 2
     assert all(each["Condition"]["Bool"] == {"kms:GrantIsForAWSResource": "true"} for each in granting)

@@ -1,0 +1,158 @@
+"""The order in which a platform is made and unmade, on the real engine over the simulated clouds, and what it then hands out.
+
+One apply and one destroy serve all tests of this file. The order on destroy is what leaves nothing behind at AWS.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.contract import PlatformOutputs, read_outputs
+from rehearsal import language
+from rehearsal.clouds.provider import serve
+from rehearsal.clouds.state import Cloud, Operation
+from rehearsal.commands import Runner
+from rehearsal.engine import find_engine
+from rehearsal.sandbox import read_project, sandbox
+from tests.infra.aws.platforms import SMALL
+
+# The simulated provider reads every class of the SDK, the old ones too, and those warn.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+WHOLE = {
+    **SMALL,
+    "gpu_pools": [
+        {"name": "h100", "accelerator": "H100", "per_node": 8, "max_nodes": 2, "interconnect": "best", "compact": True},
+        {"name": "l4", "accelerator": "L4", "per_node": 4, "max_nodes": 2, "capacity": "spot"},
+    ],
+    "kubernetes": {"admins": ["arn:aws:iam::111122223333:role/admin"]},
+    "storage": {"shared_filesystem": {"kind": "lustre", "capacity_gib": 1200}},
+    "secrets": {"names": ["hf-token"]},
+    "budget": {"monthly_usd": 5000},
+}
+
+
+@dataclass(frozen=True)
+class Life:
+    """What happened to a platform: names and types in the order they were made and unmade, and the stack's outputs."""
+
+    made: list[Operation]
+    unmade: list[Operation]
+    outputs: PlatformOutputs
+    left: int
+
+
+@pytest.fixture(scope="module")
+def life(root: Path) -> Iterator[Life]:
+    settings = {"config": {"aws:region": "us-east-2", "trainfleet:platform": WHOLE}}
+    cloud = Cloud()
+    with (
+        sandbox(read_project(root, "aws-dev"), settings) as box,
+        serve(cloud) as providers,
+        language.serve(language.Programs(root=root)) as host,
+    ):
+        runner = Runner(find_engine().path, box, {"PULUMI_DEBUG_PROVIDERS": providers, "PULUMI_DEBUG_LANGUAGES": host})
+        runner.init()
+        applied = runner.run("up", "--yes", "--skip-preview")
+        assert applied.ok, applied.output[-4000:]
+        made = list(cloud.operations)
+        shown = runner.run("stack", "output", "--json", "--stack", box.stack, events=False)
+        outputs = read_outputs(json.loads(shown.output))
+        gone = runner.run("destroy", "--yes", "--skip-preview")
+        assert gone.ok, gone.output[-4000:]
+        yield Life(made, cloud.operations[len(made) :], outputs, len(cloud.records))
+
+
+def places(operations: list[Operation], pattern: str) -> list[int]:
+    """Where in the order the resources are whose type or name is like `pattern`."""
+    found = [
+        index
+        for index, operation in enumerate(operations)
+        if fnmatch(operation.token, pattern) or fnmatch(operation.urn.rsplit("::", maxsplit=1)[-1], pattern)
+    ]
+    assert found, f"nothing is like {pattern}"
+    return found
+
+
+NODES = "aws:eks/nodeGroup:NodeGroup"
+CLUSTER = "aws:eks/cluster:Cluster"
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "why"),
+    [
+        ("kubernetes:*", NODES, "pods, volumes and load balancers end while there are nodes to end them"),
+        ("kubernetes:*", "aws:eks/podIdentityAssociation:PodIdentityAssociation", "a controller cleans up with the role it has"),
+        (NODES, "lab-vpc-cni", "without the plug-in the interfaces of pods stay behind and hold the subnets"),
+        (NODES, "lab-kube-proxy", "nodes are drained with a working network"),
+        (NODES, "aws:ec2/route:Route", "nodes are drained with a way out"),
+        (NODES, "aws:ec2/vpcEndpoint:VpcEndpoint", "nodes are drained with a way to AWS"),
+        (NODES, "lab-fabric-sg", "a group in use cannot be deleted"),
+        (NODES, "aws:ec2/placementGroup:PlacementGroup", "a group in use cannot be deleted"),
+        (NODES, "lab-node-role", "EKS cleans up with the role"),
+        ("aws:eks/addon:Addon", CLUSTER, "add-ons are on the cluster"),
+        (CLUSTER, "aws:ec2/subnet:Subnet", "the control plane has interfaces in the subnets"),
+        (CLUSTER, "lab-cluster-logs", "a control plane that still writes makes a log group that never expires"),
+        (CLUSTER, "lab-cluster-AmazonEKSClusterPolicy", "EKS deletes the control plane's interfaces with this"),
+        (
+            "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation",
+            "aws:fsx/lustreFileSystem:LustreFileSystem",
+            "the link ends before what it links",
+        ),
+        ("aws:fsx/lustreFileSystem:LustreFileSystem", "lab-lustre-sg", "a group in use cannot be deleted"),
+        ("aws:ec2/natGateway:NatGateway", "aws:ec2/eip:Eip", "an address in use cannot be released"),
+        ("aws:ec2/eip:Eip", "aws:ec2/internetGateway:InternetGateway", "AWS keeps a gateway while a public address hangs on it"),
+        ("aws:ec2/subnet:Subnet", "aws:ec2/vpc:Vpc", "the network goes last"),
+    ],
+)
+def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(life: Life, first: str, then: str, why: str) -> None:
+    assert max(places(life.unmade, first)) < min(places(life.unmade, then)), why
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "why"),
+    [
+        ("lab-vpc-cni", NODES, "a node without the plug-in never becomes ready"),
+        ("lab-eks-pod-identity-agent", NODES, "a pod without the agent starts without its role"),
+        ("lab-cluster-logs", CLUSTER, "else EKS makes a log group without an end or a key"),
+        ("aws:ec2/route:Route", NODES, "a node without a way out cannot join"),
+        ("lab-system", "lab-coredns", "an add-on that needs a node waits for one, or fails"),
+        ("aws:eks/podIdentityAssociation:PodIdentityAssociation", "kubernetes:*", "a pod gets its role when it starts, or never"),
+        ("lab-system", "kubernetes:*", "the cluster layer needs a node to run on"),
+        ("lab-bucket-private", "lab-bucket-policy", "both at once on one bucket is refused"),
+    ],
+)
+def test_on_apply_one_kind_is_there_before_the_other(life: Life, first: str, then: str, why: str) -> None:
+    assert max(places(life.made, first)) < min(places(life.made, then)), why
+
+
+def test_destroy_leaves_nothing_outside_production(life: Life) -> None:
+    assert life.left == 0
+    assert len(life.unmade) == len(life.made)
+
+
+def test_the_outputs_are_the_contract(life: Life) -> None:
+    outputs = life.outputs
+    assert (outputs.kube_context, outputs.namespace, outputs.service_account) == ("trainfleet-lab", "training", "trainer")
+    assert outputs.bucket_url.startswith("s3://lab-bucket-")
+    assert outputs.bucket_url.endswith("/runs")
+    assert outputs.image.startswith(f"{outputs.registry}:")
+    assert outputs.training_identity.startswith("arn:aws:iam::")
+    assert outputs.shared_volume == "shared"
+    h100, l4 = outputs.pools
+    assert (h100.rdma, h100.rdma_resource, h100.rdma_nics) == ("efa", "vpc.amazonaws.com/efa", 32)
+    assert (l4.rdma, l4.rdma_resource, l4.rdma_nics, l4.spot) == ("none", "", 0, True)
+    assert h100.node_selector == {"trainfleet.io/pool": "h100"}
+
+
+def test_the_kubeconfig_that_is_handed_out_names_the_cluster_and_no_credential(life: Life) -> None:
+    document: dict[str, Any] = json.loads(life.outputs.kubeconfig)
+    assert document["clusters"][0]["cluster"]["server"].startswith("https://")
+    assert set(document["users"][0]["user"]) == {"exec"}
