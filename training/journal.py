@@ -108,7 +108,7 @@ def kept_rows(path: Path, step: int) -> list[dict[str, Any]]:
 
 def versions() -> dict[str, str]:
     """What ran: for run.json and checkpoints."""
-    return {"trainfleet": __version__, "torch": torch.__version__, "python": platform.python_version(), "platform": sys.platform}
+    return {"trainfleet": __version__, "torch": str(torch.__version__), "python": platform.python_version(), "platform": sys.platform}
 
 
 @contextlib.contextmanager

@@ -1,0 +1,257 @@
+"""The step loop: killed anywhere it goes on to the bit, and the number of ranks or micro batches changes only rounding."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from trainfleet.errors import InputError
+from training.checkpoint import CheckpointError, step_name
+from training.context import RunContext, RunResult
+from training.journal import read_rows, read_run
+from training.loop import NotANumberError, train
+from training.recipe import Recipe
+from training.storage import FolderStore
+
+Make = Callable[..., Recipe]
+Run = Callable[..., RunResult]
+RunRanks = Callable[..., list[int]]
+CLOCKED = ("samples_per_second", "tokens_per_second", "data_wait", "step_seconds", "checkpoint_seconds", "validation_seconds", "eta_seconds")
+
+
+def results(run_dir: Path) -> list[dict[str, Any]]:
+    """Every row of a run without what the clock says."""
+    return [{name: value for name, value in row.items() if name not in CLOCKED} for row in read_rows(run_dir / "metrics.jsonl")]
+
+
+def losses(run_dir: Path) -> list[float]:
+    return [row["loss"] for row in results(run_dir) if row["kind"] == "train"]
+
+
+def weights(run_dir: Path, step: int = 12) -> dict[str, torch.Tensor]:
+    state: dict[str, torch.Tensor] = torch.load(run_dir / "checkpoints" / step_name(step) / "state.pt", weights_only=True)["model"]
+    return state
+
+
+def test_a_run_learns_and_leaves_what_a_reader_needs(tmp_path: Path, tiny: Make, run: Run) -> None:
+    result = run(tiny("steps=40", "log.tensorboard=true", "log.every=10"), tmp_path)
+    rows = read_rows(tmp_path / "metrics.jsonl")
+    assert [row["step"] for row in rows if row["kind"] == "train"] == [10, 20, 30, 40]
+    assert losses(tmp_path)[-1] < losses(tmp_path)[0] - 1
+    assert result.status == "finished" and result.checkpoint == tmp_path / "checkpoints" / step_name(40)
+    record = read_run(tmp_path)
+    assert (record["status"], record["metrics"], record["baseline"]) == ("finished", result.metrics, result.baseline)
+    assert {"validation/loss", "validation/nats_per_byte", "test/loss"} <= set(result.metrics)
+    assert (tmp_path / "recipe.yaml").is_file() and list((tmp_path / "tensorboard").glob("events*"))
+
+
+def test_two_runs_are_equal_to_the_bit(tmp_path: Path, tiny: Make, run: Run) -> None:
+    run(tiny(), tmp_path / "a")
+    run(tiny(), tmp_path / "b")
+    assert results(tmp_path / "a") == results(tmp_path / "b")
+
+
+def test_running_a_finished_run_again_changes_nothing(tmp_path: Path, tiny: Make, run: Run) -> None:
+    first = run(tiny(), tmp_path)
+    before = results(tmp_path)
+    again = run(tiny(), tmp_path)
+    assert (again.metrics, again.resumed_from, results(tmp_path)) == (first.metrics, 12, before)
+
+
+KILLS = {
+    "in a step": lambda: patch_nth("training.loop._Run._forward", 7),
+    "in the first step": lambda: patch_nth("training.loop._Run._forward", 3),
+    "in a validation": lambda: patch_nth("training.loop._Run._validate", 2),
+    "before a save": lambda: patch_nth("training.storage.FolderStore.begin", 2),
+    "while the state is written": lambda: patch_nth("torch.save", 2),
+    "between writing and renaming": lambda: patch_nth("pathlib.Path.rename", 2),
+    "between folder and marker": lambda: patch_nth("training.storage._sync_folder", 6),
+    "while old ones are purged": lambda: patch_nth("training.checkpoint.Checkpoints._purge", 3),
+    "in the test at the end": lambda: patch_nth("training.loop._Run._finish", 1),
+}
+
+
+def patch_nth(name: str, call: int) -> None:
+    """Make this process kill itself in the `call`th call of a function."""
+    import importlib
+
+    parts = name.split(".")
+    owner: Any = importlib.import_module(".".join(parts[:2]) if parts[0] == "training" else parts[0])
+    for part in parts[2 if parts[0] == "training" else 1 : -1]:
+        owner = getattr(owner, part)
+    real, left = getattr(owner, parts[-1]), call
+
+    def die(*arguments: Any, **named: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*arguments, **named)
+
+    setattr(owner, parts[-1], die)
+
+
+@pytest.mark.parametrize("moment", KILLS)
+def test_killed_and_run_again_the_losses_are_equal_to_the_bit(tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks, moment: str) -> None:
+    recipe = tiny("workload.model.dropout=0.1", "log.every=3", "checkpoint.every=2")
+    run(recipe, tmp_path / "whole")
+    assert run_ranks(recipe, tmp_path / "killed", 1, before=lambda rank: KILLS[moment]()) == [-signal.SIGKILL]
+    run(recipe, tmp_path / "killed")
+    assert results(tmp_path / "killed") == results(tmp_path / "whole")
+    for name, value in weights(tmp_path / "whole").items():
+        assert torch.equal(value, weights(tmp_path / "killed")[name])
+
+
+def test_two_ranks_killed_and_run_again_are_equal_to_the_bit(tmp_path: Path, tiny: Make, run_ranks: RunRanks) -> None:
+    recipe = tiny("scaling.workers=2", "workload.model.dropout=0.1", "log.every=3", "checkpoint.every=2")
+    assert run_ranks(recipe, tmp_path / "whole", 2) == [0, 0]
+    killed = run_ranks(recipe, tmp_path / "killed", 2, before=lambda rank: rank == 1 and patch_nth("training.loop._Run._forward", 24))
+    assert killed[1] == -signal.SIGKILL
+    assert 0 < max(int(path.name[5:]) for path in (tmp_path / "killed" / "checkpoints").glob("step-*[0-9]")) < 12
+    assert run_ranks(recipe, tmp_path / "killed", 2) == [0, 0]
+    assert results(tmp_path / "killed") == results(tmp_path / "whole")
+
+
+def test_one_rank_or_two_see_the_same_global_batches(tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks) -> None:
+    run(tiny(), tmp_path / "one")
+    assert run_ranks(tiny("scaling.workers=2"), tmp_path / "two", 2) == [0, 0]
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=2e-5)
+    one, two = (read_run(tmp_path / name)["metrics"] for name in ("one", "two"))
+    assert two == pytest.approx(one, rel=1e-4)
+
+
+def test_a_run_goes_on_with_another_number_of_ranks(tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks) -> None:
+    run(tiny(), tmp_path / "one")
+    recipe = tiny("scaling.workers=2", "log.every=3")
+    assert run_ranks(recipe, tmp_path / "two", 2, should_stop=StopAfter(5)) == [0, 0]
+    result = run(tiny("log.every=3"), tmp_path / "two")
+    assert result.resumed_from == 5
+    thirds = [sum(losses(tmp_path / "one")[start : start + 3]) / 3 for start in range(0, 12, 3)]
+    assert losses(tmp_path / "two") == pytest.approx(thirds, rel=1e-4)
+
+
+def test_accumulating_gradients_equals_one_large_batch(tmp_path: Path, tiny: Make, run: Run) -> None:
+    run(tiny("batch.micro_batch=16"), tmp_path / "at-once")
+    run(tiny("batch.micro_batch=2"), tmp_path / "bit-by-bit")
+    assert losses(tmp_path / "bit-by-bit") == pytest.approx(losses(tmp_path / "at-once"), rel=2e-5)
+
+
+class StopAfter:
+    """A `should_stop` that says yes from the `steps`th question on."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        return self.left <= 0
+
+
+def test_asked_to_stop_a_run_saves_and_goes_on_to_the_bit(tmp_path: Path, tiny: Make, run: Run) -> None:
+    recipe = tiny("log.every=3")
+    run(recipe, tmp_path / "whole")
+    stopped = run(recipe, tmp_path / "stopped", should_stop=StopAfter(5))
+    assert (stopped.status, stopped.step, read_run(tmp_path / "stopped")["status"]) == ("stopped", 5, "stopped")
+    assert run(recipe, tmp_path / "stopped").resumed_from == 5
+    assert results(tmp_path / "stopped") == results(tmp_path / "whole")
+
+
+def test_a_damaged_checkpoint_costs_steps_and_no_result(tmp_path: Path, tiny: Make, run: Run) -> None:
+    run(tiny(), tmp_path / "whole")
+    run(tiny(), tmp_path / "damaged", should_stop=StopAfter(9))
+    newest = tmp_path / "damaged" / "checkpoints" / step_name(9) / "state.pt"
+    newest.write_bytes(newest.read_bytes()[:-100])
+    told: list[tuple[str, str]] = []
+    result = run(tiny(), tmp_path / "damaged", on_event=lambda what, text: told.append((what, text)))
+    assert result.resumed_from == 8 and told[0][0] == "fallback" and step_name(9) in told[0][1]
+    assert results(tmp_path / "damaged") == results(tmp_path / "whole")
+
+
+def test_a_changed_recipe_is_refused_key_by_key_unless_allowed(tmp_path: Path, tiny: Make, run: Run) -> None:
+    run(tiny(), tmp_path, should_stop=StopAfter(5))
+    changed = tiny("optimizer.lr=1e-4", "steps=14", "log.every=2")
+    with pytest.raises(InputError) as caught:
+        run(changed, tmp_path)
+    assert {problem.where for problem in caught.value.problems} == {"optimizer.lr", "steps"}
+    result = run(changed, tmp_path, allow_changes=("optimizer.lr", "steps"))
+    assert (result.resumed_from, result.step) == (5, 14)
+
+
+def test_other_data_is_refused(tmp_path: Path, tiny: Make, run: Run, text_folder: Path) -> None:
+    source = tmp_path / "text"
+    for path in text_folder.rglob("*.txt"):
+        target = source / path.relative_to(text_folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    recipe = tiny(f"workload.data.source={source}")
+    run(recipe, tmp_path / "run", should_stop=StopAfter(5))
+    next(iter(sorted(source.rglob("*.txt")))).write_text("something else")
+    with pytest.raises(InputError, match="the data is not what"):
+        run(recipe, tmp_path / "run")
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_names_the_last_good_checkpoint(tmp_path: Path, tiny: Make, run: Run) -> None:
+    seen: list[int] = []
+    recipe = tiny("workload.model.context=16")
+
+    def poison(step: int, _: int) -> None:
+        seen.append(step)
+        if step == 6:
+            for parameter in poisoned.strategy.module.parameters():
+                parameter.data.fill_(float("nan"))
+
+    from training import loop
+
+    with pytest.MonkeyPatch.context() as patched:
+        real = loop._Run.__init__
+
+        def remember(self: Any, *arguments: Any) -> None:
+            nonlocal poisoned
+            real(self, *arguments)
+            poisoned = self
+
+        poisoned: Any = None
+        patched.setattr(loop._Run, "__init__", remember)
+        with pytest.raises(NotANumberError, match="the gradient of step 7 is no finite number") as caught:
+            run(recipe, tmp_path, on_step=poison)
+    assert str(tmp_path / "checkpoints" / step_name(4)) in str(caught.value)
+    assert seen[-1] == 6 and read_run(tmp_path)["status"] == "failed"
+    assert run(recipe, tmp_path).resumed_from == 4
+
+
+def test_a_full_disk_ends_all_ranks_with_one_clear_error(tmp_path: Path, tiny: Make, cache: Path) -> None:
+    from tests.training.ranks import fork_ranks
+    from training import distributed
+
+    def work(rank: int) -> None:
+        def full(*_: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        world = distributed.init_from_env(use_gpu=False)
+        FolderStore.commit = full  # type: ignore[method-assign,assignment]  # in a process of its own
+        try:
+            train(tiny("scaling.workers=2"), RunContext(tmp_path, world.rank, world.world_size, cache=cache))
+        except CheckpointError as error:
+            (tmp_path / f"said-{rank}").write_text(str(error))
+        distributed.shutdown()
+
+    assert fork_ranks(work, 2) == [0, 0]
+    said = [(tmp_path / f"said-{rank}").read_text() for rank in range(2)]
+    assert said[0] == said[1] and "No space left on device" in said[0] and "there is no checkpoint yet" in said[0]
+
+
+def test_a_batch_that_does_not_fit_the_ranks_is_refused(tmp_path: Path, tiny: Make, cache: Path) -> None:
+    with pytest.raises(InputError, match="16 cannot be shared by 3 ranks in micro batches of 4"):
+        train(tiny(), RunContext(tmp_path, rank=0, world_size=3, cache=cache))
+
+
+def test_a_line_that_a_kill_cut_short_is_no_row(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"kind": "train", "step": 1}) + '\n{"kind": "tr')
+    assert read_rows(tmp_path / "metrics.jsonl") == [{"kind": "train", "step": 1}]
