@@ -29,9 +29,9 @@ class KubeRay(pulumi.ComponentResource):
         self.register_outputs({})
 
     def _definition(self, spec: PlatformSpec, definition: dict[str, Any]) -> pulumi.Resource:
-        # The untyped resource (from its own module: the package's attribute is for a moment the module, to a second thread) of the
-        # same type token: the typed class would translate every key of the schema between two
-        # spellings, on the way in and out (pulumi#6301).
+        # The untyped resource of the same type token: the typed class would translate every key of the schema between two
+        # spellings, on the way in and out (pulumi#6301). It is taken from its own module, because the package's attribute of
+        # that name is the module itself for the moment in which another thread imports it.
         return CustomResource(
             f"{spec.name}-crd-{definition['spec']['names']['plural']}",
             api_version=definition["apiVersion"],
