@@ -1,0 +1,231 @@
+"""The report says what the run's folder holds, for runs that ended, were killed, or left a cut row."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainfleet.errors import InputError
+from training.charts import Chart, Series, number, shares, smooth, svg, thin, ticks
+from training.report import read_story, write_report
+
+VOID = {"meta", "br", "line", "circle", "rect", "polyline"}
+
+
+class Balanced(HTMLParser):
+    """Fails where a tag is closed that was not open; collects every address that a browser would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.fetched += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.fetched += [value or "" for name, value in attrs if name in ("src", "href")]
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """A run of 40 steps, killed at step 23 and resumed from step 20, with names that HTML must escape."""
+    folder = tmp_path / "lm-<b>"
+    rows: list[dict[str, Any]] = []
+    for step in range(1, 41):
+        rows.append(
+            {
+                "kind": "train",
+                "step": step,
+                "steps": 40,
+                "loss": 3 - step / 40,
+                "nats_per_byte": 3 - step / 40,
+                "lr": 1e-3,
+                "grad_norm": 1.0,
+                "tokens_per_second": 1000.0 + step,
+                "data_wait": 0.25,
+                "step_seconds": 0.5,
+                "checkpoint_seconds": 0.1,
+                "validation_seconds": 0.05,
+            }
+        )
+        if step % 10 == 0:
+            rows.append({"kind": "validation", "step": step, "validation/loss": 3 - step / 50, "validation/nats_per_byte": 3 - step / 50})
+    rows.append({"kind": "test", "step": 40, "test/loss": 2.25, "test/nats_per_byte": 2.25})
+    launch = {"on": "torchrun", "recipe": "lm-tiny", "workers": 2, "machine": "a small machine"}
+    run = {
+        "name": "lm-<b>",
+        "status": "finished",
+        "steps": 40,
+        "world_size": 2,
+        "parameters": 20832,
+        "baseline": {"bigram_nats_per_byte": 2.5},
+        "launches": [
+            {"at": "2026-01-01T10:00:00+00:00", "status": "killed", **launch},
+            {"at": "2026-01-01T10:01:00+00:00", "status": "finished", "seconds": 60.0, "first_step_seconds": 9.5, **launch},
+        ],
+        "starts": [{"at": "2026-01-01T10:00:05+00:00", "from_step": 0}, {"at": "2026-01-01T10:01:05+00:00", "from_step": 20, "torch": "2.15.0"}],
+    }
+    (folder / "checkpoints" / "step-00000040").mkdir(parents=True)
+    (folder / "checkpoints" / "step-00000040" / "COMMITTED").write_text(json.dumps({"note": {"step": 40, "metrics": {"validation/loss": 2.2}}, "files": {}}))
+    (folder / "checkpoints" / "step-00000030").mkdir()
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "run.json").write_text(json.dumps(run))
+    (folder / "recipe.yaml").write_text("name: lm-tiny\n")
+    return folder
+
+
+def written(run_dir: Path) -> str:
+    write_report(run_dir, run_dir / "report.html")
+    return (run_dir / "report.html").read_text()
+
+
+def test_the_page_is_sound_and_fetches_nothing(run_dir: Path) -> None:
+    page = written(run_dir)
+    parser = Balanced()
+    parser.feed(page)
+    parser.close()
+    assert parser.open == []
+    assert parser.fetched == []
+    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org/2000/svg)", page)
+    assert len(page) < 200_000
+
+
+def test_names_are_escaped(run_dir: Path) -> None:
+    page = written(run_dir)
+    assert "lm-&lt;b&gt;" in page
+    assert "<b>lm" not in page
+    assert "lm-<b>" not in page
+
+
+def test_the_figures_are_those_of_the_rows(run_dir: Path) -> None:
+    figures = read_story(run_dir).figures()
+    assert figures["status"] == "finished"
+    assert (figures["step"], figures["steps"], figures["resumes"]) == (40, 40, 1)
+    assert figures["best_validation"] == pytest.approx(2.2)
+    assert figures["best_step"] == 40
+    assert figures["below_bigram"] == pytest.approx(0.3)
+    assert figures["test"] == 2.25
+    assert figures["tokens_per_second"] == 1021.0
+    assert figures["unreadable_rows"] == 0
+
+
+def test_the_time_is_shared_out_and_adds_up_to_the_launches(run_dir: Path) -> None:
+    parts = dict(read_story(run_dir).time_shares())
+    assert parts["computing"] == pytest.approx(15.0)
+    assert parts["waiting for data"] == pytest.approx(5.0)
+    assert parts["saving checkpoints"] == pytest.approx(4.0)
+    assert parts["validating"] == pytest.approx(2.0)
+    assert sum(parts.values()) == pytest.approx(60.0)
+
+
+def test_kill_and_resume_are_told_in_order(run_dir: Path) -> None:
+    page = written(run_dir)
+    killed, resumed, finished = page.index("2 workers: killed"), page.index("went on from step 20"), page.index("2 workers: finished")
+    assert killed < finished < resumed
+    assert "resumed from step 20" in page
+    assert "bigram model" in page
+
+
+def test_only_checkpoints_with_their_marker_are_listed(run_dir: Path) -> None:
+    page = written(run_dir)
+    assert "step-00000040" in page
+    assert "step-00000030" not in page
+
+
+def test_a_cut_row_is_left_out_and_said(run_dir: Path) -> None:
+    with (run_dir / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "train", "step": 41, "lo')
+    page = written(run_dir)
+    assert "1 line of metrics.jsonl could not be read" in page
+    assert read_story(run_dir).last_step == 40
+
+
+@pytest.mark.parametrize("missing", ["run.json", "recipe.yaml", "metrics.jsonl", "checkpoints/step-00000040/COMMITTED"])
+def test_a_run_that_lacks_a_file_still_has_a_report(run_dir: Path, missing: str) -> None:
+    (run_dir / missing).unlink()
+    assert "</html>" in written(run_dir)
+
+
+def test_a_run_killed_before_its_first_row_says_so(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"name": "young", "status": "running", "launches": [], "starts": []}))
+    page = written(tmp_path)
+    assert "Nothing was measured yet." in page
+    assert 'class="status killed"' in page
+
+
+@pytest.mark.parametrize(("make", "message"), [(False, "no such run"), (True, "no run there")])
+def test_what_is_no_run_is_refused(tmp_path: Path, make: bool, message: str) -> None:
+    folder = tmp_path / "nothing"
+    if make:
+        folder.mkdir()
+    with pytest.raises(InputError, match=message):
+        write_report(folder, tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_report_that_cannot_be_written_leaves_the_old_one(run_dir: Path, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("old")
+    with pytest.raises(InputError, match="cannot write a file"):
+        write_report(run_dir, blocked / "report.html")
+    assert blocked.read_text() == "old"
+
+
+def test_the_command_prints_where_it_is_and_the_figures(trainfleet: Callable[..., subprocess.CompletedProcess[str]], run_dir: Path, tmp_path: Path) -> None:
+    done = trainfleet("report", str(run_dir), "--output", str(tmp_path / "out.html"), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["below_bigram"] == pytest.approx(0.3)
+    assert "</html>" in (tmp_path / "out.html").read_text()
+
+
+def test_thinning_keeps_a_spike() -> None:
+    points = [(float(x), 1.0) for x in range(10_000)]
+    points[5003] = (5003.0, 99.0)
+    kept = thin(points)
+    assert len(kept) <= 402
+    assert (5003.0, 99.0) in kept
+    assert kept[0] == points[0]
+    assert kept[-1] == points[-1]
+    assert kept == sorted(kept)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0"), (1234567, "1.23M"), (34567, "34.6k"), (2.35149, "2.351"), (3e-4, "3e-4"), (2.5e-5, "2.5e-5"), (-0.31, "-0.31")]
+)
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (2.31, 2.35), (-3.0, 1e6), (1e-5, 3e-4)])
+def test_ticks_are_round_and_inside(low: float, high: float) -> None:
+    found = ticks(low, high)
+    assert 2 <= len(found) <= 9
+    assert all(low - 1e-9 <= tick <= high * (1 + 1e-9) + 1e-9 for tick in found)
+
+
+def test_smoothing_a_constant_leaves_it() -> None:
+    assert [y for _, y in smooth([(x, 2.0) for x in range(5)], 0.9)] == pytest.approx([2.0] * 5)
+
+
+def test_points_that_are_no_numbers_are_not_drawn() -> None:
+    drawn = svg(Chart("Loss", [Series("train", [(1, 2.0), (2, float("nan")), (3, 1.0), (4, float("inf"))])]))
+    assert "nan" not in drawn
+    assert "inf" not in drawn
+
+
+def test_shares_of_nothing_say_so() -> None:
+    assert "Nothing was measured" in shares([("computing", 0.0)])
