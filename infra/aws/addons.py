@@ -99,9 +99,7 @@ class AddOns(Room):
                     addon_name=addon,
                     addon_version=version(spec.kubernetes.version, addon),
                     configuration_values=json.dumps(settings, sort_keys=True) if settings else None,
-                    pod_identity_associations=[aws.eks.AddonPodIdentityAssociationArgs(role_arn=pods.role.arn, service_account=pods.service_account)]
-                    if pods
-                    else None,
+                    pod_identity_associations=[{"role_arn": pods.role.arn, "service_account": pods.service_account}] if pods else None,
                     resolve_conflicts_on_create="OVERWRITE",
                     resolve_conflicts_on_update="OVERWRITE",
                     tags=self.tags(addon),

@@ -18,18 +18,18 @@ MOST_ALERTS = 5
 """AWS allows five notifications per budget."""
 
 
-def alerts(wish: BudgetWish, owner: str) -> list[aws.budgets.BudgetNotificationArgs]:
+def alerts(wish: BudgetWish, owner: str) -> list[aws.budgets.BudgetNotificationArgsDict]:
     """A mail when each share is spent, and, while there is room for one more, when the month is forecast to end above the limit."""
     emails = list(wish.emails or (owner,))
 
-    def alert(kind: str, share: float) -> aws.budgets.BudgetNotificationArgs:
-        return aws.budgets.BudgetNotificationArgs(
-            notification_type=kind,
-            comparison_operator="GREATER_THAN",
-            threshold_type="PERCENTAGE",
-            threshold=round(share * 100, 2),
-            subscriber_email_addresses=emails,
-        )
+    def alert(kind: str, share: float) -> aws.budgets.BudgetNotificationArgsDict:
+        return {
+            "notification_type": kind,
+            "comparison_operator": "GREATER_THAN",
+            "threshold_type": "PERCENTAGE",
+            "threshold": round(share * 100, 2),
+            "subscriber_email_addresses": emails,
+        }
 
     spent = [alert("ACTUAL", share) for share in sorted(wish.alert_at)[-MOST_ALERTS:]]
     return [*spent, alert("FORECASTED", 1.0)] if len(spent) < MOST_ALERTS else spent
@@ -46,7 +46,7 @@ class Budget(Room):
             time_unit="MONTHLY",
             limit_amount=f"{wish.monthly_usd:.2f}",
             limit_unit="USD",
-            cost_filters=[aws.budgets.BudgetCostFilterArgs(name="TagKeyValue", values=[f"user:{PLATFORM_TAG}${spec.name}"])],
+            cost_filters=[{"name": "TagKeyValue", "values": [f"user:{PLATFORM_TAG}${spec.name}"]}],
             notifications=alerts(wish, spec.owner),
             tags=self.tags("budget"),
             opts=self.options("budget"),

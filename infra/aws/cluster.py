@@ -45,29 +45,25 @@ class Cluster(Room):
             name=self.cluster_name,
             role_arn=identity.cluster_role.arn,
             version=spec.kubernetes.version,
-            vpc_config=aws.eks.ClusterVpcConfigArgs(
-                subnet_ids=network.private_subnet_ids(),
-                endpoint_private_access=True,
-                endpoint_public_access=public,
-                public_access_cidrs=[str(cidr) for cidr in spec.network.allowed_cidrs] if public else None,
-            ),
-            kubernetes_network_config=aws.eks.ClusterKubernetesNetworkConfigArgs(
-                ip_family="ipv4", service_ipv4_cidr=region.service_cidr(spec.network.cidr)
-            ),
-            access_config=aws.eks.ClusterAccessConfigArgs(
+            vpc_config={
+                "subnet_ids": network.private_subnet_ids(),
+                "endpoint_private_access": True,
+                "endpoint_public_access": public,
+                "public_access_cidrs": [str(cidr) for cidr in spec.network.allowed_cidrs] if public else None,
+            },
+            kubernetes_network_config={"ip_family": "ipv4", "service_ipv4_cidr": region.service_cidr(spec.network.cidr)},
+            access_config={
                 # Access entries only: no aws-auth map that one bad edit can lock everybody out with.
-                authentication_mode="API",
+                "authentication_mode": "API",
                 # Whoever applies must install the layer on the cluster in the same run. Where the spec names administrators, that is
                 # one of them, and AWS would refuse a second entry for the same identity; where it names none, it is the creator.
-                bootstrap_cluster_creator_admin_permissions=not spec.kubernetes.admins,
-            ),
+                "bootstrap_cluster_creator_admin_permissions": not spec.kubernetes.admins,
+            },
             bootstrap_self_managed_addons=False,
             enabled_cluster_log_types=list(LOG_TYPES),
-            encryption_config=aws.eks.ClusterEncryptionConfigArgs(
-                provider=aws.eks.ClusterEncryptionConfigProviderArgs(key_arn=keys.cluster.arn), resources=["secrets"]
-            ),
+            encryption_config={"provider": {"key_arn": keys.cluster.arn}, "resources": ["secrets"]},
             # Extended support costs six times as much per hour and begins by itself unless this says otherwise.
-            upgrade_policy=aws.eks.ClusterUpgradePolicyArgs(support_type="STANDARD"),
+            upgrade_policy={"support_type": "STANDARD"},
             deletion_protection=spec.production,
             tags=self.tags("eks"),
             # A fixed name cannot exist twice, so a replacement must delete first (and in production is refused by AWS).
@@ -123,7 +119,7 @@ class Cluster(Room):
             cluster_name=self.cluster.name,
             principal_arn=entry.principal_arn,
             policy_arn=f"arn:{region.partition(self.spec.region)}:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy",
-            access_scope=aws.eks.AccessPolicyAssociationAccessScopeArgs(type="cluster"),
+            access_scope={"type": "cluster"},
             opts=self.options(f"{what}-rights"),
         )
 

@@ -144,13 +144,13 @@ class GpuPools(Room):
             ami_type=AMI_TYPE,
             capacity_type=capacity_type,
             instance_types=None if pool.capacity is Capacity.CAPACITY_BLOCK else [machine.instance_type],
-            launch_template=aws.eks.NodeGroupLaunchTemplateArgs(id=template.id, version=template.latest_version.apply(str)),
-            scaling_config=aws.eks.NodeGroupScalingConfigArgs(min_size=pool.min_nodes, max_size=pool.max_nodes, desired_size=pool.min_nodes),
-            update_config=aws.eks.NodeGroupUpdateConfigArgs(max_unavailable=1, update_strategy="MINIMAL" if one_for_one else "DEFAULT"),
+            launch_template={"id": template.id, "version": template.latest_version.apply(str)},
+            scaling_config={"min_size": pool.min_nodes, "max_size": pool.max_nodes, "desired_size": pool.min_nodes},
+            update_config={"max_unavailable": 1, "update_strategy": "MINIMAL" if one_for_one else "DEFAULT"},
             # A GPU that fell off the bus makes its node be replaced after ten minutes, without anybody being woken.
-            node_repair_config=aws.eks.NodeGroupNodeRepairConfigArgs(enabled=True),
+            node_repair_config={"enabled": True},
             labels=labels(pool, machine),
-            taints=[aws.eks.NodeGroupTaintArgs(key=key, value=value, effect="NO_SCHEDULE")],
+            taints=[{"key": key, "value": value, "effect": "NO_SCHEDULE"}],
             tags=self.tags(pool.name),
             opts=self.options(pool.name, depends_on=self.cluster.ready, ignore_changes=["scalingConfig.desiredSize"]),
         )
@@ -176,7 +176,7 @@ class GpuPools(Room):
             aws.autoscaling.Tag(
                 self.name(what),
                 autoscaling_group_name=scaling_group,
-                tag=aws.autoscaling.TagTagArgs(key=key, value=value, propagate_at_launch=False),
+                tag={"key": key, "value": value, "propagate_at_launch": False},
                 opts=self.options(what),
             )
 

@@ -61,7 +61,7 @@ class Lustre(Room):
             kms_key_id=keys.data.arn,
             # FSx keeps no backups of a filesystem that is linked to a bucket: the bucket is the backup.
             automatic_backup_retention_days=0,
-            log_configuration=aws.fsx.LustreFileSystemLogConfigurationArgs(level="WARN_ERROR", destination=logs.arn),
+            log_configuration={"level": "WARN_ERROR", "destination": logs.arn},
             tags=self.tags("lustre"),
             opts=self.options("lustre", guard=True),
         )
@@ -72,10 +72,10 @@ class Lustre(Room):
             data_repository_path=pulumi.Output.concat("s3://", storage.bucket.bucket),
             batch_import_meta_data_on_create=True,
             delete_data_in_filesystem=False,
-            s3=aws.fsx.DataRepositoryAssociationS3Args(
-                auto_import_policy=aws.fsx.DataRepositoryAssociationS3AutoImportPolicyArgs(events=EVENTS),
-                auto_export_policy=aws.fsx.DataRepositoryAssociationS3AutoExportPolicyArgs(events=EVENTS),
-            ),
+            s3={
+                "auto_import_policy": {"events": EVENTS},
+                "auto_export_policy": {"events": EVENTS},
+            },
             tags=self.tags("lustre-bucket"),
             opts=self.options("lustre-bucket"),
         )

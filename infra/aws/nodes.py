@@ -95,37 +95,31 @@ def template(
         # EKS wants it here for capacity blocks, and refuses it here and on the group at once.
         instance_type=machine.instance_type if capacity is Capacity.CAPACITY_BLOCK else None,
         block_device_mappings=[
-            aws.ec2.LaunchTemplateBlockDeviceMappingArgs(
-                device_name="/dev/xvda",
-                ebs=aws.ec2.LaunchTemplateBlockDeviceMappingEbsArgs(
-                    volume_type="gp3",
-                    volume_size=disk_gib,
-                    throughput=500,  # four times the default: a training image is ten gigabytes and more
-                    encrypted="true",
-                    kms_key_id=disk_key,
-                    delete_on_termination="true",
-                ),
-            )
+            {
+                "device_name": "/dev/xvda",
+                "ebs": {
+                    "volume_type": "gp3",
+                    "volume_size": disk_gib,
+                    "throughput": 500,  # four times the default: a training image is ten gigabytes and more
+                    "encrypted": "true",
+                    "kms_key_id": disk_key,
+                    "delete_on_termination": "true",
+                },
+            }
         ],
-        metadata_options=aws.ec2.LaunchTemplateMetadataOptionsArgs(
-            http_endpoint="enabled",
-            http_tokens="required",
+        metadata_options={
+            "http_endpoint": "enabled",
+            "http_tokens": "required",
             # One hop ends at the node itself: no pod outside of its network namespace takes the node's role.
-            http_put_response_hop_limit=1,
-        ),
-        monitoring=aws.ec2.LaunchTemplateMonitoringArgs(enabled=True),
+            "http_put_response_hop_limit": 1,
+        },
+        monitoring={"enabled": True},
         network_interfaces=_interfaces(machine, *fabric) if fabric else None,
-        placement=aws.ec2.LaunchTemplatePlacementArgs(group_name=placement_group) if placement_group is not None else None,
-        instance_market_options=aws.ec2.LaunchTemplateInstanceMarketOptionsArgs(market_type=market_type) if market_type else None,
-        capacity_reservation_specification=aws.ec2.LaunchTemplateCapacityReservationSpecificationArgs(
-            capacity_reservation_target=aws.ec2.LaunchTemplateCapacityReservationSpecificationCapacityReservationTargetArgs(
-                capacity_reservation_id=target
-            )
-        )
-        if target
-        else None,
+        placement={"group_name": placement_group} if placement_group is not None else None,
+        instance_market_options={"market_type": market_type} if market_type else None,
+        capacity_reservation_specification={"capacity_reservation_target": {"capacity_reservation_id": target}} if target else None,
         user_data=first_boot(machine),
-        tag_specifications=[aws.ec2.LaunchTemplateTagSpecificationArgs(resource_type=kind, tags=tags) for kind in TAGGED],
+        tag_specifications=[{"resource_type": kind, "tags": tags} for kind in TAGGED],
         tags=room.tags(f"{what}-template"),
         opts=room.options(f"{what}-template"),
     )
@@ -133,14 +127,14 @@ def template(
 
 def _interfaces(
     machine: Machine, cluster_group: pulumi.Input[str], fabric_group: pulumi.Input[str]
-) -> list[aws.ec2.LaunchTemplateNetworkInterfaceArgs]:
+) -> list[aws.ec2.LaunchTemplateNetworkInterfaceArgsDict]:
     return [
-        aws.ec2.LaunchTemplateNetworkInterfaceArgs(
-            network_card_index=card.card,
-            device_index=card.device,
-            interface_type=card.kind,
-            security_groups=[fabric_group] if card.kind == "efa-only" else [cluster_group, fabric_group],
-            delete_on_termination="true",
-        )
+        {
+            "network_card_index": card.card,
+            "device_index": card.device,
+            "interface_type": card.kind,
+            "security_groups": [fabric_group] if card.kind == "efa-only" else [cluster_group, fabric_group],
+            "delete_on_termination": "true",
+        }
         for card in cards(machine)
     ]

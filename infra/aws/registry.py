@@ -33,8 +33,8 @@ class Registry(Room):
         self.repository = aws.ecr.Repository(
             self.name("training"),
             image_tag_mutability="IMMUTABLE",
-            image_scanning_configuration=aws.ecr.RepositoryImageScanningConfigurationArgs(scan_on_push=True),
-            encryption_configurations=[aws.ecr.RepositoryEncryptionConfigurationArgs(encryption_type="KMS", kms_key=keys.data.arn)],
+            image_scanning_configuration={"scan_on_push": True},
+            encryption_configurations=[{"encryption_type": "KMS", "kms_key": keys.data.arn}],
             # Outside production a stack goes away whole, with what is in it.
             force_delete=not spec.production,
             tags=self.tags("training"),

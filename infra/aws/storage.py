@@ -95,28 +95,28 @@ class Storage(Room):
         ownership = aws.s3.BucketOwnershipControls(
             self.name(f"{what}-ownership"),
             bucket=bucket.bucket,
-            rule=aws.s3.BucketOwnershipControlsRuleArgs(object_ownership="BucketOwnerEnforced"),
+            rule={"object_ownership": "BucketOwnerEnforced"},
             opts=self.options(f"{what}-ownership", keep=True),
         )
-        algorithm = aws.s3.BucketServerSideEncryptionConfigurationRuleApplyServerSideEncryptionByDefaultArgs(
-            sse_algorithm="aws:kms" if key_arn is not None else "AES256", kms_master_key_id=key_arn
+        by_default: aws.s3.BucketServerSideEncryptionConfigurationRuleApplyServerSideEncryptionByDefaultArgsDict = (
+            {"sse_algorithm": "aws:kms", "kms_master_key_id": key_arn} if key_arn is not None else {"sse_algorithm": "AES256"}
         )
         encryption = aws.s3.BucketServerSideEncryptionConfiguration(
             self.name(f"{what}-encryption"),
             bucket=bucket.bucket,
             rules=[
-                aws.s3.BucketServerSideEncryptionConfigurationRuleArgs(
-                    apply_server_side_encryption_by_default=algorithm,
+                {
+                    "apply_server_side_encryption_by_default": by_default,
                     # One call to KMS per bucket and hour instead of one per object: checkpoints have thousands of parts.
-                    bucket_key_enabled=key_arn is not None,
-                )
+                    "bucket_key_enabled": key_arn is not None,
+                }
             ],
             opts=self.options(f"{what}-encryption", keep=True),
         )
         versioning = aws.s3.BucketVersioning(
             self.name(f"{what}-versioning"),
             bucket=bucket.bucket,
-            versioning_configuration=aws.s3.BucketVersioningVersioningConfigurationArgs(status="Enabled" if versioned else "Suspended"),
+            versioning_configuration={"status": "Enabled" if versioned else "Suspended"},
             opts=self.options(f"{what}-versioning", keep=True),
         )
         return [private, ownership, encryption, versioning]
@@ -131,32 +131,29 @@ class Storage(Room):
         )
 
     def _lifecycle(self, what: str, bucket: aws.s3.Bucket, *, noncurrent_days: int, expire_days: int | None, after: list[pulumi.Resource]) -> None:
-        rule = aws.s3.BucketLifecycleConfigurationRuleArgs
-        everything = aws.s3.BucketLifecycleConfigurationRuleFilterArgs(prefix="")
-        rules = [
-            rule(
-                id="forget-old-versions",
-                status="Enabled",
-                filter=everything,
-                noncurrent_version_expiration=aws.s3.BucketLifecycleConfigurationRuleNoncurrentVersionExpirationArgs(noncurrent_days=noncurrent_days),
-                expiration=aws.s3.BucketLifecycleConfigurationRuleExpirationArgs(expired_object_delete_marker=True) if not expire_days else None,
-            ),
-            rule(
-                id="drop-unfinished-uploads",
-                status="Enabled",
-                filter=everything,
-                abort_incomplete_multipart_upload=aws.s3.BucketLifecycleConfigurationRuleAbortIncompleteMultipartUploadArgs(days_after_initiation=7),
-            ),
-        ]
-        if expire_days:
-            rules.append(
-                rule(
-                    id="expire",
-                    status="Enabled",
-                    filter=everything,
-                    expiration=aws.s3.BucketLifecycleConfigurationRuleExpirationArgs(days=expire_days),
-                )
-            )
+        everything: aws.s3.BucketLifecycleConfigurationRuleFilterArgsDict = {"prefix": ""}
+        old: aws.s3.BucketLifecycleConfigurationRuleArgsDict = {
+            "id": "forget-old-versions",
+            "status": "Enabled",
+            "filter": everything,
+            "noncurrent_version_expiration": {"noncurrent_days": noncurrent_days},
+        }
+        unfinished: aws.s3.BucketLifecycleConfigurationRuleArgsDict = {
+            "id": "drop-unfinished-uploads",
+            "status": "Enabled",
+            "filter": everything,
+            "abort_incomplete_multipart_upload": {"days_after_initiation": 7},
+        }
+        # A rule either expires objects or clears the markers that deleting them left; S3 refuses both at once.
+        current: aws.s3.BucketLifecycleConfigurationRuleArgsDict = {
+            "id": "expire" if expire_days else "clear-delete-markers",
+            "status": "Enabled",
+            "filter": everything,
+            "expiration": {"days": expire_days} if expire_days else {"expired_object_delete_marker": True},
+        }
         aws.s3.BucketLifecycleConfiguration(
-            self.name(f"{what}-lifecycle"), bucket=bucket.bucket, rules=rules, opts=self.options(f"{what}-lifecycle", keep=True, depends_on=after)
+            self.name(f"{what}-lifecycle"),
+            bucket=bucket.bucket,
+            rules=[old, unfinished, current],
+            opts=self.options(f"{what}-lifecycle", keep=True, depends_on=after),
         )
