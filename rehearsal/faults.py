@@ -22,13 +22,18 @@ def problems(outcome: Outcome, cloud: Cloud, failure_file: Path) -> list[Problem
         for urn, mistakes in sorted(cloud.mistakes.items())
         for mistake in mistakes
     ]
-    if not found and failure_file.is_file():
-        found.append(_program(json.loads(failure_file.read_text())))
+    told = json.loads(failure_file.read_text()) if failure_file.is_file() else None
     if not found:
         found += [
-            Problem(token, "a function that the rehearsal has no answer to", "pass the value as a setting, or add an answer to rehearsal/clouds")
+            Problem(
+                told["where"] if told else "",
+                f"the rehearsal has no answer to the function {token}",
+                "pass the value as a setting, or add an answer to rehearsal/clouds",
+            )
             for token in dict.fromkeys(cloud.unknown_functions)
         ]
+    if not found and told:
+        found.append(_program(told))
     found += [Problem(resource_of(violation.urn), f"policy {violation.policy}: {violation.message}") for violation in mandatory(outcome)]
     if not found:
         said = [Problem(resource_of(urn), _sentence(text)) for urn, text in outcome.errors if text and text not in _EMPTY]

@@ -168,6 +168,9 @@ def explain(error: BaseException, root: Path) -> dict[str, str]:
         told["known"] = ",".join(_known(frames, frame, match.group(1)))
     if missing := re.search(r"Missing required property '(\w+)'|missing \d+ required keyword-only arguments?: '(\w+)'", str(error)):
         told["property"] = missing.group(1) or missing.group(2)
+    owner = getattr(error, "obj", None)
+    if isinstance(error, AttributeError) and isinstance(getattr(owner, "_name", None), str):
+        told["resource"], told["known"] = owner._name, ",".join(name for name in dir(type(owner)) if not name.startswith("_"))  # type: ignore[union-attr]
     if "resource" not in told and (resource := _resource_at(frame, line)):
         told["resource"] = resource
     return told
