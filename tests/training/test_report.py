@@ -80,7 +80,9 @@ def run_dir(tmp_path: Path) -> Path:
         "starts": [{"at": "2026-01-01T10:00:05+00:00", "from_step": 0}, {"at": "2026-01-01T10:01:05+00:00", "from_step": 20, "torch": "2.15.0"}],
     }
     (folder / "checkpoints" / "step-00000040").mkdir(parents=True)
-    (folder / "checkpoints" / "step-00000040" / "COMMITTED").write_text(json.dumps({"note": {"step": 40, "metrics": {"validation/loss": 2.2}}, "files": {}}))
+    (folder / "checkpoints" / "step-00000040" / "COMMITTED").write_text(
+        json.dumps({"note": {"step": 40, "metrics": {"validation/loss": 2.2}}, "files": {}})
+    )
     (folder / "checkpoints" / "step-00000030").mkdir()
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "run.json").write_text(json.dumps(run))
@@ -185,7 +187,9 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(run_dir: Path, tmp_p
     assert blocked.read_text() == "old"
 
 
-def test_the_command_prints_where_it_is_and_the_figures(trainfleet: Callable[..., subprocess.CompletedProcess[str]], run_dir: Path, tmp_path: Path) -> None:
+def test_the_command_prints_where_it_is_and_the_figures(
+    trainfleet: Callable[..., subprocess.CompletedProcess[str]], run_dir: Path, tmp_path: Path
+) -> None:
     done = trainfleet("report", str(run_dir), "--output", str(tmp_path / "out.html"), "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["below_bigram"] == pytest.approx(0.3)

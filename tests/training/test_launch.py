@@ -1,0 +1,197 @@
+"""What a launcher promises: the run ends or is ended whole, goes on, is never run twice at once, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.training.launches import Launcher, rows, running, untimed, wait_for
+from trainfleet.errors import InputError
+from training.launch import COMING, LAUNCHERS, find, machine
+from training.launch.platform import load_place
+from training.launch.start import Request, resolve
+from training.sections import Scaling
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture
+def launcher(tmp_path: Path, text_folder: Path, cache: Path) -> Iterator[Launcher]:
+    made = Launcher(tmp_path / "runs", text_folder, cache)
+    yield made
+    made.end()
+
+
+def workspaces(pid: int) -> list[Path]:
+    """The folders that the launcher `pid` works in."""
+    return list(Path(tempfile.gettempdir()).glob(f"tf-{pid}-*"))
+
+
+def outputs(**changes: Any) -> dict[str, Any]:
+    """A platform's outputs as `pulumi stack output --json` gives them."""
+    plain = {
+        "contract_version": 1,
+        "trainfleet_version": "0.1.0",
+        "name": "bench",
+        "cloud": "local",
+        "region": "here",
+        "environment": "dev",
+        "kube_context": "local",
+        "kubeconfig": "{}",
+        "bucket_url": "file:///srv/bench",
+        "registry": "",
+        "image": "trainfleet:dev",
+        "namespace": "training",
+        "service_account": "trainer",
+        "training_identity": "",
+        "queue": "",
+        "autoscaler": "",
+        "shared_volume": "",
+        "secrets": [],
+        "pools": [],
+        "ray_version": "2.60.0",
+        "ray_tls": True,
+        "ray_token_auth": True,
+    }
+    return {"platform": plain | changes}
+
+
+@pytest.mark.parametrize(("on", "number"), [("torchrun", signal.SIGINT), ("torchrun", signal.SIGTERM), ("local", signal.SIGINT)])
+def test_a_signal_saves_ends_every_process_and_the_run_goes_on(launcher: Launcher, on: str, number: int) -> None:
+    launched = launcher("stopped", "steps=400", "checkpoint.every=1000", on=on)
+    launched.until_step(3)
+    launched.process.send_signal(number)
+    code, stdout, errors = launched.finish()
+    assert code == 130, errors
+    assert "run the same command again" in errors
+    assert "Traceback" not in stdout + errors
+    assert running(launched.seen) == set()
+    assert workspaces(launched.process.pid) == []
+    saved = list((launched.run_dir / "checkpoints").glob("*/COMMITTED"))
+    assert len(saved) == 1
+    step = int(saved[0].parent.name.removeprefix("step-"))
+    assert json.loads((launched.run_dir / "run.json").read_text())["launches"][-1]["status"] == "stopped"
+    again = launcher("stopped", "steps=400", "--json", on="torchrun")
+    again.until_step(step + 1)
+    again.kill_all()
+    assert [row["step"] for row in rows(again.run_dir) if row["kind"] == "train"][: step + 1] == list(range(1, step + 2))
+
+
+def test_a_signal_before_the_first_step_ends_every_process(launcher: Launcher) -> None:
+    launched = launcher("early", on="local")
+    wait_for(lambda: len(launched.look()) >= 3, "no process below the launcher")
+    launched.process.send_signal(signal.SIGTERM)
+    code, _, errors = launched.finish()
+    assert code == 130, errors
+    launched.gone()
+    assert workspaces(launched.process.pid) == []
+
+
+@pytest.mark.parametrize("on", ["torchrun", "local"])
+def test_when_the_launcher_alone_is_killed_its_processes_die_by_themselves(launcher: Launcher, on: str) -> None:
+    launched = launcher("orphans", "steps=2000", on=on)
+    launched.until_step(2)
+    launched.look()
+    assert len(launched.seen) >= 3
+    left = workspaces(launched.process.pid)
+    assert left
+    os.kill(launched.process.pid, signal.SIGKILL)
+    launched.process.communicate()
+    launched.gone()
+    finished = launcher("swept", "steps=2", "validation.every=2")
+    assert finished.finish()[0] == 0
+    assert not any(folder.exists() for folder in left), "the next launch sweeps what a killed one left"
+
+
+def test_a_killed_worker_is_started_again_and_the_losses_are_the_same(launcher: Launcher) -> None:
+    whole = launcher("whole")
+    assert whole.finish()[0] == 0
+    launched = launcher("worker")
+    launched.until_step(7)
+    ranks = [
+        child
+        for child in psutil.Process(launched.process.pid).children(recursive=True)
+        if "RANK" in child.environ() and "training.run" in child.cmdline()
+    ]
+    assert len(ranks) == 2
+    ranks[-1].kill()
+    code, _, errors = launched.finish()
+    assert code == 0, errors
+    assert untimed(launched.run_dir) == untimed(whole.run_dir)
+    assert len(json.loads((launched.run_dir / "run.json").read_text())["starts"]) == 2
+
+
+def test_a_finished_run_says_so_and_fresh_moves_it_aside(launcher: Launcher) -> None:
+    first = launcher("done", "steps=2", "validation.every=2")
+    assert first.finish()[0] == 0
+    before = (first.run_dir / "metrics.jsonl").read_bytes()
+    code, stdout, _ = launcher("done", "steps=2", "validation.every=2").finish()
+    assert code == 0
+    assert "nothing to do" in stdout
+    assert (first.run_dir / "metrics.jsonl").read_bytes() == before
+    code, stdout, errors = launcher("done", "steps=2", "validation.every=2", "--fresh", "--json").finish()
+    assert code == 0, errors
+    document = json.loads(stdout)
+    assert (document["status"], document["step"], document["resumed_from"]) == ("finished", 2, 0)
+    assert Path(document["report"]).is_file()
+    assert len(document["losses"]) == 2
+    aside = [each for each in first.run_dir.parent.iterdir() if each.name.startswith("done.")]
+    assert len(aside) == 1
+    assert (aside[0] / "metrics.jsonl").read_bytes() == before
+
+
+def test_two_launches_on_one_run_are_refused(launcher: Launcher) -> None:
+    first = launcher("busy", "steps=2000")
+    wait_for((first.run_dir / "run.json").exists, "no run.json")
+    code, _, errors = launcher("busy", "steps=2000").finish()
+    assert code == 2
+    assert "going on already" in errors
+    assert "Traceback" not in errors
+    first.kill_all()
+
+
+def test_a_platform_of_this_machine_gives_the_runs_folder_and_is_noted(launcher: Launcher, tmp_path: Path) -> None:
+    file = tmp_path / "outputs.json"
+    file.write_text(json.dumps(outputs(bucket_url=f"file://{tmp_path}/bucket")))
+    recipe, place = resolve(Request("lm-tiny", on="torchrun", platform=file, run="night"), {})
+    assert recipe.run_dir() == tmp_path / "bucket" / "runs" / "night"
+    assert place is not None
+    assert place.facts()["contract_version"] == 1
+    launched = launcher("placed", "steps=1", "--platform", str(file))
+    assert launched.finish()[0] == 0
+    noted = json.loads((launched.run_dir / "run.json").read_text())["launches"][-1]["platform"]
+    assert (noted["name"], noted["cloud"]) == ("bench", "local")
+
+
+def test_a_platform_with_an_object_store_asks_for_a_folder(tmp_path: Path) -> None:
+    file = tmp_path / "outputs.json"
+    file.write_text(json.dumps(outputs(bucket_url="s3://runs")))
+    with pytest.raises(InputError, match="--storage DIR"):
+        resolve(Request("lm-tiny", platform=file), {})
+    assert resolve(Request("lm-tiny", platform=file, storage=str(tmp_path)), {})[0].run_dir() == tmp_path / "lm-tiny"
+    assert load_place(file).outputs.bucket_url == "s3://runs"
+
+
+@pytest.mark.parametrize("name", sorted(LAUNCHERS))
+def test_every_place_has_a_check_and_a_command(name: str, tmp_path: Path) -> None:
+    recipe, _ = resolve(Request("lm-tiny"), {})
+    assert "training.run" in find(name).command(recipe, tmp_path / "recipe.yaml")
+
+
+@pytest.mark.parametrize("name", COMING)
+def test_places_that_come_later_say_so(name: str) -> None:
+    with pytest.raises(InputError, match="later release"):
+        find(name)
+
+
+def test_too_many_workers_are_refused_with_what_would_fit() -> None:
+    with pytest.raises(InputError, match=r"need 999 CPUs, this machine has \d+ \(such as scaling.workers="):
+        machine.require(Scaling(workers=999))
