@@ -21,6 +21,8 @@ from training.progress import duration
 from training.runfolder import MARKER, Rows, folder_size, last_lines, read_rows, read_run
 
 NATS = "nats per byte"
+SMOOTHED_FROM = 100
+"""Points of a loss curve from which on it is drawn smoothed, over what was measured; fewer would only lag."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,13 @@ def _charts(story: Story) -> list[Chart]:
     bigram = story.run.get("baseline", {}).get("bigram_nats_per_byte")
     figure = "nats_per_byte" if story.validation() else "loss"
     raw = [(float(row["step"]), float(row.get(figure, row["loss"]))) for row in train if math.isfinite(row.get(figure, row["loss"]))]
-    curves = [Series("train", smooth(raw, 0.6)), Series("validation", story.validation(figure), "dots"), Series("train, as measured", raw, "raw")]
+    long = len(raw) >= SMOOTHED_FROM
+    curves = [
+        Series("train, smoothed" if long else "train", smooth(raw, 0.9) if long else raw),
+        Series("validation", story.validation(figure), "dots"),
+    ]
+    if long:
+        curves.append(Series("train, as measured", raw, "raw"))
 
     def of(key: str, scale: float = 1.0) -> list[tuple[float, float]]:
         return [(float(row["step"]), row[key] * scale) for row in train if isinstance(row.get(key), int | float)]
