@@ -1,0 +1,156 @@
+"""What does Ray cost? The same recipe by `--on local` (Ray Train) and by `--on torchrun`, the same loop under both.
+
+    python -m benchmarks.overhead [--smoke] [--json]
+
+Whole runs in turn, each round in the other order, so that a busy machine slows both. Compared are the steady steps (the
+first ones of a run warm caches up and are left out) and the time until the first step is done. Easy to get wrong: both must
+have trained the same, so their losses must be equal to the bit, or there is no figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trainfleet.errors import TrainfleetError
+from training.launch import machine
+
+PLACES = ("local", "torchrun")
+TARGET = 1.01
+WARM_UP = 5
+PACKAGES = ("torch", "ray")
+
+
+class Timed(NamedTuple):
+    """One run: seconds of each steady step, seconds until the first step was done, and the losses."""
+
+    steps: list[float]
+    first_step: float
+    losses: list[float]
+
+
+def measure(recipe: str, steps: int, rounds: int) -> dict[str, Any]:
+    """Measure everything and return the document that `--json` prints. Times are in seconds.
+
+    Raises:
+        TrainfleetError: a run failed, or the two places did not train the same.
+    """
+    runs: dict[str, list[Timed]] = {place: [] for place in PLACES}
+    with tempfile.TemporaryDirectory(prefix="trainfleet-overhead-") as folder:
+        for number in range(rounds):
+            for place in PLACES if number % 2 == 0 else reversed(PLACES):
+                print(f"round {number + 1}/{rounds}: {place}", file=sys.stderr)
+                runs[place].append(timed(recipe, place, steps, Path(folder) / f"{number}-{place}"))
+    if any(run.losses != runs["torchrun"][0].losses for place in PLACES for run in runs[place]):
+        raise TrainfleetError("the two places did not train the same: their losses differ")
+    medians = {place: [statistics.median(run.steps) for run in runs[place]] for place in PLACES}
+    ratios = [ray / plain for ray, plain in zip(medians["local"], medians["torchrun"], strict=True)]
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine.describe(),
+        "load": round(os.getloadavg()[0], 2),
+        "versions": {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in PACKAGES}},
+        "recipe": recipe,
+        "steps": steps,
+        "rounds": rounds,
+        "step_seconds": {place: figures([step for run in runs[place] for step in run.steps]) for place in PLACES},
+        "first_step_seconds": {place: figures([run.first_step for run in runs[place]]) for place in PLACES},
+        "ratio": {
+            "of medians": round(pooled(runs["local"]) / pooled(runs["torchrun"]), 4),
+            "median of rounds": round(statistics.median(ratios), 4),
+        },
+        "target": TARGET,
+    }
+
+
+def timed(recipe: str, place: str, steps: int, storage: Path) -> Timed:
+    """Train once.
+
+    Raises:
+        TrainfleetError: the run failed.
+    """
+    changes = [
+        f"steps={steps}",
+        "log.every=1",
+        f"validation.every={steps}",
+        f"checkpoint.every={steps}",
+        "log.tensorboard=false",
+        "optimizer.warmup=1",
+    ]
+    command = [
+        str(Path(sys.executable).with_name("trainfleet")),
+        "launch",
+        recipe,
+        *changes,
+        "--on",
+        place,
+        "--run",
+        "run",
+        "--storage",
+        str(storage),
+        "--json",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise TrainfleetError(f"{recipe} failed on {place}: {done.stderr.strip()}")
+    rows = [json.loads(line) for line in (storage / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    train = [row for row in rows if row["kind"] == "train"]
+    launch = json.loads((storage / "run" / "run.json").read_text(encoding="utf-8"))["launches"][-1]
+    return Timed([row["step_seconds"] for row in train][min(WARM_UP, steps // 2) :], launch["first_step_seconds"], [row["loss"] for row in train])
+
+
+def pooled(runs: list[Timed]) -> float:
+    """Return the median of the steady steps of all runs."""
+    return statistics.median([step for run in runs for step in run.steps])
+
+
+def figures(times: list[float]) -> dict[str, Any]:
+    """Return the median, the smallest and the largest, and how many."""
+    return {"median": round(statistics.median(times), 4), "least": round(min(times), 4), "most": round(max(times), 4), "count": len(times)}
+
+
+def show(document: dict[str, Any]) -> None:
+    """Print the figures as they go into docs/benchmarks.md."""
+    print(f"{document['date']}, {document['machine']}, load {document['load']} at the end")
+    print(", ".join(f"{name} {version}" for name, version in document["versions"].items()))
+    print(f"{document['recipe']}, {document['steps']} steps, {document['rounds']} rounds\n")
+    print("| what | median s | least | most | count | target |\n|---|---|---|---|---|---|")
+    for what, key in (("steady step", "step_seconds"), ("until the first step is done", "first_step_seconds")):
+        for place, row in document[key].items():
+            print(f"| {what}, {place} | {row['median']:.4f} | {row['least']:.4f} | {row['most']:.4f} | {row['count']} | |")
+    for name, value in document["ratio"].items():
+        print(f"| step of Ray / step of torchrun, {name} | {value:.4f} | | | | <= {document['target']} |")
+
+
+def main() -> int:
+    """Measure and print. Returns the exit code: 0 whatever the figures are, for they are the machine's too."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--recipe", default="", help="the recipe to train (default: lm-small; in a smoke run lm-tiny)")
+    parser.add_argument("--smoke", action="store_true", help="one short round, to see that it works; the figures say little")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    arguments = parser.parse_args()
+    steps, rounds = (6, 1) if arguments.smoke else (60, 4)
+    try:
+        document = measure(arguments.recipe or ("lm-tiny" if arguments.smoke else "lm-small"), steps, rounds)
+    except TrainfleetError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    if arguments.json:
+        print(json.dumps(document, indent=2))
+    else:
+        show(document)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
