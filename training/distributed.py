@@ -7,6 +7,7 @@ leaves the others waiting in a collective, so what rank 0 does alone goes throug
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,6 +17,8 @@ import torch
 import torch.distributed as dist
 
 from trainfleet.errors import MissingToolError, Problem, TrainfleetError
+
+LOOPBACK = ("127.0.0.1", "localhost")
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ def init_from_env(use_gpu: bool, timeout_s: float = 600) -> World:
             raise MissingToolError("not enough GPUs", [Problem("scaling.use_gpu", what, "scaling.use_gpu=false, or fewer workers")])
         torch.cuda.set_device(local_rank)
     if world_size > 1 and not dist.is_initialized():
+        if os.environ.get("MASTER_ADDR") in LOOPBACK and sys.platform == "linux":
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else gloo looks up this machine's name, which may take minutes without a network
         backend = "cpu:gloo,cuda:nccl" if use_gpu else "gloo"
         dist.init_process_group(backend, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout_s))
     if dist.is_initialized():

@@ -70,7 +70,10 @@ def test_a_damaged_one_is_passed_over_and_the_user_told(tmp_path: Path) -> None:
     kept = checkpoints(tmp_path)
     assert kept.choose() == step_name(1)
     ((what, text),) = kept.notify  # type: ignore[misc]  # it is a Told
-    assert what == "fallback" and step_name(2) in text and "checksum" in text and text.endswith(f"going on from {step_name(1)}")
+    assert what == "fallback"
+    assert step_name(2) in text
+    assert "checksum" in text
+    assert text.endswith(f"going on from {step_name(1)}")
 
 
 def test_a_damaged_one_is_never_what_purging_keeps_instead_of_a_sound_one(tmp_path: Path) -> None:
@@ -79,7 +82,8 @@ def test_a_damaged_one_is_never_what_purging_keeps_instead_of_a_sound_one(tmp_pa
     kept = checkpoints(tmp_path, keep_last=1)
     kept.choose()
     save(kept, 2, 4.0)
-    assert kept.best() == step_name(2) and kept.last_good() == tmp_path / "checkpoints" / step_name(2)
+    assert kept.best() == step_name(2)
+    assert kept.last_good() == tmp_path / "checkpoints" / step_name(2)
     assert checkpoints(tmp_path).choose() == step_name(2)
 
 
@@ -102,8 +106,10 @@ def test_a_full_disk_names_the_last_good_one_and_leaves_it(tmp_path: Path, monke
         patched.setattr("os.fsync", full)
         with pytest.raises(CheckpointError) as caught:
             save(kept, 2)
-    assert "No space left on device" in str(caught.value) and str(tmp_path / "checkpoints" / step_name(1)) in str(caught.value)
-    assert names(tmp_path) == [1] and checkpoints(tmp_path).choose() == step_name(1)
+    assert "No space left on device" in str(caught.value)
+    assert str(tmp_path / "checkpoints" / step_name(1)) in str(caught.value)
+    assert names(tmp_path) == [1]
+    assert checkpoints(tmp_path).choose() == step_name(1)
 
 
 def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:

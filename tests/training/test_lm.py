@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -65,9 +66,9 @@ def test_blocks_start_as_the_identity() -> None:
 def test_the_bigram_model_is_what_a_count_by_hand_says() -> None:
     train, judged = b"abracadabra\0abrab", b"abcab"
     total = 0.0
-    followers = [second for _, second in zip(train, train[1:], strict=False)]
-    for first, second in zip(judged, judged[1:], strict=False):
-        seen = [b for a, b in zip(train, train[1:], strict=False) if a == first]
+    followers = [second for _, second in itertools.pairwise(train)]
+    for first, second in itertools.pairwise(judged):
+        seen = [b for a, b in itertools.pairwise(train) if a == first]
         single = (followers.count(second) + 1) / (len(followers) + 256)
         total -= math.log((seen.count(second) + SMOOTHING * single) / (len(seen) + SMOOTHING))
     assert nats_per_byte(pair_counts([train]), pair_counts([judged])) == pytest.approx(total / 4, rel=1e-12)
@@ -102,14 +103,16 @@ def test_losses_are_also_told_per_byte(text_folder: Path, cache: Path) -> None:
     batch = workload.batch("train", [0, 1])
     outcome = workload.outcome(workload.build_model(), batch)
     total, written = outcome.extras["nats_per_byte"]
-    assert float(total) == float(outcome.loss) and outcome.weight == 24 == workload.weight("train", [0, 1])
+    assert float(total) == float(outcome.loss)
+    assert outcome.weight == 24 == workload.weight("train", [0, 1])
     assert int(written) == sum(len(workload.files.spelling[token]) for token in batch["targets"].flatten().tolist()) > 24
 
 
 def test_a_document_stays_in_its_split_when_others_come_or_go(text_folder: Path) -> None:
     chosen = {f"file{number}": split_of(f"file{number}", settings(text_folder)) for number in range(2000)}
     shares = {split: sum(each == split for each in chosen.values()) / 2000 for split in SPLITS}
-    assert shares["validation"] == pytest.approx(0.15, abs=0.03) and shares["test"] == pytest.approx(0.15, abs=0.03)
+    assert shares["validation"] == pytest.approx(0.15, abs=0.03)
+    assert shares["test"] == pytest.approx(0.15, abs=0.03)
     assert any(split_of(name, settings(text_folder, split_seed=1)) != split for name, split in chosen.items())
 
 

@@ -45,11 +45,13 @@ def test_a_run_learns_and_leaves_what_a_reader_needs(tmp_path: Path, tiny: Make,
     rows = read_rows(tmp_path / "metrics.jsonl")
     assert [row["step"] for row in rows if row["kind"] == "train"] == [10, 20, 30, 40]
     assert losses(tmp_path)[-1] < losses(tmp_path)[0] - 1
-    assert result.status == "finished" and result.checkpoint == tmp_path / "checkpoints" / step_name(40)
+    assert result.status == "finished"
+    assert result.checkpoint == tmp_path / "checkpoints" / step_name(40)
     record = read_run(tmp_path)
     assert (record["status"], record["metrics"], record["baseline"]) == ("finished", result.metrics, result.baseline)
     assert {"validation/loss", "validation/nats_per_byte", "test/loss"} <= set(result.metrics)
-    assert (tmp_path / "recipe.yaml").is_file() and list((tmp_path / "tensorboard").glob("events*"))
+    assert (tmp_path / "recipe.yaml").is_file()
+    assert list((tmp_path / "tensorboard").glob("events*"))
 
 
 def test_two_runs_are_equal_to_the_bit(tmp_path: Path, tiny: Make, run: Run) -> None:
@@ -170,7 +172,9 @@ def test_a_damaged_checkpoint_costs_steps_and_no_result(tmp_path: Path, tiny: Ma
     newest.write_bytes(newest.read_bytes()[:-100])
     told: list[tuple[str, str]] = []
     result = run(tiny(), tmp_path / "damaged", on_event=lambda what, text: told.append((what, text)))
-    assert result.resumed_from == 8 and told[0][0] == "fallback" and step_name(9) in told[0][1]
+    assert result.resumed_from == 8
+    assert told[0][0] == "fallback"
+    assert step_name(9) in told[0][1]
     assert results(tmp_path / "damaged") == results(tmp_path / "whole")
 
 
@@ -222,7 +226,8 @@ def test_a_loss_that_is_no_number_ends_the_run_and_names_the_last_good_checkpoin
         with pytest.raises(NotANumberError, match="the gradient of step 7 is no finite number") as caught:
             run(recipe, tmp_path, on_step=poison)
     assert str(tmp_path / "checkpoints" / step_name(4)) in str(caught.value)
-    assert seen[-1] == 6 and read_run(tmp_path)["status"] == "failed"
+    assert seen[-1] == 6
+    assert read_run(tmp_path)["status"] == "failed"
     assert run(recipe, tmp_path).resumed_from == 4
 
 
@@ -244,7 +249,9 @@ def test_a_full_disk_ends_all_ranks_with_one_clear_error(tmp_path: Path, tiny: M
 
     assert fork_ranks(work, 2) == [0, 0]
     said = [(tmp_path / f"said-{rank}").read_text() for rank in range(2)]
-    assert said[0] == said[1] and "No space left on device" in said[0] and "there is no checkpoint yet" in said[0]
+    assert said[0] == said[1]
+    assert "No space left on device" in said[0]
+    assert "there is no checkpoint yet" in said[0]
 
 
 def test_a_batch_that_does_not_fit_the_ranks_is_refused(tmp_path: Path, tiny: Make, cache: Path) -> None:

@@ -22,7 +22,8 @@ def put(store: FolderStore, name: str, text: str = "text") -> Path:
 def test_a_committed_folder_opens_and_tells_its_note(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     folder = put(store, "one")
-    assert store.open("one") == folder and (folder / "file").read_text() == "text"
+    assert store.open("one") == folder
+    assert (folder / "file").read_text() == "text"
     assert store.committed() == {"one": {"text": "text"}}
 
 
@@ -44,7 +45,8 @@ def test_a_death_leaves_the_old_one_and_nothing_torn(tmp_path: Path, moment: str
     store = FolderStore(tmp_path)
     put(store, "one", "old")
     assert dies_in(lambda: put(store, "two", "new"), *DEATHS[moment])
-    assert list(store.committed()) == ["one"] and (store.open("one") / "file").read_text() == "old"
+    assert list(store.committed()) == ["one"]
+    assert (store.open("one") / "file").read_text() == "old"
     store.discard_unfinished()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one"]
     put(store, "two", "new")
