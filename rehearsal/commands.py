@@ -171,7 +171,12 @@ class Runner:
                 outcome.errors.append((said.get("urn", ""), _plain_text(said["message"])))
         elif policy := event.get("policyEvent"):
             outcome.violations.append(
-                Violation(policy["policyName"], policy.get("resourceUrn", ""), _plain_text(policy["message"]), policy["enforcementLevel"])
+                Violation(
+                    policy["policyName"],
+                    policy.get("resourceUrn", ""),
+                    _without_description(_plain_text(policy["message"])),
+                    policy["enforcementLevel"],
+                )
             )
         elif summary := event.get("summaryEvent"):
             outcome.changes = {key: value for key, value in (summary.get("resourceChanges") or {}).items() if value}
@@ -188,6 +193,12 @@ def _plain_text(message: str) -> str:
     import re
 
     return re.sub(r"<\{%.*?%\}>", "", message).strip()
+
+
+def _without_description(message: str) -> str:
+    """Return what a policy reported; the engine puts the policy's description on a line before it."""
+    first, _, rest = message.partition("\n")
+    return " ".join((rest or first).split())
 
 
 def kill_tree(child: subprocess.Popen[bytes]) -> None:

@@ -24,7 +24,7 @@ from rehearsal.sandbox import Project
 from trainfleet.errors import Problem
 
 APPLY = ("up", "--yes", "--skip-preview", "--suppress-outputs")
-MAX_LAYERS = 60
+MAX_APPLIES = 400
 
 
 @dataclass
@@ -140,17 +140,17 @@ def apply_with_fault(r: Rehearsal, step: Step) -> None:
 
 def _every_fault(r: Rehearsal, step: Step) -> None:
     r.cloud.fail_each_once = True
-    layers = 0
-    while layers < MAX_LAYERS and len(r.cloud.failed_once) < len(r.plan):
+    applies = 0
+    while applies < MAX_APPLIES and len(r.cloud.failed_once) < len(r.plan):
         before = len(r.cloud.failed_once)
-        outcome = r.run(step, *APPLY, "--continue-on-error")
-        layers += 1
+        outcome = r.run(step, *APPLY)
+        applies += 1
         if outcome.ok or len(r.cloud.failed_once) == before or r.cloud.mistakes:
             break
         if not _state_matches_cloud(r, step):
             return
     step.resources, step.changes = len(r.plan), {"create": sum(op.verb == "create" for op in r.cloud.operations)}
-    step.detail = f"each of {len(r.cloud.failed_once)} creates failed once, in {layers} applies"
+    step.detail = f"each of {len(r.cloud.failed_once)} creates failed once, in {applies} applies"
     if left := [planned for planned in r.plan if planned.urn not in r.cloud.failed_once]:
         r.failed(step, outcome) if not outcome.ok else r.unexpected(step, "its create was never tried", left[0].urn)
     r.cloud.fail_each_once = False

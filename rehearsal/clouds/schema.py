@@ -93,10 +93,9 @@ def _classes(init: Path) -> dict[str, tuple[str, str]]:
 
 @functools.cache
 def _resource(package: str, token: str, fqn: str, name: str) -> ResourceType:  # noqa: ARG001 - part of the cache's key
-    with _LOCK:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of siblings in the module, which nobody asked for
-            module = importlib.import_module(fqn)
+    with _LOCK, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of siblings in the module, which nobody asked for
+        module = importlib.import_module(fqn)
         cls = getattr(module, name)
         home = sys.modules[cls.__module__]
         args = getattr(home, f"{name}InitArgs", None) or getattr(home, f"{name}Args", None) or getattr(module, f"{name}Args", None)

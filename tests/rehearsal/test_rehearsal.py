@@ -146,10 +146,11 @@ def test_a_policy_pack_stops_a_violation(engine: Engine, program: Callable[[str]
     (pack / "PulumiPolicy.yaml").write_text("runtime: python\n")
     (pack / "__main__.py").write_text(
         "from pulumi_policy import EnforcementLevel, PolicyPack, ResourceValidationPolicy\n"
-        "def tags(args, report):\n    if not args.props.get('tags'): report('needs tags')\n"
+        "def tags(args, report):\n    if args.resource_type == 'aws:ec2/vpc:Vpc' and not args.props.get('tags'): report('needs tags')\n"
         "PolicyPack('pack', enforcement_level=EnforcementLevel.MANDATORY, policies=[ResourceValidationPolicy('tags', 'tags', tags)])\n"
     )
     report = rehearse(read_project(program('aws.ec2.Vpc("bare", cidr_block="10.0.0.0/16")')), engine, Wishes([pack]))
+    assert not report.ok
     assert [str(problem) for problem in report.problems] == ["aws:ec2/vpc:Vpc bare: policy tags: needs tags"]
 
 

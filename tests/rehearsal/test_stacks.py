@@ -1,0 +1,40 @@
+"""Our own stacks go through: every type has replacement rules, every policy holds, every step is as expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rehearsal.clouds.replace import table
+from rehearsal.engine import Engine
+from rehearsal.plan import managed, missing_rules
+from rehearsal.rehearse import Wishes, rehearse, staged
+from rehearsal.sandbox import read_project
+
+STACKS = ("aws-dev", "aws-prod", "local")
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_every_type_of_a_stack_has_replacement_rules(engine: Engine, root: Path, stack: str) -> None:
+    with staged(read_project(root, stack), engine, Wishes()) as rehearsal:
+        outcome = rehearsal.runner.run("preview")
+        mistakes = [str(mistake) for found in rehearsal.cloud.mistakes.values() for mistake in found]
+    assert outcome.ok, mistakes or outcome.output[-2000:]
+    planned = managed(outcome.steps)
+    assert planned
+    assert missing_rules((step.token for step in planned), table()) == []
+
+
+@pytest.mark.parametrize("stack", ("local", "aws-prod"))
+def test_a_stack_goes_through_every_step(engine: Engine, root: Path, stack: str) -> None:
+    report = rehearse(read_project(root, stack), engine, Wishes([root / "policies"], seed=7), subject=stack)
+    assert report.ok, report.problems
+    assert [step.title for step in report.steps if not step.ran and step.name != "unprotect"] == []
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("stack", STACKS)
+def test_every_resource_of_a_stack_may_fail_once(engine: Engine, root: Path, stack: str) -> None:
+    report = rehearse(read_project(root, stack), engine, Wishes(fault="every"), subject=stack)
+    assert report.ok, report.problems
