@@ -30,7 +30,7 @@ COMMON_VERSIONS = {
     "aws-ebs-csi-driver": "v1.53.0-eksbuild.1",
     "eks-node-monitoring-agent": "v1.4.2-eksbuild.1",
     "metrics-server": "v0.8.0-eksbuild.5",
-    "aws-fsx-csi-driver": "v1.8.0-eksbuild.1",
+    "aws-fsx-csi-driver": "v1.8.0-eksbuild.2",
 }
 BEFORE_NODES = ("vpc-cni", "kube-proxy", "eks-pod-identity-agent")
 

@@ -94,14 +94,14 @@ class Cluster(Room):
     def provider(self, depends_on: list[pulumi.Resource]) -> k8s.Provider:
         """How the layer above reaches the cluster; what it makes is deleted before any of `depends_on`."""
         return k8s.Provider(
-            self.name("kubernetes"),
+            self.name("kubernetes-provider"),
             kubeconfig=self.kubeconfig,
             # The provider would otherwise see another cluster when an endpoint or a certificate changes, and replace all it
             # made. The time of creation tells a new cluster from a changed one.
             cluster_identifier=pulumi.Output.concat(self.cluster_name, "@", self.cluster.created_at),
             enable_server_side_apply=True,
             # Not delete_unreachable: a refresh from outside a private network would forget the whole cluster layer.
-            opts=self.options("kubernetes", depends_on=[*self.access, *depends_on]),
+            opts=self.options("kubernetes-provider", depends_on=[*self.access, *depends_on]),
         )
 
     def _admin(self, principal: str) -> pulumi.Resource:

@@ -25,7 +25,7 @@ def build(spec: PlatformSpec) -> Platform:
     path = kubeconfig_path(spec)
     reached = reach(spec, path)
     provider = k8s.Provider(
-        f"{spec.name}-kubernetes",
+        f"{spec.name}-kubernetes-provider",
         # The file's path and not its text: what is in it stays out of the stack's state.
         kubeconfig=spec.kubernetes.kubeconfig or None,
         context=spec.kubernetes.context or None,

@@ -16,9 +16,9 @@ import pytest
 
 from infra.contract import PlatformOutputs, read_outputs
 from rehearsal import language
-from rehearsal.clouds.provider import serve
+from rehearsal.clouds.provider import HABITS, serve
 from rehearsal.clouds.state import Cloud, Operation
-from rehearsal.commands import Runner
+from rehearsal.commands import Runner, resources_of
 from rehearsal.engine import find_engine
 from rehearsal.sandbox import read_project, sandbox
 from tests.infra.aws.platforms import SMALL
@@ -46,6 +46,8 @@ class Life:
     made: list[Operation]
     unmade: list[Operation]
     outputs: PlatformOutputs
+    inputs: dict[str, dict[str, Any]]
+    """By logical name: what was asked for, as the engine's state has it."""
     left: int
 
 
@@ -65,9 +67,10 @@ def life(root: Path) -> Iterator[Life]:
         made = list(cloud.operations)
         shown = runner.run("stack", "output", "--json", "--stack", box.stack, events=False)
         outputs = read_outputs(json.loads(shown.output))
+        inputs = {each["urn"].rsplit("::", maxsplit=1)[-1]: each.get("inputs", {}) for each in resources_of(box.state)}
         gone = runner.run("destroy", "--yes", "--skip-preview")
         assert gone.ok, gone.output[-4000:]
-        yield Life(made, cloud.operations[len(made) :], outputs, len(cloud.records))
+        yield Life(made, cloud.operations[len(made) :], outputs, inputs, len(cloud.records))
 
 
 def places(operations: list[Operation], pattern: str) -> list[int]:
@@ -156,3 +159,27 @@ def test_the_kubeconfig_that_is_handed_out_names_the_cluster_and_no_credential(l
     document: dict[str, Any] = json.loads(life.outputs.kubeconfig)
     assert document["clusters"][0]["cluster"]["server"].startswith("https://")
     assert set(document["users"][0]["user"]) == {"exec"}
+
+
+def test_the_cluster_layer_stays_when_endpoint_or_certificate_change_and_goes_with_the_cluster(life: Life) -> None:
+    now = life.inputs["lab-kubernetes-provider"]
+    moved = {**now, "kubeconfig": now["kubeconfig"].replace("https://", "https://new-")}
+    assert moved != now
+    assert HABITS["kubernetes"].config_replaces(now, moved) == []
+    assert HABITS["kubernetes"].config_replaces(now, {**now, "clusterIdentifier": "trainfleet-lab@later"}) == ["clusterIdentifier"]
+    assert now["clusterIdentifier"].startswith("trainfleet-lab@")
+
+
+def test_a_node_with_fabric_interfaces_is_still_a_member_of_the_cluster(life: Life) -> None:
+    first, *others = life.inputs["lab-h100-template"]["networkInterfaces"]
+    cluster_group, fabric_group = first["securityGroups"]
+    assert cluster_group != fabric_group, "EKS adds the cluster's group by itself only where a template lists none"
+    assert len(others) == 31
+    assert all(other["securityGroups"] == [fabric_group] for other in others)
+    assert "networkInterfaces" not in life.inputs["lab-l4-template"]
+
+
+def test_a_pool_that_is_bound_to_a_zone_has_one_subnet_and_the_others_all(life: Life) -> None:
+    assert len(life.inputs["lab-h100"]["subnetIds"]) == 1
+    assert len(life.inputs["lab-l4"]["subnetIds"]) == 2
+    assert life.inputs["lab-h100"]["scalingConfig"] == {"minSize": 0, "maxSize": 2, "desiredSize": 0}
