@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torchmetrics import Metric
 
+from training.lean_torchmetrics import Metric
 from training.workloads import Outcome
 
 PEAK_FLOPS = {
