@@ -35,7 +35,7 @@ def run() -> None:
         spec = parse_spec(data, f"stacks/Pulumi.{pulumi.get_stack()}.yaml")
         platform = builder(spec.cloud)(spec)
         install(platform, spec)
-    except (TrainfleetError, pulumi.ConfigMissingError) as error:
+    except (TrainfleetError, pulumi.ConfigMissingError, pulumi.ConfigTypeError) as error:
         raise pulumi.RunError(str(error)) from error
     pulumi.export("platform", outputs(platform, spec))
 
