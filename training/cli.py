@@ -140,7 +140,8 @@ def _scores(document: dict[str, Any]) -> list[str]:
     lines = []
     nats, bigram = document["metrics"].get("validation/nats_per_byte"), document["baseline"].get("bigram_nats_per_byte")
     if nats is not None and bigram is not None:
-        lines.append(f"validation {nats:.4f} nats per byte, {bigram - nats:+.4f} better than a bigram model's {bigram:.4f}")
+        side = "below" if nats <= bigram else "above"
+        lines.append(f"validation {nats:.4f} nats per byte, {abs(bigram - nats):.4f} {side} a bigram model's {bigram:.4f}")
     if "test/nats_per_byte" in document["metrics"]:
         lines.append(f"test       {document['metrics']['test/nats_per_byte']:.4f} nats per byte")
     return lines

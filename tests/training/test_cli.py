@@ -1,0 +1,149 @@
+"""The command line of training: what is wrong is said in one clear message, with an exit code, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.training.launches import Launcher, rows
+from training.cli import closing_lines
+from training.launch.start import Outcome
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture
+def launcher(tmp_path: Path, text_folder: Path, cache: Path) -> Launcher:
+    return Launcher(tmp_path / "runs", text_folder, cache)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "lm-tinny"], "did you mean `lm-tiny`?"),
+        (["train", "lm-tiny", "optimizer.lrr=1"], "did you mean `lr`?"),
+        (["train", "lm-tiny", "optimizer.lr"], "write key=value"),
+        (["train", "BAD.yaml"], "the recipe is no YAML"),
+        (["launch", "lm-tiny", "--on", "torchrunn"], "did you mean `torchrun`?"),
+        (["launch", "lm-tiny", "--on", "sky"], "later release"),
+        (["launch", "lm-tiny", "scaling.workers=512", "batch.global_batch=2048"], "this machine has"),
+        (["launch", "lm-tiny", "--on", "torchrun", "scaling.workers=512", "batch.global_batch=2048"], "this machine has"),
+        (["launch", "lm-tiny", "scaling.use_gpu=true"], "GPUs"),
+        (["launch", "lm-tiny", "--platform", "nowhere.json"], "cannot read a platform's outputs"),
+        (["launch", "lm-tiny", "--storage", "s3://bucket/runs"], "object stores come with a later release"),
+        (["report", "runs/no-such-run"], "no such run"),
+    ],
+)
+def test_wrong_input_gets_one_message_and_leaves_nothing(trainfleet: Command, tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "BAD.yaml").write_text("name: [unclosed\n")
+    before = sorted(tmp_path.iterdir())
+    done = trainfleet(*arguments, cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_all_mistakes_of_a_recipe_come_at_once(trainfleet: Command, tmp_path: Path) -> None:
+    done = trainfleet("train", "lm-tiny", "optimizer.lrr=1", "stepz=3", "seed=-1", cwd=tmp_path)
+    assert done.returncode == 2
+    assert all(word in done.stderr for word in ("`lr`", "`steps`", "seed"))
+
+
+@pytest.mark.parametrize("storage", ["blocked/runs", "/proc/trainfleet-runs"])
+def test_a_folder_that_cannot_be_written_gets_one_message(trainfleet: Command, tmp_path: Path, storage: str) -> None:
+    (tmp_path / "blocked").write_text("a file, not a folder")
+    done = trainfleet("train", "lm-tiny", "--storage", storage, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "cannot write the run's folder" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_said_and_all_damaged_is_one_message(launcher: Launcher) -> None:
+    first = launcher("damaged", "scaling.workers=1", "steps=8", "validation.every=8", "checkpoint.every=4", "--json")
+    code, stdout, errors = first.finish()
+    assert code == 0, errors
+    folders = sorted((first.run_dir / "checkpoints").glob("step-*"))
+    assert [folder.name for folder in folders] == ["step-00000004", "step-00000008"]
+    state = folders[-1] / "state.pt"
+    state.write_bytes(state.read_bytes()[:-7])
+    (first.run_dir / "run.json").unlink()  # as if the kill had come before the end was noted
+    code, stdout, errors = launcher("damaged", "scaling.workers=1", "steps=8", "validation.every=8", "checkpoint.every=4").finish()
+    assert code == 0, errors
+    assert "fallback: " in stdout
+    assert "step-00000008" in stdout
+    for folder in sorted((first.run_dir / "checkpoints").glob("step-*")):
+        (folder / "state.pt").write_bytes(b"nothing")
+    (first.run_dir / "run.json").unlink()
+    before = rows(first.run_dir)
+    code, stdout, errors = launcher("damaged", "scaling.workers=1", "steps=8", "validation.every=8", "checkpoint.every=4").finish()
+    assert code == 1
+    assert "no checkpoint of this run can be read" in errors
+    assert "Traceback" not in errors + stdout
+    assert rows(first.run_dir) == before
+
+
+def test_a_full_disk_is_one_message_and_nothing_is_lost(launcher: Launcher) -> None:
+    """A limit on the size of files stands in for the disk: the rows still fit, a checkpoint does not."""
+    plain = ("scaling.workers=1", "steps=12", "log.tensorboard=false")
+    killed = launcher("full", *plain, TRAINFLEET_FAULT="in-step:7")
+    assert killed.finish()[0] == -signal.SIGKILL
+    killed.gone()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        full = launcher("full", *plain)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    code, stdout, errors = full.finish()
+    assert code == 1
+    assert "cannot save the checkpoint of step 10" in errors
+    assert "the last good checkpoint is" in errors
+    assert "Traceback" not in errors + stdout
+    code, stdout, errors = launcher("full", *plain, "--json").finish()
+    assert code == 0, errors
+    assert json.loads(stdout)["resumed_from"] == 5
+
+
+def test_lines_are_dense_and_the_end_tells_the_bigram_model(launcher: Launcher) -> None:
+    code, stdout, errors = launcher("lines", "scaling.workers=1", "steps=2", "validation.every=2").finish()
+    assert code == 0, errors
+    lines = stdout.splitlines()
+    assert lines[0].startswith("step 1/2  loss ")
+    assert all(word in lines[0] for word in ("lr ", "tok/s", "wait ", "left "))
+    assert any(line.startswith("finished 2 steps in") for line in lines)
+    assert any("bigram model's" in line for line in lines)
+    assert lines[-1].startswith("report ")
+
+
+def test_the_end_says_whether_it_is_better_or_worse_than_the_bigram_model() -> None:
+    document = {"step": 3, "seconds": 8.0, "resumed_from": 2, "checkpoint": None, "report": None, "metrics": {"validation/nats_per_byte": 2.25}}
+    better = closing_lines(Outcome(Path("r"), document | {"baseline": {"bigram_nats_per_byte": 2.5}}))
+    worse = closing_lines(Outcome(Path("r"), document | {"baseline": {"bigram_nats_per_byte": 2.0}}))
+    assert better[0] == "finished 3 steps in 8s, resumed from step 2"
+    assert better[1] == "validation 2.2500 nats per byte, 0.2500 below a bigram model's 2.5000"
+    assert worse[1] == "validation 2.2500 nats per byte, 0.2500 above a bigram model's 2.0000"
+
+
+@pytest.mark.parametrize("command", ["train", "launch", "report"])
+def test_help_has_examples_and_exit_codes_and_imports_neither_torch_nor_ray(trainfleet: Command, command: str) -> None:
+    done = trainfleet(command, "--help")
+    assert done.returncode == 0
+    assert f"trainfleet {command} " in done.stdout
+    assert "Examples" in done.stdout
+    assert "Exit codes" in done.stdout
+    code = (
+        "import sys, training.cli, training.launch.start, training.report; print(json.dumps(sorted({'torch', 'ray', 'pandas'} & set(sys.modules))))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", f"import json; {code}"], capture_output=True, text=True, check=True)
+    assert json.loads(loaded.stdout) == []
