@@ -119,6 +119,7 @@ class Launcher:
             "workload.data.validation_share=0.15",
             "workload.data.test_share=0.15",
             "steps=24",
+            "optimizer.warmup=1",
             "validation.every=8",
             "checkpoint.every=5",
             "log.every=1",
