@@ -28,6 +28,9 @@ Overrides = Annotated[
 Run = Annotated[str | None, typer.Option("--run", metavar="NAME", help="The run's name; by default the recipe's.")]
 Storage = Annotated[str | None, typer.Option("--storage", metavar="DIR", help="Where runs are kept; by default the recipe's `storage`, runs/.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start anew; what the run left before is moved aside, never deleted.")]
+Allow = Annotated[
+    list[str] | None, typer.Option("--allow-change", metavar="KEY", help="Let this key of the recipe differ from the one the run was started with.")
+]
 Json = Annotated[bool, typer.Option("--json", help="No progress; one JSON document on stdout at the end.")]
 
 
@@ -38,6 +41,7 @@ def train_command(  # noqa: PLR0917 - Typer passes options by name
     run: Run = None,
     storage: Storage = None,
     fresh: Fresh = False,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Train a recipe on this machine, with Ray; the same as `trainfleet launch RECIPE --on local`.
@@ -54,7 +58,7 @@ def train_command(  # noqa: PLR0917 - Typer passes options by name
     """
     from training.launch.start import Request
 
-    _start(Request(recipe, tuple(overrides or ()), "local", run, storage, None, fresh, as_json))
+    _start(Request(recipe, tuple(overrides or ()), "local", run, storage, None, fresh, as_json, tuple(allow or ())))
 
 
 @launch.command(epilog=EXIT_CODES)
@@ -68,6 +72,7 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     ] = None,
     storage: Storage = None,
     fresh: Fresh = False,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Start a recipe somewhere, or go on with it: the same recipe, the same command, the same report everywhere.
@@ -82,7 +87,7 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     """
     from training.launch.start import Request
 
-    _start(Request(recipe, tuple(overrides or ()), on, run, storage, platform, fresh, as_json))
+    _start(Request(recipe, tuple(overrides or ()), on, run, storage, platform, fresh, as_json, tuple(allow or ())))
 
 
 @report.command(epilog=EXIT_CODES)

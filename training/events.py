@@ -25,6 +25,8 @@ STOP_FILE = "TRAINFLEET_STOP_FILE"
 """When this file appears, every rank saves and ends after its step."""
 RAY_TEMP = "TRAINFLEET_RAY_TEMP"
 """Where a Ray of our own keeps its session; the launcher removes it."""
+ALLOW_CHANGES = "TRAINFLEET_ALLOW_CHANGES"
+"""Keys of the recipe, with commas between, that may differ from the checkpoint's."""
 PARENT = "TRAINFLEET_PARENT"
 """Set by a launcher: its workers die with it."""
 

@@ -23,6 +23,7 @@ from trainfleet import __version__
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.files import write_whole
 from training.recipe import Recipe, dump
+from training.runfolder import read_run
 
 
 class Journal:
@@ -38,7 +39,7 @@ class Journal:
             self._file = self.path.open("a", encoding="utf-8")
         except OSError as error:
             raise InputError(
-                "cannot write the run's folder", [Problem(str(run_dir), error.strerror or str(error), "choose another --run-dir")]
+                "cannot write the run's folder", [Problem(str(run_dir), error.strerror or str(error), "choose another with --storage DIR")]
             ) from error
         self._writer = _tensorboard(run_dir / "tensorboard", resumed_from) if recipe.log.tensorboard else None
         start = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "from_step": resumed_from, **versions()}
@@ -76,14 +77,6 @@ class Journal:
             self._file.close()
             if self._writer is not None:
                 self._writer.close()
-
-
-def read_run(run_dir: Path) -> dict[str, Any]:
-    """run.json, or nothing where there is none yet."""
-    try:
-        return dict(json.loads((run_dir / "run.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return {}
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

@@ -7,9 +7,8 @@ sums and weights travel, never means, and an interval's sums are part of a check
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -137,34 +136,3 @@ def peak_flops(device: str, world_size: int, precision: str) -> float | None:
         return None
     name = torch.cuda.get_device_name(device)
     return next((peak * world_size for part, peak in PEAK_FLOPS.items() if part in name), None)
-
-
-def dense_line(row: Mapping[str, Any]) -> str:
-    """One interval in one line: `step 120/600 loss 2.4100 (2.4100 nats/byte) lr 3.0e-04 12.3k tok/s mfu - wait 0.4% eta 0:41`."""
-    nats = f" ({row['nats_per_byte']:.4f} nats/byte)" if "nats_per_byte" in row else ""
-    mfu = f"{row['mfu']:.1%}" if row.get("mfu") is not None else "-"
-    parts = [
-        f"step {row['step']}/{row['steps']}",
-        f"loss {row['loss']:.4f}{nats}",
-        f"lr {row['lr']:.1e}",
-        f"{short_count(row['tokens_per_second'])} tok/s",
-        f"mfu {mfu}",
-        f"wait {row['data_wait']:.1%}",
-        f"eta {clock(row['eta_seconds'])}",
-    ]
-    return " ".join(parts)
-
-
-def short_count(value: float) -> str:
-    """12345 as 12.3k."""
-    for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= limit:
-            return f"{value / limit:.1f}{suffix}"
-    return f"{value:.0f}"
-
-
-def clock(seconds: float) -> str:
-    """65 as 1:05, 3700 as 1:01:40."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

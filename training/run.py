@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trainfleet.console import print_error
 from trainfleet.errors import TrainfleetError
-from training.events import EVENTS, PARENT, RUN_DIR, STOP_FILE
+from training.events import ALLOW_CHANGES, EVENTS, PARENT, RUN_DIR, STOP_FILE
 from training.recipe import Recipe, load_recipe
 from training.worker import tell, work, work_under_ray
 
@@ -33,7 +33,11 @@ def drive_ray(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> None:
         cluster.require(recipe.scaling)
         cluster.train(
             work_under_ray,
-            {"recipe": recipe.model_dump(mode="json"), "run_dir": str(run_dir), "env": {key: env[key] for key in (EVENTS, STOP_FILE) if key in env}},
+            {
+                "recipe": recipe.model_dump(mode="json"),
+                "run_dir": str(run_dir),
+                "env": {key: env[key] for key in (EVENTS, STOP_FILE, ALLOW_CHANGES) if key in env},
+            },
             recipe.scaling,
         )
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from trainfleet.errors import TrainfleetError
 from training.context import RunContext
-from training.events import EVENTS, STOP_FILE, Sink
+from training.events import ALLOW_CHANGES, EVENTS, STOP_FILE, Sink
 from training.progress import Lines
 from training.recipe import Recipe
 
@@ -46,6 +46,7 @@ def context_for(run_dir: Path, env: Mapping[str, str], sink: Sink, *, rank: int,
         world_size=world_size,
         local_rank=local_rank,
         device=device,
+        allow_changes=tuple(filter(None, env.get(ALLOW_CHANGES, "").split(","))),
         should_stop=(lambda: os.path.exists(stop_file)) if stop_file else (lambda: False),  # noqa: PTH110 - asked every step
         on_step=on_step,
         on_interval=lambda row: send("interval", row=dict(row)),

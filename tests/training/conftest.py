@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.ranks import fork_ranks
+from tests.training.ranks import start_ranks
 from training import distributed
 from training.context import RunContext, RunResult
 from training.loop import train
@@ -80,6 +80,6 @@ def run_ranks(cache: Path) -> Callable[..., list[int]]:
             train(recipe, RunContext(run_dir, world.rank, world.world_size, world.local_rank, cache=cache, **context))
             distributed.shutdown()
 
-        return fork_ranks(work, world_size)
+        return start_ranks(work, world_size)
 
     return call

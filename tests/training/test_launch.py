@@ -79,7 +79,7 @@ def test_a_signal_saves_ends_every_process_and_the_run_goes_on(launcher: Launche
     assert len(saved) == 1
     step = int(saved[0].parent.name.removeprefix("step-"))
     assert json.loads((launched.run_dir / "run.json").read_text())["launches"][-1]["status"] == "stopped"
-    again = launcher("stopped", "steps=400", "--json", on="torchrun")
+    again = launcher("stopped", "steps=400", "checkpoint.every=1000")
     again.until_step(step + 1)
     again.kill_all()
     assert [row["step"] for row in rows(again.run_dir) if row["kind"] == "train"][: step + 1] == list(range(1, step + 2))

@@ -15,9 +15,10 @@ import torch
 from trainfleet.errors import InputError
 from training.checkpoint import CheckpointError, step_name
 from training.context import RunContext, RunResult
-from training.journal import read_rows, read_run
+from training.journal import read_rows
 from training.loop import NotANumberError, train
 from training.recipe import Recipe
+from training.runfolder import read_run
 from training.storage import FolderStore
 
 Make = Callable[..., Recipe]
@@ -232,7 +233,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_names_the_last_good_checkpoin
 
 
 def test_a_full_disk_ends_all_ranks_with_one_clear_error(tmp_path: Path, tiny: Make, cache: Path) -> None:
-    from tests.training.ranks import fork_ranks
+    from tests.training.ranks import start_ranks
     from training import distributed
 
     def work(rank: int) -> None:
@@ -247,7 +248,7 @@ def test_a_full_disk_ends_all_ranks_with_one_clear_error(tmp_path: Path, tiny: M
             (tmp_path / f"said-{rank}").write_text(str(error))
         distributed.shutdown()
 
-    assert fork_ranks(work, 2) == [0, 0]
+    assert start_ranks(work, 2) == [0, 0]
     said = [(tmp_path / f"said-{rank}").read_text() for rank in range(2)]
     assert said[0] == said[1]
     assert "No space left on device" in said[0]

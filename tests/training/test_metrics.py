@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.training.ranks import fork_ranks
+from tests.training.ranks import start_ranks
 from training import distributed
-from training.metrics import MetricsManager, Speed, clock, dense_line, peak_flops, short_count
+from training.metrics import MetricsManager, Speed, peak_flops
 from training.workloads import Outcome
 
 BATCHES = [(3.5, 1), (20.0, 7), (1.25, 2), (9.0, 3), (0.1, 1)]
@@ -51,7 +51,7 @@ def test_means_over_ranks_with_unlike_batches_are_exact(tmp_path: Path, world_si
         (tmp_path / str(rank)).write_text(json.dumps([alone, metrics.compute()]))
         distributed.shutdown()
 
-    assert fork_ranks(work, world_size) == [0] * world_size
+    assert start_ranks(work, world_size) == [0] * world_size
     for rank in range(world_size):
         for found in json.loads((tmp_path / str(rank)).read_text()):
             assert found == pytest.approx(expected(), rel=1e-14)
@@ -85,20 +85,3 @@ def test_the_peak_of_a_known_gpu_times_the_ranks(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: {"cuda:0": "NVIDIA H100 PCIe", "cuda:1": "Unheard Of"}[device])
     assert peak_flops("cuda:0", 4, "bf16") == 4 * 756e12
     assert [peak_flops("cuda:1", 1, "bf16"), peak_flops("cuda:0", 1, "fp32"), peak_flops("cpu", 1, "bf16")] == [None] * 3
-
-
-def test_an_interval_is_one_dense_line() -> None:
-    row = {
-        "step": 120,
-        "steps": 600,
-        "loss": 2.41,
-        "nats_per_byte": 2.41,
-        "lr": 3e-4,
-        "tokens_per_second": 12_345.0,
-        "data_wait": 0.004,
-        "eta_seconds": 41.2,
-    }
-    assert dense_line(row) == "step 120/600 loss 2.4100 (2.4100 nats/byte) lr 3.0e-04 12.3k tok/s mfu - wait 0.4% eta 0:41"
-    assert "mfu 41.3%" in dense_line(row | {"mfu": 0.413})
-    assert [short_count(value) for value in (999, 1e6, 2.5e9)] == ["999", "1.0M", "2.5G"]
-    assert clock(3700) == "1:01:40"

@@ -42,6 +42,7 @@ class Request:
     platform: Path | None = None
     fresh: bool = False
     json: bool = False
+    allow_changes: tuple[str, ...] = ()
 
 
 @dataclass
@@ -106,7 +107,13 @@ def start(request: Request, env: Mapping[str, str] | None = None) -> Outcome:
         heard = _Heard()
         try:
             with _workspace() as work:
-                ended = _supervise(launcher.command(recipe, work / "recipe.yaml"), (recipe, run_dir), work, (heard, view), env)
+                ended = _supervise(
+                    launcher.command(recipe, work / "recipe.yaml"),
+                    (recipe, run_dir),
+                    work,
+                    (heard, view),
+                    {**env, events.ALLOW_CHANGES: ",".join(request.allow_changes)},
+                )
         finally:
             view.close()
         seconds = time.monotonic() - began
