@@ -18,10 +18,10 @@ from pydantic_core import ErrorDetails
 from infra.rules import broken
 from infra.spec import Cloud, PlatformSpec
 from infra.stackfile import PLATFORM_KEY, PLATFORM_PATH, StackFile, override, project_root, read_stack
-from infra.words import Path as KeyPath
-from infra.words import annotation_at, explain, likely_field, model_in, part_at, path_text, plain_path, printable, shown
 from trainfleet.errors import InputError, Problem
 from trainfleet.nearest import did_you_mean, nearest
+from trainfleet.words import Path as KeyPath
+from trainfleet.words import annotation_at, explain, likely_field, model_in, part_at, path_text, plain_path, printable, shown
 
 Locate = Callable[[KeyPath], str]
 """Says where a path of the spec is written (a file and line), or nothing."""

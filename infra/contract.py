@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from infra.words import explain, shown
 from trainfleet.errors import InputError, Problem
+from trainfleet.words import explain, shown
 
 CONTRACT_VERSION = 1
 

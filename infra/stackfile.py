@@ -17,10 +17,10 @@ from typing import Any
 import yaml
 
 from infra.spec import PlatformSpec
-from infra.words import Path as KeyPath
-from infra.words import annotation_at, path_text, shown
 from trainfleet.errors import InputError, Problem
 from trainfleet.nearest import nearest
+from trainfleet.words import Path as KeyPath
+from trainfleet.words import annotation_at, path_text, shown
 
 PLATFORM_KEY = "trainfleet:platform"
 PLATFORM_PATH: KeyPath = ("config", PLATFORM_KEY)

@@ -15,13 +15,15 @@ from pydantic import Field, ValidationError
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.nearest import did_you_mean
-from training.mistakes import KeyPath, dotted, explain, section_at
+from trainfleet.words import explain, part_at, path_text
 from training.sections import Batch, Checkpoints, Log, Optimizer, Scaling, Section, Validation, WorkloadSettings
 
 ENVIRONMENT = "TRAINFLEET_"
 FREE = ("scaling", "log", "storage", "checkpoint.keep_last", "checkpoint.keep_best")
 """What may differ between a checkpoint's recipe and the one that resumes it: nothing here changes a loss."""
 
+KeyPath = tuple[str, ...]
+"""Keys from the root of a recipe to a value."""
 _STAND_INS: dict[KeyPath, Any] = {("name",): "refused", ("workload",): {"name": "lm"}, ("workload", "name"): "lm"}
 
 
@@ -134,7 +136,7 @@ def _broken(recipe: Recipe) -> Iterable[tuple[list[KeyPath], KeyPath, Problem]]:
 
     def finding(reads: str, what: str, fix: str) -> tuple[list[KeyPath], KeyPath, Problem]:
         paths = [tuple(each.split(".")) for each in reads.split()]
-        return paths, paths[0], Problem(dotted(paths[0]), what, fix)
+        return paths, paths[0], Problem(path_text(paths[0]), what, fix)
 
     if recipe.strategy != "ddp":
         yield finding("strategy", f"`{recipe.strategy}` comes with a later release", "use `ddp`")
@@ -238,7 +240,7 @@ def _repair(document: dict[str, Any], keys: KeyPath) -> None:
             keys = keys[: keys.index(key) + 1]
             break
         holder = holder[key]
-    section = section_at(Recipe, keys[:-1])
+    section = part_at(Recipe, keys[:-1])
     if keys and isinstance(holder, dict):
         holder.pop(keys[-1], None)
         if keys in _STAND_INS and section is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from infra.spec import PlatformSpec
-from infra.words import Path
+from trainfleet.words import Path
 
 
 @dataclass(frozen=True)

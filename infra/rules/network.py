@@ -11,7 +11,7 @@ from infra.machines import Machine, machine_for_pool, system_machine
 from infra.rules.finding import Finding
 from infra.rules.place import AWS_REGIONS
 from infra.spec import Cloud, PlatformSpec
-from infra.words import Path
+from trainfleet.words import Path
 
 _CIDR: Path = ("network", "cidr")
 _ALLOWED: Path = ("network", "allowed_cidrs")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from infra.rules.finding import Finding
 from infra.spec import Capacity, Cloud, GpuPool, Kubernetes, Network, PlatformSpec, Storage, SystemPool
-from infra.words import Path
 from trainfleet.nearest import nearest
+from trainfleet.words import Path
 
 BUILT = (Cloud.AWS, Cloud.LOCAL)
 """The clouds this release builds."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from infra.machines import Machine, catalogue, machine_for_pool, machines_of
 from infra.rules.finding import Finding
 from infra.spec import Capacity, Cloud, GpuPool, PlatformSpec
-from infra.words import Path
 from trainfleet.nearest import nearest
+from trainfleet.words import Path
 
 RESERVING = (Capacity.RESERVED, Capacity.CAPACITY_BLOCK)
 RESERVED_NAMES = ("system",)

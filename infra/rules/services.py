@@ -11,7 +11,7 @@ from infra.cost import HOURS_PER_MONTH, standing_usd_per_hour
 from infra.kubernetes.crds import versions
 from infra.rules.finding import Finding
 from infra.spec import Cloud, PlatformSpec
-from infra.words import Path
+from trainfleet.words import Path
 
 KUBERNETES_VERSIONS = ("1.33", "1.34", "1.35")
 """What EKS sells in November 2026 (EKS user guide, version lifecycle) and infra/aws/addons.py has pinned add-ons for."""

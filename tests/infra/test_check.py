@@ -13,8 +13,8 @@ from pydantic import BaseModel
 
 from infra.check import STAND_INS, load_stack, parse_spec
 from infra.spec import Capacity, Cloud, Network, PlatformSpec
-from infra.words import model_in
 from trainfleet.errors import InputError
+from trainfleet.words import model_in
 
 OWNER = "ml-platform@example.com"
 GOOD: dict[str, Any] = {

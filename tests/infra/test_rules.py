@@ -12,7 +12,7 @@ from infra.rules import RULES, broken
 from infra.rules.finding import Finding
 from infra.rules.services import KUBERNETES_VERSIONS
 from infra.spec import PlatformSpec
-from infra.words import path_text
+from trainfleet.words import path_text
 
 OWNER = "ml-platform@example.com"
 POOL = {"name": "l4", "accelerator": "L4", "per_node": 4, "max_nodes": 2}

@@ -16,8 +16,8 @@ from infra.check import parse_spec
 from infra.machines import Machine, machines_of
 from infra.rules.services import KUBERNETES_VERSIONS
 from infra.spec import Cloud, PlatformSpec
-from infra.words import part_at
 from trainfleet.errors import InputError, Problem
+from trainfleet.words import part_at
 
 NAMES = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True).filter(lambda name: name != "system")
 EMAILS = st.sampled_from(["ml-platform@example.com", "a@b.c"])

@@ -37,17 +37,17 @@ def test_a_dumped_recipe_reads_back_as_the_same(tmp_path: Path) -> None:
 
 
 MISTAKES = [
-    ("optimizer: {lrr: 1}", "optimizer.lrr: is not known (did you mean `lr`?)"),
-    ("workload: {name: ml}", "workload.name: `ml` is not one of lm"),
+    ("optimizer: {lrr: 1}", "optimizer.lrr: unknown key `lrr` (did you mean `lr`?)"),
+    ("workload: {name: ml}", "workload.name: `ml` is not a choice here (one of lm)"),
     ("workload: 3", "workload: must be a group of keys, not `3`"),
     ("workload: {model: {width: 8}}", "workload.name: is missing"),
-    ("optimizer: {lr: fast}", "optimizer.lr: `fast`: should be a valid number"),
-    ("optimizer: {lr: -1}", "optimizer.lr: `-1`: should be greater than 0"),
-    ("optimizer: {lr: .inf}", "optimizer.lr: `inf`: should be a finite number"),
+    ("optimizer: {lr: fast}", "optimizer.lr: must be a number, not `fast`"),
+    ("optimizer: {lr: -1}", "optimizer.lr: `-1` is out of range (more than 0)"),
+    ("optimizer: {lr: .inf}", "optimizer.lr: must be a number, not `inf`"),
     ("optimizer: {betas: [0.9, 1.5]}", "optimizer.betas: [0.9, 1.5] must lie in [0, 1)"),
     ("optimizer: {warmup: 11}", "optimizer.warmup: 11 is more than all 10 steps"),
     ("strategy: fsdp", "strategy: `fsdp` comes with a later release (use `ddp`)"),
-    ("strategy: dpp", "strategy: `dpp` is not one of ddp, fsdp, hsdp (did you mean `ddp`?)"),
+    ("strategy: dpp", "strategy: `dpp` is not a choice here (did you mean `ddp`? one of ddp, fsdp, hsdp)"),
     ("epochs: 2", "steps: both `steps` and `epochs` are given"),
     ("steps: null", "steps: how long to train is missing"),
     (
@@ -57,9 +57,9 @@ MISTAKES = [
     ("workload: {name: lm, model: {width: 30, heads: 4}}", "workload.model.width: 30 cannot be cut into 4 heads"),
     ("storage: s3://bucket", "storage: `s3://bucket`: object stores come with a later release"),
     ("checkpoint: {metric: validation/los}", "checkpoint.metric: `validation/los` is not measured (did you mean `validation/loss`?)"),
-    ("name: Not_So", "name: `Not_So` does not fit"),
-    ("scaling: {workers: 0}", "scaling.workers: `0`: should be greater than or equal to 1"),
-    ("precision: fp16", "precision: `fp16` is not one of fp32, bf16"),
+    ("name: Not_So", "name: `Not_So` is not written as it must be"),
+    ("scaling: {workers: 0}", "scaling.workers: `0` is out of range (at least 1)"),
+    ("precision: fp16", "precision: `fp16` is not a choice here (did you mean `bf16`? one of fp32, bf16)"),
 ]
 
 

@@ -1,6 +1,6 @@
 """Pydantic's errors in plain words: what is wrong at a path, and what would be right there.
 
-Used by `infra.check` for specs and by `infra.contract` for stack outputs, so it knows neither. Easy to get wrong: a
+Used for specs, stack outputs and recipes, so it knows none of them. Easy to get wrong: a
 path may lead through a value that is no model (tags, a list of ranges); then there is no field to quote.
 """
 
@@ -183,7 +183,7 @@ def _choice(error: ErrorDetails) -> tuple[str, str]:
     )
     match = nearest(shown(error["input"]).strip("`"), names)
     offered = f"one of {', '.join(names)}"
-    return f"{shown(error['input'])} is not a choice here", f"did you mean `{match}`? ({offered})" if match else offered
+    return f"{shown(error['input'])} is not a choice here", f"did you mean `{match}`? {offered}" if match else offered
 
 
 def _bound(words: str, key: str) -> Callable[[ErrorDetails], tuple[str, str]]:
