@@ -115,7 +115,7 @@ def test_a_key_in_the_wrong_place_is_sent_to_the_right_one() -> None:
         ({"kubernetes": {"version": "v1.34"}}, "kubernetes.version", "for example 1.34"),
         ({"name": "Demo"}, "name", "lower case letters, digits and hyphens"),
         ({"cloud": "gpc"}, "cloud", "did you mean `gcp`?"),
-        ({"network": {"nat": "singel"}}, "network.nat", "did you mean `single`? (one of per-zone, single, none)"),
+        ({"network": {"nat": "singel"}}, "network.nat", "did you mean `single`? one of per-zone, single, none"),
         ({"network": {"cidr": "10.0.0.1/16"}}, "network.cidr", "the range is 10.0.0.0/16"),
         ({"network": {"cidr": 10}}, "network.cidr", "write it like 10.40.0.0/16"),
         ({"network": {"cidr": "ten"}}, "network.cidr", "write it like 10.40.0.0/16"),
