@@ -44,9 +44,13 @@ def needs_placement_group(pool: GpuPool, machine: Machine) -> bool:
 
 
 def labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
-    """What schedulers look for. SkyPilot's label is in lower case, or SkyPilot skips it."""
+    """What schedulers look for. SkyPilot's label is in lower case, or SkyPilot skips it.
+
+    By the autoscaler's own label (its GPULabel for AWS) it waits for a GPU whose plugin is not up yet instead of adding another node.
+    """
     return {
         **pool.labels,
+        "k8s.amazonaws.com/accelerator": machine.skypilot_label or pool.accelerator.lower(),
         "nvidia.com/gpu.present": "true",
         "skypilot.co/accelerator": machine.skypilot_label or pool.accelerator.lower(),
         "trainfleet.io/pool": pool.name,

@@ -96,6 +96,7 @@ def test_a_pool_at_zero_nodes_says_all_that_schedulers_ask_for() -> None:
         f"{prefix}/label/team": "speech",
         f"{prefix}/label/nvidia.com/gpu.present": "true",
         f"{prefix}/label/skypilot.co/accelerator": "h100",
+        f"{prefix}/label/k8s.amazonaws.com/accelerator": "h100",
         f"{prefix}/label/trainfleet.io/pool": "big",
         f"{prefix}/resources/nvidia.com/gpu": "8",
         f"{prefix}/resources/vpc.amazonaws.com/efa": "32",
