@@ -23,7 +23,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 import tools
-from rehearsal.commands import kill_tree
+from rehearsal.commands import kill_tree, spawn
 from rehearsal.engine import MINIMUM, Engine
 from trainfleet.errors import MissingToolError, Problem, TrainfleetError
 
@@ -216,7 +216,7 @@ def _followed(command: Sequence[str], folder: Path, environment: dict[str, str],
     """Run a command in a group of its own, say every few seconds how far it is, and end it when this process is interrupted."""
     started = reported = time.monotonic()
     with tempfile.TemporaryFile() as output:
-        child = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+        child = spawn(list(command), cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
         try:
             while child.poll() is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -123,7 +124,7 @@ class Runner:
         try:
             log.touch()
             with text.open("wb") as output, log.open("rb") as reader:
-                child = subprocess.Popen(
+                child = spawn(
                     command,
                     cwd=self.sandbox.project,
                     env=self.environment,
@@ -199,6 +200,23 @@ def _without_description(message: str) -> str:
     """Return what a policy reported; the engine puts the policy's description on a line before it."""
     first, _, rest = message.partition("\n")
     return " ".join((rest or first).split())
+
+
+def spawn(command: list[str], **settings: Any) -> subprocess.Popen[bytes]:
+    """Start a process; a Ctrl-C that arrives while it starts ends it, instead of leaving it to nobody."""
+    came: list[int] = []
+    try:
+        before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    except ValueError:  # not the main thread: signals do not come here
+        return subprocess.Popen(command, **settings)
+    try:
+        child = subprocess.Popen(command, **settings)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        kill_tree(child)
+        raise KeyboardInterrupt
+    return child
 
 
 def kill_tree(child: subprocess.Popen[bytes]) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -92,7 +93,7 @@ def test_two_processes_make_one_build(only: Path, monkeypatch: pytest.MonkeyPatc
     fake_go(only, 'echo built >> "$COUNT"; read line < "$GATE"; echo engine > "$OUT"')
     command = [sys.executable, "-m", "rehearsal.engine"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    _wait_for(lambda: (only / "count").exists())
+    _wait_for((only / "count").exists)
     with gate.open("w") as open_gate:
         open_gate.write("go\n")
     said = [process.communicate(timeout=LIMIT)[0] for process in both]
@@ -141,8 +142,8 @@ def _folders() -> list[str]:
     return [path.name for path in cache.iterdir() if path.is_dir()] if cache.is_dir() else []
 
 
-def _wait_for(condition: object) -> None:
+def _wait_for(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + LIMIT
-    while not condition():  # type: ignore[operator]  # a function without arguments
+    while not condition():
         assert time.monotonic() < end, "nothing happened in time"
         os.sched_yield()
