@@ -68,17 +68,18 @@ class Report:
         from rich.table import Table
 
         table = Table(title=f"Rehearsal of {self.subject} on Pulumi {self.engine}", title_justify="left")
-        for column, justify in (("Step", "left"), ("Resources", "right"), ("Changes", "left"), ("Seconds", "right"), ("As expected", "left")):
-            table.add_column(column, justify=justify, no_wrap=column in ("Step", "Changes"), overflow="fold")  # type: ignore[arg-type] # the literals are right
+        table.add_column("Step", overflow="fold")
+        for column in ("Resources", "Changes", "Seconds", "Expected"):
+            table.add_column(column, justify="left" if column in ("Changes", "Expected") else "right", no_wrap=True)
         for step in self.steps:
             changes = ", ".join(f"{count} {op}" for op, count in sorted(step.changes.items())) or ("none" if step.ran else "")
             verdict = ("[green]yes[/]" if step.ok else "[bold red]NO[/]") if step.ran else "[dim]not run[/]"
             table.add_row(
-                step.title,
+                f"{step.title}\n[dim]{_escape(step.detail)}[/]" if step.detail else step.title,
                 str(step.resources) if step.ran else "",
                 changes,
                 f"{step.seconds:.1f}" if step.ran else "",
-                f"{verdict} {_escape(step.detail)}".rstrip(),
+                verdict,
             )
         return table
 

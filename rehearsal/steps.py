@@ -252,14 +252,15 @@ def replacement(r: Rehearsal, step: Step) -> None:
         step.detail += f", {followed} followed"
     after = r.cloud.of_urn(choice.urn)
     if before is not None and after is not None and before.id != after.id:
-        _no_trace_of(r, step, before.id)
+        _no_trace_of(r, step, before.id, choice.urn)
 
 
-def _no_trace_of(r: Rehearsal, step: Step, resource_id: str) -> None:
+def _no_trace_of(r: Rehearsal, step: Step, resource_id: str, urn: str) -> None:
+    """Nothing else may refer to what was replaced; its own new name may well contain the old one."""
     if not re.search(r"[0-9a-f]{7}", resource_id):  # a plain word, which other text may contain
         return
     for record in list(r.cloud.records.values()):
-        if resource_id in json.dumps(plain(record.inputs)).replace("\\", ""):
+        if re.search(rf"(?<![\w-]){re.escape(resource_id)}(?![\w-])", json.dumps(plain(record.inputs))):
             r.unexpected(step, f"still refers to {resource_id}, which was replaced", record.urn)
 
 
