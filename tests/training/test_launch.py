@@ -21,6 +21,8 @@ from training.launch.start import Request, resolve
 from training.sections import Scaling
 
 pytestmark = pytest.mark.timeout(900)
+ONE = "scaling.workers=1"
+"""For what does not depend on how many ranks there are: half the start."""
 
 
 @pytest.fixture
@@ -106,7 +108,7 @@ def test_when_the_launcher_alone_is_killed_its_processes_die_by_themselves(launc
     os.kill(launched.process.pid, signal.SIGKILL)
     launched.process.communicate()
     launched.gone()
-    finished = launcher("swept", "steps=2", "validation.every=2")
+    finished = launcher("swept", ONE, "steps=2", "validation.every=2")
     assert finished.finish()[0] == 0
     assert not any(folder.exists() for folder in left), "the next launch sweeps what a killed one left"
 
@@ -130,14 +132,14 @@ def test_a_killed_worker_is_started_again_and_the_losses_are_the_same(launcher: 
 
 
 def test_a_finished_run_says_so_and_fresh_moves_it_aside(launcher: Launcher) -> None:
-    first = launcher("done", "steps=2", "validation.every=2")
+    first = launcher("done", ONE, "steps=2", "validation.every=2")
     assert first.finish()[0] == 0
     before = (first.run_dir / "metrics.jsonl").read_bytes()
-    code, stdout, _ = launcher("done", "steps=2", "validation.every=2").finish()
+    code, stdout, _ = launcher("done", ONE, "steps=2", "validation.every=2").finish()
     assert code == 0
     assert "nothing to do" in stdout
     assert (first.run_dir / "metrics.jsonl").read_bytes() == before
-    code, stdout, errors = launcher("done", "steps=2", "validation.every=2", "--fresh", "--json").finish()
+    code, stdout, errors = launcher("done", ONE, "steps=2", "validation.every=2", "--fresh", "--json").finish()
     assert code == 0, errors
     document = json.loads(stdout)
     assert (document["status"], document["step"], document["resumed_from"]) == ("finished", 2, 0)
@@ -149,9 +151,9 @@ def test_a_finished_run_says_so_and_fresh_moves_it_aside(launcher: Launcher) -> 
 
 
 def test_two_launches_on_one_run_are_refused(launcher: Launcher) -> None:
-    first = launcher("busy", "steps=2000")
+    first = launcher("busy", ONE, "steps=2000")
     wait_for((first.run_dir / "run.json").exists, "no run.json")
-    code, _, errors = launcher("busy", "steps=2000").finish()
+    code, _, errors = launcher("busy", ONE, "steps=2000").finish()
     assert code == 2
     assert "going on already" in errors
     assert "Traceback" not in errors
@@ -165,7 +167,7 @@ def test_a_platform_of_this_machine_gives_the_runs_folder_and_is_noted(launcher:
     assert recipe.run_dir() == tmp_path / "bucket" / "runs" / "night"
     assert place is not None
     assert place.facts()["contract_version"] == 1
-    launched = launcher("placed", "steps=1", "--platform", str(file))
+    launched = launcher("placed", ONE, "steps=1", "--platform", str(file))
     assert launched.finish()[0] == 0
     noted = json.loads((launched.run_dir / "run.json").read_text())["launches"][-1]["platform"]
     assert (noted["name"], noted["cloud"]) == ("bench", "local")

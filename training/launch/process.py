@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import IO
 
@@ -130,6 +131,7 @@ def supervise(
     by itself, unless a second signal comes. `tick` is called all the time; what it raises ends the command.
     """
     adopt_orphans()
+    guard = _start_guard()
     signals: list[int] = []
     deadline = float("inf")
     with on_stop(signals.append):
@@ -144,8 +146,19 @@ def supervise(
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     code = child.wait(POLL_S)
         finally:
+            if guard is not None:
+                guard.kill()
             end_tree(END_GRACE_S)
     return Ended(code, signals[0] if signals else None)
+
+
+def _start_guard() -> subprocess.Popen[bytes] | None:
+    """The process that outlives a killed launcher just long enough to end its run (Linux)."""
+    if _LIBC is None:
+        return None
+    # -S: it needs the standard library alone, and starts in a moment.
+    command = [sys.executable, "-S", str(Path(__file__).with_name("guard.py")), str(os.getpid())]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
 
 
 @dataclass(frozen=True)
