@@ -260,7 +260,7 @@ def _no_trace_of(r: Rehearsal, step: Step, resource_id: str, urn: str) -> None:
     if not re.search(r"[0-9a-f]{7}", resource_id):  # a plain word, which other text may contain
         return
     for record in list(r.cloud.records.values()):
-        if re.search(rf"(?<![\w-]){re.escape(resource_id)}(?![\w-])", json.dumps(plain(record.inputs))):
+        if record.urn != urn and re.search(rf"(?<![\w-]){re.escape(resource_id)}(?![\w-])", json.dumps(plain(record.inputs))):
             r.unexpected(step, f"still refers to {resource_id}, which was replaced", record.urn)
 
 
