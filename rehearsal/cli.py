@@ -113,7 +113,10 @@ def _print(report: Report, *, as_json: bool) -> None:
     if as_json:
         print_json(report.as_json())
     else:
-        out().print(report.as_table())
+        console = out()
+        console.print(report.as_table())
+        for note in report.notes():
+            console.print(f"  {escape(note)}", soft_wrap=True)
     console = err()
     if report.missing_rules:
         console.print(f"[yellow]no replacement rules for:[/] {escape(', '.join(report.missing_rules))}", soft_wrap=True)

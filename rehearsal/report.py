@@ -68,23 +68,14 @@ class Report:
         from rich.table import Table
 
         table = Table(title=f"Rehearsal of {self.subject} on Pulumi {self.engine}", title_justify="left")
-        table.add_column("Step", overflow="fold")
-        for column in ("Resources", "Changes", "Seconds", "Expected"):
-            table.add_column(column, justify="left" if column in ("Changes", "Expected") else "right", no_wrap=True)
+        for column in ("Step", "Resources", "Changes", "Seconds", "As expected"):
+            table.add_column(column, justify="right" if column in ("Resources", "Seconds") else "left", no_wrap=column != "Changes")
         for step in self.steps:
             changes = ", ".join(f"{count} {op}" for op, count in sorted(step.changes.items())) or ("none" if step.ran else "")
             verdict = ("[green]yes[/]" if step.ok else "[bold red]NO[/]") if step.ran else "[dim]not run[/]"
-            table.add_row(
-                f"{step.title}\n[dim]{_escape(step.detail)}[/]" if step.detail else step.title,
-                str(step.resources) if step.ran else "",
-                changes,
-                f"{step.seconds:.1f}" if step.ran else "",
-                verdict,
-            )
+            table.add_row(step.title, str(step.resources) if step.ran else "", changes, f"{step.seconds:.1f}" if step.ran else "", verdict)
         return table
 
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
+    def notes(self) -> list[str]:
+        """Return a line for each step that has more to say than a row holds: what was chosen, failed, kept."""
+        return [f"{step.title}: {step.detail}" for step in self.steps if step.detail]
