@@ -5,6 +5,7 @@ Reads arguments, shows progress on stderr and the result on stdout; the work is 
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from rehearsal.engine import Engine
-    from rehearsal.report import Report
+    from rehearsal.report import Report, Step
     from rehearsal.sandbox import Project
 
 rehearse = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -51,11 +52,14 @@ def main(  # noqa: PLR0917 - one per flag
 ) -> None:
     """See _HELP."""
     from rehearsal.rehearse import Wishes
+    from rehearsal.report import Step
     from trainfleet.errors import InputError, Problem
 
     if fault not in ("one", "every"):
         raise InputError("unknown fault", [Problem("--fault", f"{fault!r} is not known", "one, every")])
+    began = time.monotonic()
     project, settings, packs, subject = _subject(target, stack, overrides or [])
+    checked = Step("check", "check", seconds=time.monotonic() - began)
     chosen = [pack.resolve() for pack in policy_pack] if policy_pack else packs
     for pack in chosen:
         if not (pack / "PulumiPolicy.yaml").is_file():
@@ -64,7 +68,7 @@ def main(  # noqa: PLR0917 - one per flag
         if path is not None and not path.resolve().parent.is_dir():
             raise InputError("cannot write there", [Problem(str(path), "its folder does not exist", f"mkdir -p {path.parent}")])
     wishes = Wishes(chosen, fault, seed, keep.resolve() if keep else None, resources, outputs)
-    report = _run(project, _engine(), wishes, subject, settings)
+    report = _run(project, _engine(), wishes, (subject, settings, checked))
     _print(report, as_json=as_json)
     if not report.ok:
         raise typer.Exit(1)
@@ -97,12 +101,13 @@ def _engine() -> Engine:
         return find_engine(lambda line: status.update(line) if console.is_terminal else console.print(line, highlight=False))
 
 
-def _run(project: Project, engine: Engine, wishes: Any, subject: str, settings: dict[str, Any] | None) -> Report:
+def _run(project: Project, engine: Engine, wishes: Any, what: tuple[str, dict[str, Any] | None, Step]) -> Report:
     from rehearsal.progress import shown
     from rehearsal.rehearse import rehearse as run
 
+    subject, settings, checked = what
     with shown() as show:
-        return run(project, engine, wishes, subject=subject, settings=settings, show=show)
+        return run(project, engine, wishes, subject=subject, settings=settings, show=show, checked=checked)
 
 
 def _print(report: Report, *, as_json: bool) -> None:

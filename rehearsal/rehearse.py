@@ -60,14 +60,18 @@ def rehearse(
     subject: str = "",
     settings: dict[str, Any] | None = None,
     show: Show | None = None,
+    checked: Step | None = None,
 ) -> Report:
-    """Rehearse a program and return what came of it.
+    """Rehearse a program and return what came of it. `checked` is the check that its reader made before: the first row.
 
     Raises:
         InputError: nowhere to write, or a wished file cannot be written.
     """
     wishes, show = wishes or Wishes(), show or Show()
     report = Report(subject or project.name, engine.version, wishes.seed)
+    if checked is not None:
+        report.steps.append(checked)
+        show.end(checked)
     with staged(project, engine, wishes, settings=settings, show=show) as rehearsal:
         rehearsal.report = report
         _walk(rehearsal, show)

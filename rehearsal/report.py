@@ -71,9 +71,9 @@ class Report:
         for column in ("Step", "Resources", "Changes", "Seconds", "As expected"):
             table.add_column(column, justify="right" if column in ("Resources", "Seconds") else "left", no_wrap=column != "Changes")
         for step in self.steps:
-            changes = ", ".join(f"{count} {op}" for op, count in sorted(step.changes.items())) or ("none" if step.ran else "")
+            changes = ", ".join(f"{count} {op}" for op, count in sorted(step.changes.items())) or ("none" if step.ran and step.resources else "")
             verdict = ("[green]yes[/]" if step.ok else "[bold red]NO[/]") if step.ran else "[dim]not run[/]"
-            table.add_row(step.title, str(step.resources) if step.ran else "", changes, f"{step.seconds:.1f}" if step.ran else "", verdict)
+            table.add_row(step.title, str(step.resources or "") if step.ran else "", changes, f"{step.seconds:.1f}" if step.ran else "", verdict)
         return table
 
     def notes(self) -> list[str]:

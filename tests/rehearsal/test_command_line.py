@@ -35,7 +35,7 @@ def test_a_mistake_is_one_message_on_stderr_and_exit_code_one(trainfleet: Call, 
     assert "Traceback" not in done.stderr
     document = json.loads(done.stdout)
     assert document["ok"] is False
-    assert [step["name"] for step in document["steps"] if step["ran"]] == ["preview"]
+    assert [step["name"] for step in document["steps"] if step["ran"]] == ["check", "preview"]
 
 
 @pytest.mark.parametrize(
