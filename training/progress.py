@@ -10,8 +10,6 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from training.charts import number
-
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -27,6 +25,21 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}m{whole % 60:02d}s"
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def number(value: float) -> str:
+    """A number as people read it: 1.2M, 34.5k, 2.351, 3e-4."""
+    if value == 0:
+        return "0"
+    size = abs(value)
+    for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if size >= limit:
+            scale = 1e3 if suffix == "k" else limit
+            return f"{value / scale:.3g}{suffix}"
+    if size < 1e-3:
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+    return f"{value:.4g}"
 
 
 class Display(Protocol):

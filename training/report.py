@@ -16,8 +16,8 @@ from typing import Any
 from trainfleet import __version__
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
-from training.charts import Chart, Series, number, shares, smooth, svg
-from training.progress import duration
+from training.charts import COLOURS, Chart, Series, draw, library, smooth
+from training.progress import duration, number
 from training.runfolder import MARKER, Rows, folder_size, last_lines, read_rows, read_run
 
 NATS = "nats per byte"
@@ -138,13 +138,14 @@ def render(story: Story) -> str:
     from markupsafe import Markup
 
     pages = Environment(loader=PackageLoader("training"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    charts = [(chart.title, Markup(svg(chart))) for chart in _charts(story)]
+    charts = [(chart.title, Markup(draw(chart))) for chart in _charts(story)]
     return pages.get_template("report.html").render(
         name=story.run.get("name", story.run_dir.name),
         status=story.status(),
         tiles=_tiles(story),
+        library=Markup(library()) if any(drawing for _, drawing in charts) else "",
         charts=charts,
-        time=Markup(shares(story.time_shares())),
+        time=_time(story),
         happened=_happened(story),
         facts=_facts(story),
         checkpoints=story.checkpoints,
@@ -157,36 +158,41 @@ def render(story: Story) -> str:
 
 def _charts(story: Story) -> list[Chart]:
     train = story.rows.of("train")
-    marks = [(float(start["from_step"]), f"resumed from step {start['from_step']}") for start in story.starts if start.get("from_step")]
+    resumes = tuple(float(start["from_step"]) for start in story.starts if start.get("from_step"))
     bigram = story.run.get("baseline", {}).get("bigram_nats_per_byte")
     figure = "nats_per_byte" if story.validation() else "loss"
     raw = [(float(row["step"]), float(row.get(figure, row["loss"]))) for row in train if math.isfinite(row.get(figure, row["loss"]))]
     long = len(raw) >= SMOOTHED_FROM
     curves = [
+        *([Series("train, as measured", raw, "raw")] if long else []),
         Series("train, smoothed" if long else "train", smooth(raw, 0.9) if long else raw),
-        Series("validation", story.validation(figure), "dots"),
+        Series("validation", story.validation(figure), "dots", COLOURS[1]),
     ]
-    if long:
-        curves.append(Series("train, as measured", raw, "raw"))
 
     def of(key: str, scale: float = 1.0) -> list[tuple[float, float]]:
         return [(float(row["step"]), row[key] * scale) for row in train if isinstance(row.get(key), int | float)]
 
+    level = ("bigram model", bigram) if bigram is not None else None
     charts = [
-        Chart(
-            "Loss",
-            curves,
-            NATS if figure == "nats_per_byte" else "nats per token",
-            ("bigram model", bigram) if bigram is not None else None,
-            tuple(marks),
-        ),
-        Chart("Learning rate", [Series("learning rate", of("lr"))], "", None, tuple(marks), zero=True),
-        Chart("Speed", [Series("tokens per second", of("tokens_per_second"))], "tokens/s", None, tuple(marks), zero=True),
-        Chart("Gradient norm before clipping", [Series("gradient norm", of("grad_norm"))], "", None, tuple(marks), zero=True),
+        Chart("Loss", curves, NATS if figure == "nats_per_byte" else "nats per token", level, resumes),
+        Chart("Learning rate", [Series("learning rate", of("lr"))], "", None, resumes, zero=True),
+        Chart("Speed", [Series("tokens per second", of("tokens_per_second"))], "tokens/s", None, resumes, zero=True),
+        Chart("Gradient norm before clipping", [Series("gradient norm", of("grad_norm"))], "", None, resumes, zero=True),
     ]
     if of("mfu"):
-        charts.append(Chart("Model FLOPs utilisation", [Series("MFU", of("mfu", 100))], "%", None, tuple(marks), zero=True))
+        charts.append(Chart("Model FLOPs utilisation", [Series("MFU", of("mfu", 100))], "%", None, resumes, zero=True))
     return charts
+
+
+def _time(story: Story) -> list[dict[str, Any]]:
+    """The parts of the bar of times: what, its seconds, its share and colour."""
+    parts = story.time_shares()
+    total = sum(seconds for _, seconds in parts)
+    return [
+        {"what": what, "seconds": seconds, "share": seconds / total, "colour": colour}
+        for (what, seconds), colour in zip(parts, COLOURS, strict=False)
+        if total > 0
+    ]
 
 
 def _tiles(story: Story) -> list[tuple[str, str, str]]:
