@@ -18,8 +18,25 @@ if TYPE_CHECKING:
     from infra.spec import PlatformSpec
     from trainfleet.errors import Problem
 
+_SPEC_HELP = f"""Check platform specs: every mistake at once, with its line and what would be right, then machines and cost.
+
+[bold]Examples[/]
+
+  trainfleet spec check aws-prod
+
+  trainfleet spec check --all --json
+
+  trainfleet spec schema -o stacks/platform.schema.json
+
+{EXIT_CODES}
+"""
+
 spec = typer.Typer(
-    no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False, help=f"Check platform specs.\n\n{EXIT_CODES}"
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help=_SPEC_HELP,
 )
 machines = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from trainfleet.console import EXIT_CODES, run
+from trainfleet.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from typer import _click as click
@@ -46,6 +47,8 @@ class LazyCommands(TyperGroup):
         return TyperCommand(cmd_name, help=COMMANDS[cmd_name].help) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"No such command `{args[0]}`: {did_you_mean(args[0], COMMANDS)}")
         name, command, rest = super().resolve_command(ctx, args)
         if name is None or command is None:
             return name, command, rest

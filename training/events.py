@@ -76,8 +76,8 @@ class Listener:
             except OSError:
                 return
             reader = threading.Thread(target=self._read, args=(channel,), daemon=True, name="events-reader")
-            self._readers.append(reader)
             reader.start()
+            self._readers.append(reader)
 
     def _read(self, channel: socket.socket) -> None:
         with channel, contextlib.suppress(OSError), channel.makefile("r", encoding="utf-8") as lines:
@@ -95,6 +95,8 @@ class Listener:
 
     def close(self) -> None:
         """Stop listening, after what the ended processes sent has been read."""
+        with contextlib.suppress(OSError):  # wakes the thread that waits in accept
+            self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
         for reader in self._readers:
             reader.join(1.0)

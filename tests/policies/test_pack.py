@@ -181,4 +181,5 @@ def test_a_date_may_carry_a_time() -> None:
 def test_the_pack_runs_in_the_checkouts_environment(root: Path) -> None:
     document = yaml.safe_load((root / "policies" / "PulumiPolicy.yaml").read_text())
     project = yaml.safe_load((root / "Pulumi.yaml").read_text())
-    assert document["runtime"] == project["runtime"]
+    folders = [(root / "policies" / document["runtime"]["options"]["virtualenv"]), root / project["runtime"]["options"]["virtualenv"]]
+    assert [folder.resolve() for folder in folders] == [(root / ".venv").resolve()] * 2

@@ -69,6 +69,8 @@ def test_a_folder_that_cannot_be_written_gets_one_message(trainfleet: Command, t
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.launch
+@pytest.mark.deep
 def test_a_damaged_checkpoint_is_passed_over_and_said_and_all_damaged_is_one_message(launcher: Launcher) -> None:
     first = launcher("damaged", "scaling.workers=1", "steps=8", "validation.every=8", "checkpoint.every=4", "--json")
     code, stdout, errors = first.finish()
@@ -93,6 +95,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_said_and_all_damaged_is_one_mes
     assert rows(first.run_dir) == before
 
 
+@pytest.mark.launch
 def test_a_full_disk_is_one_message_and_nothing_is_lost(launcher: Launcher) -> None:
     """A limit on the size of files stands in for the disk: the rows still fit, a checkpoint does not."""
     plain = ("scaling.workers=1", "steps=12", "log.tensorboard=false")
@@ -115,6 +118,7 @@ def test_a_full_disk_is_one_message_and_nothing_is_lost(launcher: Launcher) -> N
     assert json.loads(stdout)["resumed_from"] == 5
 
 
+@pytest.mark.launch
 def test_lines_are_dense_and_the_end_tells_the_bigram_model(launcher: Launcher) -> None:
     code, stdout, errors = launcher("lines", "scaling.workers=1", "steps=2", "validation.every=2").finish()
     assert code == 0, errors

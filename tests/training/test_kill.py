@@ -12,7 +12,7 @@ import pytest
 
 from tests.training.launches import Launcher, rows, untimed
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.launch, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,7 @@ def test_killed_in_a_step_in_a_save_and_before_the_marker_it_ends_the_same(launc
     assert finish(launcher, "faults") == undisturbed
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", [1, 2])
 def test_killed_from_outside_at_a_random_step_it_ends_the_same(launcher: Launcher, undisturbed: list[dict[str, Any]], seed: int) -> None:
     launched = launcher(f"random-{seed}")
@@ -67,6 +68,7 @@ def test_under_ray_killed_and_resumed_it_ends_as_under_torchrun(launcher: Launch
     assert finish(launcher, "ray", on="local") == undisturbed
 
 
+@pytest.mark.deep
 def test_a_run_of_one_worker_ends_the_same_too(launcher: Launcher) -> None:
     whole = launcher("alone-whole", "scaling.workers=1")
     assert whole.finish()[0] == 0

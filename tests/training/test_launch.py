@@ -66,7 +66,15 @@ def outputs(**changes: Any) -> dict[str, Any]:
     return {"platform": plain | changes}
 
 
-@pytest.mark.parametrize(("on", "number"), [("torchrun", signal.SIGINT), ("torchrun", signal.SIGTERM), ("local", signal.SIGINT)])
+@pytest.mark.launch
+@pytest.mark.parametrize(
+    ("on", "number"),
+    [
+        ("torchrun", signal.SIGINT),
+        pytest.param("torchrun", signal.SIGTERM, marks=pytest.mark.deep),
+        pytest.param("local", signal.SIGINT, marks=pytest.mark.deep),
+    ],
+)
 def test_a_signal_saves_ends_every_process_and_the_run_goes_on(launcher: Launcher, on: str, number: int) -> None:
     launched = launcher("stopped", "steps=400", "checkpoint.every=1000", on=on)
     launched.until_step(3)
@@ -87,6 +95,7 @@ def test_a_signal_saves_ends_every_process_and_the_run_goes_on(launcher: Launche
     assert [row["step"] for row in rows(again.run_dir) if row["kind"] == "train"][: step + 1] == list(range(1, step + 2))
 
 
+@pytest.mark.launch
 def test_a_signal_before_the_first_step_ends_every_process(launcher: Launcher) -> None:
     launched = launcher("early", on="local")
     wait_for(lambda: len(launched.look()) >= 3, "no process below the launcher")
@@ -97,6 +106,8 @@ def test_a_signal_before_the_first_step_ends_every_process(launcher: Launcher) -
     assert workspaces(launched.process.pid) == []
 
 
+@pytest.mark.launch
+@pytest.mark.deep
 @pytest.mark.parametrize("on", ["torchrun", "local"])
 def test_when_the_launcher_alone_is_killed_its_processes_die_by_themselves(launcher: Launcher, on: str) -> None:
     launched = launcher("orphans", "steps=2000", on=on)
@@ -113,6 +124,8 @@ def test_when_the_launcher_alone_is_killed_its_processes_die_by_themselves(launc
     assert not any(folder.exists() for folder in left), "the next launch sweeps what a killed one left"
 
 
+@pytest.mark.launch
+@pytest.mark.deep
 def test_a_killed_worker_is_started_again_and_the_losses_are_the_same(launcher: Launcher) -> None:
     whole = launcher("whole")
     assert whole.finish()[0] == 0
@@ -131,6 +144,8 @@ def test_a_killed_worker_is_started_again_and_the_losses_are_the_same(launcher: 
     assert len(json.loads((launched.run_dir / "run.json").read_text())["starts"]) == 2
 
 
+@pytest.mark.launch
+@pytest.mark.deep
 def test_a_finished_run_says_so_and_fresh_moves_it_aside(launcher: Launcher) -> None:
     first = launcher("done", ONE, "steps=2", "validation.every=2")
     assert first.finish()[0] == 0
@@ -150,6 +165,7 @@ def test_a_finished_run_says_so_and_fresh_moves_it_aside(launcher: Launcher) -> 
     assert (aside[0] / "metrics.jsonl").read_bytes() == before
 
 
+@pytest.mark.launch
 def test_two_launches_on_one_run_are_refused(launcher: Launcher) -> None:
     first = launcher("busy", ONE, "steps=2000")
     wait_for((first.run_dir / "run.json").exists, "no run.json")
@@ -160,6 +176,7 @@ def test_two_launches_on_one_run_are_refused(launcher: Launcher) -> None:
     first.kill_all()
 
 
+@pytest.mark.launch
 def test_a_platform_of_this_machine_gives_the_runs_folder_and_is_noted(launcher: Launcher, tmp_path: Path) -> None:
     file = tmp_path / "outputs.json"
     file.write_text(json.dumps(outputs(bucket_url=f"file://{tmp_path}/bucket")))
