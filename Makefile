@@ -17,7 +17,7 @@ demo: setup ## The main job: rehearse an AWS platform, then train, kill, resume 
 	@$(VENV)/python tools/demo.py
 
 test: setup ## Every test but the long ones; no root, no account
-	@$(VENV)/python -m pytest -m "not deep and not launch" -n 2 --dist loadfile
+	@$(VENV)/python -m pytest -m "not deep and not launch" -n 2 --dist worksteal
 	@$(VENV)/python -m pytest -m "launch and not deep"
 
 test-deep: setup ## The long tests: ten kills, a fault at every resource

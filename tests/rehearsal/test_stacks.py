@@ -15,7 +15,7 @@ from rehearsal.sandbox import read_project
 STACKS = ("aws-dev", "aws-prod", "local")
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("stack", ["aws-dev"])  # the others: below
 def test_every_type_of_a_stack_has_replacement_rules(engine: Engine, root: Path, stack: str) -> None:
     with staged(read_project(root, stack), engine, Wishes()) as rehearsal:
         outcome = rehearsal.runner.run("preview")
@@ -30,6 +30,7 @@ def test_every_type_of_a_stack_has_replacement_rules(engine: Engine, root: Path,
 def test_a_stack_goes_through_every_step(engine: Engine, root: Path, stack: str) -> None:
     report = rehearse(read_project(root, stack), engine, Wishes([root / "policies"], seed=7), subject=stack)
     assert report.ok, report.problems
+    assert report.missing_rules == []
     assert [step.title for step in report.steps if not step.ran and step.name != "unprotect"] == []
 
 

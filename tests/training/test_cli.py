@@ -96,6 +96,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_said_and_all_damaged_is_one_mes
 
 
 @pytest.mark.launch
+@pytest.mark.deep
 def test_a_full_disk_is_one_message_and_nothing_is_lost(launcher: Launcher) -> None:
     """A limit on the size of files stands in for the disk: the rows still fit, a checkpoint does not."""
     plain = ("scaling.workers=1", "steps=12", "log.tensorboard=false")
@@ -119,6 +120,7 @@ def test_a_full_disk_is_one_message_and_nothing_is_lost(launcher: Launcher) -> N
 
 
 @pytest.mark.launch
+@pytest.mark.deep
 def test_lines_are_dense_and_the_end_tells_the_bigram_model(launcher: Launcher) -> None:
     code, stdout, errors = launcher("lines", "scaling.workers=1", "steps=2", "validation.every=2").finish()
     assert code == 0, errors

@@ -59,6 +59,11 @@ def test_killed_from_outside_at_a_random_step_it_ends_the_same(launcher: Launche
     assert finish(launcher, f"random-{seed}") == undisturbed
 
 
+def test_under_ray_every_loss_is_as_under_torchrun(launcher: Launcher, undisturbed: list[dict[str, Any]]) -> None:
+    assert finish(launcher, "ray-whole", on="local") == undisturbed
+
+
+@pytest.mark.deep
 def test_under_ray_killed_and_resumed_it_ends_as_under_torchrun(launcher: Launcher, undisturbed: list[dict[str, Any]]) -> None:
     launched = launcher("ray", on="local", TRAINFLEET_FAULT="in-step:13")
     launched.until_step(11)

@@ -101,7 +101,11 @@ def patch_nth(name: str, call: int) -> None:
     setattr(owner, parts[-1], die)
 
 
-@pytest.mark.parametrize("moment", KILLS)
+SAMPLED = ("in a step", "while the state is written", "between writing and renaming", "between folder and marker")
+"""The moments that are tried at every change; the others in test-deep."""
+
+
+@pytest.mark.parametrize("moment", [pytest.param(moment, marks=() if moment in SAMPLED else pytest.mark.deep) for moment in KILLS])
 def test_killed_and_run_again_the_losses_are_equal_to_the_bit(tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks, moment: str) -> None:
     recipe = tiny("workload.model.dropout=0.1", "log.every=3", "checkpoint.every=2")
     run(recipe, tmp_path / "whole")
@@ -112,6 +116,7 @@ def test_killed_and_run_again_the_losses_are_equal_to_the_bit(tmp_path: Path, ti
         assert torch.equal(value, weights(tmp_path / "killed")[name])
 
 
+@pytest.mark.deep
 def test_two_ranks_killed_and_run_again_are_equal_to_the_bit(tmp_path: Path, tiny: Make, run_ranks: RunRanks) -> None:
     recipe = tiny("scaling.workers=2", "workload.model.dropout=0.1", "log.every=3", "checkpoint.every=2")
     assert run_ranks(recipe, tmp_path / "whole", 2) == [0, 0]
