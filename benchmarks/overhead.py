@@ -9,7 +9,6 @@ have trained the same, so their losses must be equal to the bit, or there is no 
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import importlib.metadata
 import json
@@ -22,6 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks import command
 from trainfleet.errors import TrainfleetError
 from training.launch import machine
 
@@ -132,24 +132,13 @@ def show(document: dict[str, Any]) -> None:
         print(f"| step of Ray / step of torchrun, {name} | {value:.4f} | | | | <= {document['target']} |")
 
 
+def _chosen(name: str, smoke: bool) -> dict[str, Any]:
+    return measure(name or "lm-tiny", 6, 1) if smoke else measure(name or "lm-small", 60, 4)
+
+
 def main() -> int:
-    """Measure and print. Returns the exit code: 0 whatever the figures are, for they are the machine's too."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--recipe", default="", help="the recipe to train (default: lm-small; in a smoke run lm-tiny)")
-    parser.add_argument("--smoke", action="store_true", help="one short round, to see that it works; the figures say little")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    arguments = parser.parse_args()
-    steps, rounds = (6, 1) if arguments.smoke else (60, 4)
-    try:
-        document = measure(arguments.recipe or ("lm-tiny" if arguments.smoke else "lm-small"), steps, rounds)
-    except TrainfleetError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    if arguments.json:
-        print(json.dumps(document, indent=2))
-    else:
-        show(document)
-    return 0
+    """Measure and print; `lm-small` by default, in a smoke run `lm-tiny`."""
+    return command.run(__doc__, "recipe", _chosen, show)
 
 
 if __name__ == "__main__":

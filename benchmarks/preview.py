@@ -9,7 +9,6 @@ commands a user waits for most. Easy to get wrong: the first run of each compile
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import importlib.metadata
 import json
@@ -23,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks import command
 from benchmarks.flat import Resource, resources, same_resources, write_program
 from rehearsal.clouds.wire import UNKNOWN
 from rehearsal.commands import Outcome, Runner
@@ -168,24 +168,13 @@ def show(document: dict[str, Any]) -> None:
         print(f"| ratio, {name} | {value:.3f} | | | | <= {document['targets']['ratio']} |")
 
 
+def _chosen(name: str, smoke: bool) -> dict[str, Any]:
+    return measure(name or "aws-dev", 1, 1) if smoke else measure(name or "aws-prod", 9, 15)
+
+
 def main() -> int:
-    """Measure and print. Returns the exit code: 0 whatever the figures are, for they are the machine's too."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--stack", default="", help="the stack to measure (default: aws-prod; in a smoke run the smaller aws-dev)")
-    parser.add_argument("--smoke", action="store_true", help="one round, to see that it works; the figures say little")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    arguments = parser.parse_args()
-    rounds, calls = (1, 1) if arguments.smoke else (9, 15)
-    try:
-        document = measure(arguments.stack or ("aws-dev" if arguments.smoke else "aws-prod"), rounds, calls)
-    except TrainfleetError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    if arguments.json:
-        print(json.dumps(document, indent=2))
-    else:
-        show(document)
-    return 0
+    """Measure and print; `aws-prod` by default, in a smoke run `aws-dev`."""
+    return command.run(__doc__, "stack", _chosen, show)
 
 
 if __name__ == "__main__":

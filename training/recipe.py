@@ -88,11 +88,18 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = (), env: Mapping[st
         origins[keys] = origin
     recipe, found = check(document)
     for keys, problem in found:
-        origin = next((origins[keys[:end]] for end in range(len(keys), 0, -1) if keys[:end] in origins), str(path))
+        origin = _origin(keys, origins) or str(path)
         problems.append(Problem(f"{origin}: {problem.where}" if problem.where else origin, problem.what, problem.fix))
     if recipe is None or problems:
         raise InputError(f"{path}: {len(problems)} mistake{'s' if len(problems) != 1 else ''} in the recipe", problems)
     return recipe
+
+
+def _origin(keys: KeyPath, origins: Mapping[KeyPath, str]) -> str | None:
+    """The override or variable that said `keys`, a group around it, or (for a group that nobody else wrote) something in it."""
+    around = (origins[keys[:end]] for end in range(len(keys), 0, -1) if keys[:end] in origins)
+    inside = (origin for said, origin in origins.items() if said[: len(keys)] == keys)
+    return next(around, None) or next(inside, None)
 
 
 def check(document: Mapping[str, Any]) -> tuple[Recipe | None, list[tuple[KeyPath, Problem]]]:

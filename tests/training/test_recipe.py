@@ -121,3 +121,10 @@ def test_only_what_can_change_a_loss_counts_as_a_difference() -> None:
 def test_epochs_become_steps_that_cover_them() -> None:
     recipe = load_recipe("lm-small", ["steps=null", "epochs=2", "batch.global_batch=32"])
     assert [recipe.total_steps(samples) for samples in (160, 161, 1)] == [10, 11, 1]
+
+
+def test_a_mistake_is_shown_where_it_was_said(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD)
+    with pytest.raises(InputError) as caught:
+        load_recipe(path, ["optimizr.lr=3"], {"TRAINFLEET_BATCH__MICRO": "4"})
+    assert {problem.where for problem in caught.value.problems} == {"optimizr.lr=3: optimizr", "TRAINFLEET_BATCH__MICRO: batch.micro"}
