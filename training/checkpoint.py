@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pickle
 import random
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -136,14 +135,6 @@ class Checkpoints:
 def step_name(step: int) -> str:
     """The folder's name of a step: `step-00000100`; names sort like steps."""
     return f"step-{step:08}"
-
-
-def step_of(name: str) -> int:
-    """The step that a folder's name says."""
-    match = re.fullmatch(r"step-(\d{8,})", name)
-    if match is None:
-        raise CheckpointError("cannot read a checkpoint", [Problem(name, "is no checkpoint's name", "such as step-00000100")])
-    return int(match[1])
 
 
 def rng_state() -> dict[str, Any]:

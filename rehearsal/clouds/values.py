@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rehearsal.clouds.schema import Kind, ResourceType, outputs_of
-from rehearsal.clouds.wire import SIGNATURE, UNKNOWN, plain
+from rehearsal.clouds.wire import SIGNATURE, UNKNOWN
 
 CREATED = "2026-01-01T00:00:00Z"
 MAX_DEPTH = 4
@@ -150,9 +150,3 @@ _BY_NAME: tuple[tuple[str, Scalar], ...] = (
     (r"(?i)^name$", lambda i, _: i.name),
     (r"(?i)ids?$", lambda i, p: digest(i.id, p)[:17]),
 )
-
-
-def own_name(inputs: dict[str, Any], prop: str, fallback: str) -> str:
-    """Return the plain physical name in `prop`, or the fallback when it is not known."""
-    value = plain(inputs.get(prop))
-    return value if isinstance(value, str) and value and value != UNKNOWN else fallback
