@@ -17,6 +17,8 @@ Builder = Callable[[PlatformSpec], Platform]
 
 CLOUDS: dict[Cloud, str] = {
     Cloud.AWS: "infra.aws.build",
+    Cloud.GCP: "infra.gcp.build",
+    Cloud.AZURE: "infra.azure.build",
     Cloud.LOCAL: "infra.local.build",
 }
 """Where each cloud's `build(spec) -> Platform` is."""

@@ -6,6 +6,7 @@ Every cloud's `build(spec)` returns one; `infra.kubernetes.install(platform, spe
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -20,6 +21,9 @@ SHARED_CLAIM = "shared"
 LAUNCHERS_GROUP = "trainfleet:launchers"
 """Kubernetes group of who may launch: the cloud's access entries put people and SkyPilot into it."""
 
+Brought = Literal["gpu-plugin", "rdma-plugin", "gpu-metrics", "autoscaler", "network-metadata-guard", "logs", "node-problems", "storage-class"]
+"""Parts of the cluster layer that a cloud may bring itself, so that the layer must not install a second one."""
+
 
 @dataclass(frozen=True)
 class Pool:
@@ -31,6 +35,11 @@ class Pool:
     zones: tuple[str, ...]
     nodes: pulumi.Resource | None
     rdma_resource: str = ""
+    """Extended resource that a pod asks for to use the fabric; empty where it uses none."""
+    pod_annotations: dict[str, str] = field(default_factory=dict)
+    """What a pod must carry to use the pool's fabric (GKE: its network interfaces)."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Environment variables with which NCCL uses the pool's fabric."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,16 @@ class Platform:
     """Nodes that run the cluster layer itself: made before it, gone after it."""
     secrets: dict[str, pulumi.Input[str]] = field(default_factory=dict)
     """By the spec's name: what the cloud calls a secret that external-secrets may read."""
+    brings: frozenset[Brought] = frozenset()
+    """What the cloud brings itself."""
+    secret_store: dict[str, Any] = field(default_factory=dict)
+    """The `provider` block of the external-secrets store for this cloud's secret manager; empty = there is none."""
+    log_store: LogStore | None = None
+    """Where the layer sends the logs of pods; None where the cloud gathers them itself, or there is no store."""
+    launchers: tuple[Subject, ...] = ()
+    """Who may launch, beside LAUNCHERS_GROUP: subjects as the cloud's own login names them in the cluster."""
+    metadata_ways: tuple[tuple[str, int], ...] = ()
+    """Link-local addresses (range, port) that pods need for their identity; the rest of link-local stays closed."""
 
 
 @dataclass(frozen=True)
@@ -80,3 +99,23 @@ class SharedVolume:
     handle: pulumi.Input[str]
     attributes: dict[str, pulumi.Input[str]]
     capacity_gib: int
+    mount_options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LogStore:
+    """The cloud's log store as a log shipper needs it: a Fluent Bit output and its settings, written under an identity of the platform."""
+
+    output: str
+    """Fluent Bit's output plugin: cloudwatch_logs, stackdriver, azure_logs_ingestion."""
+    settings: dict[str, pulumi.Input[str]]
+    identity: str
+    """Key of `Platform.identities` under which the shipper runs."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A person, group or account in an RBAC binding."""
+
+    kind: Literal["User", "Group"]
+    name: str

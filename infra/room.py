@@ -12,7 +12,7 @@ from typing import Any
 import pulumi
 
 from infra.spec import PlatformSpec
-from infra.tags import tags
+from infra.tags import labels, tags
 
 RENAMED: dict[str, str] = {}
 """New `what` to the one it had in an earlier release: the engine then keeps the resource and only notes the new name."""
@@ -32,6 +32,10 @@ class Room(pulumi.ComponentResource):
     def tags(self, what: str) -> dict[str, str]:
         """The tags of a child."""
         return tags(self.spec, self.name(what))
+
+    def labels(self, what: str) -> dict[str, str]:
+        """The same where the cloud calls them labels (Google Cloud)."""
+        return labels(self.spec, self.name(what))
 
     def options(
         self, what: str, *, keep: bool = False, guard: bool = False, depends_on: Iterable[pulumi.Resource] = (), **more: Any

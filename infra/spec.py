@@ -82,6 +82,8 @@ class Kubernetes(Part):
     """cloud: local only: the kubeconfig file; empty = $KUBECONFIG or ~/.kube/config."""
     admins: tuple[str, ...] = ()
     """Who may administer the cluster: role ARNs (aws), e-mails (gcp), group object ids (azure)."""
+    launchers: tuple[str, ...] = ()
+    """Who may launch trainings, and no more: role ARNs (aws), e-mails (gcp), group object ids (azure), group names (local)."""
 
 
 class SystemPool(Part):
@@ -120,11 +122,13 @@ class GpuPool(Part):
     max_nodes: int = Field(1, ge=1)
     """Nodes at most."""
     kind: Literal["nodes", "hyperpod"] = "nodes"
-    """nodes: the cloud's own node pool. hyperpod: SageMaker HyperPod instance group (aws, comes with a later release)."""
+    """nodes: the cloud's own node pool. hyperpod: SageMaker HyperPod instance group on the same cluster (aws)."""
     capacity: Capacity = Capacity.ON_DEMAND
     """How the nodes are bought."""
     reservation: str = Field("", examples=["cr-0123456789abcdef0"])
-    """The reservation's id, for capacity `reserved` and `capacity-block`."""
+    """The reservation for capacity `reserved` and `capacity-block`: its id (aws), name (gcp), resource id (azure); a training plan's ARN (hyperpod)."""
+    max_run_hours: int = Field(168, ge=1, le=168)
+    """Hours after which a flex-start or queued node ends (gcp; a week at most)."""
     interconnect: Literal["best", "none"] = "none"
     """best: the fastest fabric the machine has (EFA, GPUDirect, InfiniBand); none: plain Ethernet."""
     compact: bool = False
@@ -194,6 +198,35 @@ class Secrets(Part):
     """Secrets that will exist (names only: a value never stands in a spec or in state)."""
 
 
+class Layer(Part):
+    """Parts of the cluster layer, each with its off switch; `queue`, `secrets` and `monitoring` have their own."""
+
+    kuberay: bool = True
+    """The KubeRay operator and its resource definitions."""
+    gpu_plugin: bool = True
+    """The GPU device plugin, where the cloud brings none."""
+    rdma_plugin: bool = True
+    """The plugin of the machines' fabric (EFA, RoCE, InfiniBand), where a pool asks for it and the cloud brings none."""
+    gpu_metrics: bool = True
+    """The DCGM exporter, where the cloud brings none."""
+    autoscaler: bool = True
+    """The cluster autoscaler, where the cloud brings none."""
+    network_policies: bool = True
+    """Namespaces are closed, and opened for what Ray, DNS and stores need."""
+    priority_classes: bool = True
+    """Priorities for trainings: high, normal, low."""
+    launcher_access: bool = True
+    """The role of those who launch, and an account with a token for SkyPilot's controllers."""
+    storage_classes: bool = True
+    """The encrypted default storage class."""
+    certificates: Literal["own-ca", "cert-manager", "none"] = "own-ca"
+    """Who signs the certificates of Ray's own traffic; none only without ray.tls."""
+    logs: bool = True
+    """Logs of every pod go to the cloud's log store, kept for kubernetes.log_retention_days."""
+    node_problems: bool = True
+    """Broken nodes are found and repaired, by the cloud where it can."""
+
+
 class Monitoring(Part):
     """Metrics of nodes, GPUs and Ray."""
 
@@ -233,9 +266,11 @@ class PlatformSpec(Part):
     name: Name = Field(examples=["prod"])
     """The platform's name: 1 to 24 lower case letters, digits and hyphens, a letter first. Names every resource."""
     cloud: Cloud
-    """Where it is built; gcp and azure come with a later release. local = on a Kubernetes that is already there."""
+    """Where it is built. local = on a Kubernetes that is already there."""
     region: str = Field("", examples=["us-east-2"])
     """The cloud's region; may be empty for cloud: local only."""
+    account: str = Field("", examples=["my-project-123456"])
+    """Whose bill it is: the project id (gcp) or the subscription id (azure), both needed; the account id (aws), where only that one is meant."""
     owner: Email = Field(examples=["ml-platform@example.com"])
     """The e-mail address of those who answer for the platform."""
     environment: Literal["dev", "staging", "prod"] = "dev"
@@ -249,6 +284,7 @@ class PlatformSpec(Part):
     ray: Ray = Ray()
     queue: Queue = Queue()
     secrets: Secrets = Secrets()
+    layer: Layer = Layer()
     monitoring: Monitoring = Monitoring()
     budget: Budget | None = None
     """What the platform may cost; no alerts when left out."""

@@ -6,6 +6,8 @@ The spec's own tags come first, so that no team tag can hide the ones that budge
 
 from __future__ import annotations
 
+import re
+
 import pulumi
 
 from infra.spec import PlatformSpec
@@ -24,3 +26,12 @@ def tags(spec: PlatformSpec, name: str) -> dict[str, str]:
         "trainfleet:owner": spec.owner,
         "trainfleet:stack": pulumi.get_stack(),
     }
+
+
+def labels(spec: PlatformSpec, name: str) -> dict[str, str]:
+    """The same as Google Cloud's labels, which know lower case letters, digits, `-` and `_` only, and 63 of them."""
+    return {_label(key.replace("trainfleet:", "trainfleet-")): _label(value) for key, value in tags(spec, name).items()}
+
+
+def _label(text: str) -> str:
+    return re.sub(r"[^a-z0-9_-]", "-", text.lower().replace("@", "_at_").replace(".", "_"))[:63]

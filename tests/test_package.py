@@ -30,7 +30,7 @@ def test_the_wheel_has_every_package_and_the_data_they_read(wheel: Path) -> None
         "stacks/__main__.py",
         "stacks/platform.schema.json",
         "policies/PulumiPolicy.yaml",
-        "rehearsal/clouds/replace.toml",
+        "rehearsal/clouds/replacements/aws.toml",
         "training/loop.py",
         "recipes/lm-small.yaml",
         "tools/engine/go.mod",

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.rules import network, place, pools, services
+from infra.rules import azure, gcp, network, place, pools, services
 from infra.rules.finding import Finding, Rule
 from infra.spec import PlatformSpec
 
 RULES: tuple[Rule, ...] = (
-    place.cloud_is_built,
     place.region_exists,
     place.region_has_zones,
     place.zones_are_in_the_region,
@@ -51,6 +50,8 @@ RULES: tuple[Rule, ...] = (
     services.lists_have_no_doubles,
     services.tags_are_free,
     services.exceptions_have_not_ended,
+    *gcp.RULES,
+    *azure.RULES,
 )
 
 

@@ -10,9 +10,6 @@ from infra.spec import Capacity, Cloud, GpuPool, Kubernetes, Network, PlatformSp
 from trainfleet.nearest import nearest
 from trainfleet.words import Path
 
-BUILT = (Cloud.AWS, Cloud.LOCAL)
-"""The clouds this release builds."""
-
 AWS_REGIONS: dict[str, int] = dict.fromkeys(
     [
         "us-east-2",
@@ -57,12 +54,6 @@ ImpactedAwsRegion. us-east-1 has six zones, but one of them (us-east-1e) takes n
 
 _STORES = ("s3", "gs", "az", "file")
 _LOCAL_ONLY_SETTINGS = ("context", "kubeconfig")
-
-
-def cloud_is_built(spec: PlatformSpec) -> Iterator[Finding]:
-    """This release builds AWS platforms and the layer on a cluster that is already there; GCP and Azure follow."""
-    if spec.cloud not in BUILT:
-        yield Finding(("cloud",), f"`{spec.cloud}` is coming with a later release", f"for now: {' or '.join(BUILT)}")
 
 
 def region_exists(spec: PlatformSpec) -> Iterator[Finding]:

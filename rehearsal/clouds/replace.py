@@ -1,4 +1,4 @@
-"""Which property changes force a replacement: the table in replace.toml, with a source for every type.
+"""Which property changes force a replacement: the table in replacements/, a file per provider, with a source for every type.
 
 The SDKs do not say it (see `schema.py`), so it is written down by hand for the types that the stacks use; the rehearsal
 says which types of a program the table lacks. A pattern names a property and everything below it; `[*]` is any list item.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trainfleet.errors import InputError, Problem
 
-TABLE = Path(__file__).with_name("replace.toml")
+TABLE = Path(__file__).with_name("replacements")
 Path_ = tuple[str, ...]
 
 
@@ -36,12 +36,19 @@ class Rule:
 
 
 @functools.cache
-def table(file: Path = TABLE) -> dict[str, Rule]:
-    """Return the rules by type token.
+def table(where: Path = TABLE) -> dict[str, Rule]:
+    """Return the rules by type token, from one file or from every file of a folder.
 
     Raises:
-        InputError: the file is not TOML, or an entry lacks its source or its list.
+        InputError: a file is not TOML, or an entry lacks its source or its list.
     """
+    rules: dict[str, Rule] = {}
+    for file in sorted(where.glob("*.toml")) if where.is_dir() else (where,):
+        rules |= _read(file)
+    return rules
+
+
+def _read(file: Path) -> dict[str, Rule]:
     try:
         entries = tomllib.loads(file.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:

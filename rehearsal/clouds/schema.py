@@ -1,7 +1,7 @@
 """What the installed Pulumi SDKs say about resource types: inputs, which are required, nested types, enums, outputs.
 
 Used by the checks and by the makers of outputs. The provider's own schema files do not ship with the Python packages; the
-classes do, and say the same except for defaults, conflicts and what forces a replacement (see replace.toml). A type is
+classes do, and say the same except for defaults, conflicts and what forces a replacement (see replacements/). A type is
 read when it is first met and kept. Easy to get wrong: `<Resource>Args` of a module may be a nested type; where the names
 collide, the resource's own class is called `<Resource>InitArgs`.
 """

@@ -1,0 +1,1 @@
+"""A platform on GCP: the same rooms as its siblings."""
