@@ -18,6 +18,8 @@ TRAINING_NAMESPACE = "training"
 TRAINING_SERVICE_ACCOUNT = "trainer"
 SHARED_CLAIM = "shared"
 """The ReadWriteMany claim of the shared filesystem, in the training namespace."""
+LOGS_NAMESPACE, LOGS_SERVICE_ACCOUNT = "logging", "log-shipper"
+"""Where the shipper of pod logs runs: the cloud binds `identities["logs"]` to this account."""
 LAUNCHERS_GROUP = "trainfleet:launchers"
 """Kubernetes group of who may launch: the cloud's access entries put people and SkyPilot into it."""
 
@@ -40,6 +42,12 @@ class Pool:
     """What a pod must carry to use the pool's fabric (GKE: its network interfaces)."""
     environment: dict[str, str] = field(default_factory=dict)
     """Environment variables with which NCCL uses the pool's fabric."""
+    selector: dict[str, str] = field(default_factory=dict)
+    """Labels that a pod must ask for beside the pool's own (HyperPod: that the node is healthy). Nodes gain and lose them by themselves."""
+    tolerations: tuple[dict[str, str], ...] = ()
+    """For taints that the nodes carry beside the GPU taint (AKS: spot): every pod of the pool needs them."""
+    agent_tolerations: tuple[dict[str, str], ...] = ()
+    """For taints under which only device plugins and other agents run (HyperPod: while a node is tested)."""
 
 
 @dataclass(frozen=True)
