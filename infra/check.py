@@ -6,6 +6,7 @@ judge a value that was itself refused, so refused values are replaced by stand-i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -17,7 +18,7 @@ from pydantic_core import ErrorDetails
 
 from infra.rules import broken
 from infra.spec import Cloud, PlatformSpec
-from infra.stackfile import PLATFORM_KEY, PLATFORM_PATH, StackFile, override, project_root, read_stack
+from infra.stackfile import PLATFORM_KEY, PLATFORM_PATH, StackFile, override, project_root, read_stack, read_stack_file, shown_path
 from trainfleet.errors import InputError, Problem
 from trainfleet.nearest import did_you_mean, nearest
 from trainfleet.words import Path as KeyPath
@@ -38,6 +39,23 @@ STAND_INS: dict[str, Any] = {
     "until": date.max,
 }
 """By name of a required field: a value that is well-formed, so that the rest can still be judged."""
+
+PROVIDER_SETTINGS: dict[Cloud, tuple[tuple[str, str], ...]] = {
+    Cloud.AWS: (("aws:region", "region"),),
+    Cloud.GCP: (("gcp:project", "account"), ("gcp:region", "region")),
+    Cloud.AZURE: (("azure-native:location", "region"), ("azure-native:subscriptionId", "account")),
+    Cloud.LOCAL: (),
+}
+"""By cloud: settings of its Pulumi provider that must say the same as a field of the spec."""
+PACKAGES = {
+    "aws": Cloud.AWS,
+    "aws-native": Cloud.AWS,
+    "gcp": Cloud.GCP,
+    "google-native": Cloud.GCP,
+    "azure-native": Cloud.AZURE,
+    "azure": Cloud.AZURE,
+}
+"""By Pulumi package: whose settings stand under its name."""
 
 _PASSES = 12
 STACK_KEYS = ("config", "environment", "secretsprovider", "encryptedkey", "encryptionsalt")
@@ -88,7 +106,7 @@ def load_stack(stack: str, root: Path | None = None, overrides: Sequence[str] = 
 
     checked = _check(platform)
     error = _error(checked.mistakes, locate)
-    problems += [*error.problems, *_region(file, config, checked)]
+    problems += [*error.problems, *_provider_settings(file, config, checked), *_same_place(file, checked, locate)]
     if checked.spec is not None and not problems:
         return checked.spec
     raise InputError(f"{file.shown_as}: {_count(problems)}", problems)
@@ -222,22 +240,73 @@ def _config(file: StackFile) -> tuple[dict[str, Any], list[Problem]]:
     return config, problems
 
 
-def _region(file: StackFile, config: Mapping[str, Any], checked: _Checked) -> list[Problem]:
-    """The provider's region must be the spec's, or the machine's AWS_REGION would decide where the platform stands."""
+def _provider_settings(file: StackFile, config: Mapping[str, Any], checked: _Checked) -> list[Problem]:
+    """What the provider is told must be what the spec says, or the environment of whoever applies would decide where the platform stands."""
     spec = checked.spec
-    if (
-        spec is None
-        or spec.cloud is not Cloud.AWS
-        or not spec.region
-        or checked.rests_on_refused(("cloud",))
-        or checked.rests_on_refused(("region",))
-    ):
+    if spec is None or checked.rests_on_refused(("cloud",)):
         return []
-    written = config.get("aws:region")
-    if written == spec.region:
+    problems = []
+    for key, name in PROVIDER_SETTINGS[spec.cloud]:
+        meant, written = getattr(spec, name), config.get(key)
+        if not meant or str(written) == meant or checked.rests_on_refused((name,)):
+            continue
+        what = "is missing" if written is None else f"is {shown(written)}, but the platform's {name} is `{meant}`"
+        problems.append(Problem(f"{file.locate(('config', key))} {key}", what, f"write {key}: {_quoted(meant)}"))
+    if spec.cloud is Cloud.AWS and spec.account and not checked.rests_on_refused(("account",)):
+        problems += _aws_account(file, config, spec.account)
+    own = {key.partition(":")[0] for key, _ in PROVIDER_SETTINGS[spec.cloud]}
+    for key in map(str, config):
+        package = key.partition(":")[0]
+        if package in PACKAGES and package not in own:
+            what = f"is a setting of {PACKAGES[package]}, but this platform is on {spec.cloud}"
+            problems.append(Problem(f"{file.locate(('config', key))} {key}", what, f"leave it out, or cloud: {PACKAGES[package]}"))
+    return problems
+
+
+def _aws_account(file: StackFile, config: Mapping[str, Any], account: str) -> list[Problem]:
+    """Pulumi's AWS provider refuses every other account when it is told which are allowed."""
+    key = "aws:allowedAccountIds"
+    written = config.get(key)
+    allowed = written if isinstance(written, list) else re.findall(r"\d{12}", str(written or ""))
+    if account in map(str, allowed):
         return []
-    what = "is missing" if written is None else f"is {shown(written)}, but the platform's region is `{spec.region}`"
-    return [Problem(f"{file.locate(('config', 'aws:region'))} aws:region", what, f"write aws:region: {spec.region}")]
+    what = "is missing" if written is None else f"does not hold the platform's account `{account}`"
+    return [Problem(f"{file.locate(('config', key))} {key}", what, f'write {key}: ["{account}"]')]
+
+
+def _quoted(text: str) -> str:
+    """As YAML wants it: a number that is meant as text stands in quotes."""
+    return f'"{text}"' if text.isdigit() else text
+
+
+def _same_place(file: StackFile, checked: _Checked, locate: Locate) -> list[Problem]:
+    """Another stack that would be given the same physical names: the same name in the same account and region, or on the same cluster."""
+    spec = checked.spec
+    if spec is None or any(checked.rests_on_refused((name,)) for name in ("name", "cloud", "region", "account", "kubernetes")):
+        return []
+    own = _place(spec.model_dump(mode="json"))
+    problems = []
+    for other in sorted(file.path.parent.glob("Pulumi.?*.yaml")):
+        if other.resolve() == file.path.resolve():
+            continue
+        try:
+            config = read_stack_file(other).document.get("config")
+        except InputError:
+            continue  # says so itself when it is checked
+        platform = config.get(PLATFORM_KEY) if isinstance(config, dict) else None
+        if isinstance(platform, Mapping) and _place(platform) == own:
+            where = f"{locate(('name',))} name"
+            what = f"`{spec.name}` is already the platform of {shown_path(other)} in the same place: both would have the same cluster, keys and names"
+            problems.append(Problem(where, what, "another name, or another region or account"))
+    return problems
+
+
+def _place(platform: Mapping[str, Any]) -> tuple[str, ...]:
+    """What makes physical names one's own."""
+    kubernetes = platform.get("kubernetes")
+    cluster = kubernetes if isinstance(kubernetes, Mapping) else {}
+    parts = [platform.get(key) for key in ("cloud", "account", "region", "name")] + [cluster.get(key) for key in ("context", "kubeconfig")]
+    return tuple(str(part or "") for part in parts)
 
 
 def _error(mistakes: Sequence[tuple[KeyPath, Problem]], locate: Locate) -> InputError:

@@ -251,7 +251,9 @@ def _print_machines(console: Any, found: list[Machine]) -> None:
         gpus = f"{machine.accelerators_per_node} x {machine.accelerator}" if machine.accelerator else ""
         fabric = f"{machine.rdma_nics} {machine.rdma.removeprefix('gpudirect-')}" if machine.rdma != "none" else ""
         memory = f"{machine.gpu_memory_gib:.4g}" if machine.accelerator else ""
-        prices = (_usd(machine.usd_per_hour_on_demand), _usd(machine.usd_per_hour_spot), str(machine.price_date or "undated"))
+        known = (machine.usd_per_hour_on_demand, machine.usd_per_hour_spot) != (None, None)
+        dated = str(machine.price_date or "undated") if known else "-"
+        prices = (_usd(machine.usd_per_hour_on_demand), _usd(machine.usd_per_hour_spot), dated)
         table.add_row(machine.cloud, machine.instance_type, gpus, memory, str(machine.vcpu), f"{machine.memory_gib:g}", fabric, *prices)
     if not console.is_terminal:
         console.width = WIDTH
@@ -259,6 +261,8 @@ def _print_machines(console: Any, found: list[Machine]) -> None:
     notes = ["GiB: memory of one GPU. $/h: list price of the machine in USD; spot is undated; - is not listed.", "Prices from:"]
     regions: dict[str, dict[str, None]] = {}
     for machine in found:
+        if machine.usd_per_hour_on_demand is None and machine.usd_per_hour_spot is None:
+            continue
         regions.setdefault(f"{machine.cloud}: {price_source(machine)}", {})[machine.price_region] = None
     for note in [*notes, *(f"  {source} ({', '.join(names)})" for source, names in regions.items())]:
         console.print(f"[dim]{note}[/]", soft_wrap=True)

@@ -19,6 +19,7 @@ from infra.spec import Capacity, Cloud, GpuPool, PlatformSpec
 Rdma = Literal["none", "efa", "gpudirect-tcpx", "gpudirect-tcpxo", "roce", "infiniband"]
 
 CATALOGUE_FILE = Path(__file__).with_name("machines.toml")
+HYPERPOD_PREFIX = "ml."
 SYSTEM_SIZES = ("small", "medium", "large")
 
 
@@ -45,8 +46,17 @@ class Machine:
 
     @property
     def skypilot_label(self) -> str | None:
-        """Value of `skypilot.co/accelerator`: the lower-case accelerator name (SkyPilot skips upper case)."""
+        """Value of `skypilot.co/accelerator`: the lower-case accelerator name (SkyPilot skips upper case).
+
+        That Karpenter calls both A100s `a100`, and SkyPilot then never finds the 80 GB ones, cannot happen here: no platform runs Karpenter,
+        and every context is told to SkyPilot as `generic` or `gke`.
+        """
         return self.accelerator.lower() if self.accelerator else None
+
+    @property
+    def kind(self) -> Literal["nodes", "hyperpod"]:
+        """Which kind of pool it serves: SageMaker's machines are EC2's under names of their own, with a contract and prices of their own."""
+        return "hyperpod" if self.instance_type.startswith(HYPERPOD_PREFIX) else "nodes"
 
     def usd_per_hour(self, capacity: Capacity) -> float | None:
         """The list price under this capacity: the spot price for spot pools, else the on-demand price. None = not known."""
@@ -79,13 +89,14 @@ def read_catalogue(text: str) -> tuple[Machine, ...]:
     return machines
 
 
-def machines_of(cloud: Cloud, accelerator: str | None = None, per_node: int | None = None) -> tuple[Machine, ...]:
-    """The GPU machines of a cloud, narrowed to an accelerator and a count where given."""
+def machines_of(cloud: Cloud, accelerator: str | None = None, per_node: int | None = None, *, kind: str = "nodes") -> tuple[Machine, ...]:
+    """The GPU machines of a cloud for one kind of pool, narrowed to an accelerator and a count where given."""
     return tuple(
         machine
         for machine in catalogue()
         if machine.cloud is cloud
         and machine.accelerator is not None
+        and machine.kind == kind
         and (accelerator is None or machine.accelerator == accelerator)
         and (per_node is None or machine.accelerators_per_node == per_node)
     )
@@ -101,12 +112,13 @@ def machine_for_pool(cloud: Cloud, pool: GpuPool) -> Machine:
     """
     if cloud is Cloud.LOCAL:
         return _local_machine(pool)
-    found = machines_of(cloud, pool.accelerator, pool.per_node)
+    found = machines_of(cloud, pool.accelerator, pool.per_node, kind=pool.kind)
     if pool.instance_type:
         found = tuple(machine for machine in found if machine.instance_type == pool.instance_type)
     if not found:
         wish = f" as {pool.instance_type}" if pool.instance_type else ""
-        raise LookupError(f"{cloud} sells no machine with {pool.per_node} x {pool.accelerator}{wish}")
+        seller = "HyperPod" if pool.kind == "hyperpod" else cloud
+        raise LookupError(f"{seller} sells no machine with {pool.per_node} x {pool.accelerator}{wish}")
 
     def rank(machine: Machine) -> tuple[bool, float]:
         price = machine.usd_per_hour(pool.capacity)

@@ -17,8 +17,10 @@ from infra.contract import CONTRACT_VERSION
 from infra.kubernetes import install
 from infra.platform import SHARED_CLAIM, TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, Platform, Pool
 from infra.spec import PlatformSpec
+from infra.stackfile import PLATFORM_PATH, project_root, read_stack
 from trainfleet import __version__
-from trainfleet.errors import TrainfleetError
+from trainfleet.errors import InputError, TrainfleetError
+from trainfleet.words import Path
 
 POOL_LABEL = "trainfleet.io/pool"
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
@@ -32,12 +34,21 @@ def run() -> None:
     """
     try:
         data = pulumi.Config("trainfleet").require_object("platform")
-        spec = parse_spec(data, f"stacks/Pulumi.{pulumi.get_stack()}.yaml")
+        spec = parse_spec(data, locate=locate)
         platform = builder(spec.cloud)(spec)
         install(platform, spec)
     except (TrainfleetError, pulumi.ConfigMissingError, pulumi.ConfigTypeError) as error:
         raise pulumi.RunError(str(error)) from error
     pulumi.export("platform", outputs(platform, spec))
+
+
+def locate(path: Path) -> str:
+    """The stack file's line of a path; the file alone where the config came from elsewhere. Read only once there is a mistake to show."""
+    stack = pulumi.get_stack()
+    try:
+        return read_stack(stack, project_root()).locate(PLATFORM_PATH + path)
+    except InputError:
+        return f"stacks/Pulumi.{stack}.yaml"
 
 
 def outputs(platform: Platform, spec: PlatformSpec) -> Mapping[str, Any]:

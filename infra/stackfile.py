@@ -25,6 +25,10 @@ from trainfleet.words import annotation_at, path_text, shown
 PLATFORM_KEY = "trainfleet:platform"
 PLATFORM_PATH: KeyPath = ("config", PLATFORM_KEY)
 
+DEEPEST = 100
+"""Levels of nesting; a spec has six. PyYAML builds its tree by recursion in C and takes the whole process down somewhere below 100,000."""
+_SHALLOW = "a platform's parts stand at most six deep: look for brackets that are never closed"
+
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -33,6 +37,7 @@ class StackFile:
     """What a stack file says. `lines` maps each path from the root of the document to its line."""
 
     shown_as: str
+    path: Path
     document: dict[str, Any]
     lines: dict[KeyPath, int]
 
@@ -81,7 +86,7 @@ def read_stack_file(file: Path) -> StackFile:
     Raises:
         InputError: it cannot be read, is not YAML, is no mapping, or has a key twice.
     """
-    shown_as = _relative(file)
+    shown_as = shown_path(file)
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
@@ -89,6 +94,8 @@ def read_stack_file(file: Path) -> StackFile:
     except UnicodeDecodeError as error:
         raise InputError("cannot read a stack file", [Problem(shown_as, "is not UTF-8 text")]) from error
     try:
+        if deep := _too_deep(text):
+            raise InputError("cannot read a stack file", [Problem(f"{shown_as}:{deep}", f"is nested more than {DEEPEST} deep", _SHALLOW)])
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
@@ -109,7 +116,7 @@ def read_stack_file(file: Path) -> StackFile:
         raise InputError(
             "cannot read a stack file", [Problem(shown_as, "is empty" if document is None else "is not a group of keys", "start it with `config:`")]
         )
-    return StackFile(shown_as, document, lines)
+    return StackFile(shown_as, file, document, lines)
 
 
 def override(platform: Mapping[str, Any], settings: Sequence[str]) -> tuple[dict[str, Any], tuple[KeyPath, ...]]:
@@ -148,9 +155,30 @@ def _value(path: KeyPath, text: str) -> Any:
     if annotation_at(PlatformSpec, path) is str:
         return text
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
+        return text if _too_deep(text) else yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
         return text
+
+
+def _too_deep(text: str) -> int:
+    """The line where `text` is nested deeper than can be read, or 0. Looks at events only: those come without recursion.
+
+    Raises:
+        YAMLError: not YAML.
+    """
+    loader, depth = _Loader(text), 0
+    try:
+        while loader.check_event():
+            event = loader.get_event()
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+                if depth > DEEPEST:
+                    return event.start_mark.line + 1 if event.start_mark else 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+    finally:
+        loader.dispose()
+    return 0
 
 
 def _put(document: dict[str, Any], path: KeyPath, value: Any) -> str:
@@ -213,7 +241,7 @@ def _in_platform(path: KeyPath) -> KeyPath:
     return path[2:] if path[:2] == PLATFORM_PATH and len(path) > 2 else path
 
 
-def _relative(file: Path) -> str:
+def shown_path(file: Path) -> str:
     """The file as seen from here where it lies below, else in full."""
     relative = os.path.relpath(file)
     return str(file) if relative.startswith("..") else relative

@@ -17,6 +17,23 @@ ZONE_LETTERS = {"ap-northeast-1": "acd", "ca-central-1": "abd", "us-west-1": "ac
 LETTERS = "abcdef"
 LONGEST_PREFIX = 20
 """A longer prefix leaves fewer than 500 addresses to the pods of a zone."""
+HYPERPOD_REGIONS = {
+    "us-east-1": "767398015722",
+    "us-east-2": "851725546812",
+    "us-west-1": "011528288828",
+    "us-west-2": "905418368575",
+    "eu-central-1": "211125453373",
+    "eu-north-1": "654654141839",
+    "eu-west-1": "533267293120",
+    "eu-west-2": "011528288831",
+    "ap-northeast-1": "533267052152",
+    "ap-south-1": "011528288864",
+    "ap-southeast-1": "905418428165",
+    "ap-southeast-2": "851725636348",
+    "sa-east-1": "025066253954",
+}
+"""Where HyperPod on EKS can be used, and the account from which its health agent's image is pulled there
+(aws/sagemaker-hyperpod-cli, chart health-monitoring-agent, templates/_helpers.tpl at 0ae955c)."""
 LOG_RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)
 """What CloudWatch Logs accepts (API PutRetentionPolicy)."""
 

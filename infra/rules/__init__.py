@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.rules import azure, gcp, network, place, pools, services
+from infra.rules import azure, gcp, hyperpod, layer, network, place, pools, services
 from infra.rules.finding import Finding, Rule
 from infra.spec import PlatformSpec
 
 RULES: tuple[Rule, ...] = (
     place.region_exists,
+    place.account_is_named,
     place.region_has_zones,
     place.zones_are_in_the_region,
     place.local_has_no_cloud,
@@ -31,16 +32,21 @@ RULES: tuple[Rule, ...] = (
     pools.fabric_is_compact,
     pools.nodes_are_in_order,
     pools.names_are_unique,
-    pools.kind_is_built,
     pools.capacity_is_sold,
     pools.price_is_known,
     pools.reservation_belongs,
     pools.reservations_are_not_shared,
     pools.blocks_start_empty,
     pools.labels_are_free,
+    *hyperpod.RULES,
+    layer.certificates_are_signed,
+    layer.queue_has_its_operator,
+    layer.launchers_have_their_role,
     services.kubernetes_is_sold,
     services.logs_are_kept_as_sold,
     services.admins_are_roles,
+    services.launchers_are_named,
+    services.launchers_are_no_admins,
     services.filesystem_is_sold,
     services.operator_is_known,
     services.ray_can_authenticate,

@@ -52,6 +52,19 @@ AWS_REGIONS: dict[str, int] = dict.fromkeys(
 """How many zones a platform can spread over, by region. Names: docs.aws.amazon.com, Security Incident Response API,
 ImpactedAwsRegion. us-east-1 has six zones, but one of them (us-east-1e) takes no EKS control plane; zones are taken from a on."""
 
+REGION_EXAMPLES = {Cloud.AWS: "us-east-2", Cloud.GCP: "us-central1", Cloud.AZURE: "eastus"}
+ACCOUNTS = {
+    Cloud.AWS: ("account", r"\d{12}", "twelve digits in quotes"),
+    Cloud.GCP: ("project", r"[a-z][a-z0-9-]{4,28}[a-z0-9]", "the project's id, for example my-project-123456"),
+    Cloud.AZURE: (
+        "subscription",
+        r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+        "the subscription's id, for example 00000000-1111-2222-3333-444444444444",
+    ),
+}
+"""What each cloud calls an account, how its id is written, and in words. Sources: AWS account ids; Resource Manager, project ids; Azure
+subscriptions are UUIDs."""
+
 _STORES = ("s3", "gs", "az", "file")
 _LOCAL_ONLY_SETTINGS = ("context", "kubeconfig")
 
@@ -61,11 +74,22 @@ def region_exists(spec: PlatformSpec) -> Iterator[Finding]:
     if spec.cloud is Cloud.LOCAL:
         return
     if not spec.region:
-        yield Finding(("region",), "is missing", f"the region of {spec.cloud}, for example us-east-2", (("cloud",),))
+        yield Finding(("region",), "is missing", f"the region of {spec.cloud}, for example {REGION_EXAMPLES[spec.cloud]}", (("cloud",),))
     elif spec.cloud is Cloud.AWS and spec.region not in AWS_REGIONS:
         match = nearest(spec.region, AWS_REGIONS)
         fix = f"did you mean `{match}`?" if match else "for example us-east-1, us-east-2, us-west-2, eu-west-1, eu-central-1, ap-northeast-1"
         yield Finding(("region",), f"`{spec.region}` is not a region of aws", fix, (("cloud",),))
+
+
+def account_is_named(spec: PlatformSpec) -> Iterator[Finding]:
+    """GCP and Azure name every resource below a project or subscription, and a preview that guesses it would describe somebody else's."""
+    if spec.cloud not in ACCOUNTS:
+        return
+    called, pattern, fix = ACCOUNTS[spec.cloud]
+    if not spec.account and spec.cloud is not Cloud.AWS:
+        yield Finding(("account",), f"is missing: on {spec.cloud} everything stands in a {called}", fix, (("cloud",),))
+    elif spec.account and not re.fullmatch(pattern, spec.account):
+        yield Finding(("account",), f"`{spec.account}` is not the id of a {called}", fix, (("cloud",),))
 
 
 def region_has_zones(spec: PlatformSpec) -> Iterator[Finding]:
@@ -141,6 +165,7 @@ def local_secrets(spec: PlatformSpec) -> Iterator[Finding]:
 def _cloud_settings(spec: PlatformSpec) -> Iterator[tuple[Path, bool]]:
     """What only a cloud can make, and whether the spec asks for it: differs from the default, which asks for nothing."""
     yield ("region",), bool(spec.region)
+    yield ("account",), bool(spec.account)
     yield ("network",), spec.network != Network()
     yield ("system_pool",), spec.system_pool != SystemPool()
     yield ("budget",), spec.budget is not None

@@ -15,6 +15,8 @@ RESERVING = (Capacity.RESERVED, Capacity.CAPACITY_BLOCK)
 RESERVED_NAMES = ("system",)
 """Names of pools that every platform has."""
 RESERVED_LABELS = ("kubernetes.io", "k8s.io", "nvidia.com", "skypilot.co", "trainfleet.io")
+TRAINING_PLAN = r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]*:\d{12}:training-plan/\S+"
+"""How SageMaker writes the ARN of a training plan (AWS::SageMaker::Cluster, TrainingPlanArn)."""
 _BLOCK_FAMILIES = ("p4", "p5", "p6")
 _LABEL_NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _LABEL_PREFIX = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
@@ -23,23 +25,27 @@ _LABEL_PREFIX = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 def accelerator_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
     """Not every cloud sells every accelerator, nor every count of one on a machine."""
     for path, pool in _pools(spec):
-        if spec.cloud is Cloud.LOCAL or machines_of(spec.cloud, pool.accelerator, pool.per_node):
+        if spec.cloud is Cloud.LOCAL or machines_of(spec.cloud, pool.accelerator, pool.per_node, kind=pool.kind):
             continue
-        counts = sorted({machine.accelerators_per_node for machine in machines_of(spec.cloud, pool.accelerator)})
+        sells = "HyperPod has" if pool.kind == "hyperpod" else f"{spec.cloud} sells"
+        counts = sorted({machine.accelerators_per_node for machine in machines_of(spec.cloud, pool.accelerator, kind=pool.kind)})
         if counts:
             sold = " or ".join(map(str, counts))
             yield Finding(
                 (*path, "per_node"),
-                f"{spec.cloud} sells no machine with {pool.per_node} x {pool.accelerator}",
+                f"{sells} no machine with {pool.per_node} x {pool.accelerator}",
                 f"{sold} per node",
-                (("cloud",), (*path, "accelerator")),
+                (("cloud",), (*path, "accelerator"), (*path, "kind")),
             )
         else:
-            known = sorted({machine.accelerator or "" for machine in machines_of(spec.cloud)})
+            known = sorted({machine.accelerator or "" for machine in machines_of(spec.cloud, kind=pool.kind)})
             match = nearest(pool.accelerator, known)
             offered = f"did you mean `{match}`? " if match else ""
             yield Finding(
-                (*path, "accelerator"), f"{spec.cloud} sells no `{pool.accelerator}`", f"{offered}it sells {', '.join(known)}", (("cloud",),)
+                (*path, "accelerator"),
+                f"{sells} no `{pool.accelerator}`",
+                f"{offered}it has {', '.join(known) or 'none'}",
+                (("cloud",), (*path, "kind")),
             )
 
 
@@ -49,10 +55,10 @@ def instance_type_fits(spec: PlatformSpec) -> Iterator[Finding]:
         if not pool.instance_type or spec.cloud is Cloud.LOCAL:
             continue
         where = (*path, "instance_type")
-        reads: tuple[Path, ...] = (("cloud",), (*path, "accelerator"), (*path, "per_node"))
+        reads: tuple[Path, ...] = (("cloud",), (*path, "accelerator"), (*path, "per_node"), (*path, "kind"))
         of_cloud = {machine.instance_type: machine for machine in catalogue() if machine.cloud is spec.cloud}
         machine = of_cloud.get(pool.instance_type)
-        fitting = [each.instance_type for each in machines_of(spec.cloud, pool.accelerator, pool.per_node)]
+        fitting = [each.instance_type for each in machines_of(spec.cloud, pool.accelerator, pool.per_node, kind=pool.kind)]
         fix = f"leave it out, or {' or '.join(fitting)}" if fitting else "leave it out"
         if machine is None:
             match = nearest(pool.instance_type, fitting or of_cloud)
@@ -68,7 +74,7 @@ def fabric_is_there(spec: PlatformSpec) -> Iterator[Finding]:
     """`interconnect: best` on a machine without RDMA would train over plain Ethernet without a word."""
     for path, pool, machine in _machines(spec):
         if pool.interconnect == "best" and machine.rdma == "none":
-            others = sorted({each.instance_type for each in machines_of(spec.cloud, pool.accelerator) if each.rdma != "none"})
+            others = sorted({each.instance_type for each in machines_of(spec.cloud, pool.accelerator, kind=pool.kind) if each.rdma != "none"})
             fix = f"none, or a machine with a fabric: {', '.join(others)}" if others else "none"
             yield Finding((*path, "interconnect"), f"{machine.instance_type} has no fabric beyond Ethernet", fix, _choice(path))
 
@@ -104,13 +110,6 @@ def names_are_unique(spec: PlatformSpec) -> Iterator[Finding]:
             seen[pool.name] = where
 
 
-def kind_is_built(spec: PlatformSpec) -> Iterator[Finding]:
-    """SageMaker HyperPod instance groups follow."""
-    for path, pool in _pools(spec):
-        if pool.kind == "hyperpod":
-            yield Finding((*path, "kind"), "`hyperpod` is coming with a later release", "for now: nodes")
-
-
 def capacity_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
     """Flex-start and queued provisioning are Google's; capacity blocks are Amazon's, for its P machines (EC2 guide, Capacity Blocks)."""
     for path, pool in _pools(spec):
@@ -120,6 +119,8 @@ def capacity_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
         if spec.cloud in (Cloud.GCP, Cloud.AZURE) and pool.capacity is Capacity.CAPACITY_BLOCK:
             yield Finding(where, f"{spec.cloud} does not sell `{pool.capacity}`", "reserved", (("cloud",),))
     for path, pool, machine in _machines(spec):
+        if pool.kind == "hyperpod":
+            continue
         if spec.cloud is Cloud.AWS and pool.capacity is Capacity.CAPACITY_BLOCK and not machine.instance_type.startswith(_BLOCK_FAMILIES):
             yield Finding(
                 (*path, "capacity"), f"there are no capacity blocks of {machine.instance_type}", "on-demand, spot or reserved", _choice(path)
@@ -127,12 +128,17 @@ def capacity_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def price_is_known(spec: PlatformSpec) -> Iterator[Finding]:
-    """AWS lists a price wherever it sells (p5e has none on demand, p5.4xlarge none as spot); a budget needs one on every cloud."""
+    """AWS lists a price wherever it sells (p5e has none on demand, p5.4xlarge none as spot); a budget needs one on every cloud.
+
+    HyperPod's prices stand in SageMaker's own list, which the catalogue does not have: `trainfleet spec check` says what is not in its sums.
+    """
     for path, pool, machine in _machines(spec):
-        if pool.capacity not in (Capacity.ON_DEMAND, Capacity.SPOT) or machine.usd_per_hour(pool.capacity) is not None:
+        if pool.kind == "hyperpod" or pool.capacity not in (Capacity.ON_DEMAND, Capacity.SPOT) or machine.usd_per_hour(pool.capacity) is not None:
             continue
         others = [
-            each.instance_type for each in machines_of(spec.cloud, pool.accelerator, pool.per_node) if each.usd_per_hour(pool.capacity) is not None
+            each.instance_type
+            for each in machines_of(spec.cloud, pool.accelerator, pool.per_node, kind=pool.kind)
+            if each.usd_per_hour(pool.capacity) is not None
         ]
         fix = f"{' or '.join(others)}, or another capacity" if others else "another capacity"
         reads = (*_choice(path), (*path, "capacity"))
@@ -153,15 +159,28 @@ def reservation_belongs(spec: PlatformSpec) -> Iterator[Finding]:
     """Reserved capacity is launched into by its id; spot and on-demand nodes cannot use a reservation that names its users."""
     for path, pool in _pools(spec):
         where = (*path, "reservation")
-        reads = ((*path, "capacity"), ("cloud",))
+        reads = ((*path, "capacity"), ("cloud",), (*path, "kind"))
+        wanted, pattern, fix = _reservation(spec, pool)
         if pool.capacity in RESERVING and not pool.reservation:
-            yield Finding(
-                where, f"is missing: capacity `{pool.capacity}` is launched into a reservation", "its id, for example cr-0123456789abcdef0", reads
-            )
+            yield Finding(where, f"is missing: capacity `{pool.capacity}` is launched into a {wanted}", fix, reads)
         elif pool.capacity not in RESERVING and pool.reservation:
-            yield Finding(where, f"means nothing with capacity `{pool.capacity}`", "leave it out, or capacity: reserved or capacity-block", reads)
-        elif spec.cloud is Cloud.AWS and pool.reservation and not re.fullmatch(r"cr-([0-9a-f]{8}|[0-9a-f]{17})", pool.reservation):
-            yield Finding(where, f"`{pool.reservation}` is not the id of a capacity reservation", "cr- and 17 digits or letters a to f", reads)
+            sold = "reserved or capacity-block" if spec.cloud is Cloud.AWS else "reserved"
+            yield Finding(where, f"means nothing with capacity `{pool.capacity}`", f"leave it out, or capacity: {sold}", reads)
+        elif pool.reservation and not re.fullmatch(pattern, pool.reservation):
+            yield Finding(where, f"`{pool.reservation}` is not the id of a {wanted}", fix, reads)
+
+
+def _reservation(spec: PlatformSpec, pool: GpuPool) -> tuple[str, str, str]:
+    """What a pool's reservation is, how it is written, and in words. GCP's and Azure's own rules say how theirs are written."""
+    if pool.kind == "hyperpod":
+        return "training plan", TRAINING_PLAN, "its ARN, for example arn:aws:sagemaker:us-east-2:111122223333:training-plan/my-plan"
+    if spec.cloud is Cloud.AWS:
+        return (
+            "capacity reservation",
+            r"cr-([0-9a-f]{8}|[0-9a-f]{17})",
+            "its id: cr- and 17 digits or letters a to f, for example cr-0123456789abcdef0",
+        )
+    return "reservation", r".+", "its name" if spec.cloud is Cloud.GCP else "its resource id"
 
 
 def reservations_are_not_shared(spec: PlatformSpec) -> Iterator[Finding]:
@@ -217,4 +236,4 @@ def _machines(spec: PlatformSpec) -> Iterator[tuple[Path, GpuPool, Machine]]:
 
 def _choice(path: Path) -> tuple[Path, ...]:
     """What the choice of a pool's machine rests on."""
-    return (("cloud",), *((*path, name) for name in ("accelerator", "per_node", "instance_type", "capacity", "interconnect")))
+    return (("cloud",), *((*path, name) for name in ("accelerator", "per_node", "instance_type", "capacity", "interconnect", "kind")))

@@ -58,6 +58,25 @@ def admins_are_roles(spec: PlatformSpec) -> Iterator[Finding]:
             )
 
 
+def launchers_are_named(spec: PlatformSpec) -> Iterator[Finding]:
+    """AWS maps a role to a group by its ARN; a cluster that is there knows groups by name, and keeps `system:` for itself."""
+    for index, launcher in enumerate(spec.kubernetes.launchers):
+        where: Path = ("kubernetes", "launchers", index)
+        if spec.cloud is Cloud.AWS and not re.fullmatch(_ARN, launcher):
+            yield Finding(where, f"`{launcher}` is not the ARN of a role", "arn:aws:iam::111122223333:role/ml-engineer", (("cloud",),))
+        elif spec.cloud is Cloud.LOCAL and (not launcher.strip() or launcher.startswith("system:")):
+            yield Finding(where, f"`{launcher}` is not a group of yours", "a group's name, as the cluster's login gives it", (("cloud",),))
+
+
+def launchers_are_no_admins(spec: PlatformSpec) -> Iterator[Finding]:
+    """An administrator may launch already; and a cloud takes each identity once (EKS refuses a second access entry)."""
+    for index, launcher in enumerate(spec.kubernetes.launchers):
+        if launcher in spec.kubernetes.admins:
+            yield Finding(
+                ("kubernetes", "launchers", index), f"`{launcher}` is an administrator already", "leave it out here", (("kubernetes", "admins"),)
+            )
+
+
 def filesystem_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
     """FSx for Lustre on SSD comes in 1200 GiB, 2400 GiB and steps of 2400 GiB (FSx API, CreateFileSystem StorageCapacity)."""
     wish = spec.storage.shared_filesystem
@@ -140,13 +159,22 @@ def budget_covers_what_always_runs(spec: PlatformSpec) -> Iterator[Finding]:
 
 def lists_have_no_doubles(spec: PlatformSpec) -> Iterator[Finding]:
     """The second of two equal names would be a resource that is already there."""
-    lists: list[tuple[Path, Sequence[Hashable]]] = [(("secrets", "names"), spec.secrets.names), (("kubernetes", "admins"), spec.kubernetes.admins)]
+    lists: list[tuple[Path, Sequence[Hashable]]] = [
+        (("secrets", "names"), spec.secrets.names),
+        (("kubernetes", "admins"), spec.kubernetes.admins),
+        (("kubernetes", "launchers"), spec.kubernetes.launchers),
+    ]
     if spec.budget is not None:
         lists.append((("budget", "emails"), spec.budget.emails))
     for path, members in lists:
         for index, member in enumerate(members):
             if member in members[:index]:
                 yield Finding((*path, index), f"`{member}` stands here twice", "keep one")
+    seen: set[tuple[str, str]] = set()
+    for index, exception in enumerate(spec.exceptions):
+        if (exception.policy, exception.resource) in seen:
+            yield Finding(("exceptions", index), f"`{exception.policy}` of `{exception.resource}` stands here twice", "keep one")
+        seen.add((exception.policy, exception.resource))
 
 
 def tags_are_free(spec: PlatformSpec) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from infra.check import STAND_INS, load_stack, parse_spec
 from infra.spec import Capacity, Cloud, Network, PlatformSpec
+from infra.stackfile import stack_names
 from trainfleet.errors import InputError
 from trainfleet.words import model_in
 
@@ -58,6 +59,19 @@ PLATFORM = """config:
       - name: l4
         accelerator: L4
         per_node: 4
+"""
+
+
+SUBSCRIPTION = "00000000-1111-2222-3333-444444444444"
+GCP = """config:
+  gcp:project: my-project-123
+  gcp:region: us-central1
+  trainfleet:platform: {name: demo, cloud: gcp, account: my-project-123, region: us-central1, owner: ml-platform@example.com}
+"""
+AZURE = f"""config:
+  azure-native:location: eastus
+  azure-native:subscriptionId: {SUBSCRIPTION}
+  trainfleet:platform: {{name: demo, cloud: azure, account: {SUBSCRIPTION}, region: eastus, owner: ml-platform@example.com}}
 """
 
 
@@ -199,9 +213,9 @@ def test_every_required_field_has_a_stand_in_that_keeps_its_own_rules() -> None:
 # Stack files
 
 
-@pytest.mark.parametrize("name", ["aws-dev", "aws-prod", "local"])
-def test_the_stacks_of_the_checkout_are_good(name: str, root: Path) -> None:
-    assert load_stack(name, root).name == name.removeprefix("aws-")
+def test_the_stacks_of_the_checkout_are_good(root: Path) -> None:
+    for name in stack_names(root):
+        assert load_stack(name, root).name == name.rpartition("-")[2]
 
 
 def test_the_production_stack_keeps_its_pools(root: Path) -> None:
@@ -228,7 +242,7 @@ def test_a_missing_key_is_shown_at_the_part_that_lacks_it(tmp_path: Path) -> Non
 
 
 def test_a_file_is_named_from_here_where_it_lies_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(stack(tmp_path, PLATFORM.replace("cloud: aws", "cloud: gcp")))
+    monkeypatch.chdir(stack(tmp_path, PLATFORM.replace("cloud: aws", "cloud: gpc")))
     with pytest.raises(InputError) as caught:
         load_stack("demo", tmp_path)
     assert caught.value.problems[0].where.startswith("stacks/Pulumi.demo.yaml:5 cloud")
@@ -255,12 +269,86 @@ def test_a_file_is_named_from_here_where_it_lies_below(tmp_path: Path, monkeypat
             "stacks/Pulumi.demo.yaml:2 aws:region",
             "is `us-west-2`, but the platform's region is `us-east-2`",
         ),
+        (
+            PLATFORM.replace("aws:region: us-east-2", "aws:region: us-east-2\n  gcp:project: my-project"),
+            "stacks/Pulumi.demo.yaml:3 gcp:project",
+            "is a setting of gcp, but this platform is on aws -> leave it out, or cloud: gcp",
+        ),
+        (
+            PLATFORM + "    account: '111122223333'\n",
+            "stacks/Pulumi.demo.yaml:1 aws:allowedAccountIds",
+            'write aws:allowedAccountIds: ["111122223333"]',
+        ),
+        (
+            PLATFORM.replace("  aws:region", "  aws:allowedAccountIds: ['1']\n  aws:region") + "    account: '111122223333'\n",
+            "stacks/Pulumi.demo.yaml:2 aws:allowedAccountIds",
+            "does not hold the platform's account",
+        ),
+        (GCP.replace("  gcp:project: my-project-123\n", ""), "stacks/Pulumi.demo.yaml:1 gcp:project", "write gcp:project: my-project-123"),
+        (GCP.replace("gcp:region: us-central1", "gcp:region: us-east1"), "stacks/Pulumi.demo.yaml:3 gcp:region", "but the platform's region is"),
+        (
+            AZURE.replace("azure-native:location: eastus", "azure-native:location: westus3"),
+            "stacks/Pulumi.demo.yaml:2 azure-native:location",
+            "write",
+        ),
+        (
+            AZURE.replace(f"azure-native:subscriptionId: {SUBSCRIPTION}", "azure-native:tenantId: x"),
+            "stacks/Pulumi.demo.yaml:1 azure-native:subscriptionId",
+            f"is missing -> write azure-native:subscriptionId: {SUBSCRIPTION}",
+        ),
+        ("config: " + "[" * 200_000 + "\n", "stacks/Pulumi.demo.yaml:1", "is nested more than 100 deep"),
+        ("config: " + "{a: " * 200_000 + "1" + "}" * 200_000, "stacks/Pulumi.demo.yaml:1", "brackets that are never closed"),
         (PLATFORM + "confg: 1\n", "stacks/Pulumi.demo.yaml:12 confg", "did you mean `config`?"),
     ],
 )
 def test_a_stack_file_that_cannot_be_used_is_refused_with_one_clear_line(tmp_path: Path, text: str, where: str, says: str) -> None:
     found = stack_mistakes(tmp_path, text)
     assert says in found[where]
+
+
+@pytest.mark.parametrize("text", [PLATFORM, GCP, AZURE], ids=["aws", "gcp", "azure"])
+def test_the_providers_settings_are_those_of_the_platform(tmp_path: Path, text: str) -> None:
+    assert load_stack("demo", stack(tmp_path, text)).name == "demo"
+
+
+def test_an_allowed_account_is_the_platforms(tmp_path: Path) -> None:
+    text = PLATFORM.replace("  aws:region", '  aws:allowedAccountIds: ["111122223333"]\n  aws:region') + "    account: '111122223333'\n"
+    assert load_stack("demo", stack(tmp_path, text)).account == "111122223333"
+
+
+def test_two_stacks_with_one_physical_name_are_refused(tmp_path: Path) -> None:
+    stack(tmp_path, PLATFORM, "twin")
+    found = stack_mistakes(tmp_path, PLATFORM)
+    assert list(found) == ["stacks/Pulumi.demo.yaml:4 name"]
+    assert "Pulumi.twin.yaml" in found["stacks/Pulumi.demo.yaml:4 name"]
+
+
+@pytest.mark.parametrize(
+    "twin",
+    [
+        PLATFORM.replace("name: demo", "name: demo2"),
+        PLATFORM.replace("us-east-2", "us-west-2"),
+        PLATFORM + "    account: '111122223333'\n",
+        GCP,
+        "config: [",
+        "",
+        "config: {}\n",
+    ],
+    ids=["another name", "another region", "another account", "another cloud", "no YAML", "empty", "no platform"],
+)
+def test_a_stack_beside_it_in_another_place_is_left_alone(tmp_path: Path, twin: str) -> None:
+    stack(tmp_path, twin, "twin")
+    assert load_stack("demo", stack(tmp_path, PLATFORM)).name == "demo"
+
+
+def test_a_setting_may_move_a_stack_onto_another(tmp_path: Path) -> None:
+    stack(tmp_path, PLATFORM.replace("name: demo", "name: twin"), "twin")
+    assert list(stack_mistakes(tmp_path, PLATFORM, ["name=twin"])) == ["--set name"]
+
+
+def test_a_setting_nested_too_deep_is_taken_for_text(tmp_path: Path) -> None:
+    found = stack_mistakes(tmp_path, PLATFORM, ["gpu_pools=" + "[" * 200_000])
+    assert list(found) == ["--set gpu_pools"]
 
 
 def test_every_doubled_key_is_told(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def pool(accelerator: str, per_node: int, **more: Any) -> GpuPool:
 
 
 def test_the_catalogue_has_every_machine_of_the_three_clouds() -> None:
-    assert Counter(each.cloud.value for each in catalogue()) == {"aws": 21, "gcp": 27, "azure": 16}
+    assert Counter(each.cloud.value for each in catalogue()) == {"aws": 35, "gcp": 27, "azure": 16}
 
 
 def test_a_row_is_read_whole() -> None:
@@ -63,7 +63,11 @@ def test_what_is_not_known_is_none_and_never_zero() -> None:
 
 def test_every_price_names_its_source_and_dated_ones_their_date() -> None:
     assert all(each.source and each.price_region for each in catalogue())
-    assert [each.instance_type for each in catalogue() if each.price_date is None] == ["p5e.48xlarge", "a3-ultragpu-8g", "a4-highgpu-8g"]
+    assert [each.instance_type for each in catalogue() if each.price_date is None and each.kind == "nodes"] == [
+        "p5e.48xlarge",
+        "a3-ultragpu-8g",
+        "a4-highgpu-8g",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -111,6 +115,21 @@ def test_a_spot_pool_is_chosen_by_the_spot_price(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("infra.machines.catalogue", lambda: rows)
     assert machine_for_pool(Cloud.AWS, pool("L4", 4)).instance_type == "a"
     assert machine_for_pool(Cloud.AWS, pool("L4", 4, capacity=Capacity.SPOT)).instance_type == "b"
+
+
+def test_a_hyperpod_pool_gets_a_machine_of_sagemaker_and_no_other_pool_does() -> None:
+    assert machine_for_pool(Cloud.AWS, pool("H100", 8, kind="hyperpod")).instance_type == "ml.p5.48xlarge"
+    assert machine_for_pool(Cloud.AWS, pool("H100", 8)).instance_type == "p5.48xlarge"
+    assert {each.instance_type for each in machines_of(Cloud.AWS, "H100", kind="hyperpod")} == {"ml.p5.4xlarge", "ml.p5.48xlarge"}
+    with pytest.raises(LookupError, match="HyperPod sells no machine with 1 x T4"):
+        machine_for_pool(Cloud.AWS, pool("T4", 1, kind="hyperpod"))
+
+
+def test_a_machine_of_sagemaker_is_ec2s_under_another_name_and_without_its_price() -> None:
+    twins = [(each, machine(each.instance_type.removeprefix("ml."))) for each in catalogue() if each.kind == "hyperpod"]
+    shape = ("cloud", "accelerator", "accelerators_per_node", "gpu_memory_gib", "vcpu", "memory_gib", "rdma", "rdma_nics", "local_nvme_gb")
+    assert [ml.instance_type for ml, ec2 in twins if any(getattr(ml, name) != getattr(ec2, name) for name in shape)] == []
+    assert {ml.usd_per_hour_on_demand for ml, _ in twins} == {None}
 
 
 def test_the_best_interconnect_prefers_a_machine_with_a_fabric(monkeypatch: pytest.MonkeyPatch) -> None:

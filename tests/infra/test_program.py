@@ -51,8 +51,8 @@ def stack(root: Path, config: dict[str, Any]) -> Iterator[Runner]:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"trainfleet:platform": {**LOCAL, "ownr": "x"}}, "owner"),
-        ({"trainfleet:platform": {**LOCAL, "cloud": "gcp", "region": "us-central1"}}, "later release"),
+        ({"trainfleet:platform": {**LOCAL, "ownr": "x"}}, "Pulumi.local.yaml:3 ownr"),
+        ({"trainfleet:platform": {**LOCAL, "cloud": "gcp", "region": "us-central1"}}, "Pulumi.local.yaml:3 account"),
         ({}, "trainfleet:platform"),
     ],
 )
