@@ -29,6 +29,8 @@ against the installed provider SDKs. Exit code 0 only if each step was as expect
 
   trainfleet rehearse aws-prod --json --resources planned.jsonl
 
+  trainfleet rehearse aws-prod --until preview
+
   trainfleet rehearse aws-dev --set network.zones=3 --outputs platform.json
 
   trainfleet rehearse ../my-program --policy-pack policies --fault every
@@ -48,15 +50,22 @@ def main(  # noqa: PLR0917 - one per flag
     policy_pack: Annotated[list[Path] | None, typer.Option(help="A policy pack to apply (default for stacks: policies).")] = None,
     stack: Annotated[str, typer.Option(help="For a DIR: which stack's settings to use.")] = "",
     fault: Annotated[str, typer.Option(help="`one` create fails, or `every` resource's first.")] = "one",
+    until: Annotated[
+        str, typer.Option(metavar="STEP", help="The last step to take, for a quick look: preview, policies, apply, no-op, ... (default: all).")
+    ] = "",
     seed: Annotated[int, typer.Option(help="Chooses what fails, changes and is replaced.")] = 0,
 ) -> None:
     """See _HELP."""
     from rehearsal.rehearse import Wishes
     from rehearsal.report import Step
+    from rehearsal.steps import STEPS
     from trainfleet.errors import InputError, Problem
+    from trainfleet.nearest import did_you_mean
 
     if fault not in ("one", "every"):
         raise InputError("unknown fault", [Problem("--fault", f"{fault!r} is not known", "one, every")])
+    if until and until not in (names := [name for name, _, _ in STEPS]):
+        raise InputError("unknown step", [Problem("--until", f"{until!r} is not a step", did_you_mean(until, names) or ", ".join(names))])
     began = time.monotonic()
     project, settings, packs, subject = _subject(target, stack, overrides or [])
     checked = Step("check", "check", seconds=time.monotonic() - began)
@@ -67,7 +76,7 @@ def main(  # noqa: PLR0917 - one per flag
     for path in (resources, outputs):
         if path is not None and not path.resolve().parent.is_dir():
             raise InputError("cannot write there", [Problem(str(path), "its folder does not exist", f"mkdir -p {path.parent}")])
-    wishes = Wishes(chosen, fault, seed, keep.resolve() if keep else None, resources, outputs)
+    wishes = Wishes(chosen, fault, seed, keep.resolve() if keep else None, resources, outputs, until)
     report = _run(project, _engine(), wishes, (subject, settings, checked))
     _print(report, as_json=as_json)
     if not report.ok:

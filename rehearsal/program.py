@@ -47,22 +47,32 @@ def _in_fork(run: dict[str, Any], seen: Path) -> int:
     try:
         return main(run)
     finally:
-        seen.write_text(
-            "\n".join(name for name in list(sys.modules) if name.split(".")[0].startswith("pulumi") and not name.startswith("pulumi.dynamic"))
-        )
+        seen.write_text("\n".join(name for name, module in list(sys.modules.items()) if _is_of_an_sdk(name) and not _is_lazy(module)))
         sys.stdout.flush()
         sys.stderr.flush()
 
 
+def _is_of_an_sdk(name: str) -> bool:
+    return name.split(".", maxsplit=1)[0].startswith("pulumi") and not name.startswith("pulumi.dynamic")
+
+
+def _is_lazy(module: Any) -> bool:
+    """Say whether a module is there in name only: the SDKs load their modules at the first use."""
+    return type(module).__name__ == "_LazyModule"
+
+
 def _import_again(seen: Path) -> None:
-    """Import what the last program imported of the provider SDKs, so that the next finds it there."""
+    """Import what the last program imported of the provider SDKs, so that the next finds it there.
+
+    A package is loaded before its modules: one that is still lazy would load while its module does, and miss its classes.
+    """
     import contextlib
     import importlib
 
     for name in seen.read_text().split() if seen.is_file() else ():
-        if name not in sys.modules:
+        if name not in sys.modules or _is_lazy(sys.modules[name]):
             with contextlib.suppress(Exception):  # a module that cannot be imported alone is imported by the program
-                importlib.import_module(name)
+                getattr(importlib.import_module(name), "outputs", None)  # any name that is no introspection loads a lazy module
 
 
 def main(run: dict[str, Any]) -> int:

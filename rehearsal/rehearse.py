@@ -41,6 +41,8 @@ class Wishes:
     keep: Path | None = None
     resources: Path | None = None
     outputs: Path | None = None
+    until: str = ""
+    """The last step to take; empty for all of them."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def rehearse(
         show.end(checked)
     with staged(project, engine, wishes, settings=settings, show=show) as rehearsal:
         rehearsal.report = report
-        _walk(rehearsal, show)
+        _walk(rehearsal, show, wishes.until)
         report.resources = len(rehearsal.plan)
         report.missing_rules = rehearsal.missing_rules
         if wishes.resources:
@@ -107,9 +109,10 @@ def staged(
         yield Rehearsal(project, runner, cloud, programs, table(), wishes.policy_packs, wishes.fault, wishes.seed)
 
 
-def _walk(rehearsal: Rehearsal, show: Show) -> None:
+def _walk(rehearsal: Rehearsal, show: Show, until: str) -> None:
     report = rehearsal.report
-    for name, title, act in STEPS:
+    names = [name for name, _, _ in STEPS]
+    for name, title, act in STEPS[: names.index(until) + 1 if until else None]:
         step = Step(name, title)
         if report.steps and not report.ok:
             step.ran = False

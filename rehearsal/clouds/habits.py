@@ -34,6 +34,18 @@ class Habits:
             return [Mistake("type", f"{token} is not a type of pulumi-{package.name} {package.version}", did_you_mean(token, package.classes))]
         return check_inputs(resource, inputs)
 
+    def defaults(self, settings: dict[str, Any]) -> dict[str, str]:
+        """Return what a resource or a function takes from the provider's settings when it does not say (project, subscription)."""
+        return {}
+
+    def region_of(self, inputs: dict[str, Any], settings: dict[str, Any]) -> str:
+        """Return the region of a resource with plain inputs, made by a provider with these settings."""
+        return next((place["region"] for place in (inputs, settings) if isinstance(place.get("region"), str)), self.region)
+
+    def completed(self, resource: ResourceType | None, inputs: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+        """Return inputs with what the provider itself adds to them from its settings."""
+        return inputs
+
     def name_property(self, token: str) -> str:
         """Return the property that holds the physical name."""
         return "name"
@@ -71,13 +83,22 @@ class Habits:
         return Identity(token, name, resource_id, region, self.account, {})
 
     def outputs(
-        self, resource: ResourceType | None, token: str, inputs: dict[str, Any], logical: str, resource_id: str, region: str, *, preview: bool
+        self,
+        resource: ResourceType | None,
+        token: str,
+        inputs: dict[str, Any],
+        logical: str,
+        resource_id: str,
+        region: str,
+        *,
+        preview: bool,
+        place: dict[str, str] | None = None,
     ) -> dict[str, Any]:
-        """Return the outputs of a resource."""
+        """Return the outputs of a resource; `place` is what it takes from the provider's settings (see `defaults`)."""
         if resource is None:
             return {key: value for key, value in inputs.items() if not key.startswith("__")}
         name = self.physical_name(token, inputs) or logical
-        return fill(resource, inputs, self.identity(token, plain(inputs), name, resource_id, region), preview=preview)
+        return fill(resource, inputs, self.identity(token, {**(place or {}), **plain(inputs)}, name, resource_id, region), preview=preview)
 
     def always_replaces(self, token: str, path: tuple[str, ...]) -> bool:
         """Say whether a change of the leaf at `path` replaces a resource of any type of this cloud."""

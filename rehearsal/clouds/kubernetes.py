@@ -88,10 +88,19 @@ class KubernetesHabits(Habits):
         return Identity(token, name, resource_id, region, "", {"status": {**status, "namespace": inputs.get("namespace") or "default"}})
 
     def outputs(
-        self, resource: ResourceType | None, token: str, inputs: dict[str, Any], logical: str, resource_id: str, region: str, *, preview: bool
+        self,
+        resource: ResourceType | None,
+        token: str,
+        inputs: dict[str, Any],
+        logical: str,
+        resource_id: str,
+        region: str,
+        *,
+        preview: bool,
+        place: dict[str, str] | None = None,
     ) -> dict[str, Any]:
         if not is_object(token):
-            return super().outputs(resource, token, inputs, logical, resource_id, region, preview=preview)
+            return super().outputs(resource, token, inputs, logical, resource_id, region, preview=preview, place=place)
         result = {key: value for key, value in inputs.items() if not key.startswith("__")}
         metadata = result.get("metadata") or {}
         computed = {"uid": digest(token, resource_id)[:36], "resourceVersion": "1", "generation": 1, "creationTimestamp": CREATED}

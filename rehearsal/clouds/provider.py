@@ -23,6 +23,8 @@ from pulumi.runtime.proto import provider_pb2 as pb
 from pulumi.runtime.proto import provider_pb2_grpc as rpc
 
 from rehearsal.clouds.aws import AwsHabits
+from rehearsal.clouds.azure import AzureHabits
+from rehearsal.clouds.gcp import GcpHabits
 from rehearsal.clouds.habits import Habits
 from rehearsal.clouds.kubernetes import KubernetesHabits
 from rehearsal.clouds.replace import Rule, join_path, table
@@ -31,7 +33,7 @@ from rehearsal.clouds.state import AlreadyThereError, Cloud, InjectedFaultError,
 from rehearsal.clouds.values import digest
 from rehearsal.clouds.wire import UNKNOWN, from_struct, plain, to_struct
 
-HABITS: dict[str, Habits] = {"aws": AwsHabits(), "kubernetes": KubernetesHabits()}
+HABITS: dict[str, Habits] = {"aws": AwsHabits(), "azure-native": AzureHabits(), "gcp": GcpHabits(), "kubernetes": KubernetesHabits()}
 _OPTIONS = [("grpc.max_receive_message_length", 400 << 20), ("grpc.max_send_message_length", 400 << 20), ("grpc.so_reuseport", 0)]
 
 
@@ -67,7 +69,8 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
     def __init__(self, package: Package, cloud: Cloud, rules: dict[str, Rule]) -> None:
         self.package, self.cloud, self.rules = package, cloud, rules
         self.habits = HABITS.get(package.name) or Habits()
-        self.regions: dict[str, str] = {}
+        self.settings: dict[str, dict[str, Any]] = {}
+        """Each provider instance's settings, by its connection."""
 
     def Handshake(self, request: Any, context: Any) -> Any:
         return pb.ProviderHandshakeResponse(accept_secrets=True, accept_resources=False, accept_outputs=False)
@@ -93,13 +96,13 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         )
 
     def Configure(self, request: Any, context: Any) -> Any:
-        region = plain(from_struct(request.args)).get("region")
-        if isinstance(region, str) and region != UNKNOWN:
-            self.regions[context.peer()] = region
+        given = plain(from_struct(request.args))
+        self.settings[context.peer()] = {name: value for name, value in given.items() if value != UNKNOWN}
         return pb.ConfigureResponse(acceptSecrets=True, supportsPreview=True, acceptResources=False, acceptOutputs=False)
 
     def Check(self, request: Any, context: Any) -> Any:
-        inputs = from_struct(request.news)
+        settings = self.settings.get(context.peer(), {})
+        inputs = self.habits.completed(self.package.resource(request.type), from_struct(request.news), settings)
         mistakes = self.habits.check(self.package, request.type, plain(inputs))
         if mistakes:
             self.cloud.refuse(request.urn, mistakes)
@@ -139,9 +142,10 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         name = self.habits.physical_name(request.type, inputs) or logical
         if request.preview:
             return pb.CreateResponse(properties=to_struct(self._outputs(request.type, inputs, logical, "", context, preview=True)))
-        resource_id = self.habits.make_id(request.type, plain(inputs), name, uuid.uuid4().hex)
+        placed = self._placed(context, inputs)
+        resource_id = self.habits.make_id(request.type, plain(placed), name, uuid.uuid4().hex)
         outputs = self._outputs(request.type, inputs, logical, resource_id, context, preview=False)
-        unique = self.habits.unique_key(request.type, inputs, self._region(context, inputs))
+        unique = self.habits.unique_key(request.type, placed, self._region(context, inputs))
         try:
             self.cloud.create(Record(request.urn, request.type, resource_id, unique, inputs, outputs))
         except (InjectedFaultError, AlreadyThereError) as error:
@@ -181,16 +185,21 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
                 f"the rehearsal has no answer to the function {request.tok}: pass the value as a setting, or add an answer to rehearsal/clouds",
             )
             return pb.InvokeResponse()
-        args = plain(from_struct(request.args))
+        args = plain(self._placed(context, from_struct(request.args)))
         return pb.InvokeResponse(**{"return": to_struct(answer(args, self._region(context, args)))})
 
     def _region(self, context: Any, inputs: dict[str, Any]) -> str:
-        own = plain(inputs.get("region"))
-        return own if isinstance(own, str) and own != UNKNOWN else self.regions.get(context.peer(), self.habits.region)
+        known = {name: value for name, value in plain(inputs).items() if value != UNKNOWN}
+        return self.habits.region_of(known, self.settings.get(context.peer(), {}))
+
+    def _placed(self, context: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Return inputs with what they take from the provider's settings."""
+        return {**self.habits.defaults(self.settings.get(context.peer(), {})), **inputs}
 
     def _outputs(self, token: str, inputs: dict[str, Any], logical: str, resource_id: str, context: Any, *, preview: bool) -> dict[str, Any]:
-        resource = self.package.resource(token)
-        return self.habits.outputs(resource, token, inputs, logical, resource_id, self._region(context, inputs), preview=preview)
+        resource, settings = self.package.resource(token), self.settings.get(context.peer(), {})
+        place = self.habits.defaults(settings)
+        return self.habits.outputs(resource, token, inputs, logical, resource_id, self._region(context, inputs), preview=preview, place=place)
 
 
 @contextlib.contextmanager

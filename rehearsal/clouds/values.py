@@ -25,7 +25,10 @@ _NESTED_COMPUTED = re.compile(r"(Id|Ids|Arn|Arns|Endpoint|Url|Issuer|Fingerprint
 
 @dataclass(frozen=True)
 class Identity:
-    """What a resource is known by when its outputs are made. `own` holds outputs the cloud itself knows better."""
+    """What a resource is known by when its outputs are made. `own` holds outputs the cloud itself knows better.
+
+    `sparse`: a setting that the program leaves out stays out, as far as nothing plausible can be said of it.
+    """
 
     token: str
     name: str
@@ -33,6 +36,7 @@ class Identity:
     region: str
     account: str
     own: dict[str, Any]
+    sparse: bool = False
 
 
 Scalar = Callable[[Identity, str], Any]
@@ -43,14 +47,34 @@ def fill(resource: ResourceType, inputs: dict[str, Any], identity: Identity, *, 
     outputs = {key: value for key, value in inputs.items() if not key.startswith("__")}
     for name, declared in resource.outputs.items():
         if name in outputs:
-            outputs[name] = _complete(outputs[name], declared.kind, identity, (name,), preview=preview)
+            known = _with_own(outputs[name], identity.own.get(name), preview=preview)
+            outputs[name] = _complete(known, declared.kind, identity, (name,), preview=preview)
         elif name in identity.own:
             outputs[name] = UNKNOWN if preview and identity.own[name] is not None else identity.own[name]
-        elif declared.required:
+        elif declared.required and not (identity.sparse and name in resource.inputs and not _plausible(name, declared.kind)):
             outputs[name] = UNKNOWN if preview else _make(declared.kind, identity, (name,))
-    if "tagsAll" in resource.outputs:
-        outputs["tagsAll"] = outputs.get("tags") or {}
+    for copied, source in _ALL_LABELS:
+        if copied in resource.outputs:
+            outputs[copied] = next((outputs[name] for name in source if isinstance(outputs.get(name), dict)), {})
     return {name: value for name, value in outputs.items() if value is not None}
+
+
+_ALL_LABELS = (
+    ("tagsAll", ("tags",)),
+    ("effectiveLabels", ("labels", "resourceLabels", "userLabels")),
+    ("pulumiLabels", ("labels", "resourceLabels", "userLabels")),
+)
+"""Outputs that repeat an input with what the provider adds to it, which is nothing here."""
+
+
+def _with_own(value: Any, own: Any, *, preview: bool) -> Any:
+    """Return what went in with what the cloud alone knows put into it; what went in stays."""
+    if isinstance(value, dict) and isinstance(own, dict) and SIGNATURE not in value:
+        added = {key: UNKNOWN if preview else item for key, item in own.items() if key not in value and not (preview and isinstance(item, dict))}
+        return {key: _with_own(item, own[key], preview=preview) if key in own else item for key, item in value.items()} | added
+    if isinstance(value, list) and isinstance(own, list):
+        return [_with_own(item, own[min(index, len(own) - 1)], preview=preview) for index, item in enumerate(value)] if own else value
+    return value
 
 
 def _complete(value: Any, kind: Kind, identity: Identity, path: tuple[str, ...], *, preview: bool) -> Any:
@@ -77,7 +101,11 @@ def _make(kind: Kind, identity: Identity, path: tuple[str, ...]) -> Any:  # noqa
     if kind.name == "object" and kind.cls is not None:
         if len(path) > MAX_DEPTH:
             return {}
-        return {name: _make(declared.kind, identity, (*path, name)) for name, declared in outputs_of(kind.cls).items()}
+        return {
+            name: _make(declared.kind, identity, (*path, name))
+            for name, declared in outputs_of(kind.cls).items()
+            if declared.required or not identity.sparse or _plausible(name, declared.kind)
+        }
     if kind.name == "list":
         return [_make(kind.item, identity, (*path, "0"))] if kind.item and len(path) <= MAX_DEPTH else []
     if kind.name == "map":
@@ -87,6 +115,11 @@ def _make(kind: Kind, identity: Identity, path: tuple[str, ...]) -> Any:  # noqa
     if kind.name in ("integer", "number"):
         return 1
     return text(identity, path)
+
+
+def _plausible(name: str, kind: Kind) -> bool:
+    """Say whether something can be said of a value by its name alone."""
+    return kind.name == "string" and any(re.search(pattern, name) for pattern, _ in _BY_NAME)
 
 
 def text(identity: Identity, path: tuple[str, ...]) -> str:
@@ -118,6 +151,12 @@ def certificate(seed: str) -> str:
     return base64.b64encode(f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n".encode()).decode()
 
 
+def address(*seed: str) -> str:
+    """Return a private IPv4 address that depends on the seed alone."""
+    first, second = int(digest(*seed)[:6], 16), int(digest(*seed, "x")[:6], 16)
+    return f"10.{first % 255}.0.{1 + second % 254}"
+
+
 def _host(identity: Identity, path: str) -> str:
     return f"{digest(identity.id, path)[:12]}.{identity.region}.rehearsal.example"
 
@@ -139,7 +178,7 @@ _BY_NAME: tuple[tuple[str, Scalar], ...] = (
     (r"(?i)vpcids?$", lambda i, p: f"vpc-0{digest(i.id, p)[:16]}"),
     (r"(?i)(networkinterface|eni)ids?$", lambda i, p: f"eni-0{digest(i.id, p)[:16]}"),
     (r"(?i)cidr(block|s)?$", lambda i, p: f"10.{_number_in(i, p, 255)}.0.0/16"),
-    (r"(?i)(ip|ipaddress|ipaddresses|ips)$", lambda i, p: f"10.{_number_in(i, p, 255)}.0.{1 + _number_in(i, p + 'x', 254)}"),
+    (r"(?i)(ip|ipaddress|ipaddresses|ips)$", lambda i, p: address(i.id, p)),
     (r"(?i)(issuer|endpoint|url|uri|selflink)s?$", lambda i, p: f"https://{_host(i, p)}"),
     (r"(?i)(dnsname|domainname|hostname|fqdn|domain|dns)s?$", _host),
     (r"(?i)(certificate|certificateauthority|cacert|^data)$", lambda i, p: certificate(i.id + p)),

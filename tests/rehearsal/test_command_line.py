@@ -38,12 +38,19 @@ def test_a_mistake_is_one_message_on_stderr_and_exit_code_one(trainfleet: Call, 
     assert [step["name"] for step in document["steps"] if step["ran"]] == ["check", "preview"]
 
 
+def test_a_quick_look_ends_with_the_step_that_was_named(trainfleet: Call, engine: Engine) -> None:
+    done = trainfleet("rehearse", str(PROGRAMS / "small"), "--until", "preview", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [step["name"] for step in json.loads(done.stdout)["steps"]] == ["check", "preview"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["no-such-stack"], "unknown stack"),
         (["/proc"], "has no Pulumi.yaml"),
         ([str(PROGRAMS / "small"), "--fault", "some"], "'some' is not known"),
+        ([str(PROGRAMS / "small"), "--until", "polices"], "did you mean `policies`?"),
         ([str(PROGRAMS / "small"), "--set", "a=b"], "--set changes a platform spec"),
         ([str(PROGRAMS / "small"), "--policy-pack", "/proc"], "has no PulumiPolicy.yaml"),
         ([str(PROGRAMS / "small"), "--resources", "/no/such/folder/x.jsonl"], "its folder does not exist"),
