@@ -49,9 +49,10 @@ def version(kubernetes: str, addon: str) -> str:
 
 def names(spec: PlatformSpec) -> tuple[str, ...]:
     """All add-ons of a platform, those before nodes first."""
-    after = ("coredns", "aws-ebs-csi-driver", "eks-node-monitoring-agent", "metrics-server")
+    after = ("coredns", "aws-ebs-csi-driver", "metrics-server")
+    watched = ("eks-node-monitoring-agent",) if spec.layer.node_problems else ()
     shared = ("aws-fsx-csi-driver",) if spec.storage.shared_filesystem else ()
-    return (*BEFORE_NODES, *after, *shared)
+    return (*BEFORE_NODES, *after, *watched, *shared)
 
 
 def configuration(addon: str, tags: dict[str, str]) -> dict[str, Any]:

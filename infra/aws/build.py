@@ -13,14 +13,17 @@ from infra.aws import addons, region
 from infra.aws.budget import Budget
 from infra.aws.cluster import Cluster
 from infra.aws.gpu_pools import GpuPools
+from infra.aws.hyperpod import HyperPod
 from infra.aws.identity import Identity, PodIdentities
 from infra.aws.keys import Keys
+from infra.aws.logs import Logs
 from infra.aws.lustre import Lustre
 from infra.aws.network import Network
 from infra.aws.registry import Registry
 from infra.aws.secrets import Secrets
 from infra.aws.storage import Storage
 from infra.aws.system_pool import SystemPool
+from infra.kubernetes.hyperpod import HyperPodAgents
 from infra.platform import Platform, ServiceIdentity
 from infra.spec import PlatformSpec
 
@@ -37,27 +40,33 @@ def build(spec: PlatformSpec) -> Platform:
     secrets = Secrets(spec, keys)
     registry = Registry(spec, keys)
     network = Network(spec, keys, account)
-    identity = Identity(spec, keys, account, storage.bucket.arn, secrets.arns)
+    logs = Logs(spec, keys) if spec.layer.logs else None
+    identity = Identity(spec, keys, account, storage.bucket.arn, secrets.arns, logs_arn=logs.arn if logs else None)
     cluster = Cluster(spec, network, identity, keys)
     associations = PodIdentities(spec, cluster.cluster, identity)
     system = SystemPool(spec, network, identity, cluster, keys)
     late = [name for name in addons.names(spec) if name not in addons.BEFORE_NODES]
     add_ons = addons.AddOns(spec, "addons", cluster.cluster, identity, late, opts=pulumi.ResourceOptions(depends_on=[system.nodes]))
-    pools = GpuPools(spec, network, identity, cluster, keys)
+    provider = cluster.provider([system.nodes, *add_ons.installed, *associations.ready])
+    pools = {pool.wish.name: pool for pool in GpuPools(spec, network, identity, cluster, keys).pools}
+    if identity.hyperpod_role is not None:
+        agents = HyperPodAgents(provider, spec, region.HYPERPOD_REGIONS[spec.region])
+        hyperpod = HyperPod(spec, network, identity, cluster, keys, storage=storage, agents=agents, role=identity.hyperpod_role)
+        pools |= {pool.wish.name: pool for pool in hyperpod.pools}
     shared = spec.storage.shared_filesystem
     lustre = Lustre(spec, shared, network=network, storage=storage, keys=keys, nodes_group=cluster.security_group_id) if shared else None
     if spec.budget:
         Budget(spec, spec.budget)
     return Platform(
         cloud=spec.cloud,
-        kubernetes=cluster.provider([system.nodes, *add_ons.installed, *associations.ready]),
+        kubernetes=provider,
         cluster=cluster.cluster,
         cluster_name=cluster.cluster_name,
         kube_context=region.cluster_name(spec),
         kubeconfig=cluster.kubeconfig,
         bucket_url=storage.url,
         registry=registry.url,
-        pools=pools.pools,
+        pools=tuple(pools[wish.name] for wish in spec.gpu_pools),
         identities={purpose: ServiceIdentity(pods.namespace, pods.service_account, pods.role.arn) for purpose, pods in associations.bound.items()},
         storage_class_provisioner="ebs.csi.aws.com",
         storage_class_parameters={"type": "gp3", "encrypted": "true", "kmsKeyId": keys.nodes.arn},
@@ -67,4 +76,10 @@ def build(spec: PlatformSpec) -> Platform:
         api_cidrs=(),
         system_nodes=(system.nodes,),
         secrets=secrets.names,
+        # The node monitoring agent finds what is wrong with a node, and EKS and HyperPod replace it.
+        brings=frozenset({"node-problems"}),
+        secret_store={"aws": {"service": "SecretsManager", "region": spec.region}} if secrets.names else {},
+        log_store=logs.store if logs else None,
+        # The Pod Identity agent, which hands every pod its own role; the node's metadata service stays out of reach.
+        metadata_ways=(("169.254.170.23/32", 80),),
     )

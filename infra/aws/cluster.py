@@ -1,4 +1,4 @@
-"""Cluster: the EKS control plane, who may administer it, and the add-ons that nodes need to start.
+"""Cluster: the EKS control plane, who may administer it or launch on it, and the add-ons that nodes need to start.
 
 Used by the pools, by the cluster layer (through `kubeconfig`) and by launchers. Easy to get wrong: `name`, the role and
 `bootstrap_*` cannot change without a new cluster; its log group must be there first, else EKS makes one that never expires.
@@ -7,6 +7,7 @@ Used by the pools, by the cluster layer (through `kubeconfig`) and by launchers.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import pulumi
@@ -17,6 +18,7 @@ from infra.aws import addons, region
 from infra.aws.identity import Identity
 from infra.aws.keys import Keys
 from infra.aws.network import Network
+from infra.platform import LAUNCHERS_GROUP
 from infra.room import Room
 from infra.spec import PlatformSpec
 
@@ -78,6 +80,8 @@ class Cluster(Room):
         self.security_group_id = self.cluster.vpc_config.apply(lambda vpc: _told(vpc.cluster_security_group_id, "security group"))
         """The group EKS puts on the control plane and on nodes; open among its members."""
         self.access = [self._admin(principal) for principal in spec.kubernetes.admins]
+        for principal in spec.kubernetes.launchers:
+            self._entry("launcher", principal, [LAUNCHERS_GROUP])
         early = addons.AddOns(spec, "addons-before-nodes", self.cluster, identity, addons.BEFORE_NODES, opts=pulumi.ResourceOptions(parent=self))
         self.ready: list[pulumi.Resource] = [*early.installed, *identity.ready, *network.ready]
         """What must exist before a node starts and outlive the last one."""
@@ -104,16 +108,20 @@ class Cluster(Room):
             opts=self.options("kubernetes-provider", depends_on=[*self.access, *depends_on]),
         )
 
-    def _admin(self, principal: str) -> pulumi.Resource:
-        what = f"admin-{hashlib.sha256(principal.encode()).hexdigest()[:8]}"  # by principal, so that the order in the spec means nothing
-        entry = aws.eks.AccessEntry(
+    def _entry(self, kind: str, principal: str, groups: Sequence[str] = ()) -> aws.eks.AccessEntry:
+        what = _entry_name(kind, principal)
+        return aws.eks.AccessEntry(
             self.name(what),
             cluster_name=self.cluster.name,
             principal_arn=principal,
             type="STANDARD",
+            kubernetes_groups=list(groups) or None,
             tags=self.tags(what),
             opts=self.options(what),
         )
+
+    def _admin(self, principal: str) -> pulumi.Resource:
+        what, entry = _entry_name("admin", principal), self._entry("admin", principal)
         return aws.eks.AccessPolicyAssociation(
             self.name(f"{what}-rights"),
             cluster_name=self.cluster.name,
@@ -122,6 +130,11 @@ class Cluster(Room):
             access_scope={"type": "cluster"},
             opts=self.options(f"{what}-rights"),
         )
+
+
+def _entry_name(kind: str, principal: str) -> str:
+    """By principal, so that the order in the spec means nothing."""
+    return f"{kind}-{hashlib.sha256(principal.encode()).hexdigest()[:8]}"
 
 
 def kubeconfig(name: str, region_name: str, endpoint: pulumi.Input[str], certificate: pulumi.Input[str]) -> dict[str, Any]:

@@ -25,6 +25,9 @@ from infra.spec import Capacity, GpuPool, PlatformSpec
 
 AMI_TYPE = "AL2023_x86_64_NVIDIA"
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
+FABRIC_ENVIRONMENT = {"FI_PROVIDER": "efa", "FI_EFA_USE_HUGE_PAGE": "0", "NCCL_SOCKET_IFNAME": "^docker,lo,veth"}
+"""libfabric takes EFA or fails, where it would else fall back to TCP without a word. Huge pages off: a process
+that forks runs out of them. NCCL's own talk stays off interfaces that lead nowhere (awsome-distributed-training, EFA environment variables)."""
 GPU_TAINT = ("nvidia.com/gpu", "present")
 TEMPLATE_TAG = "k8s.io/cluster-autoscaler/node-template"
 HUGE_PAGES = "10256Mi"
@@ -72,7 +75,7 @@ def scale_from_zero(pool: GpuPool, machine: Machine) -> dict[str, str]:
 
 
 class GpuPools(Room):
-    """The GPU node groups of a platform, as `pools` in the order of the spec."""
+    """The GPU node groups of a platform: `pools`, in the order of the spec. HyperPod's pools are in hyperpod.py."""
 
     def __init__(
         self,
@@ -86,9 +89,9 @@ class GpuPools(Room):
     ) -> None:
         super().__init__(spec, "gpu-pools", opts)
         self.network, self.identity, self.cluster, self.keys = network, identity, cluster, keys
-        machines = {pool.name: machine_for_pool(spec.cloud, pool) for pool in spec.gpu_pools}
-        self.fabric = self._fabric() if any(uses_efa(pool, machines[pool.name]) for pool in spec.gpu_pools) else None
-        self.pools = tuple(self._pool(pool, machines[pool.name]) for pool in spec.gpu_pools)
+        wanted = [(pool, machine_for_pool(spec.cloud, pool)) for pool in spec.gpu_pools if pool.kind == "nodes"]
+        self.fabric = self._fabric() if any(uses_efa(pool, machine) for pool, machine in wanted) else None
+        self.pools = tuple(self._pool(pool, machine) for pool, machine in wanted)
         self.register_outputs({})
 
     def _fabric(self) -> aws.ec2.SecurityGroup:
@@ -152,7 +155,7 @@ class GpuPools(Room):
             scaling_config={"min_size": pool.min_nodes, "max_size": pool.max_nodes, "desired_size": pool.min_nodes},
             update_config={"max_unavailable": 1, "update_strategy": "MINIMAL" if one_for_one else "DEFAULT"},
             # A GPU that fell off the bus makes its node be replaced after ten minutes, without anybody being woken.
-            node_repair_config={"enabled": True},
+            node_repair_config={"enabled": self.spec.layer.node_problems},
             labels=labels(pool, machine),
             taints=[{"key": key, "value": value, "effect": "NO_SCHEDULE"}],
             tags=self.tags(pool.name),
@@ -166,6 +169,7 @@ class GpuPools(Room):
             zones=zones,
             nodes=group,
             rdma_resource=EFA_RESOURCE if fabric else "",
+            environment=FABRIC_ENVIRONMENT if fabric else {},
         )
 
     def _placement_group(self, pool: GpuPool) -> aws.ec2.PlacementGroup:

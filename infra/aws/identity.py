@@ -13,7 +13,7 @@ import pulumi_aws as aws
 
 from infra.aws import permissions, policy, region
 from infra.aws.keys import Keys
-from infra.platform import TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT
+from infra.platform import LOGS_NAMESPACE, LOGS_SERVICE_ACCOUNT, TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT
 from infra.room import Room
 from infra.spec import PlatformSpec
 
@@ -28,7 +28,7 @@ class PodRole:
 
 
 class Identity(Room):
-    """The roles of a platform: `cluster_role`, `node_role` and, by purpose, `pods`."""
+    """The roles of a platform: `cluster_role`, `node_role`, `hyperpod_role` where a pool needs it and, by purpose, `pods`."""
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class Identity(Room):
         bucket_arn: pulumi.Input[str],
         secret_arns: list[pulumi.Output[str]],
         *,
+        logs_arn: pulumi.Output[str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "identity", opts)
@@ -53,6 +54,7 @@ class Identity(Room):
         # The CNI's rights are not here but with its own pods. Session Manager replaces SSH: no key, no open port.
         for managed in ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly", "AmazonSSMManagedInstanceCore"):
             self._managed("node", self.node_role, managed)
+        self.hyperpod_role = self._hyperpod(keys, account, bucket_arn) if any(pool.kind == "hyperpod" for pool in spec.gpu_pools) else None
         self.pods = {
             "cni": self._pods("cni", "kube-system", "aws-node", managed="AmazonEKS_CNI_Policy"),
             "csi-disk": self._pods(
@@ -84,6 +86,8 @@ class Identity(Room):
                 "external-secrets",
                 inline=permissions.read_secrets(secret_arns, keys.data.arn, spec.region),
             )
+        if logs_arn is not None:
+            self.pods["logs"] = self._pods("logs", LOGS_NAMESPACE, LOGS_SERVICE_ACCOUNT, inline=permissions.write_logs(logs_arn))
         self.register_outputs({})
 
     def _role(self, what: str, trust: policy.Document) -> aws.iam.Role:
@@ -94,6 +98,17 @@ class Identity(Room):
             tags=self.tags(f"{what}-role"),
             opts=self.options(f"{what}-role"),
         )
+
+    def _hyperpod(self, keys: Keys, account: pulumi.Input[str], bucket_arn: pulumi.Input[str]) -> aws.iam.Role:
+        """The execution role of HyperPod's nodes. The CNI's rights are with its own pods here too."""
+        role = self._role("hyperpod", policy.trust_service("sagemaker.amazonaws.com", {"StringEquals": {"aws:SourceAccount": account}}))
+        for managed in ("AmazonSageMakerClusterInstanceRolePolicy", "AmazonEC2ContainerRegistryPullOnly"):
+            self._managed("hyperpod", role, managed)
+        rights = permissions.hyperpod_node(
+            self.partition, self.spec.region, account, self.cluster_arn, bucket_arn=bucket_arn, keys=[keys.data.arn, keys.nodes.arn]
+        )
+        self._inline("hyperpod-rights", role, rights)
+        return role
 
     def _managed(self, what: str, role: aws.iam.Role, managed: str) -> None:
         name = f"{what}-{managed.rsplit('/', maxsplit=1)[-1]}"
@@ -118,7 +133,7 @@ class Identity(Room):
 class PodIdentities(Room):
     """Binds the roles of workloads to their service accounts (add-ons bind their own)."""
 
-    BOUND = ("training", "autoscaler", "secrets")
+    BOUND = ("training", "autoscaler", "secrets", "logs")
 
     def __init__(
         self,

@@ -15,6 +15,10 @@ RUNS_PREFIX = "runs/"
 """Where in the bucket training writes. It reads the whole bucket (data sets beside runs) and writes here only."""
 
 
+LIFECYCLE_PREFIX = "hyperpod/"
+"""Where in the bucket HyperPod's lifecycle script lies: outside of what training may write, or a training could run code on new nodes."""
+
+
 def cluster_secrets(key_arn: pulumi.Input[str]) -> Document:
     """The control plane wraps Kubernetes secrets with its own key."""
     return document(statement("WrapSecrets", ["kms:Encrypt", "kms:Decrypt", "kms:ListGrants", "kms:DescribeKey"], [key_arn]))
@@ -92,6 +96,70 @@ def encrypted_volumes(key_arn: pulumi.Input[str]) -> Document:
 def shared_volume() -> Document:
     """The Lustre driver mounts a filesystem that exists; it makes and deletes none. DescribeFileSystems knows no resources."""
     return document(statement("See", ["fsx:DescribeFileSystems"], ["*"]))
+
+
+def write_logs(group_arn: pulumi.Input[str]) -> Document:
+    """The log shipper writes streams into the one group that is there; it makes and deletes none."""
+    actions = ["logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams"]
+    return document(statement("Write", actions, [group_arn, arn(group_arn, ":*")]))
+
+
+def hyperpod_node(
+    partition: str,
+    region: str,
+    account: pulumi.Input[str],
+    cluster_arn: pulumi.Input[str],
+    *,
+    bucket_arn: pulumi.Input[str],
+    keys: Sequence[pulumi.Input[str]],
+) -> Document:
+    """HyperPod's nodes beside AWS's own policy for them (SageMaker developer guide, IAM role for SageMaker HyperPod, with EKS).
+
+    Network interfaces are made and taken away by the role of the node itself; pods take their own roles through the agent. `keys`: the
+    bucket's, then the disks'.
+    """
+    ec2 = f"arn:{partition}:ec2:{region}:"
+    interfaces = [arn(ec2, account, f":{kind}/*") for kind in ("network-interface", "subnet", "security-group")]
+    through = {"StringEquals": {"kms:ViaService": f"s3.{region}.amazonaws.com"}}
+    return document(
+        # Describe calls of EC2 know no resources.
+        statement(
+            "See",
+            [
+                "ec2:DescribeDhcpOptions",
+                "ec2:DescribeInstances",
+                "ec2:DescribeInstanceTypes",
+                "ec2:DescribeNetworkInterfaces",
+                "ec2:DescribeSecurityGroups",
+                "ec2:DescribeSubnets",
+                "ec2:DescribeTags",
+                "ec2:DescribeVpcs",
+            ],
+            ["*"],
+        ),
+        statement(
+            "Interfaces",
+            [
+                "ec2:AssignPrivateIpAddresses",
+                "ec2:AttachNetworkInterface",
+                "ec2:CreateNetworkInterface",
+                "ec2:CreateNetworkInterfacePermission",
+                "ec2:DeleteNetworkInterface",
+                "ec2:DeleteNetworkInterfacePermission",
+                "ec2:DetachNetworkInterface",
+                "ec2:ModifyNetworkInterfaceAttribute",
+                "ec2:UnassignPrivateIpAddresses",
+            ],
+            [*interfaces, arn(ec2, account, ":instance/*")],
+        ),
+        statement("NameInterfaces", ["ec2:CreateTags"], interfaces[:1]),
+        statement("PodRoles", ["eks-auth:AssumeRoleForPodIdentity", "eks:DescribeCluster"], [cluster_arn]),
+        statement("ListLifecycle", ["s3:ListBucket"], [bucket_arn], when={"StringLike": {"s3:prefix": f"{LIFECYCLE_PREFIX}*"}}),
+        statement("ReadLifecycle", ["s3:GetObject"], [arn(bucket_arn, f"/{LIFECYCLE_PREFIX}*")]),
+        statement("LifecycleKey", ["kms:Decrypt"], keys[:1], when=through),
+        statement("DiskKey", ["kms:DescribeKey"], keys[1:]),
+        statement("DiskGrant", ["kms:CreateGrant"], keys[1:], when={"Bool": {"kms:GrantIsForAWSResource": "true"}}),
+    )
 
 
 def flow_logs(group_arn: pulumi.Input[str]) -> Document:

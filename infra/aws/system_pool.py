@@ -53,7 +53,7 @@ class SystemPool(Room):
             launch_template={"id": template.id, "version": template.latest_version.apply(str)},
             scaling_config={"min_size": size.min_nodes, "max_size": size.max_nodes, "desired_size": size.min_nodes},
             update_config={"max_unavailable": 1},
-            node_repair_config={"enabled": True},
+            node_repair_config={"enabled": self.spec.layer.node_problems},
             labels={"trainfleet.io/pool": "system"},
             tags=self.tags("system"),
             opts=self.options("system", depends_on=cluster.ready, ignore_changes=["scalingConfig.desiredSize"]),

@@ -21,6 +21,10 @@ DOCUMENTS: dict[str, policy.Document] = {
     "read_secrets": permissions.read_secrets([SECRET], KEY, "us-east-2"),
     "encrypted_volumes": permissions.encrypted_volumes(KEY),
     "shared_volume": permissions.shared_volume(),
+    "hyperpod_node": permissions.hyperpod_node(
+        "aws", "us-east-2", ACCOUNT, f"arn:aws:eks:us-east-2:{ACCOUNT}:cluster/lab", bucket_arn=BUCKET, keys=[KEY, f"{KEY}2"]
+    ),
+    "write_logs": permissions.write_logs("arn:aws:logs:us-east-2:111122223333:log-group:pods"),
     "flow_logs": permissions.flow_logs("arn:aws:logs:us-east-2:111122223333:log-group:flow"),
 }
 READS = ("Describe", "List", "Get")
@@ -51,6 +55,14 @@ def test_training_writes_runs_only_and_can_not_erase_a_version() -> None:
         if action in ("s3:PutObject", "s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutBucketPolicy")
     }
     assert writes == {"s3:PutObject": [f"{BUCKET}/runs/*"], "s3:DeleteObject": [f"{BUCKET}/runs/*"]}
+
+
+def test_a_training_cannot_write_the_script_that_new_hyperpod_nodes_run() -> None:
+    (write,) = [each for each in statements(DOCUMENTS["training"]) if "s3:PutObject" in each["Action"]]
+    (read,) = [each for each in statements(DOCUMENTS["hyperpod_node"]) if each["Sid"] == "ReadLifecycle"]
+    assert read["Resource"] == [f"{BUCKET}/{permissions.LIFECYCLE_PREFIX}*"]
+    assert not permissions.LIFECYCLE_PREFIX.startswith(permissions.RUNS_PREFIX)
+    assert write["Resource"] == [f"{BUCKET}/{permissions.RUNS_PREFIX}*"]
 
 
 def test_the_autoscaler_scales_the_groups_of_its_own_cluster_only() -> None:

@@ -1,0 +1,203 @@
+"""HyperPod: the pools of `kind: hyperpod`, as one SageMaker HyperPod cluster whose nodes join the platform's own EKS cluster.
+
+SageMaker tests every node when it starts, watches it, and reboots or replaces it by itself; Ray heads stay on the system pool's CPU nodes.
+Easy to get wrong: the agents in the namespace `aws-hyperpod` must be there first, else nodes never become schedulable; nothing
+scales these pools, and while a node is tested only agents that tolerate it run there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pulumi
+import pulumi_aws as aws
+
+from infra.aws import hyperpod_request as request
+from infra.aws import region
+from infra.aws.cluster import Cluster
+from infra.aws.gpu_pools import EFA_RESOURCE, FABRIC_ENVIRONMENT, GPU_TAINT, labels, uses_efa
+from infra.aws.identity import Identity
+from infra.aws.keys import Keys
+from infra.aws.network import Network
+from infra.aws.permissions import LIFECYCLE_PREFIX
+from infra.aws.storage import Storage
+from infra.machines import Machine, machine_for_pool
+from infra.platform import Pool
+from infra.room import Room
+from infra.spec import GpuPool, PlatformSpec
+
+ON_CREATE = "on_create.sh"
+SCRIPT = Path(__file__).with_name("hyperpod_on_create.sh")
+HEALTHY = {"sagemaker.amazonaws.com/node-health-status": "Schedulable"}
+"""What SageMaker writes on a node that passed its tests (developer guide, resilience-related Kubernetes labels)."""
+WHILE_TESTED = {"key": "sagemaker.amazonaws.com/node-health-status", "operator": "Equal", "value": "Unschedulable", "effect": "NoSchedule"}
+"""SageMaker's taint of a node under test: the device plugins must run there, or the test finds no GPU."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the request names and AWS says only once it is made."""
+
+    role: str
+    eks: str
+    bucket: str
+    disk_key: str
+    security_groups: tuple[str, ...]
+    subnets: Mapping[str, str]
+    """By zone."""
+
+
+def stand_ins(spec: PlatformSpec) -> Surroundings:
+    """Well-formed surroundings, with which the rest of the request is checked before anything exists."""
+    arn = f"arn:{region.partition(spec.region)}"
+    return Surroundings(
+        role=f"{arn}:iam::111122223333:role/hyperpod",
+        eks=f"{arn}:eks:{spec.region}:111122223333:cluster/{region.cluster_name(spec)}",
+        bucket="bucket",
+        disk_key=f"{arn}:kms:{spec.region}:111122223333:key/1",
+        security_groups=("sg-1", "sg-2"),
+        subnets={zone: f"subnet-{zone}" for zone in region.platform_zones(spec)},
+    )
+
+
+def health_checks(pool: GpuPool, machine: Machine) -> list[str]:
+    """What a node must pass at its start: hardware under stress, and NCCL over the fabric where there is one and a node to talk to."""
+    return ["InstanceStress", "InstanceConnectivity"] if uses_efa(pool, machine) and pool.max_nodes > 1 else ["InstanceStress"]
+
+
+def cluster_request(spec: PlatformSpec, tags: Mapping[str, str], around: Surroundings) -> request.Cluster:
+    """The whole cluster as SageMaker is told.
+
+    Raises:
+        ValidationError: it would be refused by AWS: a mistake of ours, since `infra.rules` judges what a spec says.
+    """
+    key, value = GPU_TAINT
+    groups = []
+    for pool in hyperpods(spec):
+        machine = machine_for_pool(spec.cloud, pool)
+        groups.append(
+            {
+                "InstanceGroupName": pool.name,
+                "InstanceType": machine.instance_type,
+                "InstanceCount": pool.max_nodes,
+                "ExecutionRole": around.role,
+                "LifeCycleConfig": {"SourceS3Uri": f"s3://{around.bucket}/{LIFECYCLE_PREFIX.rstrip('/')}", "OnCreate": ON_CREATE},
+                "KubernetesConfig": {"Labels": labels(pool, machine), "Taints": [{"Key": key, "Value": value, "Effect": "NoSchedule"}]},
+                "InstanceStorageConfigs": [{"EbsVolumeConfig": {"VolumeSizeInGB": pool.disk_gib, "VolumeKmsKeyId": around.disk_key}}],
+                "OnStartDeepHealthChecks": health_checks(pool, machine),
+                "OverrideVpcConfig": {
+                    "SecurityGroupIds": list(around.security_groups),
+                    "Subnets": [around.subnets[zone] for zone in region.pool_zones(spec, pool)],
+                },
+                "TrainingPlanArn": pool.reservation or None,
+            }
+        )
+    return request.Cluster.model_validate(
+        {
+            "ClusterName": region.cluster_name(spec),
+            "InstanceGroups": groups,
+            "Orchestrator": {"Eks": {"ClusterArn": around.eks}},
+            "VpcConfig": {"SecurityGroupIds": list(around.security_groups), "Subnets": list(around.subnets.values())},
+            "Tags": [{"Key": tag, "Value": text} for tag, text in sorted(tags.items())],
+        }
+    )
+
+
+def hyperpods(spec: PlatformSpec) -> tuple[GpuPool, ...]:
+    """The pools of this kind, in the order of the spec."""
+    return tuple(pool for pool in spec.gpu_pools if pool.kind == "hyperpod")
+
+
+class HyperPod(Room):
+    """The HyperPod cluster of a platform, as `pools`."""
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        network: Network,
+        identity: Identity,
+        cluster: Cluster,
+        keys: Keys,
+        *,
+        storage: Storage,
+        agents: pulumi.Resource,
+        role: aws.iam.Role,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "hyperpod-pools", opts)
+        tags = self.tags("hyperpod")
+        cluster_request(spec, tags, stand_ins(spec))
+        script = aws.s3.BucketObjectv2(
+            self.name("hyperpod-script"),
+            bucket=storage.bucket.bucket,
+            key=f"{LIFECYCLE_PREFIX}{ON_CREATE}",
+            content=SCRIPT.read_text(encoding="utf-8"),
+            content_type="text/x-shellscript",
+            kms_key_id=keys.data.arn,
+            server_side_encryption="aws:kms",
+            tags=self.tags("hyperpod-script"),
+            opts=self.options("hyperpod-script"),
+        )
+        zones = {zone: subnet.id for zone, subnet in network.private_subnets.items()}
+        around = pulumi.Output.all(
+            role=role.arn,
+            eks=cluster.cluster.arn,
+            bucket=storage.bucket.bucket,
+            disk_key=keys.nodes.arn,
+            security_groups=[cluster.security_group_id, self._fabric(network).id],
+            subnets=zones,
+        )
+        self.nodes = aws.cloudcontrol.Resource(
+            self.name("hyperpod"),
+            type_name=request.TYPE_NAME,
+            desired_state=around.apply(lambda known: cluster_request(spec, tags, Surroundings(**known)).json_text()),
+            opts=self.options(
+                "hyperpod",
+                depends_on=[script, agents, *cluster.ready, *identity.ready],
+                # A fixed name cannot exist twice.
+                delete_before_replace=True,
+                # Deep health checks of a large group take two hours.
+                custom_timeouts=pulumi.CustomTimeouts(create="4h", update="4h", delete="2h"),
+            ),
+        )
+        self.pools = tuple(self._pool(pool) for pool in hyperpods(spec))
+        self.register_outputs({})
+
+    def _pool(self, pool: GpuPool) -> Pool:
+        machine = machine_for_pool(self.spec.cloud, pool)
+        fabric = uses_efa(pool, machine)
+        return Pool(
+            wish=pool,
+            machine=machine,
+            labels=labels(pool, machine),
+            zones=region.pool_zones(self.spec, pool),
+            nodes=self.nodes,
+            rdma_resource=EFA_RESOURCE if fabric else "",
+            environment=FABRIC_ENVIRONMENT if fabric else {},
+            selector=HEALTHY,
+            agent_tolerations=(WHILE_TESTED,),
+        )
+
+    def _fabric(self, network: Network) -> aws.ec2.SecurityGroup:
+        """HyperPod asks for a group that is open among its members in both directions (developer guide, custom VPC), also without EFA."""
+        group = aws.ec2.SecurityGroup(
+            self.name("hyperpod-sg"),
+            vpc_id=network.vpc.id,
+            description="HyperPod nodes among themselves",
+            tags=self.tags("hyperpod-sg"),
+            opts=self.options("hyperpod-sg"),
+        )
+        for direction, rule in (("in", aws.vpc.SecurityGroupIngressRule), ("out", aws.vpc.SecurityGroupEgressRule)):
+            what = f"hyperpod-{direction}"
+            rule(
+                self.name(what),
+                security_group_id=group.id,
+                referenced_security_group_id=group.id,
+                description=f"{'from' if direction == 'in' else 'to'} members",
+                ip_protocol="-1",
+                tags=self.tags(what),
+                opts=self.options(what),
+            )
+        return group

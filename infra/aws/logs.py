@@ -1,0 +1,41 @@
+"""Logs: the log group of every pod, encrypted and kept as long as the control plane's. The cluster layer's shipper writes to it.
+
+Easy to get wrong: a shipper that may make groups makes one that is never deleted; ours may only write streams into this one.
+"""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_aws as aws
+
+from infra.aws import region
+from infra.aws.keys import Keys
+from infra.platform import LogStore
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+
+class Logs(Room):
+    """The log group of a platform's pods: its `arn`, and `store` as the layer needs it."""
+
+    def __init__(self, spec: PlatformSpec, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "logs", opts)
+        self.group = aws.cloudwatch.LogGroup(
+            self.name("pod-logs"),
+            retention_in_days=region.log_retention(spec.kubernetes.log_retention_days),
+            kms_key_id=keys.logs.arn,
+            tags=self.tags("pod-logs"),
+            opts=self.options("pod-logs"),
+        )
+        self.arn = self.group.arn
+        self.store = LogStore(
+            output="cloudwatch_logs",
+            settings={
+                "region": spec.region,
+                "log_group_name": self.group.name,
+                "log_stream_prefix": "pods-",
+                "auto_create_group": "false",
+            },
+            identity="logs",
+        )
+        self.register_outputs({"group": self.group.name})
