@@ -1,1 +1,1 @@
-"""A platform on GCP: the same rooms as its siblings."""
+"""A platform on Google Cloud: one file per room, wired in build.py."""

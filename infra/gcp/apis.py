@@ -1,0 +1,46 @@
+"""Apis: the Google APIs that a platform calls, switched on in its project. They stay on when the platform goes.
+
+Everything waits for them, through `ready`. Easy to get wrong: an API switched off takes along what other stacks of the
+project made with it, so none is ever switched off here.
+"""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_gcp as gcp
+
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+ALWAYS = ("artifactregistry", "binaryauthorization", "cloudkms", "compute", "container", "iam", "iamcredentials", "logging", "monitoring", "storage")
+
+
+def services(spec: PlatformSpec) -> tuple[str, ...]:
+    """The short names of the APIs that this platform needs."""
+    wanted = list(ALWAYS)
+    if spec.secrets.provider == "cloud" and spec.secrets.names:
+        wanted.append("secretmanager")
+    if spec.budget:
+        wanted.append("billingbudgets")
+    if shared := spec.storage.shared_filesystem:
+        wanted += ["servicenetworking", "lustre" if shared.kind == "lustre" else "file"]
+    return tuple(sorted(wanted))
+
+
+class Apis(Room):
+    """The APIs of a platform."""
+
+    def __init__(self, spec: PlatformSpec, *, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "apis", opts)
+        self.ready: list[pulumi.Resource] = [self._service(name) for name in services(spec)]
+        self.register_outputs({})
+
+    def _service(self, name: str) -> gcp.projects.Service:
+        what = f"api-{name}"
+        return gcp.projects.Service(
+            self.name(what),
+            service=f"{name}.googleapis.com",
+            disable_on_destroy=False,
+            disable_dependent_services=False,
+            opts=self.options(what),
+        )

@@ -1,0 +1,82 @@
+"""Budget: a monthly limit on what carries this platform's label, and mails before it is spent.
+
+Easy to get wrong: the budget belongs to the billing account that pays for the project, and whoever applies needs a right
+there (Billing Account Costs Manager); the limit is in USD and refused where the account is in another currency.
+"""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_gcp as gcp
+
+from infra.gcp.apis import Apis
+from infra.gcp.region import short_name
+from infra.room import Room
+from infra.spec import Budget as BudgetWish
+from infra.spec import PlatformSpec
+
+MOST_CHANNELS = 5
+"""Google tells five channels at most (Budget API, monitoringNotificationChannels)."""
+PLATFORM_LABEL = "trainfleet-platform"
+
+
+def thresholds(wish: BudgetWish) -> list[gcp.billing.BudgetThresholdRuleArgsDict]:
+    """A mail when each share is spent, and one when the month is forecast to end above the limit."""
+    spent: list[gcp.billing.BudgetThresholdRuleArgsDict] = [
+        {"threshold_percent": share, "spend_basis": "CURRENT_SPEND"} for share in sorted(wish.alert_at)
+    ]
+    return [*spent, {"threshold_percent": 1.0, "spend_basis": "FORECASTED_SPEND"}]
+
+
+def amount(usd: float) -> gcp.billing.BudgetAmountArgsDict:
+    """The limit as Google writes money: whole units, and billionths of one."""
+    cents = round(usd * 100)
+    return {"specified_amount": {"currency_code": "USD", "units": str(cents // 100), "nanos": cents % 100 * 10_000_000}}
+
+
+class Budget(Room):
+    """The budget of a platform."""
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        wish: BudgetWish,
+        apis: Apis,
+        billing_account: pulumi.Input[str],
+        project_number: pulumi.Input[str],
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "budget-alerts", opts)
+        channels = [self._channel(email, apis) for email in wish.emails or (spec.owner,)]
+        gcp.billing.Budget(
+            self.name("budget"),
+            billing_account=billing_account,
+            display_name=f"trainfleet-{spec.name}",
+            amount=amount(wish.monthly_usd),
+            budget_filter={
+                "calendar_period": "MONTH",
+                "credit_types_treatment": "INCLUDE_ALL_CREDITS",
+                "projects": [pulumi.Output.concat("projects/", project_number)],
+                "labels": {PLATFORM_LABEL: self.labels("budget")[PLATFORM_LABEL]},
+            },
+            threshold_rules=thresholds(wish),
+            all_updates_rule={
+                "monitoring_notification_channels": [channel.name for channel in channels],
+                # Those who pay for the whole account are not woken for one platform.
+                "disable_default_iam_recipients": True,
+            },
+            opts=self.options("budget", depends_on=apis.ready),
+        )
+        self.register_outputs({})
+
+    def _channel(self, email: str, apis: Apis) -> gcp.monitoring.NotificationChannel:
+        what = f"mail-{short_name(email)}"  # by address, so that the order in the spec means nothing
+        return gcp.monitoring.NotificationChannel(
+            self.name(what),
+            display_name=f"Trainfleet {self.spec.name}: {email}",
+            type="email",
+            labels={"email_address": email},
+            user_labels=self.labels(what),
+            opts=self.options(what, depends_on=apis.ready),
+        )

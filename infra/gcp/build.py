@@ -1,0 +1,110 @@
+"""The Google Cloud platform, room by room, in the order in which they need each other. Called by infra.program through the registry.
+
+The order on destroy is the reverse, and it is what leaves no load balancer or disk behind: the cluster layer goes while
+nodes still run, nodes before the way out, and the network last.
+"""
+
+from __future__ import annotations
+
+import pulumi_gcp as gcp
+
+from infra.gcp import region
+from infra.gcp.apis import Apis
+from infra.gcp.budget import Budget
+from infra.gcp.cluster import Administrators, Cluster
+from infra.gcp.fabric import Fabric, FabricNetworks
+from infra.gcp.gpu_pools import GpuPools
+from infra.gcp.identity import Identity, PodIdentities
+from infra.gcp.keys import Keys
+from infra.gcp.lustre import Lustre
+from infra.gcp.network import Network
+from infra.gcp.nfs import Nfs
+from infra.gcp.registry import Registry
+from infra.gcp.secrets import Secrets
+from infra.gcp.storage import Storage
+from infra.gcp.system_pool import SystemPool
+from infra.platform import Brought, Platform, ServiceIdentity, Subject
+from infra.spec import PlatformSpec
+
+METADATA_WAYS = (("169.254.169.252/32", 988), ("169.254.169.254/32", 80))
+"""GKE's metadata server as network policies see it, the second on Dataplane V2 (GKE guide, Workload Identity and network policy)."""
+
+
+def build(spec: PlatformSpec) -> Platform:
+    """Everything on Google Cloud below the cluster layer.
+
+    Raises:
+        InputError: the network cannot be planned; `infra.rules` says more, and earlier.
+    """
+    project = gcp.organizations.get_project_output(project_id=spec.account)
+    apis = Apis(spec)
+    keys = Keys(spec, project.number, apis)
+    storage = Storage(spec, keys)
+    secrets = Secrets(spec, keys)
+    registry = Registry(spec, keys)
+    network = Network(spec, apis)
+    fabric = Fabric(spec, network)
+    identity = Identity(spec, apis, storage, secrets, registry)
+    cluster = Cluster(spec, network, fabric, identity, keys)
+    bindings = PodIdentities(spec, cluster.cluster, identity)
+    system = SystemPool(spec, identity, cluster, keys)
+    pools = GpuPools(spec, fabric, identity, cluster, keys)
+    shared = spec.storage.shared_filesystem
+    kinds: dict[str, type[Lustre | Nfs]] = {"lustre": Lustre, "nfs": Nfs}
+    volume = kinds[shared.kind](spec, shared, network=network, keys=keys).volume if shared else None
+    if spec.budget:
+        Budget(spec, spec.budget, apis, project.billing_account, project.number)
+    provider = cluster.provider([system.nodes, *(pool.nodes for pool in pools.pools if pool.nodes), *bindings.ready])
+    Administrators(spec, provider)
+    FabricNetworks(spec, fabric, provider)
+    return Platform(
+        cloud=spec.cloud,
+        kubernetes=provider,
+        cluster=cluster.cluster,
+        cluster_name=cluster.cluster_name,
+        kube_context=region.kube_context(spec),
+        kubeconfig=cluster.kubeconfig,
+        bucket_url=storage.url,
+        registry=registry.url,
+        pools=pools.pools,
+        identities={
+            purpose: ServiceIdentity(
+                pods.namespace, pods.service_account, pods.account.email, annotations={"iam.gke.io/gcp-service-account": pods.account.email}
+            )
+            for purpose, pods in bindings.bound.items()
+        },
+        storage_class_provisioner="pd.csi.storage.gke.io",
+        storage_class_parameters={"type": "pd-balanced", "disk-encryption-kms-key": keys.nodes.id},
+        shared_filesystem=volume,
+        autoscaler="gke",
+        # Training reads public data sets and Cloud Storage answers from public addresses, so what is allowed is a port and not a range.
+        api_cidrs=(),
+        system_nodes=(system.nodes,),
+        secrets=secrets.names,
+        brings=brought(spec),
+        secret_store=_secret_store(spec) if secrets.secrets else {},
+        launchers=tuple(Subject("User", who) for who in spec.kubernetes.launchers),
+        metadata_ways=METADATA_WAYS,
+    )
+
+
+def brought(spec: PlatformSpec) -> frozenset[Brought]:
+    """What GKE brings itself: drivers and plug-ins, the autoscaler, repair, the guard before the node's identity; logs and metrics where wished."""
+    always: set[Brought] = {"gpu-plugin", "rdma-plugin", "autoscaler", "network-metadata-guard", "node-problems"}
+    wished: set[Brought] = set()
+    if spec.layer.logs:
+        wished.add("logs")
+    if spec.monitoring.enabled and spec.layer.gpu_metrics:
+        wished.add("gpu-metrics")
+    return frozenset(always | wished)
+
+
+def _secret_store(spec: PlatformSpec) -> dict[str, object]:
+    """How External Secrets reaches Secret Manager, as its own service account in the cluster."""
+    identity = {
+        "clusterLocation": spec.region,
+        "clusterName": region.cluster_name(spec),
+        "clusterProjectID": spec.account,
+        "serviceAccountRef": {"name": "external-secrets", "namespace": "external-secrets"},
+    }
+    return {"gcpsm": {"projectID": spec.account, "auth": {"workloadIdentity": identity}}}

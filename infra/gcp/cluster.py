@@ -1,0 +1,257 @@
+"""Cluster: the GKE control plane, who may administer it, and where its logs go.
+
+Used by the pools, by the cluster layer (through `kubeconfig`) and by launchers. Easy to get wrong: name, place, network
+and private nodes cannot change without a new cluster; the pool that GKE makes with it is removed at once, and node
+settings never stand here (a change of one would replace the cluster, pulumi-gcp#744).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+import pulumi_gcp as gcp
+import pulumi_kubernetes as k8s
+
+from infra.gcp import network as ranges
+from infra.gcp import region
+from infra.gcp.fabric import Fabric
+from infra.gcp.identity import Identity
+from infra.gcp.keys import Keys
+from infra.gcp.network import Network
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+CONTROL_PLANE_LOGS = ("APISERVER", "CONTROLLER_MANAGER", "SCHEDULER")
+METRICS = (
+    "SYSTEM_COMPONENTS",
+    "APISERVER",
+    "CONTROLLER_MANAGER",
+    "SCHEDULER",
+    "STORAGE",
+    "POD",
+    "DAEMONSET",
+    "DEPLOYMENT",
+    "STATEFULSET",
+    "HPA",
+    "CADVISOR",
+    "KUBELET",
+)
+GPU_METRICS = "DCGM"
+WINDOW: gcp.container.ClusterMaintenancePolicyRecurringWindowArgsDict = {
+    "start_time": "2026-01-03T01:00:00Z",
+    "end_time": "2026-01-03T09:00:00Z",
+    "recurrence": "FREQ=WEEKLY;BYDAY=SA,SU",
+}
+"""Upgrades happen in the night before Saturday and before Sunday. GKE wants 48 hours in 32 days; these are 64 at least."""
+
+
+def logged(spec: PlatformSpec) -> list[str]:
+    """What GKE writes to Cloud Logging."""
+    return ["SYSTEM_COMPONENTS", *(("WORKLOADS",) if spec.layer.logs else ()), *CONTROL_PLANE_LOGS]
+
+
+def measured(spec: PlatformSpec) -> list[str]:
+    """What GKE measures."""
+    if not spec.monitoring.enabled:
+        return ["SYSTEM_COMPONENTS"]
+    return [*METRICS, *((GPU_METRICS,) if spec.layer.gpu_metrics else ())]
+
+
+def allowed(spec: PlatformSpec) -> list[gcp.container.ClusterMasterAuthorizedNetworksConfigCidrBlockArgsDict]:
+    """Ranges that may reach the control plane: this network, and for a public endpoint those of the spec."""
+    inside: gcp.container.ClusterMasterAuthorizedNetworksConfigCidrBlockArgsDict = {
+        "cidr_block": str(spec.network.cidr),
+        "display_name": "platform",
+    }
+    return [inside, *({"cidr_block": str(cidr), "display_name": f"allowed-{cidr}"} for cidr in spec.network.allowed_cidrs)]
+
+
+class Cluster(Room):
+    """The control plane of a platform."""
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        network: Network,
+        fabric: Fabric,
+        identity: Identity,
+        keys: Keys,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "cluster", opts)
+        self.cluster_name = region.cluster_name(spec)
+        shared = spec.storage.shared_filesystem
+        logs = self._logs(keys)
+        public = not spec.kubernetes.private_endpoint and bool(spec.network.allowed_cidrs)
+        self.cluster = gcp.container.Cluster(
+            self.name("gke"),
+            name=self.cluster_name,
+            description=f"Trainfleet {spec.name}",
+            location=spec.region,
+            node_locations=list(region.platform_zones(spec)),
+            min_master_version=spec.kubernetes.version,
+            release_channel={"channel": "REGULAR"},
+            maintenance_policy={"recurring_window": WINDOW},
+            # GKE cannot make a cluster without a pool, so it makes one and takes it away again.
+            remove_default_node_pool=True,
+            initial_node_count=1,
+            network=network.vpc.id,
+            subnetwork=network.subnet.id,
+            networking_mode="VPC_NATIVE",
+            ip_allocation_policy={"cluster_secondary_range_name": ranges.PODS, "services_secondary_range_name": ranges.SERVICES},
+            default_max_pods_per_node=region.PODS_PER_NODE,
+            # Dataplane V2 enforces network policies by itself; the older `network_policy` beside it is refused.
+            datapath_provider="ADVANCED_DATAPATH",
+            enable_intranode_visibility=True,
+            enable_multi_networking=bool(fabric.links),
+            # The network policies of the layer name kube-dns; Cloud DNS would answer from an address that they close.
+            dns_config={"cluster_dns": "KUBE_DNS"},
+            private_cluster_config={
+                "enable_private_nodes": True,
+                "enable_private_endpoint": not public,
+                "master_global_access_config": {"enabled": False},
+            },
+            # The endpoint by name answers whoever has a right, from anywhere; here ranges decide too, so it stays shut.
+            control_plane_endpoints_config={"dns_endpoint_config": {"allow_external_traffic": False}},
+            master_authorized_networks_config={
+                "cidr_blocks": allowed(spec),
+                "gcp_public_cidrs_access_enabled": False,
+                "private_endpoint_enforcement_enabled": True,
+            },
+            master_auth={"client_certificate_config": {"issue_client_certificate": False}},
+            enable_legacy_abac=False,
+            anonymous_authentication_config={"mode": "LIMITED"},
+            rbac_binding_config={
+                "enable_insecure_binding_system_authenticated": False,
+                "enable_insecure_binding_system_unauthenticated": False,
+            },
+            workload_identity_config={"workload_pool": region.workload_pool(spec)},
+            database_encryption={"state": "ENCRYPTED", "key_name": keys.cluster.id},
+            enable_shielded_nodes=True,
+            binary_authorization={"evaluation_mode": "PROJECT_SINGLETON_POLICY_ENFORCE"},
+            # Images are scanned where they are kept; GKE's own scan of workloads has ended.
+            security_posture_config={"mode": "BASIC", "vulnerability_mode": "VULNERABILITY_DISABLED"},
+            addons_config={
+                "gce_persistent_disk_csi_driver_config": {"enabled": True},
+                "gcs_fuse_csi_driver_config": {"enabled": True},
+                "gcp_filestore_csi_driver_config": {"enabled": shared is not None and shared.kind == "nfs"},
+                "lustre_csi_driver_config": {"enabled": shared is not None and shared.kind == "lustre"},
+                "horizontal_pod_autoscaling": {"disabled": False},
+                "http_load_balancing": {"disabled": False},
+                "dns_cache_config": {"enabled": False},
+                # With the layer: the same KubeRay on every cloud. Both at once would fight over the same definitions.
+                "ray_operator_configs": [{"enabled": False}],
+            },
+            node_pool_defaults={
+                "node_config_defaults": {
+                    "gcfs_config": {"enabled": True},
+                    "insecure_kubelet_readonly_port_enabled": "FALSE",
+                    "logging_variant": "DEFAULT",
+                }
+            },
+            # An idle GPU node goes as soon as it can; nodes are made only in the pools of the spec.
+            cluster_autoscaling={"enabled": False, "autoscaling_profile": "OPTIMIZE_UTILIZATION"},
+            logging_config={"enable_components": logged(spec)},
+            monitoring_config={
+                "enable_components": measured(spec),
+                "managed_prometheus": {"enabled": spec.monitoring.enabled},
+                "advanced_datapath_observability_config": {"enable_metrics": spec.monitoring.enabled, "enable_relay": False},
+            },
+            cost_management_config={"enabled": True},
+            resource_labels=self.labels("gke"),
+            deletion_protection=spec.production,
+            # A fixed name cannot exist twice, so a replacement must delete first (and in production is refused).
+            opts=self.options("gke", depends_on=[*logs, *keys.ready, *identity.ready, *network.ready], delete_before_replace=True),
+        )
+        self.ready: list[pulumi.Resource] = [*identity.ready, *network.ready, *fabric.ready, *keys.ready]
+        """What must exist before a node starts and outlive the last one."""
+        self.kubeconfig: pulumi.Output[str] = pulumi.Output.json_dumps(
+            kubeconfig(
+                region.kube_context(spec),
+                self.cluster.endpoint,
+                self.cluster.master_auth.apply(lambda auth: _told(auth.cluster_ca_certificate, "certificate")),
+            )
+        )
+        self.register_outputs({"name": self.cluster.name})
+
+    def provider(self, depends_on: list[pulumi.Resource]) -> k8s.Provider:
+        """How the layer above reaches the cluster; what it makes is deleted before any of `depends_on`."""
+        return k8s.Provider(
+            self.name("kubernetes-provider"),
+            kubeconfig=self.kubeconfig,
+            # The provider would otherwise see another cluster when an endpoint or a certificate changes, and replace all it
+            # made. GKE tells no time of creation; while a cluster is replaced its id is unknown, and that is enough.
+            cluster_identifier=self.cluster.id,
+            enable_server_side_apply=True,
+            # Not delete_unreachable: a refresh from outside a private network would forget the whole cluster layer.
+            opts=self.options("kubernetes-provider", depends_on=depends_on),
+        )
+
+    def _logs(self, keys: Keys) -> list[pulumi.Resource]:
+        """A bucket of the platform's own in Cloud Logging: its days, its key, its region. Google's own keeps everything for 30 days."""
+        bucket = gcp.logging.ProjectBucketConfig(
+            self.name("cluster-logs"),
+            project=self.spec.account,
+            location=self.spec.region,
+            # A deleted log bucket holds its name for a week. The key ring's name is new with every platform, so this one is.
+            bucket_id=keys.ring.name,
+            description=f"Trainfleet {self.spec.name}: pods, nodes and control plane",
+            retention_days=self.spec.kubernetes.log_retention_days,
+            cmek_settings={"kms_key_name": keys.logs.id},
+            opts=self.options("cluster-logs", depends_on=keys.ready, delete_before_replace=True),
+        )
+        sink = gcp.logging.ProjectSink(
+            self.name("cluster-logs-sink"),
+            project=self.spec.account,
+            description=f"Trainfleet {self.spec.name}: what its cluster says, to its own log bucket",
+            destination=pulumi.Output.concat("logging.googleapis.com/", bucket.id),
+            filter=f'resource.labels.cluster_name="{self.cluster_name}" AND resource.labels.location="{self.spec.region}"',
+            unique_writer_identity=True,
+            opts=self.options("cluster-logs-sink"),
+        )
+        return [bucket, sink]
+
+
+class Administrators(Room):
+    """Who may administer the cluster, by name; whoever applies may do so by a right on the project."""
+
+    def __init__(self, spec: PlatformSpec, cluster: k8s.Provider, *, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "administrators", pulumi.ResourceOptions.merge(pulumi.ResourceOptions(providers=[cluster]), opts))
+        for admin in spec.kubernetes.admins:
+            what = f"admin-{region.short_name(admin)}"  # by person, so that the order in the spec means nothing
+            k8s.rbac.v1.ClusterRoleBinding(
+                self.name(what),
+                metadata={"name": f"trainfleet-{what}"},
+                subjects=[{"kind": "User", "name": admin, "api_group": "rbac.authorization.k8s.io"}],
+                role_ref={"api_group": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+                opts=self.options(what, delete_before_replace=True),
+            )
+        self.register_outputs({})
+
+
+def kubeconfig(context: str, endpoint: pulumi.Input[str], certificate: pulumi.Input[str]) -> dict[str, Any]:
+    """A kubeconfig without credentials: gcloud's plug-in makes a token from whoever runs it."""
+    login = {
+        "apiVersion": "client.authentication.k8s.io/v1beta1",
+        "command": "gke-gcloud-auth-plugin",
+        "installHint": "gcloud components install gke-gcloud-auth-plugin",
+        "provideClusterInfo": True,
+        "interactiveMode": "Never",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": context, "cluster": {"server": pulumi.Output.concat("https://", endpoint), "certificate-authority-data": certificate}}],
+        "users": [{"name": context, "user": {"exec": login}}],
+        "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
+        "current-context": context,
+    }
+
+
+def _told(value: str | None, what: str) -> str:
+    """A value that Google always gives. Passing on a missing one would silently drop the property that needs it."""
+    if not value:
+        raise LookupError(f"GKE did not tell the cluster's {what}")
+    return value

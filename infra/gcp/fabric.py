@@ -1,0 +1,165 @@
+"""Fabric: the extra networks over which GPUs of different nodes talk, and how pods name them in the cluster.
+
+GPUDirect over TCP takes one network per interface (four on A3 High, eight on A3 Mega); over RDMA one for a second
+ordinary interface and one of the zone's RoCE profile with a subnet per GPU. Easy to get wrong: the names of the networks
+in the cluster are those that SkyPilot writes into pods; ranges must not overlap, for one node stands in all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_gcp as gcp
+import pulumi_kubernetes as k8s
+
+from infra.gcp import region
+from infra.gcp.network import Network
+from infra.machines import Machine
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+TCP_MTU = 8244
+"""What GPUDirect over TCP is tested with (GKE guide, GPUDirect-TCPX)."""
+RDMA_MTU = 8896
+RDMA_ENVIRONMENT = {
+    "NCCL_NET": "gIB",
+    "NCCL_CROSS_NIC": "0",
+    "NCCL_NET_GDR_LEVEL": "PIX",
+    "NCCL_P2P_NET_CHUNKSIZE": "131072",
+    "NCCL_NVLS_CHUNKSIZE": "524288",
+    "NCCL_IB_ADAPTIVE_ROUTING": "1",
+    "NCCL_IB_QPS_PER_CONNECTION": "4",
+    "NCCL_IB_TC": "52",
+    "NCCL_IB_FIFO_TC": "84",
+}
+"""NCCL over GPUDirect RDMA (GKE guide, A3 Ultra and A4). Over TCP, NCCL needs a daemon in every pod, which SkyPilot adds with its settings."""
+TUNERS = {"a3-ultragpu-8g": "a3u", "a4-highgpu-8g": "a4"}
+
+
+@dataclass(frozen=True)
+class Link:
+    """One extra interface of a node: its name in the cluster, its network and its subnet."""
+
+    name: str
+    network: gcp.compute.Network
+    subnet: gcp.compute.Subnetwork
+    mode: str
+    """NetDevice or RDMA, as GKE calls it."""
+
+
+def link_names(machine: Machine) -> tuple[str, ...]:
+    """The extra interfaces of a machine, in the order in which its nodes have them."""
+    if machine.rdma == "roce":
+        return ("gvnic-1", *(f"rdma-{index}" for index in range(region.RDMA_SUBNETS)))
+    return tuple(f"vpc{index + 1}" for index in range(region.TCP_FABRIC_NETWORKS.get(machine.rdma, 0)))
+
+
+def pod_annotations(machine: Machine) -> dict[str, str]:
+    """What a pod carries to have the machine's interfaces (GKE guide, multi-network pods)."""
+    links = [{"interfaceName": f"eth{index}", "network": name} for index, name in enumerate(("default", *link_names(machine)))]
+    return {"networking.gke.io/default-interface": "eth0", "networking.gke.io/interfaces": json.dumps(links, separators=(",", ":"))}
+
+
+def environment(machine: Machine) -> dict[str, str]:
+    """What NCCL is told in a pod of this machine."""
+    if machine.rdma != "roce":
+        return {}
+    tuner = TUNERS.get(machine.instance_type)
+    return RDMA_ENVIRONMENT | ({"NCCL_TUNER_CONFIG_PATH": f"/usr/local/gib/configs/tuner_config_{tuner}.txtpb"} if tuner else {})
+
+
+class Fabric(Room):
+    """The fabric networks of a platform, as `links` by their name in the cluster; none where no pool asks for them."""
+
+    def __init__(self, spec: PlatformSpec, network: Network, *, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "fabric", opts)
+        self.apis = network.apis
+        self.ranges = network.plan.fabric
+        self.links: dict[str, Link] = {}
+        self.ready: list[pulumi.Resource] = []
+        """The firewall: a node without it waits for its peers for ever."""
+        for index in range(region.tcp_fabric_networks(spec)):
+            self._tcp(f"vpc{index + 1}", index, TCP_MTU)
+        if zone := region.rdma_zone(spec):
+            self._tcp("gvnic-1", max(region.TCP_FABRIC_NETWORKS.values()), RDMA_MTU)
+            self._rdma(zone, max(region.TCP_FABRIC_NETWORKS.values()) + 1)
+        self.register_outputs({})
+
+    def of(self, machine: Machine) -> list[Link]:
+        """The links of a machine, in the order of its interfaces."""
+        return [self.links[name] for name in link_names(machine)]
+
+    def _tcp(self, name: str, place: int, mtu: int) -> None:
+        network = gcp.compute.Network(
+            self.name(name),
+            auto_create_subnetworks=False,
+            # GPUs talk to one another here and to nobody else.
+            delete_default_routes_on_create=True,
+            mtu=mtu,
+            description=f"Trainfleet {self.spec.name}: GPU traffic, {name}",
+            opts=self.options(name, depends_on=self.apis.ready),
+        )
+        subnet = self._subnet(name, network, place)
+        self.ready.append(
+            gcp.compute.Firewall(
+                self.name(f"{name}-inside"),
+                network=network.id,
+                description="Among GPU nodes",
+                direction="INGRESS",
+                source_ranges=[str(self.ranges[place])],
+                allows=[{"protocol": "all"}],
+                opts=self.options(f"{name}-inside"),
+            )
+        )
+        self.links[name] = Link(name, network, subnet, "NetDevice")
+
+    def _rdma(self, zone: str, first: int) -> None:
+        network = gcp.compute.Network(
+            self.name("rdma"),
+            auto_create_subnetworks=False,
+            # The profile makes the network lossless, in this one zone; with it go the MTU, and no firewall rules of ours.
+            network_profile=f"projects/{self.spec.account}/global/networkProfiles/{zone}-vpc-roce",
+            mtu=RDMA_MTU,
+            description=f"Trainfleet {self.spec.name}: GPU traffic by RDMA",
+            opts=self.options("rdma", depends_on=self.apis.ready),
+        )
+        for index in range(region.RDMA_SUBNETS):
+            name = f"rdma-{index}"
+            self.links[name] = Link(name, network, self._subnet(name, network, first + index), "RDMA")
+
+    def _subnet(self, name: str, network: gcp.compute.Network, place: int) -> gcp.compute.Subnetwork:
+        # No flow logs: a training step moves more packets here than a log could hold, and only GPUs of one team are inside.
+        return gcp.compute.Subnetwork(
+            self.name(f"{name}-subnet"),
+            network=network.id,
+            region=self.spec.region,
+            ip_cidr_range=str(self.ranges[place]),
+            opts=self.options(f"{name}-subnet"),
+        )
+
+
+class FabricNetworks(Room):
+    """The same networks as the cluster knows them, so that pods can name them. Made on the cluster, after its nodes."""
+
+    def __init__(self, spec: PlatformSpec, fabric: Fabric, cluster: k8s.Provider, *, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "fabric-networks", pulumi.ResourceOptions.merge(pulumi.ResourceOptions(providers=[cluster]), opts))
+        for link in fabric.links.values():
+            parameters = k8s.apiextensions.CustomResource(
+                self.name(f"{link.name}-parameters"),
+                api_version="networking.gke.io/v1",
+                kind="GKENetworkParamSet",
+                metadata={"name": link.name},
+                spec={"vpc": link.network.name, "vpcSubnet": link.subnet.name, "deviceMode": link.mode},
+                opts=self.options(f"{link.name}-parameters", delete_before_replace=True),
+            )
+            k8s.apiextensions.CustomResource(
+                self.name(f"{link.name}-network"),
+                api_version="networking.gke.io/v1",
+                kind="Network",
+                metadata={"name": link.name},
+                spec={"type": "Device", "parametersRef": {"group": "networking.gke.io", "kind": "GKENetworkParamSet", "name": link.name}},
+                opts=self.options(f"{link.name}-network", depends_on=[parameters], delete_before_replace=True),
+            )
+        self.register_outputs({})

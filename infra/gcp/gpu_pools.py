@@ -1,0 +1,107 @@
+"""GpuPools: a node pool per GPU pool of the spec, ready to start from zero, with the fabric its machines have.
+
+SkyPilot and GKE's autoscaler decide by what a pool says of itself while it has no node. GKE labels accelerators itself:
+one node with SkyPilot's own label would make SkyPilot look for that label alone in the whole cluster, so it is never set.
+Easy to get wrong: a reservation, compact placement and a fabric each hold in one zone only.
+"""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_gcp as gcp
+
+from infra.gcp import fabric as fabrics
+from infra.gcp import nodes, region
+from infra.gcp.cluster import Cluster
+from infra.gcp.fabric import Fabric
+from infra.gcp.identity import Identity
+from infra.gcp.keys import Keys
+from infra.machines import Machine, machine_for_pool
+from infra.platform import Pool
+from infra.room import Room
+from infra.spec import Capacity, GpuPool, PlatformSpec
+
+QUEUED_TAINT = {"key": "cloud.google.com/gke-queued", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
+"""GKE keeps nodes that were queued for to the pods that queued."""
+
+
+def is_compact(pool: GpuPool, machine: Machine) -> bool:
+    """Whether the nodes must be started close together. Reservations of RDMA machines already lie side by side and take no policy."""
+    return pool.compact and not (pool.capacity is Capacity.RESERVED and machine.rdma == "roce")
+
+
+def labels(pool: GpuPool) -> dict[str, str]:
+    """Labels that we give; GKE refuses its own from others."""
+    return {**pool.labels, "nvidia.com/gpu.present": "true", "trainfleet.io/pool": pool.name}
+
+
+def all_labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
+    """Labels that nodes carry, GKE's own among them (GKE guide, labels for GPUs and Spot VMs)."""
+    found = {**labels(pool), "cloud.google.com/gke-accelerator": nodes.ACCELERATORS[pool.accelerator]}
+    if pool.capacity is Capacity.SPOT:
+        found["cloud.google.com/gke-spot"] = "true"
+    return found | {"node.kubernetes.io/instance-type": machine.instance_type}
+
+
+class GpuPools(Room):
+    """The GPU node pools of a platform, as `pools` in the order of the spec."""
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        fabric: Fabric,
+        identity: Identity,
+        cluster: Cluster,
+        keys: Keys,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "gpu-pools", opts)
+        self.fabric, self.identity, self.cluster, self.keys = fabric, identity, cluster, keys
+        self.pools = tuple(self._pool(pool, machine_for_pool(spec.cloud, pool)) for pool in spec.gpu_pools)
+        self.register_outputs({})
+
+    def _pool(self, pool: GpuPool, machine: Machine) -> Pool:
+        zones = region.pool_zones(self.spec, pool)
+        linked = region.uses_fabric(pool, machine)
+        by_request = pool.capacity in nodes.BY_REQUEST
+        no_spare = pool.capacity in nodes.NO_SPARE
+        group = gcp.container.NodePool(
+            self.name(pool.name),
+            # A prefix, so that a replacement can stand beside the old nodes while their pods move.
+            name_prefix=region.node_pool_prefix(pool.name),
+            cluster=self.cluster.cluster.name,
+            location=self.spec.region,
+            node_locations=list(zones),
+            initial_node_count=pool.min_nodes // len(zones),
+            # Any zone that has the machines: an even spread would wait for the scarcest.
+            autoscaling={"total_min_node_count": pool.min_nodes, "total_max_node_count": pool.max_nodes, "location_policy": "ANY"},
+            max_pods_per_node=region.PODS_PER_NODE,
+            # What is given for some days is not repaired but asked for again, and GKE refuses the two together.
+            management={"auto_repair": not by_request, "auto_upgrade": True},
+            upgrade_settings=None
+            if by_request
+            else {"strategy": "SURGE", "max_surge": 0 if no_spare else 1, "max_unavailable": 1 if no_spare else 0},
+            queued_provisioning={"enabled": True} if pool.capacity is Capacity.QUEUED else None,
+            placement_policy={"type": "COMPACT"} if is_compact(pool, machine) else None,
+            network_config={
+                "enable_private_nodes": True,
+                "additional_node_network_configs": [
+                    {"network": link.network.name, "subnetwork": link.subnet.name} for link in (self.fabric.of(machine) if linked else ())
+                ],
+            },
+            node_config=nodes.configuration(
+                self, pool.name, machine, pool.disk_gib, identity=self.identity, keys=self.keys, labels=labels(pool), pool=pool
+            ),
+            opts=self.options(pool.name, depends_on=self.cluster.ready, ignore_changes=["initialNodeCount"]),
+        )
+        return Pool(
+            wish=pool,
+            machine=machine,
+            labels=all_labels(pool, machine),
+            zones=zones,
+            nodes=group,
+            pod_annotations=fabrics.pod_annotations(machine) if linked else {},
+            environment=fabrics.environment(machine) if linked else {},
+            tolerations=(QUEUED_TAINT,) if pool.capacity is Capacity.QUEUED else (),
+        )

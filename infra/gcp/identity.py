@@ -1,0 +1,161 @@
+"""Identity: a service account per role of the platform, each with what it needs and no more, and who in the cluster may be it.
+
+No account has a key: nodes get tokens from their machine, pods from GKE's metadata server (Workload Identity).
+Easy to get wrong: rights are given on the one bucket, secret or repository wherever Google knows a right that narrow;
+only logging, metrics and the look at clusters are of the whole project.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_gcp as gcp
+
+from infra.gcp import region
+from infra.gcp.apis import Apis
+from infra.gcp.registry import Registry
+from infra.gcp.secrets import Secrets
+from infra.gcp.storage import RUNS_PREFIX, Storage
+from infra.platform import TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+
+@dataclass(frozen=True)
+class PodRole:
+    """A service account for the pods of one Kubernetes service account."""
+
+    namespace: str
+    service_account: str
+    account: gcp.serviceaccount.Account
+
+
+class Identity(Room):
+    """The service accounts of a platform: `nodes` and, by purpose, `pods`."""
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        apis: Apis,
+        storage: Storage,
+        secrets: Secrets,
+        registry: Registry,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "identity", opts)
+        self.apis = apis
+        self.ready: list[pulumi.Resource] = []
+        """The rights of nodes: a node without them never becomes ready."""
+        self.nodes = self._account("nodes", "what every node does: logs and metrics")
+        # The role that GKE names as the least for a node (GKE guide, least privilege service account).
+        self._project_right("nodes-default", self.nodes, "roles/container.defaultNodeServiceAccount")
+        self.ready.append(
+            gcp.artifactregistry.RepositoryIamMember(
+                self.name("nodes-images"),
+                location=registry.repository.location,
+                repository=registry.repository.name,
+                role="roles/artifactregistry.reader",
+                member=self.nodes.member,
+                opts=self.options("nodes-images"),
+            )
+        )
+        self.pods = {"training": PodRole(TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, self._account("training", "training pods"))}
+        self._training(self.pods["training"].account, storage)
+        if secrets.secrets:
+            self.pods["secrets"] = PodRole("external-secrets", "external-secrets", self._account("secrets", "External Secrets"))
+            self._secrets(self.pods["secrets"].account, secrets)
+        for who in dict.fromkeys((*spec.kubernetes.admins, *spec.kubernetes.launchers)):
+            self._may_see_clusters(who)
+        self.register_outputs({})
+
+    def _account(self, role: str, purpose: str) -> gcp.serviceaccount.Account:
+        what = f"{role}-account"
+        return gcp.serviceaccount.Account(
+            self.name(what),
+            # Fixed: policies of an organisation and people name it, and an id is too short for a made-up end.
+            account_id=region.account_id(self.spec, role),
+            display_name=f"Trainfleet {self.spec.name}: {role}",
+            description=f"Trainfleet {self.spec.name}: {purpose}",
+            opts=self.options(what, depends_on=self.apis.ready, delete_before_replace=True),
+        )
+
+    def _project_right(self, what: str, account: gcp.serviceaccount.Account, role: str) -> None:
+        self.ready.append(
+            gcp.projects.IAMMember(self.name(what), project=self.spec.account, role=role, member=account.member, opts=self.options(what))
+        )
+
+    def _training(self, account: gcp.serviceaccount.Account, storage: Storage) -> None:
+        """Read the whole bucket (data sets beside runs), write runs only. What a run deletes can be brought back."""
+        gcp.storage.BucketIAMMember(
+            self.name("training-read"),
+            bucket=storage.bucket.name,
+            role="roles/storage.objectViewer",
+            member=account.member,
+            opts=self.options("training-read"),
+        )
+        gcp.storage.BucketIAMMember(
+            self.name("training-write"),
+            bucket=storage.bucket.name,
+            role="roles/storage.objectUser",
+            member=account.member,
+            condition={
+                "title": "runs only",
+                "description": "Training writes below runs/",
+                "expression": storage.bucket.name.apply(lambda name: f'resource.name.startsWith("projects/_/buckets/{name}/objects/{RUNS_PREFIX}")'),
+            },
+            opts=self.options("training-write"),
+        )
+
+    def _secrets(self, account: gcp.serviceaccount.Account, secrets: Secrets) -> None:
+        for name, secret in secrets.secrets.items():
+            what = f"secrets-{name}"
+            gcp.secretmanager.SecretIamMember(
+                self.name(what),
+                secret_id=secret.secret_id,
+                role="roles/secretmanager.secretAccessor",
+                member=account.member,
+                opts=self.options(what),
+            )
+
+    def _may_see_clusters(self, who: str) -> None:
+        """To find the cluster and log in; what they may do inside is said there, by name. Google knows no right on one cluster."""
+        what = f"login-{region.short_name(who)}"
+        gcp.projects.IAMMember(
+            self.name(what),
+            project=self.spec.account,
+            role="roles/container.clusterViewer",
+            member=f"user:{who}",
+            opts=self.options(what),
+        )
+
+
+class PodIdentities(Room):
+    """Binds the service accounts of workloads to their Kubernetes service accounts; the cluster must be there first."""
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        cluster: gcp.container.Cluster,
+        identity: Identity,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "pod-identities", opts)
+        self.bound = identity.pods
+        self.ready: list[pulumi.Resource] = []
+        """A pod started before its binding gets no token: who starts pods depends on these."""
+        for purpose, pods in self.bound.items():
+            who = f"{region.workload_pool(spec)}[{pods.namespace}/{pods.service_account}]"
+            self.ready.append(
+                gcp.serviceaccount.IAMMember(
+                    self.name(f"{purpose}-identity"),
+                    service_account_id=pods.account.name,
+                    role="roles/iam.workloadIdentityUser",
+                    member=f"serviceAccount:{who}",
+                    # The pool of identities exists once a cluster of the project uses it.
+                    opts=self.options(f"{purpose}-identity", depends_on=[cluster]),
+                )
+            )
+        self.register_outputs({})

@@ -1,0 +1,87 @@
+"""Keys: the platform's own KMS keys, one per kind of reader, each rotated every 90 days and kept in production.
+
+cluster: Kubernetes secrets. logs: the log bucket. nodes: disks. data: bucket, images, shared files, secret values.
+Easy to get wrong: Google encrypts with a key through a service agent, which must hold the right before it first needs
+it, so users depend on `ready`. A key ring can never be deleted, so its name is new with every platform.
+"""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_gcp as gcp
+
+from infra.gcp.apis import Apis, services
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+ROTATION = f"{90 * 24 * 3600}s"
+DESTROY_AFTER = f"{30 * 24 * 3600}s"
+ENCRYPTER = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
+AGENTS = ("artifactregistry", "secretmanager", "file", "lustre")
+"""APIs that encrypt with the data key through an agent that exists only once it was asked for."""
+
+
+class Keys(Room):
+    """The four keys of a platform: `cluster`, `logs`, `nodes`, `data`."""
+
+    def __init__(self, spec: PlatformSpec, project_number: pulumi.Input[str], apis: Apis, *, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "keys", opts)
+        self.number = project_number
+        self.ready: list[pulumi.Resource] = []
+        """The agents' rights: what is encrypted before them fails."""
+        self.ring = gcp.kms.KeyRing(
+            self.name("keys"),
+            location=spec.region,
+            opts=self.options("keys", keep=True, depends_on=apis.ready),
+        )
+        self.cluster = self._key("cluster")
+        self.logs = self._key("logs")
+        self.nodes = self._key("nodes")
+        self.data = self._key("data")
+        self._lend("cluster", self.cluster, "gke", self._agent("container-engine-robot"))
+        self._lend("nodes", self.nodes, "compute", self._agent("compute-system"))
+        logging = gcp.logging.get_project_cmek_settings_output(
+            project=spec.account, opts=pulumi.InvokeOutputOptions(parent=self, depends_on=apis.ready)
+        )
+        self._lend("logs", self.logs, "logging", pulumi.Output.concat("serviceAccount:", logging.service_account_id))
+        storage = gcp.storage.get_project_service_account_output(
+            project=spec.account, opts=pulumi.InvokeOutputOptions(parent=self, depends_on=apis.ready)
+        )
+        self._lend("data", self.data, "storage", pulumi.Output.concat("serviceAccount:", storage.email_address))
+        for api in services(spec):
+            if api in AGENTS:
+                self._lend("data", self.data, api, self._asked_for(api, apis))
+        self.register_outputs({})
+
+    def _key(self, what: str) -> gcp.kms.CryptoKey:
+        return gcp.kms.CryptoKey(
+            self.name(f"{what}-key"),
+            key_ring=self.ring.id,
+            purpose="ENCRYPT_DECRYPT",
+            rotation_period=ROTATION,
+            # The time to notice that a key was needed: what it encrypted cannot be read without it.
+            destroy_scheduled_duration=DESTROY_AFTER,
+            labels=self.labels(f"{what}-key"),
+            opts=self.options(f"{what}-key", keep=True),
+        )
+
+    def _agent(self, domain: str) -> pulumi.Output[str]:
+        """The agent of an API that exists as soon as the API is on."""
+        return pulumi.Output.concat("serviceAccount:service-", self.number, f"@{domain}.iam.gserviceaccount.com")
+
+    def _asked_for(self, api: str, apis: Apis) -> pulumi.Output[str]:
+        what = f"{api}-agent"
+        return gcp.projects.ServiceIdentity(self.name(what), service=f"{api}.googleapis.com", opts=self.options(what, depends_on=apis.ready)).member
+
+    def _lend(self, key_name: str, key: gcp.kms.CryptoKey, user: str, member: pulumi.Input[str]) -> None:
+        what = f"{key_name}-key-{user}"
+        self.ready.append(
+            gcp.kms.CryptoKeyIAMMember(
+                self.name(what),
+                crypto_key_id=key.id,
+                role=ENCRYPTER,
+                member=member,
+                # In production what is encrypted outlives the stack, and so must the right to read it.
+                opts=self.options(what, keep=True),
+            )
+        )

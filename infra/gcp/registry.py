@@ -1,0 +1,49 @@
+"""Registry: the repository of training images. A tag, once pushed, always means the same image; each is scanned on push.
+
+Easy to get wrong: with immutable tags there is no `latest`; images go by version, and old untagged layers expire.
+"""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_gcp as gcp
+
+from infra.gcp.keys import Keys
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+UNTAGGED_DAYS = 7
+IMAGE = "training"
+
+
+def cleanup() -> list[gcp.artifactregistry.RepositoryCleanupPolicyArgsDict]:
+    """Layers that no tag names any more are dropped; tagged images stay, for a run may be repeated years later."""
+    condition: gcp.artifactregistry.RepositoryCleanupPolicyConditionArgsDict = {
+        "tag_state": "UNTAGGED",
+        "older_than": f"{UNTAGGED_DAYS * 24 * 3600}s",
+    }
+    return [{"id": "drop-untagged-images", "action": "DELETE", "condition": condition}]
+
+
+class Registry(Room):
+    """The image repository of a platform, as `url`."""
+
+    def __init__(self, spec: PlatformSpec, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "registry", opts)
+        self.repository = gcp.artifactregistry.Repository(
+            self.name("training"),
+            # Fixed: people and pipelines push images by this name.
+            repository_id=f"trainfleet-{spec.name}",
+            location=spec.region,
+            format="DOCKER",
+            description=f"Trainfleet {spec.name}: training images",
+            docker_config={"immutable_tags": True},
+            kms_key_name=keys.data.id,
+            cleanup_policies=cleanup(),
+            cleanup_policy_dry_run=False,
+            vulnerability_scanning_config={"enablement_config": "INHERITED"},
+            labels=self.labels("training"),
+            opts=self.options("training", keep=True, depends_on=keys.ready, delete_before_replace=True),
+        )
+        self.url = pulumi.Output.concat(spec.region, "-docker.pkg.dev/", spec.account, "/", self.repository.repository_id, "/", IMAGE)
+        self.register_outputs({"url": self.url})

@@ -1,0 +1,46 @@
+"""Secrets: names in Secret Manager that people fill in and External Secrets reads. A value never passes through here.
+
+Easy to get wrong: a deleted secret is gone at once with every version, so production keeps its secrets; and a secret
+without a region of its own is copied to regions that our key does not reach.
+"""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_gcp as gcp
+
+from infra.gcp.keys import Keys
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+DESTROY_AFTER = f"{30 * 24 * 3600}s"
+"""How long a destroyed version can be brought back in production."""
+
+
+def secret_name(spec: PlatformSpec, name: str) -> str:
+    """The secret's name in Secret Manager: fixed, because people write its value by this name."""
+    return f"trainfleet-{spec.name}-{name}"
+
+
+class Secrets(Room):
+    """The secrets of a platform by the spec's name, and their name in Secret Manager."""
+
+    def __init__(self, spec: PlatformSpec, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "secrets", opts)
+        wanted = spec.secrets.names if spec.secrets.provider == "cloud" else ()
+        self.secrets = {name: self._secret(name, keys) for name in wanted}
+        self.names: dict[str, pulumi.Input[str]] = {name: secret.secret_id for name, secret in self.secrets.items()}
+        self.register_outputs({})
+
+    def _secret(self, name: str, keys: Keys) -> gcp.secretmanager.Secret:
+        what = f"secret-{name}"
+        return gcp.secretmanager.Secret(
+            self.name(what),
+            secret_id=secret_name(self.spec, name),
+            replication={
+                "user_managed": {"replicas": [{"location": self.spec.region, "customer_managed_encryption": {"kms_key_name": keys.data.id}}]}
+            },
+            version_destroy_ttl=DESTROY_AFTER if self.spec.production else None,
+            labels=self.labels(what),
+            opts=self.options(what, keep=True, depends_on=keys.ready, delete_before_replace=True),
+        )

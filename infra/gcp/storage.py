@@ -1,0 +1,86 @@
+"""Storage: the bucket of runs and data sets, and the bucket that records who touched it. Both private, kept in production.
+
+Easy to get wrong: soft delete and versions each cost what they keep, so old versions go after the same days; a bucket
+is encrypted by Google's agent with our key, which must hold the right to it before the bucket is made.
+"""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_gcp as gcp
+
+from infra.gcp.keys import Keys
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+RUNS_PREFIX = "runs/"
+"""Where in the bucket training writes. It reads the whole bucket (data sets beside runs) and writes here only."""
+ACCESS_LOG_PREFIX = "access"
+LOG_WRITER = "group:cloud-storage-analytics@google.com"
+"""Google's own writer of access logs (Cloud Storage guide, usage logs)."""
+SOFT_DELETE_DAYS = (7, 90)
+UNFINISHED_DAYS = 7
+
+
+def soft_delete_seconds(days: int) -> int:
+    """How long a deleted object can be brought back, as near to the wish as Cloud Storage allows."""
+    low, high = SOFT_DELETE_DAYS
+    return min(max(days, low), high) * 24 * 3600
+
+
+def lifecycle(noncurrent_days: int, expire_days: int | None) -> list[gcp.storage.BucketLifecycleRuleArgsDict]:
+    """Forget old versions and unfinished uploads; and, for logs, everything in the end."""
+    rules: list[gcp.storage.BucketLifecycleRuleArgsDict] = [
+        {"action": {"type": "Delete"}, "condition": {"days_since_noncurrent_time": noncurrent_days, "with_state": "ARCHIVED"}},
+        {"action": {"type": "AbortIncompleteMultipartUpload"}, "condition": {"age": UNFINISHED_DAYS}},
+    ]
+    if expire_days is not None:
+        rules.append({"action": {"type": "Delete"}, "condition": {"age": expire_days, "with_state": "LIVE"}})
+    return rules
+
+
+class Storage(Room):
+    """The buckets of a platform: `bucket` and `logs`."""
+
+    def __init__(self, spec: PlatformSpec, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "storage", opts)
+        self.keys = keys
+        self.logs = self._bucket("access-logs", versioned=True, expire_days=spec.kubernetes.log_retention_days)
+        writer = gcp.storage.BucketIAMMember(
+            self.name("access-logs-writer"),
+            bucket=self.logs.name,
+            role="roles/storage.objectCreator",
+            member=LOG_WRITER,
+            opts=self.options("access-logs-writer", keep=True),
+        )
+        self.bucket = self._bucket("bucket", versioned=spec.storage.versioning, logs=self.logs, after=[writer])
+        self.url = pulumi.Output.concat("gs://", self.bucket.name, "/", RUNS_PREFIX.rstrip("/"))
+        """Where runs are stored: the one place training may write."""
+        self.register_outputs({"bucket": self.bucket.name})
+
+    def _bucket(
+        self,
+        what: str,
+        *,
+        versioned: bool,
+        expire_days: int | None = None,
+        logs: gcp.storage.Bucket | None = None,
+        after: list[gcp.storage.BucketIAMMember] | None = None,
+    ) -> gcp.storage.Bucket:
+        keep_days = self.spec.storage.retention_days
+        return gcp.storage.Bucket(
+            self.name(what),
+            location=self.spec.region.upper(),
+            storage_class="STANDARD",
+            uniform_bucket_level_access=True,
+            public_access_prevention="enforced",
+            encryption={"default_kms_key_name": self.keys.data.id},
+            versioning={"enabled": versioned},
+            soft_delete_policy={"retention_duration_seconds": soft_delete_seconds(keep_days)},
+            lifecycle_rules=lifecycle(keep_days, expire_days),
+            logging={"log_bucket": logs.name, "log_object_prefix": ACCESS_LOG_PREFIX} if logs else None,
+            # Outside production a stack goes away whole, with what is in it.
+            force_destroy=not self.spec.production,
+            labels=self.labels(what),
+            opts=self.options(what, keep=True, depends_on=[*self.keys.ready, *(after or [])]),
+        )
