@@ -1,0 +1,61 @@
+"""Budget: a monthly limit on what carries this platform's tag, and mails before it is spent.
+
+Easy to get wrong: nodes and disks live in a group that AKS makes, so the budget goes by tag over the subscription and not by
+group; a budget begins with a month that is not over, so its beginning is said once and then left alone.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pulumi
+from pulumi_azure_native import consumption
+
+from infra.room import Room
+from infra.spec import Budget as BudgetWish
+from infra.spec import PlatformSpec
+from infra.tags import PLATFORM_TAG
+
+MOST_ALERTS = 5
+"""Azure allows five notifications per budget."""
+
+
+def alerts(wish: BudgetWish, owner: str) -> dict[str, consumption.NotificationArgsDict]:
+    """A mail when each share is spent, and, while there is room for one more, when the month is forecast to end above the limit."""
+    emails = list(wish.emails or (owner,))
+
+    def alert(kind: str, share: float) -> consumption.NotificationArgsDict:
+        return {
+            "enabled": True,
+            "operator": "GreaterThan",
+            "threshold_type": kind,
+            "threshold": round(share * 100, 2),
+            "contact_emails": emails,
+        }
+
+    spent = {f"spent-{share * 100:g}": alert("Actual", share) for share in sorted(wish.alert_at)[-MOST_ALERTS:]}
+    return {**spent, "forecast-100": alert("Forecasted", 1.0)} if len(spent) < MOST_ALERTS else spent
+
+
+def first_of_month(today: date) -> str:
+    """When a budget begins: the first day of the month it is made in, as Azure writes it."""
+    return f"{today:%Y-%m}-01T00:00:00Z"
+
+
+class Budget(Room):
+    """The budget of a platform."""
+
+    def __init__(self, spec: PlatformSpec, wish: BudgetWish, *, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "budget-alerts", opts)
+        consumption.Budget(
+            self.name("budget"),
+            scope=f"/subscriptions/{spec.account}",
+            category="Cost",
+            amount=round(wish.monthly_usd, 2),
+            time_grain="Monthly",
+            time_period={"start_date": first_of_month(date.today())},
+            filter={"tags": {"name": PLATFORM_TAG, "operator": "In", "values": [spec.name]}},
+            notifications=alerts(wish, spec.owner),
+            opts=self.options("budget", ignore_changes=["timePeriod"]),
+        )
+        self.register_outputs({})

@@ -1,0 +1,96 @@
+"""The Azure platform, room by room, in the order in which they need each other. Called by infra.program through the registry.
+
+The order on destroy is the reverse, and it is what leaves no interface or load balancer behind: the cluster layer goes
+while nodes still run, nodes before the control plane, roles after whoever uses them, and the network last.
+"""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi_azure_native import authorization
+
+from infra.azure import region
+from infra.azure.budget import Budget
+from infra.azure.cluster import Cluster
+from infra.azure.gpu_pools import GpuPools
+from infra.azure.group import Group
+from infra.azure.identity import CLIENT_ID_ANNOTATION, POD_LABEL, Identity, PodIdentities
+from infra.azure.keys import Keys
+from infra.azure.logs import FlowLogs, Logs
+from infra.azure.lustre import Lustre
+from infra.azure.network import Network
+from infra.azure.nfs import Nfs
+from infra.azure.registry import Registry
+from infra.azure.secrets import Secrets
+from infra.azure.storage import Storage
+from infra.azure.system_pool import SystemPool
+from infra.azure.workspace import Workspace
+from infra.platform import Brought, Platform, ServiceIdentity, Subject
+from infra.spec import PlatformSpec
+
+BROUGHT: frozenset[Brought] = frozenset({"autoscaler", "node-problems"})
+"""AKS scales pools and mends nodes by itself; logs of pods it gathers where they are wished."""
+
+
+def build(spec: PlatformSpec) -> Platform:
+    """Everything on Azure below the cluster layer.
+
+    Raises:
+        InputError: the network cannot be planned; `infra.rules` says more, and earlier.
+    """
+    tenant = authorization.get_client_config_output().tenant_id
+    group = Group(spec)
+    workspace = Workspace(spec, group)
+    network = Network(spec, group)
+    identity = Identity(spec, group)
+    keys = Keys(spec, tenant, group=group, network=network, identity=identity, workspace=workspace)
+    storage = Storage(spec, keys, group=group, network=network, identity=identity, workspace=workspace)
+    secrets = Secrets(spec, tenant, group=group, network=network, identity=identity, workspace=workspace)
+    registry = Registry(spec, group=group, network=network, identity=identity, workspace=workspace)
+    if spec.network.flow_logs:
+        FlowLogs(spec, keys, group=group, net=network, identity=identity, workspace=workspace)
+    cluster = Cluster(spec, network, identity, keys, group=group, registry=registry, workspace=workspace)
+    credentials = PodIdentities(spec, cluster.cluster, identity)
+    logs = Logs(spec, cluster.cluster, group=group, workspace=workspace)
+    system = SystemPool(spec, network, cluster)
+    pools = GpuPools(spec, network, identity, cluster)
+    shared = spec.storage.shared_filesystem
+    volume = None
+    if shared:
+        made = Lustre if shared.kind == "lustre" else Nfs
+        volume = made(spec, shared, group=group, network=network, identity=identity, keys=keys).volume
+    if spec.budget:
+        Budget(spec, spec.budget)
+    ready: list[pulumi.Resource] = [system.nodes, *credentials.ready, *storage.ready, *secrets.ready, logs]
+    return Platform(
+        cloud=spec.cloud,
+        kubernetes=cluster.provider(ready),
+        cluster=cluster.cluster,
+        cluster_name=cluster.cluster_name,
+        kube_context=region.cluster_name(spec),
+        kubeconfig=cluster.kubeconfig,
+        bucket_url=storage.url,
+        registry=registry.url,
+        pools=pools.pools,
+        identities={
+            purpose: ServiceIdentity(
+                pods.namespace,
+                pods.service_account,
+                pods.identity.client_id,
+                annotations={CLIENT_ID_ANNOTATION: pods.identity.client_id},
+                labels={POD_LABEL[0]: POD_LABEL[1]},
+            )
+            for purpose, pods in credentials.bound.items()
+        },
+        storage_class_provisioner="disk.csi.azure.com",
+        storage_class_parameters={"skuName": "Premium_LRS", "diskEncryptionSetID": keys.disks.id},
+        shared_filesystem=volume,
+        autoscaler="generic",
+        # Storage and Entra answer from public addresses where the private endpoints do not, so what is allowed is a port and not a range.
+        api_cidrs=(),
+        system_nodes=(system.nodes,),
+        secrets=secrets.names,
+        brings=BROUGHT | ({"logs"} if spec.layer.logs else set()),
+        secret_store=secrets.store,
+        launchers=tuple(Subject("Group", launcher) for launcher in spec.kubernetes.launchers),
+    )

@@ -1,0 +1,273 @@
+"""Cluster: the AKS control plane, who may administer it, when it is upgraded, and the one node pool that AKS wants inline.
+
+Used by the pools, by the cluster layer (through `kubeconfig`) and by launchers. Easy to get wrong: the whole network profile and
+the disk encryption set cannot change without a new cluster; a change of an inline pool puts every pool of the cluster
+into scaling (pulumi-azure-native#4264), so all but one are resources of their own and that one is left alone.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as k8s
+import yaml
+from pulumi_azure_native import containerservice
+
+from infra.azure import nodes, region
+from infra.azure.group import Group
+from infra.azure.identity import Identity
+from infra.azure.keys import Keys
+from infra.azure.network import Network
+from infra.azure.permissions import grant
+from infra.azure.registry import Registry
+from infra.azure.workspace import Workspace
+from infra.machines import Machine, system_machine
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+INLINE_POOL = "addons"
+INLINE_NODES = {False: (1, 2), True: (2, 3)}
+"""In production or not: nodes for what AKS itself runs (DNS, metrics, its policy agent)."""
+LOGIN_SERVER = "6dae42f8-4368-4678-94ff-3960e28e3630"
+"""The application behind every AKS cluster's Entra login: the same in every tenant (kubelogin documentation)."""
+MAINTENANCE = {"aksManagedAutoUpgradeSchedule": "Saturday", "aksManagedNodeOSUpgradeSchedule": "Sunday"}
+"""The two windows that AKS knows by these names (AKS documentation, planned maintenance), and their day."""
+MAINTENANCE_HOURS, MAINTENANCE_START = 8, "02:00"
+
+
+class Cluster(Room):
+    """The control plane of a platform."""
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        network: Network,
+        identity: Identity,
+        keys: Keys,
+        *,
+        group: Group,
+        registry: Registry,
+        workspace: Workspace,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "cluster", opts)
+        self.group = group
+        self.cluster_name = region.cluster_name(spec)
+        self.machine = system_machine(spec)
+        # It puts nodes and load balancers into these, and itself into the last.
+        subnets = {"nodes": network.nodes, **{f"nodes-{zone}": subnet for zone, subnet in network.zonal.items() if subnet is not network.nodes}}
+        joins = [
+            grant(self, f"cluster-joins-{what}", "Network Contributor", subnet.id, identity.cluster)
+            for what, subnet in {**subnets, "control-plane": network.control_plane}.items()
+        ]
+        ranges = region.open_to(spec)
+        self.cluster = containerservice.ManagedCluster(
+            self.name("aks"),
+            resource_group_name=group.platform.name,
+            resource_name_=self.cluster_name,
+            location=spec.region,
+            # Made of the platform's own group: its length is bounded, and the name that AKS would choose is too long for long names.
+            node_resource_group=group.platform.name.apply(lambda name: f"{name}-nodes"),
+            node_resource_group_profile={"restriction_level": "ReadOnly"},
+            dns_prefix=self.cluster_name,
+            kubernetes_version=spec.kubernetes.version,
+            sku={"name": "Base", "tier": "Standard"},
+            support_plan="KubernetesOfficial",
+            identity={
+                "type": containerservice.ResourceIdentityType.USER_ASSIGNED,
+                "user_assigned_identities": [identity.cluster.id],
+            },
+            identity_profile={
+                "kubeletidentity": {
+                    "resource_id": identity.kubelet.id,
+                    "client_id": identity.kubelet.client_id,
+                    "object_id": identity.kubelet.principal_id,
+                }
+            },
+            enable_rbac=True,
+            # People log in as members of Entra groups, and what a group may do is said in the cluster: Azure's own roles for Kubernetes
+            # would be asked instead of the cluster's, and know nothing of the layer's roles for launchers.
+            aad_profile={"managed": True, "enable_azure_rbac": False, "admin_group_object_ids": list(spec.kubernetes.admins)},
+            disable_local_accounts=True,
+            api_server_access_profile={
+                "enable_private_cluster": not ranges,
+                "private_dns_zone": None if ranges else "system",
+                "enable_private_cluster_public_fqdn": None if ranges else False,
+                "authorized_ip_ranges": list(ranges) or None,
+                # The control plane has its own place in the network: it reaches the vault of its key, and nodes reach it, privately.
+                "enable_vnet_integration": True,
+                "subnet_id": network.control_plane.id,
+                # A shell in the cluster for whoever may write to the resource in Azure, beside every rule of the cluster.
+                "disable_run_command": True,
+            },
+            network_profile={
+                "network_plugin": "azure",
+                "network_plugin_mode": "overlay",
+                "network_dataplane": "cilium",
+                "network_policy": "cilium",
+                "pod_cidr": region.pod_cidr(spec.network.cidr),
+                "service_cidr": region.service_cidr(spec.network.cidr),
+                "dns_service_ip": region.dns_address(spec.network.cidr),
+                "ip_families": ["IPv4"],
+                "load_balancer_sku": "standard",
+                "outbound_type": "none" if spec.network.nat == "none" else "userAssignedNATGateway",
+            },
+            bootstrap_profile={"artifact_source": "Cache", "container_registry_id": registry.registry.id} if spec.network.nat == "none" else None,
+            oidc_issuer_profile={"enabled": True},
+            security_profile={
+                "workload_identity": {"enabled": True},
+                "azure_key_vault_kms": {
+                    "enabled": True,
+                    "key_id": keys.cluster.key_uri_with_version,
+                    "key_vault_resource_id": keys.vault.id,
+                    "key_vault_network_access": "Public" if ranges else "Private",
+                },
+                "image_cleaner": {"enabled": True, "interval_hours": 168},
+            },
+            disk_encryption_set_id=keys.disks.id,
+            storage_profile={
+                "disk_csi_driver": {"enabled": True},
+                "file_csi_driver": {"enabled": True},
+                "blob_csi_driver": {"enabled": False},
+                "snapshot_controller": {"enabled": True},
+            },
+            addon_profiles=add_ons(spec, workspace.workspace.id),
+            azure_monitor_profile={"metrics": {"enabled": spec.monitoring.enabled}},
+            metrics_profile={"cost_analysis": {"enabled": True}},
+            auto_upgrade_profile={"upgrade_channel": "patch", "node_os_upgrade_channel": "NodeImage"},
+            auto_scaler_profile={
+                "expander": "least-waste",
+                "balance_similar_node_groups": "true",
+                # System pods must not hold a GPU node; training pods with local scratch must.
+                "skip_nodes_with_system_pods": "false",
+                "skip_nodes_with_local_storage": "true",
+                "scale_down_unneeded_time": "10m",
+                # An eight-GPU machine takes far longer than the default quarter of an hour to come up in a busy region.
+                "max_node_provision_time": "30m",
+            },
+            agent_pool_profiles=[inline_pool(spec, self.machine, network.nodes.id, self.tags(INLINE_POOL))],
+            tags=self.tags("aks"),
+            # A fixed name cannot exist twice, so a replacement must delete first (and in production is refused by the engine).
+            opts=self.options(
+                "aks",
+                guard=True,
+                depends_on=[*joins, *identity.ready, *keys.ready, *registry.ready, *network.ready],
+                delete_before_replace=True,
+                ignore_changes=["agentPoolProfiles"],
+                custom_timeouts=pulumi.CustomTimeouts(create="60m", update="120m", delete="60m"),
+            ),
+        )
+        self.windows = [self._window(name, day) for name, day in MAINTENANCE.items()]
+        self.ready: list[pulumi.Resource] = [self.cluster, *joins, *identity.ready, *keys.ready, *registry.ready, *network.ready]
+        """What must exist before a node starts and outlive the last one."""
+        self.kubeconfig = self._kubeconfig()
+        self.register_outputs({"name": self.cluster.name})
+
+    def provider(self, depends_on: list[pulumi.Resource]) -> k8s.Provider:
+        """How the layer above reaches the cluster; what it makes is deleted before any of `depends_on`."""
+        return k8s.Provider(
+            self.name("kubernetes-provider"),
+            kubeconfig=self.kubeconfig,
+            # The provider would otherwise see another cluster when an endpoint or a certificate changes, and replace all it
+            # made. The id that Azure gives a cluster tells a new one from a changed one.
+            cluster_identifier=pulumi.Output.concat(self.cluster_name, "@", self.cluster.resource_uid),
+            enable_server_side_apply=True,
+            # Not delete_unreachable: a refresh from outside a private network would forget the whole cluster layer.
+            opts=self.options("kubernetes-provider", depends_on=depends_on),
+        )
+
+    def _window(self, name: str, day: str) -> containerservice.MaintenanceConfiguration:
+        what = "upgrades" if name == "aksManagedAutoUpgradeSchedule" else "node-images"
+        return containerservice.MaintenanceConfiguration(
+            self.name(f"window-{what}"),
+            resource_group_name=self.group.platform.name,
+            resource_name_=self.cluster.name,
+            config_name=name,
+            maintenance_window={
+                "duration_hours": MAINTENANCE_HOURS,
+                "start_time": MAINTENANCE_START,
+                "utc_offset": "+00:00",
+                "schedule": {"weekly": {"day_of_week": day, "interval_weeks": 1}},
+            },
+            opts=self.options(f"window-{what}", delete_before_replace=True),
+        )
+
+    def _kubeconfig(self) -> pulumi.Output[str]:
+        asked = containerservice.list_managed_cluster_user_credentials_output(
+            resource_group_name=self.group.platform.name, resource_name=self.cluster.name, format="exec"
+        )
+        # Of what Azure answers only the address and the certificate are kept, and those are no secret.
+        reached = pulumi.Output.unsecret(asked.apply(lambda answer: reached_by([each.value for each in answer.kubeconfigs])))
+        return pulumi.Output.json_dumps(kubeconfig(self.cluster_name, reached["server"], reached["certificate"]))
+
+
+def add_ons(spec: PlatformSpec, workspace: pulumi.Input[str]) -> dict[str, containerservice.ManagedClusterAddonProfileArgsDict]:
+    """What AKS runs in the cluster for us. Container Insights with its own identity, never with the workspace's key."""
+    return {
+        "azurepolicy": {"enabled": True},
+        "azureKeyvaultSecretsProvider": {"enabled": True, "config": {"enableSecretRotation": "true", "rotationPollInterval": "10m"}},
+        "omsagent": (
+            {"enabled": True, "config": {"logAnalyticsWorkspaceResourceID": workspace, "useAADAuth": "true"}}
+            if spec.layer.logs
+            else {"enabled": False}
+        ),
+    }
+
+
+def inline_pool(
+    spec: PlatformSpec, machine: Machine, subnet: pulumi.Input[str], tags: dict[str, str]
+) -> containerservice.ManagedClusterAgentPoolProfileArgsDict:
+    """The pool without which AKS makes no cluster: for its own add-ons and nothing else. Everybody else's nodes are pools of their own."""
+    low, high = INLINE_NODES[spec.production]
+    zones = region.platform_zones(spec)
+    return {
+        "name": INLINE_POOL,
+        "mode": "System",
+        "type": "VirtualMachineScaleSets",
+        "vm_size": machine.instance_type,
+        "os_type": "Linux",
+        "os_sku": nodes.OS_SKU,
+        "os_disk_type": "Managed",
+        "os_disk_size_gb": 128,
+        "enable_auto_scaling": True,
+        "count": low,
+        "min_count": low,
+        "max_count": high,
+        "max_pods": nodes.PODS_PER_NODE,
+        "availability_zones": list(zones) or None,
+        "vnet_subnet_id": subnet,
+        "enable_encryption_at_host": True,
+        "enable_node_public_ip": False,
+        "node_taints": [nodes.SYSTEM_TAINT],
+        "node_labels": {"trainfleet.io/pool": INLINE_POOL},
+        "security_profile": {"enable_secure_boot": True, "enable_vtpm": True, "ssh_access": "Disabled"},
+        "upgrade_settings": {"max_surge": "33%"},
+        "tags": tags,
+    }
+
+
+def reached_by(encoded: list[str]) -> dict[str, str]:
+    """Address and certificate of the cluster, out of the kubeconfig that Azure hands out; whatever else stands in it is dropped."""
+    for each in encoded:
+        document = yaml.safe_load(base64.b64decode(each)) or {}
+        for entry in document.get("clusters", ()):
+            found = entry.get("cluster", {})
+            if found.get("server") and found.get("certificate-authority-data"):
+                return {"server": found["server"], "certificate": found["certificate-authority-data"]}
+    raise LookupError("AKS did not tell the cluster's address and certificate")
+
+
+def kubeconfig(name: str, endpoint: pulumi.Input[str], certificate: pulumi.Input[str]) -> dict[str, Any]:
+    """A kubeconfig without credentials: kubelogin makes a token from whoever is logged in with the Azure command line."""
+    arguments = ["get-token", "--login", "azurecli", "--server-id", LOGIN_SERVER]
+    login = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "kubelogin", "args": arguments, "interactiveMode": "Never"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": {"server": endpoint, "certificate-authority-data": certificate}}],
+        "users": [{"name": name, "user": {"exec": login}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }

@@ -1,0 +1,36 @@
+"""Group: the two resource groups of a platform, one that goes with the stack and one that production keeps.
+
+Used by every other room. Easy to get wrong: Azure deletes a group with everything in it, so what must outlive a destroy
+(bucket, keys, secrets, images) cannot share a group with what must not.
+"""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi_azure_native import resources
+
+from infra.azure import region
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+
+class Group(Room):
+    """The resource groups: `platform` (network, cluster) and `data` (bucket, keys, secrets, images)."""
+
+    def __init__(self, spec: PlatformSpec, *, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "groups", opts)
+        self.platform = self._group("platform", keep=False)
+        self.data = self._group("data", keep=True)
+        self.register_outputs({"platform": self.platform.name, "data": self.data.name})
+
+    def global_name(self, what: str) -> pulumi.Output[str]:
+        """A name that nobody else on earth has, and that a platform made anew does not share with the one before."""
+        return self.data.name.apply(lambda seed: region.global_name(self.spec, what, seed))
+
+    def _group(self, what: str, *, keep: bool) -> resources.ResourceGroup:
+        return resources.ResourceGroup(
+            self.name(what),
+            location=self.spec.region,
+            tags=self.tags(what),
+            opts=self.options(what, keep=keep),
+        )

@@ -1,0 +1,108 @@
+"""Identity: every managed identity of the platform, one per purpose, and which pods may take it. No key or password anywhere.
+
+What an identity may do is said where the resource is that it is about (permissions.py). Easy to get wrong: a pod gets its
+identity only if its account's annotation, its own label and a federated credential for exactly that account all say so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_azure_native import containerservice, managedidentity
+
+from infra.azure.group import Group
+from infra.azure.permissions import grant
+from infra.platform import TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+AUDIENCE = "api://AzureADTokenExchange"
+CLIENT_ID_ANNOTATION = "azure.workload.identity/client-id"
+POD_LABEL = ("azure.workload.identity/use", "true")
+"""Pods without this label get no token of the platform's identities."""
+
+
+@dataclass(frozen=True)
+class PodIdentity:
+    """An identity for the pods of one service account."""
+
+    namespace: str
+    service_account: str
+    identity: managedidentity.UserAssignedIdentity
+
+
+def subject(namespace: str, service_account: str) -> str:
+    """How a cluster's issuer names a service account."""
+    return f"system:serviceaccount:{namespace}:{service_account}"
+
+
+class Identity(Room):
+    """The identities of a platform: `cluster`, `kubelet`, `disks`, `data`, `flow_logs` and, by purpose, `pods`."""
+
+    def __init__(self, spec: PlatformSpec, group: Group, *, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "identity", opts)
+        self.group = group
+        self.cluster = self._identity("cluster")
+        self.kubelet = self._identity("kubelet")
+        # Whoever encrypts with the platform's keys: kept with what is encrypted, which nobody could read without it.
+        self.disks = self._identity("disks", keep=True)
+        self.data = self._identity("data", keep=True)
+        self.flow_logs = self._identity("flow-logs") if spec.network.flow_logs else None
+        self.pods = {"training": PodIdentity(TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, self._identity("training"))}
+        if spec.secrets.provider == "cloud" and spec.secrets.names:
+            self.pods["secrets"] = PodIdentity("external-secrets", "external-secrets", self._identity("secrets"))
+        # The control plane hands the nodes' identity to the machines it starts.
+        self.ready: list[pulumi.Resource] = [
+            grant(self, "cluster-uses-kubelet", "Managed Identity Operator", self.kubelet.id, self.cluster),
+        ]
+        """A control plane without these can neither start nodes nor be cleaned up."""
+        self.register_outputs({})
+
+    def _identity(self, what: str, *, keep: bool = False) -> managedidentity.UserAssignedIdentity:
+        name = f"{what}-identity"
+        group = self.group.data if keep else self.group.platform
+        return managedidentity.UserAssignedIdentity(
+            self.name(name),
+            resource_group_name=group.name,
+            location=self.spec.region,
+            tags=self.tags(name),
+            opts=self.options(name, keep=keep),
+        )
+
+
+class PodIdentities(Room):
+    """Lets the service accounts of workloads take their identities: one federated credential each."""
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        cluster: containerservice.ManagedCluster,
+        identity: Identity,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "pod-identities", opts)
+        self.bound = dict(identity.pods)
+        issuer = cluster.oidc_issuer_profile.apply(issuer_url)
+        self.ready: list[pulumi.Resource] = [
+            managedidentity.FederatedIdentityCredential(
+                self.name(f"{purpose}-credential"),
+                resource_group_name=identity.group.platform.name,
+                resource_name_=pods.identity.name,
+                issuer=issuer,
+                subject=subject(pods.namespace, pods.service_account),
+                audiences=[AUDIENCE],
+                opts=self.options(f"{purpose}-credential"),
+            )
+            for purpose, pods in self.bound.items()
+        ]
+        """A pod started before its credential gets no token: who starts pods depends on these."""
+        self.register_outputs({})
+
+
+def issuer_url(profile: containerservice.outputs.ManagedClusterOIDCIssuerProfileResponse | None) -> str:
+    """The address at which the cluster's tokens can be checked. Without it every credential would trust nobody."""
+    if profile is None or not profile.issuer_url:
+        raise LookupError("AKS did not tell the cluster's OIDC issuer")
+    return profile.issuer_url

@@ -1,0 +1,91 @@
+"""Keys: the platform's own keys in a vault of their own, one per kind of reader, and the disk encryption set of the nodes.
+
+cluster: Kubernetes secrets. nodes: disks. data: bucket and shared files. Easy to get wrong: who encrypts must hold its role
+before the resource that it encrypts is made; the cluster's key is not rotated by itself, because AKS does not follow it.
+"""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi_azure_native import compute, keyvault
+
+from infra.azure import vaults
+from infra.azure.group import Group
+from infra.azure.identity import Identity
+from infra.azure.network import Network
+from infra.azure.permissions import grant
+from infra.azure.workspace import Workspace
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+ENCRYPTS = "Key Vault Crypto Service Encryption User"
+KEY_SIZE = 2048
+"""The one size that disks, storage, Lustre and the control plane all take (their customer-managed key documentation)."""
+
+
+class Keys(Room):
+    """The three keys of a platform: `cluster`, `nodes`, `data`; their vault, and the encryption set `disks`."""
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        tenant: pulumi.Input[str],
+        *,
+        group: Group,
+        network: Network,
+        identity: Identity,
+        workspace: Workspace,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "keys", opts)
+        self.group = group
+        self.vault = vaults.vault(self, "keys", group, tenant, for_disks=True)
+        network.endpoint(self, "keys", "vault", self.vault.id)
+        workspace.gather(self, "keys", self.vault.id, vaults.LOGGED)
+        self.cluster = self._key("cluster", rotate=False)
+        self.nodes = self._key("nodes", rotate=True)
+        self.data = self._key("data", rotate=True)
+        self.ready: list[pulumi.Resource] = [
+            grant(self, "data-encrypts", ENCRYPTS, self.data.id, identity.data, keep=True),
+            grant(self, "cluster-encrypts", "Key Vault Crypto User", self.cluster.id, identity.cluster),
+            # AKS makes a private endpoint to a vault that answers to no public address, and Azure has no narrower role for it.
+            grant(self, "cluster-reaches-keys", "Key Vault Contributor", self.vault.id, identity.cluster),
+        ]
+        """The roles: nothing can be encrypted before them, nor read after they went."""
+        disks_encrypt = grant(self, "disks-encrypt", ENCRYPTS, self.nodes.id, identity.disks, keep=True)
+        self.disks = compute.DiskEncryptionSet(
+            self.name("disks"),
+            resource_group_name=group.data.name,
+            location=spec.region,
+            encryption_type="EncryptionAtRestWithCustomerKey",
+            identity={"type": "UserAssigned", "user_assigned_identities": [identity.disks.id]},
+            active_key={"key_url": self.nodes.key_uri_with_version, "source_vault": {"id": self.vault.id}},
+            rotation_to_latest_key_version_enabled=True,
+            tags=self.tags("disks"),
+            opts=self.options("disks", keep=True, depends_on=[disks_encrypt]),
+        )
+        # The control plane attaches disks that are encrypted by this set.
+        self.ready.append(grant(self, "cluster-uses-disks", "Reader", self.disks.id, identity.cluster))
+        self.register_outputs({})
+
+    def _key(self, what: str, *, rotate: bool) -> keyvault.Key:
+        # Rotated every year; without an end, because what an ended key encrypted cannot be read.
+        every_year: keyvault.RotationPolicyArgsDict = {
+            "lifetime_actions": [{"action": {"type": keyvault.KeyRotationPolicyActionType.ROTATE}, "trigger": {"time_after_create": "P1Y"}}]
+        }
+        properties: keyvault.KeyPropertiesArgsDict = {
+            "kty": "RSA",
+            "key_size": KEY_SIZE,
+            "key_ops": ["encrypt", "decrypt", "wrapKey", "unwrapKey"],
+            "attributes": {"enabled": True, "exportable": False},
+        }
+        return keyvault.Key(
+            self.name(f"{what}-key"),
+            resource_group_name=self.group.data.name,
+            vault_name=self.vault.name,
+            # Fixed: it is unique in its vault only, and a vault lives with its keys.
+            key_name=what,
+            properties={**properties, "rotation_policy": every_year} if rotate else properties,
+            tags=self.tags(f"{what}-key"),
+            opts=self.options(f"{what}-key", keep=True, delete_before_replace=True),
+        )

@@ -1,0 +1,183 @@
+"""Logs: the Log Analytics workspace, what is sent to it, the cluster's metrics, and records of the network's connections.
+
+Azure gathers the logs of pods itself (Container Insights), so the cluster layer ships none. Easy to get wrong: Azure makes
+one network watcher per region and subscription, in a group of its own, and refuses a second one.
+"""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi_azure_native import containerservice, monitor, network, operationalinsights, storage
+
+from infra.azure import accounts
+from infra.azure.group import Group
+from infra.azure.identity import Identity
+from infra.azure.keys import Keys
+from infra.azure.network import Network
+from infra.azure.permissions import grant
+from infra.azure.workspace import Workspace
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+CONTROL_PLANE = (
+    "kube-apiserver",
+    "kube-audit-admin",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "cluster-autoscaler",
+    "cloud-controller-manager",
+    "guard",
+)
+"""Audit without reads: with them it is ten times as much and says little more (AKS documentation, monitor the control plane)."""
+INSIGHTS_STREAM = "Microsoft-ContainerInsights-Group-Default"
+METRICS_STREAM = "Microsoft-PrometheusMetrics"
+WATCHERS_GROUP = "NetworkWatcherRG"
+LONGEST_FLOW_RECORDS = 365
+
+
+class Logs(Room):
+    """What the cluster writes: the control plane's logs, those of pods, and metrics where they are wished."""
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        cluster: containerservice.ManagedCluster,
+        *,
+        group: Group,
+        workspace: Workspace,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "cluster-logs", opts)
+        self.group = group
+        workspace.gather(self, "control-plane", cluster.id, CONTROL_PLANE)
+        if spec.layer.logs:
+            self._pods(workspace.workspace, cluster.id)
+        if spec.monitoring.enabled:
+            self._metrics(cluster.id)
+        self.register_outputs({})
+
+    def _pods(self, workspace: operationalinsights.Workspace, cluster: pulumi.Input[str]) -> None:
+        rule = monitor.DataCollectionRule(
+            self.name("pod-logs"),
+            resource_group_name=self.group.platform.name,
+            location=self.spec.region,
+            kind="Linux",
+            description="Logs of every pod, and what happens to them",
+            data_sources={
+                "extensions": [
+                    {
+                        "name": "ContainerInsightsExtension",
+                        "extension_name": "ContainerInsights",
+                        "streams": [INSIGHTS_STREAM],
+                        "extension_settings": {
+                            "dataCollectionSettings": {"interval": "1m", "namespaceFilteringMode": "Off", "enableContainerLogV2": True}
+                        },
+                    }
+                ]
+            },
+            destinations={"log_analytics": [{"name": "workspace", "workspace_resource_id": workspace.id}]},
+            data_flows=[{"streams": [INSIGHTS_STREAM], "destinations": ["workspace"]}],
+            tags=self.tags("pod-logs"),
+            opts=self.options("pod-logs"),
+        )
+        self._associate("pod-logs", "ContainerInsightsExtension", rule, cluster)
+
+    def _metrics(self, cluster: pulumi.Input[str]) -> None:
+        store = monitor.AzureMonitorWorkspace(
+            self.name("metrics"),
+            resource_group_name=self.group.platform.name,
+            location=self.spec.region,
+            tags=self.tags("metrics"),
+            opts=self.options("metrics"),
+        )
+        entrance = monitor.DataCollectionEndpoint(
+            self.name("metrics-entrance"),
+            resource_group_name=self.group.platform.name,
+            location=self.spec.region,
+            kind="Linux",
+            network_acls={"public_network_access": "Enabled"},
+            tags=self.tags("metrics-entrance"),
+            opts=self.options("metrics-entrance"),
+        )
+        rule = monitor.DataCollectionRule(
+            self.name("metrics-rule"),
+            resource_group_name=self.group.platform.name,
+            location=self.spec.region,
+            kind="Linux",
+            description="Metrics of nodes and of the control plane",
+            data_collection_endpoint_id=entrance.id,
+            data_sources={"prometheus_forwarder": [{"name": "prometheus", "streams": [METRICS_STREAM]}]},
+            destinations={"monitoring_accounts": [{"name": "metrics", "account_resource_id": store.id}]},
+            data_flows=[{"streams": [METRICS_STREAM], "destinations": ["metrics"]}],
+            tags=self.tags("metrics-rule"),
+            opts=self.options("metrics-rule"),
+        )
+        self._associate("metrics-rule", "prometheus", rule, cluster)
+
+    def _associate(self, what: str, name: str, rule: monitor.DataCollectionRule, cluster: pulumi.Input[str]) -> None:
+        monitor.DataCollectionRuleAssociation(
+            self.name(f"{what}-association"),
+            # The name by which the cluster's own agent looks for its rule.
+            association_name=name,
+            resource_uri=cluster,
+            data_collection_rule_id=rule.id,
+            description=f"What {self.spec.name} gathers: {what}",
+            opts=self.options(f"{what}-association", delete_before_replace=True),
+        )
+
+
+class FlowLogs(Room):
+    """Records of accepted and refused connections, kept in an account of their own and summed up in the workspace."""
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        keys: Keys,
+        *,
+        group: Group,
+        net: Network,
+        identity: Identity,
+        workspace: Workspace,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "flow-logs", opts)
+        if identity.flow_logs is None:
+            raise LookupError("flow logs need the identity under which they are written")
+        days = min(spec.kubernetes.log_retention_days, LONGEST_FLOW_RECORDS)
+        account = accounts.account(
+            self, "flow", keys, group=group.platform, name=group.global_name("flow"), identity=identity.data, kept=False, wait_for=keys.ready
+        )
+        storage.ManagementPolicy(
+            self.name("flow-lifecycle"),
+            resource_group_name=group.platform.name,
+            account_name=account.name,
+            management_policy_name="default",
+            policy={"rules": [accounts.expire("forget-records", days)]},
+            opts=self.options("flow-lifecycle", delete_before_replace=True),
+        )
+        write = grant(self, "flow-logs-write", "Storage Blob Data Contributor", account.id, identity.flow_logs)
+        network.FlowLog(
+            self.name("flow-log"),
+            # Azure's own watcher of the region, which is there as soon as the subscription has a network in it.
+            resource_group_name=WATCHERS_GROUP,
+            network_watcher_name=f"NetworkWatcher_{spec.region}",
+            location=spec.region,
+            target_resource_id=net.vnet.id,
+            storage_id=account.id,
+            identity={"type": network.ResourceIdentityType.USER_ASSIGNED, "user_assigned_identities": [identity.flow_logs.id]},
+            enabled=True,
+            format={"type": "JSON", "version": 2},
+            retention_policy={"enabled": True, "days": days},
+            flow_analytics_configuration={
+                "network_watcher_flow_analytics_configuration": {
+                    "enabled": True,
+                    "traffic_analytics_interval": 60,
+                    "workspace_resource_id": workspace.workspace.id,
+                    "workspace_id": workspace.workspace.customer_id,
+                    "workspace_region": spec.region,
+                }
+            },
+            tags=self.tags("flow-log"),
+            opts=self.options("flow-log", depends_on=[write]),
+        )
+        self.register_outputs({})

@@ -1,0 +1,70 @@
+"""Lustre: Azure Managed Lustre, the parallel filesystem of a platform that every GPU node can mount.
+
+Guarded in production but not kept on destroy: kept, it would cost by the hour and hold its subnet. Easy to get wrong: its
+size comes in steps that depend on its speed; it is not linked to the bucket, because that needs a role for an identity of
+Microsoft's whose id differs per tenant, so runs save to the bucket and use this as scratch.
+"""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi_azure_native import storagecache
+
+from infra.azure import region
+from infra.azure.group import Group
+from infra.azure.identity import Identity
+from infra.azure.keys import Keys
+from infra.azure.network import Network
+from infra.platform import SharedVolume
+from infra.room import Room
+from infra.spec import PlatformSpec, SharedFilesystem
+
+STEPS_TIB = {125: 16, 250: 8, 500: 4}
+"""By MB/s for each TiB: the step in which capacity is sold, and its least (Managed Lustre documentation, throughput and sizes)."""
+MOST_TIB = 128
+GIB_PER_TIB = 1024
+
+
+def product(throughput: int) -> str:
+    """The product of this speed."""
+    return f"AMLFS-Durable-Premium-{throughput}"
+
+
+class Lustre(Room):
+    """The shared filesystem of a platform, as `volume`."""
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        wish: SharedFilesystem,
+        *,
+        group: Group,
+        network: Network,
+        identity: Identity,
+        keys: Keys,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "lustre", opts)
+        zones = region.shared_volume_zones(spec)
+        self.filesystem = storagecache.AmlFilesystem(
+            self.name("lustre"),
+            resource_group_name=group.platform.name,
+            location=spec.region,
+            sku={"name": product(wish.throughput_mbps_per_tib)},
+            storage_capacity_ti_b=wish.capacity_gib / GIB_PER_TIB,
+            filesystem_subnet=network.lustre_subnet().id,
+            zones=list(zones) or None,
+            maintenance_window={"day_of_week": storagecache.MaintenanceDayOfWeekType.SUNDAY, "time_of_day_utc": "03:00"},
+            identity={"type": storagecache.AmlFilesystemIdentityType.USER_ASSIGNED, "user_assigned_identities": [identity.data.id]},
+            encryption_settings={"key_encryption_key": {"key_url": keys.data.key_uri_with_version, "source_vault": {"id": keys.vault.id}}},
+            tags=self.tags("lustre"),
+            opts=self.options("lustre", guard=True, depends_on=keys.ready),
+        )
+        self.volume = SharedVolume(
+            driver="azurelustre.csi.azure.com",
+            handle=self.filesystem.name,
+            attributes={"mgs-ip-address": self.filesystem.client_info.mgs_address, "fs-name": "lustrefs"},
+            capacity_gib=wish.capacity_gib,
+            mount_options=("noatime", "flock"),
+        )
+        self.register_outputs({})

@@ -1,0 +1,167 @@
+"""Network: the virtual network, its subnets each behind its own security group, the ways out, and private ways to Azure itself.
+
+Used by every other room of this cloud. Easy to get wrong: a subnet has one NAT gateway, and that one lives in one zone;
+nodes need their way out and the private endpoints when they start and when they are drained, so whoever starts nodes
+depends on `ready`, not only on a subnet's id.
+"""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi_azure_native import network as net
+from pulumi_azure_native import privatedns
+
+from infra.azure import firewall, region
+from infra.azure.group import Group
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+CONTROL_PLANE_DELEGATION = "Microsoft.ContainerService/managedClusters"
+
+
+class Network(Room):
+    """The network of a platform."""
+
+    def __init__(self, spec: PlatformSpec, group: Group, *, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "network", opts)
+        self.group = group
+        self.ready: list[pulumi.Resource] = []
+        """What must exist before a node starts and outlive the last one: names and private endpoints."""
+        self.plan = region.plan(spec)
+        self.vnet = net.VirtualNetwork(
+            self.name("vnet"),
+            resource_group_name=group.platform.name,
+            location=spec.region,
+            address_space={"address_prefixes": [str(spec.network.cidr)]},
+            # A rule on a subnet then holds for private endpoints in it as well.
+            private_endpoint_v_net_policies="Disabled",
+            tags=self.tags("vnet"),
+            opts=self.options("vnet"),
+        )
+        self._last: list[pulumi.Resource] = []
+        pods = region.pod_cidr(spec.network.cidr)
+        nodes_in = [firewall.pods_and_nodes(spec.network.cidr, pods), firewall.balancer(), firewall.nobody_else()]
+        self.nodes = self._subnet("nodes", str(self.plan.nodes), nodes_in, nat=self._nat("nodes", None))
+        per_zone = spec.network.nat == "per-zone"
+        self.zonal = {
+            zone: self._subnet(f"nodes-{zone}", str(cidr), nodes_in, nat=self._nat(f"nodes-{zone}", zone)) if per_zone else self.nodes
+            for zone, cidr in self.plan.zonal.items()
+        }
+        """By zone: where pools that sit in one zone put their nodes, behind that zone's own way out where there is one."""
+        self.endpoints = self._subnet("endpoints", str(self.plan.endpoints), [firewall.https(spec.network.cidr, pods), firewall.nobody_else()])
+        self.control_plane = self._subnet(
+            "control-plane",
+            str(self.plan.control_plane),
+            [firewall.control_plane(spec.network.cidr, pods), firewall.balancer(), firewall.nobody_else()],
+            delegation=CONTROL_PLANE_DELEGATION,
+        )
+        self.zones = {kind: self._zone(kind) for kind in region.endpoint_kinds(spec)}
+        self.register_outputs({"vnet_id": self.vnet.id})
+
+    def nodes_subnet(self, zones: tuple[str, ...]) -> net.Subnet:
+        """Where nodes of these zones live: the one zone's subnet, or the one that spans them all."""
+        return self.zonal.get(zones[0], self.nodes) if len(zones) == 1 else self.nodes
+
+    def lustre_subnet(self) -> net.Subnet:
+        """The subnet of the parallel filesystem, made where there is one."""
+        rules = [firewall.lustre(str(self.plan.nodes), *map(str, self.plan.zonal.values()), str(self.plan.lustre)), firewall.nobody_else()]
+        return self._subnet("lustre", str(self.plan.lustre), rules)
+
+    def endpoint(self, room: Room, what: str, kind: str, resource: pulumi.Input[str], *, nodes_need_it: bool = True) -> None:
+        """A private way to a resource of another room, and the name under which the network finds it. `kind`: blob, vault, registry …"""
+        endpoint = net.PrivateEndpoint(
+            room.name(f"{what}-endpoint"),
+            resource_group_name=self.group.platform.name,
+            location=self.spec.region,
+            subnet={"id": self.endpoints.id},
+            private_link_service_connections=[{"name": what, "private_link_service_id": resource, "group_ids": [kind]}],
+            tags=room.tags(f"{what}-endpoint"),
+            opts=room.options(f"{what}-endpoint"),
+        )
+        named = net.PrivateDnsZoneGroup(
+            room.name(f"{what}-endpoint-name"),
+            resource_group_name=self.group.platform.name,
+            private_endpoint_name=endpoint.name,
+            private_dns_zone_configs=[{"name": kind, "private_dns_zone_id": self.zones[kind].id}],
+            opts=room.options(f"{what}-endpoint-name"),
+        )
+        if nodes_need_it:
+            self.ready.append(named)
+
+    def _subnet(self, what: str, cidr: str, rules: list[firewall.Rule], *, nat: net.NatGateway | None = None, delegation: str = "") -> net.Subnet:
+        group = net.NetworkSecurityGroup(
+            self.name(f"{what}-nsg"),
+            resource_group_name=self.group.platform.name,
+            location=self.spec.region,
+            security_rules=firewall.in_order(rules),
+            tags=self.tags(f"{what}-nsg"),
+            opts=self.options(f"{what}-nsg"),
+        )
+        subnet = net.Subnet(
+            self.name(f"{what}-subnet"),
+            resource_group_name=self.group.platform.name,
+            virtual_network_name=self.vnet.name,
+            address_prefix=cidr,
+            network_security_group={"id": group.id},
+            nat_gateway={"id": nat.id} if nat else None,
+            delegations=[{"name": "delegation", "service_name": delegation}] if delegation else None,
+            # Nobody gets a way to the internet that this file does not name.
+            default_outbound_access=False,
+            # Rules of the security group hold for private endpoints too, which they do not by default.
+            private_endpoint_network_policies="NetworkSecurityGroupEnabled",
+            # One after the other: Azure refuses a second change of one network while the first is going on.
+            opts=self.options(f"{what}-subnet", depends_on=self._last),
+        )
+        self._last = [subnet]
+        return subnet
+
+    def _nat(self, what: str, zone: str | None) -> net.NatGateway | None:
+        if self.spec.network.nat == "none":
+            return None
+        zones = [zone] if zone else None
+        address = net.PublicIPAddress(
+            self.name(f"nat-{what}-address"),
+            resource_group_name=self.group.platform.name,
+            location=self.spec.region,
+            sku={"name": "Standard", "tier": "Regional"},
+            public_ip_allocation_method="Static",
+            public_ip_address_version="IPv4",
+            zones=zones or (list(region.ZONES) if region.has_zones(self.spec.region) else None),
+            tags=self.tags(f"nat-{what}"),
+            opts=self.options(f"nat-{what}-address"),
+        )
+        return net.NatGateway(
+            self.name(f"nat-{what}"),
+            resource_group_name=self.group.platform.name,
+            location=self.spec.region,
+            sku={"name": "Standard"},
+            public_ip_addresses=[{"id": address.id}],
+            idle_timeout_in_minutes=10,
+            zones=zones,
+            tags=self.tags(f"nat-{what}"),
+            opts=self.options(f"nat-{what}"),
+        )
+
+    def _zone(self, kind: str) -> privatedns.PrivateZone:
+        zone = privatedns.PrivateZone(
+            self.name(f"dns-{kind}"),
+            resource_group_name=self.group.platform.name,
+            # The name that Azure's own clients ask for; there is no choice.
+            private_zone_name=region.PRIVATE_ZONES[kind],
+            location="Global",
+            tags=self.tags(f"dns-{kind}"),
+            opts=self.options(f"dns-{kind}", delete_before_replace=True),
+        )
+        self.ready.append(
+            privatedns.VirtualNetworkLink(
+                self.name(f"dns-{kind}-link"),
+                resource_group_name=self.group.platform.name,
+                private_zone_name=zone.name,
+                virtual_network={"id": self.vnet.id},
+                registration_enabled=False,
+                location="Global",
+                tags=self.tags(f"dns-{kind}-link"),
+                opts=self.options(f"dns-{kind}-link"),
+            )
+        )
+        return zone

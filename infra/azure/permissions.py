@@ -1,0 +1,57 @@
+"""What each identity of the platform may do: built-in roles by name, and how one is given. Used by the rooms that own the scope.
+
+A role is always given on one resource, never on a group or the subscription. Easy to get wrong: an assignment's name is a
+GUID that must differ for another principal or scope, and be the same when the same one is asked for again.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+import pulumi
+from pulumi_azure_native import authorization, managedidentity
+
+from infra.room import Room
+
+ROLES = {
+    "AcrPull": "7f951dda-4ed3-4680-a7ca-43fe172d538d",
+    "Contributor": "b24988ac-6180-42a0-ab88-20f7382dd24c",
+    "Key Vault Contributor": "f25e0fa2-a7c8-4377-a976-54943a77a395",
+    "Key Vault Crypto Service Encryption User": "e147488a-f6f5-4113-8e2d-b22465e65bf6",
+    "Key Vault Crypto User": "12338af0-0e69-4776-bea7-57ae8d297424",
+    "Key Vault Secrets User": "4633458b-17de-408a-b874-0445c86b69e6",
+    "Managed Identity Operator": "f1a07417-d97a-45cb-824c-7a7467783830",
+    "Network Contributor": "4d97b98b-1d4f-4787-a291-c67834d212e7",
+    "Reader": "acdd72a7-3385-48ef-bd42-f606fba81ae7",
+    "Storage Blob Data Contributor": "ba92f5b4-2d11-453d-a403-e96b0029c9fe",
+    "Storage Blob Data Reader": "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1",
+}
+"""Azure's built-in roles by name (Azure RBAC documentation, built-in roles): a definition's GUID is the same in every tenant."""
+NAMESPACE = uuid.UUID("6f1b1ed4-6a0c-4c39-9d4e-0f4c1b3e7a52")
+
+
+def assignment_name(scope: str, principal: str, role: str) -> str:
+    """The GUID of an assignment: made of what it says, because Azure allows one of each and refuses to change one."""
+    return str(uuid.uuid5(NAMESPACE, f"{scope.lower()}|{principal}|{role}"))
+
+
+def role_definition(subscription: str, role: str) -> str:
+    """The id of a built-in role's definition, as Azure itself writes it back."""
+    return f"/subscriptions/{subscription}/providers/Microsoft.Authorization/roleDefinitions/{ROLES[role]}"
+
+
+def grant(
+    room: Room, what: str, role: str, scope: pulumi.Input[str], identity: managedidentity.UserAssignedIdentity, *, keep: bool = False
+) -> authorization.RoleAssignment:
+    """Give an identity of the platform a role on one resource. `keep`: production keeps it with what it is about."""
+    name = pulumi.Output.all(scope, identity.principal_id).apply(lambda known: assignment_name(str(known[0]), str(known[1]), role))
+    return authorization.RoleAssignment(
+        room.name(what),
+        role_assignment_name=name,
+        scope=scope,
+        principal_id=identity.principal_id,
+        # Said, so that Azure does not look the identity up: a directory that has not heard of it yet would refuse.
+        principal_type="ServicePrincipal",
+        role_definition_id=role_definition(room.spec.account, role),
+        opts=room.options(what, keep=keep),
+    )

@@ -1,0 +1,82 @@
+"""Registry: the container registry of training images. No admin user, no anonymous pull; nodes pull by their own identity.
+
+Easy to get wrong: only the Premium tier has private endpoints and retention; a closed network starts its nodes from images
+that this registry fetches from Microsoft's, so nodes depend on its cache rule.
+"""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi_azure_native import containerregistry
+
+from infra.azure import region
+from infra.azure.group import Group
+from infra.azure.identity import Identity
+from infra.azure.network import Network
+from infra.azure.permissions import grant
+from infra.azure.workspace import Workspace
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+UNTAGGED_DAYS = 7
+LOGGED = ("ContainerRegistryLoginEvents", "ContainerRegistryRepositoryEvents")
+REPOSITORY = "training"
+MICROSOFT, CACHED = "mcr.microsoft.com/*", "aks-managed-repository/*"
+"""What AKS asks the registry of a closed network for (AKS documentation, network isolated cluster, own registry)."""
+
+
+class Registry(Room):
+    """The image registry of a platform, as `url`."""
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        *,
+        group: Group,
+        network: Network,
+        identity: Identity,
+        workspace: Workspace,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "registry", opts)
+        ranges = region.open_to(spec)
+        self.registry = containerregistry.Registry(
+            self.name("images"),
+            resource_group_name=group.data.name,
+            registry_name=group.global_name("imgs"),
+            location=spec.region,
+            sku={"name": "Premium"},
+            admin_user_enabled=False,
+            anonymous_pull_enabled=False,
+            # Layers come from the registry's own address, so that nothing but the private endpoint need be reached.
+            data_endpoint_enabled=True,
+            public_network_access="Enabled" if ranges else "Disabled",
+            network_rule_bypass_options="AzureServices",
+            network_rule_set={"default_action": "Deny", "ip_rules": [{"i_p_address_or_range": cidr, "action": "Allow"} for cidr in ranges]},
+            zone_redundancy="Enabled" if region.has_zones(spec.region) else "Disabled",
+            policies={
+                "retention_policy": {"status": "enabled", "days": UNTAGGED_DAYS},
+                "quarantine_policy": {"status": "disabled"},
+                # Exports leave by another door than the private endpoint; Azure lets it be shut only when that is the only one.
+                "export_policy": {"status": "enabled" if ranges else "disabled"},
+            },
+            tags=self.tags("images"),
+            opts=self.options("images", keep=True),
+        )
+        network.endpoint(self, "images", "registry", self.registry.id)
+        workspace.gather(self, "images", self.registry.id, LOGGED)
+        self.ready: list[pulumi.Resource] = [grant(self, "nodes-pull-images", "AcrPull", self.registry.id, identity.kubelet)]
+        """A node without these starts and then pulls nothing."""
+        if spec.network.nat == "none":
+            self.ready.append(
+                containerregistry.CacheRule(
+                    self.name("microsoft-images"),
+                    resource_group_name=group.data.name,
+                    registry_name=self.registry.name,
+                    source_repository=MICROSOFT,
+                    target_repository=CACHED,
+                    opts=self.options("microsoft-images", keep=True),
+                )
+            )
+        self.url = pulumi.Output.concat(self.registry.login_server, "/", REPOSITORY)
+        self.register_outputs({"url": self.url})

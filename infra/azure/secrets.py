@@ -1,0 +1,56 @@
+"""Secrets: a vault for the secrets that people write and External Secrets reads. A value never passes through here.
+
+Easy to get wrong: Azure has no secret without a value, so the names of the spec exist only once somebody wrote them
+(`az keyvault secret set --vault-name … --name hf-token`); until then External Secrets says which one is missing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+
+from infra.azure import vaults
+from infra.azure.group import Group
+from infra.azure.identity import Identity
+from infra.azure.network import Network
+from infra.azure.permissions import grant
+from infra.azure.workspace import Workspace
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+
+class Secrets(Room):
+    """The vault of a platform's secrets: by the spec's name their name in it, and the store that External Secrets reads."""
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        tenant: pulumi.Input[str],
+        *,
+        group: Group,
+        network: Network,
+        identity: Identity,
+        workspace: Workspace,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "secrets", opts)
+        self.names: dict[str, pulumi.Input[str]] = {}
+        self.store: dict[str, Any] = {}
+        self.ready: list[pulumi.Resource] = []
+        reader = identity.pods.get("secrets")
+        if reader:
+            vault = vaults.vault(self, "secrets", group, tenant)
+            network.endpoint(self, "secrets", "vault", vault.id)
+            workspace.gather(self, "secrets", vault.id, vaults.LOGGED)
+            self.ready.append(grant(self, "secrets-read", "Key Vault Secrets User", vault.id, reader.identity))
+            self.names = {name: name for name in spec.secrets.names}
+            self.store = {
+                "azurekv": {
+                    "authType": "WorkloadIdentity",
+                    "tenantId": tenant,
+                    "vaultUrl": vault.properties.vault_uri,
+                    "serviceAccountRef": {"name": reader.service_account, "namespace": reader.namespace},
+                }
+            }
+        self.register_outputs({})

@@ -1,0 +1,120 @@
+"""Storage: the account and containers of runs and data sets. Private, without keys, kept in production.
+
+Two containers, because a role holds for a whole container: training writes `runs` and only reads `data`. Easy to get wrong:
+Azure has versions of objects or real folders, not both; soft delete is off until it is asked for.
+"""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi_azure_native import storage
+
+from infra.azure import accounts, region
+from infra.azure.group import Group
+from infra.azure.identity import Identity
+from infra.azure.keys import Keys
+from infra.azure.network import Network
+from infra.azure.permissions import grant
+from infra.azure.workspace import Workspace
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+RUNS, DATA = "runs", "data"
+LOGGED = ("StorageRead", "StorageWrite", "StorageDelete")
+
+
+def lifecycle(keep_days: int, *, versioned: bool) -> list[storage.ManagementPolicyRuleArgsDict]:
+    """Old versions and snapshots go after their time; objects themselves never do."""
+    gone: storage.DateAfterCreationArgsDict = {"days_after_creation_greater_than": keep_days}
+    actions: storage.ManagementPolicyActionArgsDict = {"snapshot": {"delete": gone}, "version": {"delete": gone}} if versioned else {}
+    if not versioned:
+        actions = {"snapshot": {"delete": gone}}
+    return [
+        {
+            "name": "forget-old-versions",
+            "type": "Lifecycle",
+            "enabled": True,
+            "definition": {"filters": {"blob_types": ["blockBlob"]}, "actions": actions},
+        }
+    ]
+
+
+class Storage(Room):
+    """The bucket of a platform: its account, and the containers `runs` and `data`."""
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        keys: Keys,
+        *,
+        group: Group,
+        network: Network,
+        identity: Identity,
+        workspace: Workspace,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "storage", opts)
+        self.group = group
+        keep_days = spec.storage.retention_days
+        versioned = spec.storage.versioning
+        self.account = accounts.account(
+            self,
+            "bucket",
+            keys,
+            group=group.data,
+            name=group.global_name("data"),
+            identity=identity.data,
+            kept=True,
+            wait_for=keys.ready,
+            hierarchical=region.hierarchical(spec),
+            open_to=region.open_to(spec),
+        )
+        bring_back: storage.DeleteRetentionPolicyArgsDict = {"enabled": True, "days": keep_days}
+        settings = storage.BlobServiceProperties(
+            self.name("bucket-settings"),
+            resource_group_name=group.data.name,
+            account_name=self.account.name,
+            # There is exactly one, and this is its name.
+            blob_services_name="default",
+            delete_retention_policy=bring_back,
+            container_delete_retention_policy=bring_back,
+            is_versioning_enabled=versioned,
+            # A record of every change of every shard would cost more than it tells: reads and writes are in the workspace.
+            change_feed={"enabled": False},
+            opts=self.options("bucket-settings", keep=True, delete_before_replace=True),
+        )
+        self.runs = self._container(RUNS, settings)
+        self.data = self._container(DATA, settings)
+        storage.ManagementPolicy(
+            self.name("bucket-lifecycle"),
+            resource_group_name=group.data.name,
+            account_name=self.account.name,
+            # There is exactly one, and this is its name.
+            management_policy_name="default",
+            policy={"rules": lifecycle(keep_days, versioned=versioned)},
+            opts=self.options("bucket-lifecycle", keep=True, depends_on=[settings], delete_before_replace=True),
+        )
+        trainer = identity.pods["training"].identity
+        self.ready: list[pulumi.Resource] = [
+            grant(self, "training-writes-runs", "Storage Blob Data Contributor", self.runs.id, trainer),
+            grant(self, "training-reads-data", "Storage Blob Data Reader", self.data.id, trainer),
+        ]
+        """A run without these can neither read nor save."""
+        for kind in ("blob", "dfs") if region.hierarchical(spec) else ("blob",):
+            network.endpoint(self, f"bucket-{kind}", kind, self.account.id)
+        blobs = pulumi.Output.concat(self.account.id, "/blobServices/default")
+        workspace.gather(self, "bucket", blobs, LOGGED)
+        self.url = pulumi.Output.concat("az://", self.runs.name, "@", self.account.name, ".blob.core.windows.net")
+        """Where runs are stored: the one container training may write."""
+        self.register_outputs({"account": self.account.name})
+
+    def _container(self, what: str, settings: pulumi.Resource) -> storage.BlobContainer:
+        return storage.BlobContainer(
+            self.name(f"bucket-{what}"),
+            resource_group_name=self.group.data.name,
+            account_name=self.account.name,
+            # Fixed: people and programs write by this name, and it is unique in its account only.
+            container_name=what,
+            public_access=storage.PublicAccess.NONE,
+            opts=self.options(f"bucket-{what}", keep=True, depends_on=[settings], delete_before_replace=True),
+        )

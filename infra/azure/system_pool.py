@@ -1,0 +1,59 @@
+"""SystemPool: the CPU nodes that run the cluster layer (operators, queue, metrics) and Ray heads. Never tainted.
+
+Everything on the cluster depends on it; what AKS itself runs has its own small pool (cluster.py). Easy to get wrong: its size
+belongs to the autoscaler once it exists, so the count here is only the first one.
+"""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi_azure_native import containerservice
+
+from infra.azure import nodes, region
+from infra.azure.cluster import Cluster
+from infra.azure.network import Network
+from infra.machines import system_machine
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+DISK_GIB = 128
+
+
+class SystemPool(Room):
+    """The system node pool of a platform."""
+
+    def __init__(self, spec: PlatformSpec, network: Network, cluster: Cluster, *, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "system-pool", opts)
+        self.machine = system_machine(spec)
+        zones = region.platform_zones(spec)
+        size = spec.system_pool
+        self.nodes = containerservice.AgentPool(
+            self.name("system"),
+            resource_group_name=cluster.group.platform.name,
+            resource_name_=cluster.cluster.name,
+            agent_pool_name=region.node_pool_name("system", self.machine.instance_type, zones, DISK_GIB),
+            mode="User",
+            type="VirtualMachineScaleSets",
+            vm_size=self.machine.instance_type,
+            orchestrator_version=spec.kubernetes.version,
+            os_type="Linux",
+            os_sku=nodes.OS_SKU,
+            os_disk_type="Managed",
+            os_disk_size_gb=DISK_GIB,
+            enable_auto_scaling=True,
+            count=size.min_nodes,
+            min_count=size.min_nodes,
+            max_count=size.max_nodes,
+            max_pods=nodes.PODS_PER_NODE,
+            availability_zones=list(zones) or None,
+            vnet_subnet_id=network.nodes.id,
+            enable_encryption_at_host=True,
+            enable_node_public_ip=False,
+            scale_down_mode="Delete",
+            node_labels={"trainfleet.io/pool": "system"},
+            security_profile={"enable_secure_boot": True, "enable_vtpm": True, "ssh_access": "Disabled"},
+            upgrade_settings={"max_surge": "33%", "drain_timeout_in_minutes": 30},
+            tags=self.tags("system"),
+            opts=self.options("system", depends_on=cluster.ready, ignore_changes=["count"]),
+        )
+        self.register_outputs({})

@@ -1,0 +1,45 @@
+"""How a key vault of the platform is made: roles instead of access policies, nobody from outside, nothing lost by a slip.
+
+Used by keys.py and secrets.py. Easy to get wrong: purge protection cannot be turned off again, and holds a deleted vault's
+name for its recovery time; so the name differs whenever the platform is built anew (group.py).
+"""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi_azure_native import keyvault
+
+from infra.azure import region
+from infra.azure.group import Group
+from infra.room import Room
+
+LOGGED = ("AuditEvent",)
+LONGEST_RECOVERY, SHORTEST_RECOVERY = 90, 7
+"""Days within which a deleted vault or key can be brought back (Key Vault soft-delete documentation)."""
+
+
+def vault(room: Room, what: str, group: Group, tenant: pulumi.Input[str], *, for_disks: bool = False) -> keyvault.Vault:
+    """A vault that answers inside the network, to Azure's own encryption services, and to the ranges that may reach the control plane."""
+    ranges = region.open_to(room.spec)
+    return keyvault.Vault(
+        room.name(f"{what}-vault"),
+        resource_group_name=group.data.name,
+        vault_name=group.global_name(what),
+        location=room.spec.region,
+        properties={
+            "tenant_id": tenant,
+            "sku": {"family": "A", "name": keyvault.SkuName.STANDARD},
+            "enable_rbac_authorization": True,
+            "enable_soft_delete": True,
+            # Nothing that a purged key encrypted can be read again, so Azure's disks and storage refuse a vault without this.
+            "enable_purge_protection": True,
+            "soft_delete_retention_in_days": LONGEST_RECOVERY if room.spec.production else SHORTEST_RECOVERY,
+            "enabled_for_deployment": False,
+            "enabled_for_disk_encryption": for_disks,
+            "enabled_for_template_deployment": False,
+            "public_network_access": "Enabled" if ranges else "Disabled",
+            "network_acls": {"default_action": "Deny", "bypass": "AzureServices", "ip_rules": [{"value": cidr} for cidr in ranges]},
+        },
+        tags=room.tags(f"{what}-vault"),
+        opts=room.options(f"{what}-vault", keep=True),
+    )

@@ -1,0 +1,49 @@
+"""Workspace: the Log Analytics workspace to which every part of the platform writes what happened. First of all rooms but the groups.
+
+Easy to get wrong: what a service logs is off until a diagnostic setting turns it on; a workspace cannot be encrypted with
+a key of ours unless a dedicated cluster of 100 GB a day is bought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pulumi
+from pulumi_azure_native import monitor, operationalinsights
+
+from infra.azure import region
+from infra.azure.group import Group
+from infra.room import Room
+from infra.spec import PlatformSpec
+
+
+class Workspace(Room):
+    """The workspace of a platform, and how a room has its resources' logs sent there."""
+
+    def __init__(self, spec: PlatformSpec, group: Group, *, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "log-store", opts)
+        self.workspace = operationalinsights.Workspace(
+            self.name("logs"),
+            resource_group_name=group.platform.name,
+            location=spec.region,
+            sku={"name": "PerGB2018"},
+            retention_in_days=region.log_retention(spec.kubernetes.log_retention_days),
+            # Shared keys off: whoever writes or reads does so as somebody.
+            features={"disable_local_auth": True, "enable_log_access_using_only_resource_permissions": True},
+            public_network_access_for_ingestion="Enabled",
+            public_network_access_for_query="Enabled",
+            tags=self.tags("logs"),
+            opts=self.options("logs"),
+        )
+        self.register_outputs({})
+
+    def gather(self, room: Room, what: str, resource: pulumi.Input[str], categories: Sequence[str]) -> monitor.DiagnosticSetting:
+        """Send these log categories of another room's resource to the workspace, into tables of their own where there are."""
+        return monitor.DiagnosticSetting(
+            room.name(f"{what}-logging"),
+            resource_uri=resource,
+            workspace_id=self.workspace.id,
+            log_analytics_destination_type="Dedicated",
+            logs=[{"category": category, "enabled": True} for category in categories],
+            opts=room.options(f"{what}-logging"),
+        )
