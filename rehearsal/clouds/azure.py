@@ -207,10 +207,12 @@ def _cluster(inputs: dict[str, Any], name: str, resource_id: str, location: str)
 
 def _kubeconfigs(args: dict[str, Any], location: str) -> dict[str, Any]:
     cluster = str(args.get("resourceName"))
+    server = f"https://{cluster}-{digest(cluster)[:8]}.hcp.{location}.azmk8s.io:443"
+    certificate = base64.b64encode(f"certificate of {cluster}".encode()).decode()
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": cluster, "cluster": {"server": f"https://{cluster}-{digest(cluster)[:8]}.hcp.{location}.azmk8s.io:443"}}],
+        "clusters": [{"name": cluster, "cluster": {"server": server, "certificate-authority-data": certificate}}],
         "users": [{"name": f"clusterUser_{args.get('resourceGroupName')}_{cluster}", "user": {"token": "rehearsal"}}],
         "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": f"clusterUser_{args.get('resourceGroupName')}_{cluster}"}}],
         "current-context": cluster,
