@@ -1,31 +1,203 @@
-"""Who can reach the control plane."""
+"""Network: what may talk inside the platform, what is written down about it, and by which way stores are reached.
+
+Easy to get wrong: a network policy is accepted by a cluster that never enforces it, and a subnet without a security group
+of its own has none at all in Azure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from policies.rule import Resource, Rule, Violation, listed
+from policies.kinds import AKS, AZURE_STORAGE, AZURE_SUBNET, EKS_ADDON, GCP_NETWORK, GCP_SUBNET, GKE, NAMESPACE, NETWORK_POLICY, VNET, VPC
+from policies.read import at, document, false, forbidden, is_true, lacking, listed, numbered, one_of, only_if, there, true
+from policies.rule import FROM_STAGING, UNKNOWN, Json, Resource, Rule, Violation
 
-WORLD = {"0.0.0.0/0", "::/0"}
+PRIVATE_PURPOSES = {"PRIVATE", "PRIVATE_RFC_1918"}
+OWN_RULES = {"AzureFirewallSubnet", "AzureFirewallManagementSubnet", "AzureBastionSubnet", "GatewaySubnet", "RouteServerSubnet"}
+"""Azure's own subnets, which take no security group or bring their own."""
+SYSTEM_NAMESPACES = {"default", "kube-system", "kube-public", "kube-node-lease"}
 
 
-def eks_endpoint(resource: Resource) -> Iterable[Violation]:
-    """EKS opens the endpoint, and to the world, unless told otherwise."""
-    config = resource.props.get("vpcConfig") or {}
-    if not config.get("endpointPublicAccess", True):
+def _for_machines(resource: Resource) -> bool:
+    """Whether machines live in a Google subnet; the others serve load balancers."""
+    return str(resource.props.get("purpose") or "PRIVATE") in PRIVATE_PURPOSES
+
+
+def default_group(resource: Resource) -> Iterable[Violation]:
+    for direction in ("ingress", "egress"):
+        if listed(resource.props.get(direction)):
+            yield Violation(f"{direction} has rules: what forgets to name a group gets them")
+
+
+def guarded_subnet(resource: Resource) -> Iterable[Violation]:
+    if _group_missing(resource.props) and resource.props.get("subnetName", resource.props.get("name")) not in OWN_RULES:
+        yield Violation("networkSecurityGroup is missing")
+
+
+def guarded_inline_subnets(resource: Resource) -> Iterable[Violation]:
+    for where, subnet in numbered("subnets", resource.props.get("subnets")):
+        if _group_missing(subnet) and subnet.get("name") not in OWN_RULES:
+            yield Violation(f"{where}.networkSecurityGroup is missing")
+
+
+def _group_missing(subnet: Json) -> bool:
+    return subnet.get("networkSecurityGroup") is None
+
+
+def eks_policy_engine(resource: Resource) -> Iterable[Violation]:
+    if resource.props.get("addonName") != "vpc-cni":
         return
-    ranges = listed(config.get("publicAccessCidrs"))
-    if not ranges:
-        yield Violation("vpcConfig.endpointPublicAccess is on and vpcConfig.publicAccessCidrs does not restrict it")
-    if WORLD & set(ranges):
-        yield Violation(f"vpcConfig.publicAccessCidrs holds {', '.join(sorted(WORLD & set(ranges)))}")
+    settings = document(resource.props.get("configurationValues"))
+    if not isinstance(settings, dict) or not is_true(settings.get("enableNetworkPolicy")):
+        yield Violation("configurationValues.enableNetworkPolicy is not true, so network policies are accepted and never enforced")
 
 
-NO_OPEN_CONTROL_PLANE = Rule(
-    name="no-open-control-plane",
-    statement="The control plane answers inside the network, or to named address ranges only.",
-    fix="set kubernetes.private_endpoint: true, or name the ranges in network.allowed_cidrs",
-    references=("CIS EKS 5.4.1, 5.4.2", "CKV_AWS_38", "CKV_AWS_39", "AWS-0040", "AWS-0041"),
-    checks={"aws:eks/cluster:Cluster": eks_endpoint},
+def gke_policy_engine(resource: Resource) -> Iterable[Violation]:
+    if resource.props.get("datapathProvider") != "ADVANCED_DATAPATH" and not is_true(at(resource.props, "networkPolicy.enabled")):
+        yield Violation("datapathProvider is not `ADVANCED_DATAPATH` and networkPolicy.enabled is not true")
+
+
+def gke_addresses(resource: Resource) -> Iterable[Violation]:
+    if resource.props.get("ipAllocationPolicy") is None and resource.props.get("networkingMode") != "VPC_NATIVE":
+        yield Violation("ipAllocationPolicy is missing, so pods are reached by routes, of which a network has few")
+
+
+def open_namespaces(resources: Sequence[Resource]) -> Iterable[Violation]:
+    """Namespaces without a policy that selects every pod and lets nothing in."""
+    closed, unknown = set(), False
+    for policy in resources:
+        if policy.kind == NETWORK_POLICY and _closes(policy):
+            namespace = at(policy.props, "metadata.namespace")
+            unknown = unknown or namespace is UNKNOWN
+            if isinstance(namespace, str):
+                closed.add(namespace)
+    for one in resources:
+        if one.kind == NAMESPACE:
+            name = at(one.props, "metadata.name")
+            if isinstance(name, str) and not unknown and name not in closed and name not in SYSTEM_NAMESPACES:
+                yield Violation(f"namespace {name} has no network policy that closes it", one.urn, one.name)
+
+
+def _closes(policy: Resource) -> bool:
+    spec = policy.props.get("spec") or {}
+    if spec is UNKNOWN:
+        return False
+    everything = not (spec.get("podSelector") or {})
+    return everything and "Ingress" in listed(spec.get("policyTypes") or ["Ingress"]) and not listed(spec.get("ingress"))
+
+
+def _store_endpoint(resource: Resource) -> bool:
+    return str(resource.props.get("serviceName") or "").endswith(".s3")
+
+
+NETWORK_LOGGED = Rule(
+    name="network-logged",
+    statement="Connections in the platform's network are written down.",
+    reason="After an incident the flow logs are the only record of where data went.",
+    fix="set network.flow_logs: true",
+    references=("CIS AWS 3.9", "CKV2_AWS_11", "AWS-0178", "CIS GCP 3.8", "CKV_GCP_26", "GCP-0076", "CKV_GCP_61"),
+    severity="medium",
+    levels=FROM_STAGING,
+    checks={GCP_SUBNET: only_if(_for_machines, there("logConfig"))},
+    stack={VPC: lacking((VPC,), ("aws:ec2/flowLog:FlowLog",), "vpcId", "the network has no flow log")},
 )
-RULES = (NO_OPEN_CONTROL_PLANE,)
+NO_DEFAULT_NETWORK = Rule(
+    name="no-default-network",
+    statement="Nothing lives in a network or group that the cloud made by itself.",
+    reason="Defaults are open on purpose, so that a first try works; what forgets to choose ends up there.",
+    fix="make the network and its groups in the platform, and leave the default ones empty",
+    references=("CIS AWS 5.4", "CKV2_AWS_12", "AWS-0173", "CKV_AWS_148", "CIS GCP 3.1", "CKV_GCP_27"),
+    severity="medium",
+    checks={
+        "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup": default_group,
+        "aws:ec2/defaultVpc:DefaultVpc": forbidden("the account's default network is used"),
+        GCP_NETWORK: false("autoCreateSubnetworks", "it makes a subnet in every region"),
+    },
+    stack={
+        VPC: lacking((VPC,), ("aws:ec2/defaultSecurityGroup:DefaultSecurityGroup",), "vpcId", "the network's default security group is not emptied"),
+    },
+)
+GUARDED_SUBNETS = Rule(
+    name="guarded-subnets",
+    statement="Every subnet has a security group.",
+    reason="In Azure a subnet without one filters nothing between itself and the rest of the network.",
+    fix="name a network security group on the subnet",
+    references=("CKV2_AZURE_31",),
+    severity="medium",
+    checks={AZURE_SUBNET: guarded_subnet, VNET: guarded_inline_subnets},
+)
+POLICIES_ENFORCED = Rule(
+    name="network-policies-enforced",
+    statement="The cluster enforces network policies.",
+    reason="A cluster without an engine for them accepts every policy and follows none, so the namespaces look closed and are open.",
+    fix="turn the network policy engine on (EKS: the add-on's enableNetworkPolicy; GKE: Dataplane V2; AKS: Cilium)",
+    references=("CIS EKS 4.3.1", "CIS GKE 5.6.7", "CKV_GCP_12", "GCP-0056", "CKV_AZURE_7", "AZU-0043"),
+    severity="high",
+    checks={
+        EKS_ADDON: eks_policy_engine,
+        GKE: gke_policy_engine,
+        AKS: one_of("networkProfile.networkPolicy", ("cilium", "azure", "calico")),
+    },
+)
+NAMESPACES_CLOSED = Rule(
+    name="namespaces-closed",
+    statement="Every namespace is closed by a network policy, and opened by others for what it needs.",
+    reason="Ray trusts whoever reaches its ports; in an open cluster that is every pod of every team.",
+    fix="leave layer.network_policies on, or add a policy that selects every pod and allows nothing",
+    references=("CIS Kubernetes 5.3.2", "KSV-0038", "Ray: security"),
+    severity="high",
+    levels=FROM_STAGING,
+    stack={NAMESPACE: open_namespaces},
+)
+POD_ADDRESSES = Rule(
+    name="pods-have-addresses",
+    statement="Pods have addresses of the network, or of the cluster's own overlay, and no route each.",
+    reason="With a route per node a cluster stops growing at the network's limit of routes, and network policies see nodes instead of pods.",
+    fix="VPC-native ranges (GKE), Azure CNI (AKS)",
+    references=("CIS GKE 5.6.2", "CKV_GCP_23", "CKV2_AZURE_29"),
+    severity="medium",
+    checks={GKE: gke_addresses, AKS: one_of("networkProfile.networkPlugin", ("azure", "none"))},
+)
+PRIVATE_STORES = Rule(
+    name="private-way-to-stores",
+    statement="Nodes reach the object store without leaving the cloud's own network.",
+    reason="Checkpoints of terabytes through a NAT gateway cost by the gigabyte, and pass where they need not.",
+    fix="an S3 gateway endpoint (AWS), private Google access (GCP), a private endpoint (Azure)",
+    references=("CKV_GCP_74", "GCP-0075", "CKV2_AZURE_33", "EKS best practices: cost, networking"),
+    severity="medium",
+    levels=FROM_STAGING,
+    checks={GCP_SUBNET: only_if(_for_machines, true("privateIpGoogleAccess"))},
+    stack={
+        VPC: lacking((VPC,), ("aws:ec2/vpcEndpoint:VpcEndpoint",), "vpcId", "the network has no endpoint for S3", counts=_store_endpoint),
+        AZURE_STORAGE: lacking(
+            (AZURE_STORAGE,), ("azure-native:network:PrivateEndpoint",), "privateLinkServiceConnections", "the account has no private endpoint"
+        ),
+    },
+)
+KNOWN_WAY_OUT = Rule(
+    name="known-way-out",
+    statement="Nodes leave the network through a gateway of the platform, and by no address that the cloud lends.",
+    reason="An address that the cloud lends belongs to somebody else tomorrow, and no partner can allow it.",
+    fix="outboundType userAssignedNATGateway or userDefinedRouting, and a subnet with defaultOutboundAccess off or a NAT gateway",
+    references=("Azure: default outbound access is being retired", "AKS: outbound types"),
+    severity="low",
+    levels=FROM_STAGING,
+    checks={
+        AKS: one_of("networkProfile.outboundType", ("userAssignedNATGateway", "managedNATGateway", "userDefinedRouting", "none")),
+        AZURE_SUBNET: lambda resource: (
+            [Violation("natGateway is missing and defaultOutboundAccess is not false")]
+            if resource.props.get("natGateway") is None and at(resource.props, "defaultOutboundAccess") is not False
+            else []
+        ),
+    },
+)
+RULES = (
+    NETWORK_LOGGED,
+    NO_DEFAULT_NETWORK,
+    GUARDED_SUBNETS,
+    POLICIES_ENFORCED,
+    NAMESPACES_CLOSED,
+    POD_ADDRESSES,
+    PRIVATE_STORES,
+    KNOWN_WAY_OUT,
+)

@@ -1,4 +1,4 @@
-"""The list of policies, with how strictly each is enforced, and the bridge from Pulumi's policy types to plain rules.
+"""The bridge from Pulumi's policy types to plain rules: which policies there are, how strictly each is enforced here, and what it says.
 
 A rule that also judges absence becomes two policies, `<name>` for resources and `<name>-everywhere` for the stack,
 because Pulumi runs the two at different moments. Nothing runs at import; `__main__.py` makes the pack.
@@ -14,64 +14,73 @@ import pulumi
 import pulumi_policy
 from pulumi_policy import proxy
 
-from policies import encryption, identity, network, nodes, storage, tags, workloads
+from policies.catalogue import RULES
+from policies.environment import environment_of
 from policies.exceptions import EVERYWHERE, Waiver, expired, in_force, waivers
-from policies.rule import UNKNOWN, Json, Resource, Rule, Violation, judge, judge_stack
+from policies.rule import UNKNOWN, Json, Level, Resource, Rule, Violation, canonical, judge, judge_stack
 
-MANDATORY = pulumi_policy.EnforcementLevel.MANDATORY
-ADVISORY = pulumi_policy.EnforcementLevel.ADVISORY
-
-RULES: tuple[Rule, ...] = (
-    *network.RULES,
-    *encryption.RULES,
-    *storage.RULES,
-    *nodes.RULES,
-    *identity.RULES,
-    *tags.RULES,
-    *workloads.RULES,
-)
-LEVELS: Mapping[str, pulumi_policy.EnforcementLevel] = {rule.name: MANDATORY for rule in RULES}
+ENFORCEMENT: Mapping[Level, pulumi_policy.EnforcementLevel] = {
+    "mandatory": pulumi_policy.EnforcementLevel.MANDATORY,
+    "advisory": pulumi_policy.EnforcementLevel.ADVISORY,
+    "off": pulumi_policy.EnforcementLevel.DISABLED,
+}
 """What a violation does: mandatory stops the change, advisory prints. A rule may be relaxed with --policy-pack-config."""
 SECRET_KEY, SECRET_VALUE = "4dabf18193072939515e22adb298388d", "1b47061264138c4ac30d75fd1eb44270"
 """How the engine marks a secret in an object: signature key and value."""
 
 
 def policies() -> list[pulumi_policy.Policy]:
-    """Every policy of the pack."""
+    """Every policy of the pack, as strict as the environment of the stack asks for."""
+    environment = environment_of(_platform())
     found: list[pulumi_policy.Policy] = []
     for rule in RULES:
         if rule.checks:
-            found.append(_resource_policy(rule))
+            found.append(_resource_policy(rule, environment))
         if rule.stack:
-            found.append(_stack_policy(rule))
+            found.append(_stack_policy(rule, environment))
     return found
 
 
-def _resource_policy(rule: Rule) -> pulumi_policy.Policy:
+def _resource_policy(rule: Rule, environment: str | None) -> pulumi_policy.Policy:
     def validate(args: pulumi_policy.ResourceValidationArgs, report: pulumi_policy.ReportViolation) -> None:
         # Every policy is asked about every resource: leave before anything is copied.
-        if args.resource_type not in rule.checks:
+        if canonical(args.resource_type) not in rule.checks:
             return
         resource = Resource(args.resource_type, args.name, plain(args.props), args.urn, settings=args.get_config() or {})
         for message, _ in _messages(rule, judge(rule, resource), resource.name):
             report(message, None)
 
     schema = pulumi_policy.PolicyConfigSchema({name: dict(kind) for name, kind in rule.settings.items()}) if rule.settings else None
-    return pulumi_policy.ResourceValidationPolicy(rule.name, _description(rule), validate, LEVELS[rule.name], schema, remediation_steps=rule.fix)
+    return pulumi_policy.ResourceValidationPolicy(
+        rule.name,
+        _description(rule),
+        validate,
+        ENFORCEMENT[rule.level(environment)],
+        schema,
+        severity=pulumi_policy.Severity(rule.severity),
+        remediation_steps=rule.fix,
+    )
 
 
-def _stack_policy(rule: Rule) -> pulumi_policy.Policy:
+def _stack_policy(rule: Rule, environment: str | None) -> pulumi_policy.Policy:
+    packages = tuple({f"{kind.partition(':')[0]}:" for kind in rule.stack})
+
     def validate(args: pulumi_policy.StackValidationArgs, report: pulumi_policy.ReportViolation) -> None:
         resources = [
             Resource(one.resource_type, one.name, plain(one.props), one.urn, _origins(one.property_dependencies))
             for one in args.resources
-            if one.resource_type.startswith(_packages(rule))
+            if canonical(one.resource_type).startswith(packages)
         ]
         for message, urn in _messages(rule, judge_stack(rule, resources), ""):
             report(message, urn or None)
 
     return pulumi_policy.StackValidationPolicy(
-        f"{rule.name}{EVERYWHERE}", _description(rule), validate, LEVELS[rule.name], remediation_steps=rule.fix
+        f"{rule.name}{EVERYWHERE}",
+        _description(rule),
+        validate,
+        ENFORCEMENT[rule.level(environment)],
+        severity=pulumi_policy.Severity(rule.severity),
+        remediation_steps=rule.fix,
     )
 
 
@@ -88,16 +97,17 @@ def _messages(rule: Rule, violations: Iterable[Violation], name: str) -> Iterabl
 
 
 def _waivers() -> tuple[Waiver, ...]:
+    return waivers(_platform())
+
+
+def _platform() -> str | None:
     # The engine hands the stack's configuration to the pack as it does to a program; absent under `pulumi policy`.
-    return waivers(pulumi.runtime.get_config("trainfleet:platform"))
+    found = pulumi.runtime.get_config("trainfleet:platform")
+    return found if isinstance(found, str) else None
 
 
 def _description(rule: Rule) -> str:
     return f"{rule.statement} [{', '.join(rule.references)}]"
-
-
-def _packages(rule: Rule) -> tuple[str, ...]:
-    return tuple({f"{kind.partition(':')[0]}:" for kind in rule.checks})
 
 
 def _origins(dependencies: Mapping[str, Sequence[Any]]) -> dict[str, tuple[str, ...]]:

@@ -1,19 +1,28 @@
 """What a policy is made of, without Pulumi: a resource's properties, a violation, and a rule stated once for all clouds.
 
-A rule's `checks` is a table from resource type to the function that judges it: a cloud joins a rule by adding rows.
-Easy to get wrong: in a preview a property may be unknown. It is there, but using it raises `StillUnknown`; whoever runs
-the rule stops there, keeps what was found before, and the same rule judges the known value when the stack is applied.
+A rule's `checks` is a table from resource type to the function that judges it: a cloud joins a rule by adding rows. `stack`
+is the same for what only the whole stack shows. Easy to get wrong: in a preview a property may be unknown. It is there, but
+using it raises `StillUnknown`; whoever runs the rule stops there, keeps what was found before, and the same rule judges the
+known value when the stack is applied.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 Json = Any
 """A property: str, bool, float, None, list, dict, or UNKNOWN."""
+Severity = Literal["low", "medium", "high", "critical"]
+Level = Literal["mandatory", "advisory", "off"]
+ENVIRONMENTS = ("dev", "staging", "prod")
+CLOUDS = {"aws": "aws", "gcp": "gcp", "azure-native": "azure", "kubernetes": "kubernetes"}
+"""By the package of a resource type: what a person calls it."""
+_AZURE_VERSION = re.compile(r"^azure-native:(\w+)/v\d+\w*:")
+_AZURE_LOCAL_SDK = re.compile(r"^azure-native_\w+_v\d+\w*:(\w+)(?:/v\d+\w*)?:")
 
 
 class StillUnknown(Exception):  # noqa: N818 - not a fault: the value is only known later
@@ -28,7 +37,7 @@ class _Unknown:
     def _raise(self, *_: object) -> NoReturn:
         raise StillUnknown
 
-    __bool__ = __eq__ = __iter__ = __getitem__ = __len__ = __contains__ = __str__ = __float__ = __lt__ = _raise
+    __bool__ = __eq__ = __iter__ = __getitem__ = __len__ = __contains__ = __str__ = __float__ = __int__ = __lt__ = __gt__ = __le__ = __ge__ = _raise
     __hash__ = object.__hash__
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -39,6 +48,13 @@ class _Unknown:
 
 
 UNKNOWN = _Unknown()
+
+
+def canonical(kind: str) -> str:
+    """A resource type without the API version that Azure's types may carry."""
+    if not kind.startswith("azure-native"):
+        return kind
+    return _AZURE_LOCAL_SDK.sub(r"azure-native:\1:", _AZURE_VERSION.sub(r"azure-native:\1:", kind))
 
 
 @dataclass(frozen=True)
@@ -54,6 +70,11 @@ class Resource:
     settings: Mapping[str, Json] = field(default_factory=dict)
     """The policy's own configuration (`--policy-pack-config`)."""
 
+    @property
+    def kind(self) -> str:
+        """The type as rules name it."""
+        return canonical(self.type)
+
 
 @dataclass(frozen=True)
 class Violation:
@@ -67,49 +88,64 @@ class Violation:
 Check = Callable[[Resource], Iterable[Violation]]
 StackCheck = Callable[[Sequence[Resource]], Iterable[Violation]]
 
+FROM_STAGING: Mapping[str, Level] = {"dev": "advisory"}
+"""For what costs effort or money before anybody depends on the platform."""
+IN_PRODUCTION: Mapping[str, Level] = {"dev": "off", "staging": "advisory"}
+"""For what would be in the way where a platform is made and thrown away."""
+ADVICE: Mapping[str, Level] = {"dev": "advisory", "staging": "advisory", "prod": "advisory"}
+"""For what is right most of the time."""
+
 
 @dataclass(frozen=True)
 class Rule:
     name: str
     statement: str
     """The rule in one sentence that holds on every cloud."""
+    reason: str
+    """What goes wrong without it."""
     fix: str
     """What to do about a violation."""
     references: tuple[str, ...]
-    """Names of the same rule in CIS benchmarks, Checkov and Trivy."""
+    """Names of the same rule in CIS benchmarks, Checkov and Trivy, or the document that it follows."""
+    severity: Severity
     checks: Mapping[str, Check] = field(default_factory=dict)
-    stack: StackCheck | None = None
-    """Judges what is absent: one resource that another needs."""
+    """How each cloud keeps the rule: by resource type, the function that judges one resource."""
+    stack: Mapping[str, StackCheck] = field(default_factory=dict)
+    """Judges what is absent: by the type that needs another resource, the function that judges a whole stack."""
+    levels: Mapping[str, Level] = field(default_factory=dict)
+    """Where it is less than mandatory, by environment."""
     settings: Mapping[str, Json] = field(default_factory=dict)
     """JSON schema of each setting the rule reads."""
+
+    def level(self, environment: str | None) -> Level:
+        """How strictly it is enforced. A program that does not say where it runs is held to everything."""
+        return self.levels.get(environment, "mandatory") if environment else "mandatory"
+
+    def kinds(self) -> tuple[str, ...]:
+        """Every resource type it is about."""
+        return tuple(dict.fromkeys((*self.checks, *self.stack)))
+
+    def clouds(self) -> tuple[str, ...]:
+        """The clouds that keep it, in the order in which people list them."""
+        packages = {kind.partition(":")[0] for kind in self.kinds()}
+        return tuple(cloud for package, cloud in CLOUDS.items() if package in packages)
 
 
 def judge(rule: Rule, resource: Resource) -> tuple[Violation, ...]:
     """The violations of a rule by one resource, up to the first value that is not known yet."""
-    check = rule.checks.get(resource.type)
-    return _until_unknown(check(resource)) if check else ()
+    check = rule.checks.get(resource.kind)
+    return until_unknown(check(resource)) if check else ()
 
 
 def judge_stack(rule: Rule, resources: Sequence[Resource]) -> tuple[Violation, ...]:
     """The violations of a rule by a whole stack."""
-    return _until_unknown(rule.stack(resources)) if rule.stack else ()
+    return tuple(violation for check in dict.fromkeys(rule.stack.values()) for violation in until_unknown(check(resources)))
 
 
-def _until_unknown(found: Iterable[Violation]) -> tuple[Violation, ...]:
+def until_unknown(found: Iterable[Violation]) -> tuple[Violation, ...]:
+    """What a check finds before it meets a value that is not known yet."""
     kept: list[Violation] = []
     with contextlib.suppress(StillUnknown):
         for violation in found:
             kept.append(violation)  # noqa: PERF402 - `extend` would lose what came before an unknown value
     return tuple(kept)
-
-
-def listed(value: Json) -> list[Json]:
-    """A property that may be absent, one value or a list, as a list."""
-    if value is None:
-        return []
-    return list(value) if isinstance(value, list | tuple) or value is UNKNOWN else [value]
-
-
-def is_true(value: Json) -> bool:
-    """Booleans travel as booleans or as the words `true` and `false`."""
-    return value is True or (value is not None and str(value).lower() == "true")

@@ -1,0 +1,241 @@
+"""Cost: nothing grows without a limit, nothing idle is paid, and somebody is told before the money is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from policies.gpu import aks_gpu, eks_gpu, gke_gpu
+from policies.kinds import (
+    ACR,
+    AKS,
+    AKS_NODES,
+    AWS_BUDGET,
+    AZURE_BUDGETS,
+    AZURE_STORAGE,
+    ECR,
+    EKS,
+    EKS_NODES,
+    GCP_BUDGET,
+    GCP_IMAGES,
+    GCP_LOGS,
+    GCS,
+    GKE,
+    GKE_NODES,
+    LOG_GROUP,
+    S3,
+    S3_LIFECYCLE,
+    WORKSPACE,
+)
+from policies.read import at, at_least, is_true, lacking, listed, none_of, number, numbered, one_of, there
+from policies.rule import ADVICE, FROM_STAGING, Check, Resource, Rule, StackCheck, Violation
+
+MOST_NODES = 256
+"""More nodes in one pool than this are a slip of the finger. Set `most_nodes` in the policy's configuration for more."""
+
+
+def _limit(resource: Resource) -> float:
+    return number(resource.settings.get("most_nodes")) or MOST_NODES
+
+
+def _bounded(*paths: str) -> Check:
+    """The pool's largest size must be said, at one of these paths, and be within the limit."""
+
+    def judge(resource: Resource) -> Iterable[Violation]:
+        said = [(path, number(at(resource.props, path))) for path in paths]
+        known = [(path, most) for path, most in said if most is not None]
+        if not known:
+            yield Violation(f"{paths[0]} is missing, so the pool has no largest size")
+        for path, most in known:
+            if most > _limit(resource):
+                yield Violation(f"{path} is {most:g} and not {_limit(resource):g} or less")
+
+    return judge
+
+
+def aks_bounded(resource: Resource) -> Iterable[Violation]:
+    if is_true(resource.props.get("enableAutoScaling")):
+        yield from _bounded("maxCount")(resource)
+    else:
+        yield from _bounded("count")(resource)
+
+
+def eks_from_zero(resource: Resource) -> Iterable[Violation]:
+    least = number(at(resource.props, "scalingConfig.minSize")) or 0
+    if least > 0 and eks_gpu(resource):
+        yield Violation(f"scalingConfig.minSize is {least:g}: these GPU nodes are paid also when nothing runs")
+
+
+def gke_from_zero(resource: Resource) -> Iterable[Violation]:
+    if not gke_gpu(resource):
+        return
+    for path in ("autoscaling.minNodeCount", "autoscaling.totalMinNodeCount", "nodeCount"):
+        least = number(at(resource.props, path)) or 0
+        if least > 0:
+            yield Violation(f"{path} is {least:g}: these GPU nodes are paid also when nothing runs")
+
+
+def aks_from_zero(resource: Resource) -> Iterable[Violation]:
+    if not aks_gpu(resource):
+        return
+    scaled = is_true(resource.props.get("enableAutoScaling"))
+    path = "minCount" if scaled else "count"
+    least = number(resource.props.get(path)) or 0
+    if least > 0:
+        yield Violation(f"{path} is {least:g}: these GPU nodes are paid also when nothing runs")
+
+
+def aws_alerts(resource: Resource) -> Iterable[Violation]:
+    told = [
+        notification
+        for _, notification in numbered("notifications", resource.props.get("notifications"))
+        if listed(notification.get("subscriberEmailAddresses")) or listed(notification.get("subscriberSnsTopicArns"))
+    ]
+    if not told:
+        yield Violation("notifications tells nobody")
+
+
+def gcp_alerts(resource: Resource) -> Iterable[Violation]:
+    if not listed(resource.props.get("thresholdRules")):
+        yield Violation("thresholdRules is empty, so nobody is told")
+    rule = resource.props.get("allUpdatesRule") or {}
+    silent = is_true(rule.get("disableDefaultIamRecipients"))
+    if silent and not listed(rule.get("monitoringNotificationChannels")) and rule.get("pubsubTopic") is None:
+        yield Violation("allUpdatesRule tells nobody")
+
+
+def azure_alerts(resource: Resource) -> Iterable[Violation]:
+    notifications = resource.props.get("notifications") or {}
+    on = [each for each in notifications.values() if isinstance(each, dict) and is_true(each.get("enabled"))]
+    if not any(listed(each.get("contactEmails")) or listed(each.get("contactGroups")) or listed(each.get("contactRoles")) for each in on):
+        yield Violation("notifications tells nobody")
+
+
+def _no_budget(cluster: str, budgets: Sequence[str]) -> StackCheck:
+    def judge(resources: Sequence[Resource]) -> Iterable[Violation]:
+        if not any(resource.kind in budgets for resource in resources):
+            for resource in resources:
+                if resource.kind == cluster:
+                    yield Violation("the platform has no budget", resource.urn, resource.name)
+
+    return judge
+
+
+def unfinished_uploads(resource: Resource) -> Iterable[Violation]:
+    rules = [rule for _, rule in numbered("rules", resource.props.get("rules"))]
+    if not any(rule.get("status") == "Enabled" and rule.get("abortIncompleteMultipartUpload") is not None for rule in rules):
+        yield Violation("rules has none that ends unfinished uploads (abortIncompleteMultipartUpload)")
+
+
+def azure_old_data(resource: Resource) -> Iterable[Violation]:
+    if not listed(at(resource.props, "policy.rules")):
+        yield Violation("policy.rules is empty")
+
+
+def acr_untagged(resource: Resource) -> Iterable[Violation]:
+    if str(at(resource.props, "policies.retentionPolicy.status") or "").lower() != "enabled":
+        yield Violation("policies.retentionPolicy.status is not `enabled`")
+
+
+POOLS_HAVE_A_LIMIT = Rule(
+    name="pools-have-a-limit",
+    statement="Every pool has a largest size, and it is not beyond reason.",
+    reason="One loop that submits jobs starts nodes until the limit, and an 8-GPU node costs as much per day as a small car per month.",
+    fix="set max_nodes of the pool; for more than 256 nodes set the policy's `most_nodes`",
+    references=("EKS best practices: cost, cluster autoscaler", "GKE: cluster autoscaler limits", "AKS: cluster autoscaler"),
+    severity="high",
+    checks={
+        EKS_NODES: _bounded("scalingConfig.maxSize"),
+        GKE_NODES: _bounded("autoscaling.maxNodeCount", "autoscaling.totalMaxNodeCount", "nodeCount"),
+        AKS_NODES: aks_bounded,
+    },
+    settings={"most_nodes": {"type": "integer", "minimum": 1}},
+)
+GPU_FROM_ZERO = Rule(
+    name="gpu-pools-from-zero",
+    statement="A GPU pool starts at zero nodes.",
+    reason="GPU nodes that wait are the largest avoidable item on the bill.",
+    fix="set min_nodes: 0; keep a node only while somebody waits for it",
+    references=("Cluster Autoscaler: scaling a node group from 0",),
+    severity="low",
+    levels=ADVICE,
+    checks={EKS_NODES: eks_from_zero, GKE_NODES: gke_from_zero, AKS_NODES: aks_from_zero},
+)
+BUDGET = Rule(
+    name="budget-with-alerts",
+    statement="A platform has a monthly budget, and somebody is told before it is spent.",
+    reason="The bill comes a month later; by then a forgotten pool has cost more than the project.",
+    fix="set budget.monthly_usd in the spec",
+    references=("AWS Well-Architected COST02-BP05", "Google Cloud: budgets and alerts", "Azure: budgets"),
+    severity="medium",
+    levels={"dev": "advisory", "staging": "advisory"},
+    checks={AWS_BUDGET: aws_alerts, GCP_BUDGET: gcp_alerts, **dict.fromkeys(AZURE_BUDGETS, azure_alerts)},
+    stack={
+        EKS: _no_budget(EKS, (AWS_BUDGET,)),
+        GKE: _no_budget(GKE, (GCP_BUDGET,)),
+        AKS: _no_budget(AKS, AZURE_BUDGETS),
+    },
+)
+LOGS_EXPIRE = Rule(
+    name="logs-expire",
+    statement="Every log store has an end after which logs are deleted.",
+    reason="Without one logs are kept and paid for ever.",
+    fix="set kubernetes.log_retention_days",
+    references=("CKV_AWS_66", "Cloud Logging: retention", "Azure Monitor: data retention"),
+    severity="low",
+    levels=FROM_STAGING,
+    checks={
+        LOG_GROUP: at_least("retentionInDays", 1),
+        GCP_LOGS: at_least("retentionDays", 1, absent=30),
+        WORKSPACE: at_least("retentionInDays", 1, absent=30),
+    },
+)
+OLD_DATA_GOES = Rule(
+    name="old-data-goes",
+    statement="A bucket has rules for what is old: unfinished uploads and overwritten versions go.",
+    reason="Half of a large checkpoint that was never finished is invisible and is paid by the month.",
+    fix="give the bucket a lifecycle; unfinished uploads end after a week",
+    references=("CKV2_AWS_61", "CKV_AWS_300", "Cloud Storage: object lifecycle", "Azure Storage: lifecycle management"),
+    severity="low",
+    levels=FROM_STAGING,
+    checks={
+        S3_LIFECYCLE: unfinished_uploads,
+        GCS: there("lifecycleRules"),
+        "azure-native:storage:ManagementPolicy": azure_old_data,
+    },
+    stack={
+        **dict.fromkeys(S3, lacking(S3, (S3_LIFECYCLE,), "bucket", "the bucket has no lifecycle")),
+        AZURE_STORAGE: lacking(
+            (AZURE_STORAGE,),
+            ("azure-native:storage:ManagementPolicy",),
+            "accountName",
+            "the account has no management policy",
+            spared=lambda account, _: account.props.get("kind") == "FileStorage",
+        ),
+    },
+)
+OLD_IMAGES_GO = Rule(
+    name="old-images-go",
+    statement="Layers of images that no tag names are deleted.",
+    reason="A training image is ten gigabytes and more, and every build leaves one behind.",
+    fix="give the repository a lifecycle (ECR), a cleanup policy (Artifact Registry) or a retention policy (ACR, Premium)",
+    references=("ECR: lifecycle policies", "Artifact Registry: cleanup policies", "CKV_AZURE_167"),
+    severity="low",
+    levels=FROM_STAGING,
+    checks={GCP_IMAGES: there("cleanupPolicies"), ACR: acr_untagged},
+    stack={ECR: lacking((ECR,), ("aws:ecr/lifecyclePolicy:LifecyclePolicy",), "repository", "the repository has no lifecycle")},
+)
+STANDARD_SUPPORT = Rule(
+    name="no-extended-support",
+    statement="No control plane slides into paid extended support by itself.",
+    reason="Extended support costs six times as much per hour and begins on the day that an upgrade was forgotten.",
+    fix="upgradePolicy.supportType STANDARD (EKS), a channel other than EXTENDED (GKE), supportPlan KubernetesOfficial (AKS)",
+    references=("EKS: Kubernetes version lifecycle", "GKE: Extended channel", "AKS: long-term support"),
+    severity="low",
+    levels=FROM_STAGING,
+    checks={
+        EKS: one_of("upgradePolicy.supportType", ("STANDARD",)),
+        GKE: none_of("releaseChannel.channel", ("EXTENDED",)),
+        AKS: none_of("supportPlan", ("AKSLongTermSupport",)),
+    },
+)
+RULES = (POOLS_HAVE_A_LIMIT, GPU_FROM_ZERO, BUDGET, LOGS_EXPIRE, OLD_DATA_GOES, OLD_IMAGES_GO, STANDARD_SUPPORT)

@@ -1,0 +1,326 @@
+"""Reliability: what is lost when a zone, a node or a person fails, and whether it comes back.
+
+Easy to get wrong: flex-start and queued nodes on Google cannot be repaired, and a bucket with a hierarchical namespace keeps
+no versions; each has another way of keeping the promise, which the checks know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from policies.kinds import (
+    AKS,
+    AWS_SECRET,
+    AZURE_DIAGNOSTICS,
+    AZURE_STORAGE,
+    BLOB_SERVICE,
+    CLOUD_CONTROL,
+    ECR,
+    EKS,
+    EKS_NODES,
+    FILESTORE,
+    GCP_IMAGES,
+    GCP_LOGS,
+    GCS,
+    GKE,
+    GKE_NODES,
+    LOG_GROUP,
+    RELEASE,
+    S3,
+    S3_LOGGING,
+    S3_VERSIONING,
+    VAULT,
+    WORKSPACE,
+)
+from policies.read import (
+    at,
+    at_least,
+    belongs,
+    document,
+    is_true,
+    lacking,
+    listed,
+    none_of,
+    not_false,
+    not_true,
+    number,
+    numbered,
+    one_of,
+    there,
+    true,
+)
+from policies.rule import FROM_STAGING, IN_PRODUCTION, UNKNOWN, Resource, Rule, Violation
+
+ZONE = re.compile(r"^[a-z]+-[a-z]+\d+-[a-z]$")
+HYPERPOD = "AWS::SageMaker::Cluster"
+DAY = 86400
+LEAST_DAYS = 365
+"""How long logs are kept where it matters: an attack is found after months (CKV_AWS_338)."""
+
+
+def versioned(resource: Resource) -> Iterable[Violation]:
+    if at(resource.props, "versioningConfiguration.status") != "Enabled":
+        yield Violation("versioningConfiguration.status is not `Enabled`")
+
+
+def gcs_recoverable(resource: Resource) -> Iterable[Violation]:
+    """Versions, or soft delete, which also a bucket with a hierarchical namespace has. Google's default is seven days."""
+    if is_true(at(resource.props, "versioning.enabled")):
+        return
+    seconds = number(at(resource.props, "softDeletePolicy.retentionDurationSeconds"))
+    if seconds is None or seconds < 7 * DAY:
+        yield Violation("versioning.enabled is not true and softDeletePolicy.retentionDurationSeconds is not a week or more")
+
+
+def azure_recoverable(resource: Resource) -> Iterable[Violation]:
+    """An account with a hierarchical namespace keeps no versions; soft delete it has."""
+    for part in ("deleteRetentionPolicy", "containerDeleteRetentionPolicy"):
+        days = number(at(resource.props, f"{part}.days")) or 0
+        if not is_true(at(resource.props, f"{part}.enabled")) or days < 7:
+            yield Violation(f"{part} is not enabled for seven days or more")
+
+
+def not_files(account: Resource, _: Sequence[Resource]) -> bool:
+    return account.props.get("kind") == "FileStorage"
+
+
+def gke_repair(resource: Resource) -> Iterable[Violation]:
+    waits = is_true(at(resource.props, "nodeConfig.flexStart")) or is_true(at(resource.props, "queuedProvisioning.enabled"))
+    if not waits and not is_true(at(resource.props, "management.autoRepair")):
+        yield Violation("management.autoRepair is not true")
+
+
+def hyperpod_repair(resource: Resource) -> Iterable[Violation]:
+    if resource.props.get("typeName") != HYPERPOD:
+        return
+    wished = document(resource.props.get("desiredState"))
+    if not isinstance(wished, dict) or wished.get("NodeRecovery") != "Automatic":
+        yield Violation("desiredState.NodeRecovery is not `Automatic`")
+
+
+def gke_patches(resource: Resource) -> Iterable[Violation]:
+    if not is_true(at(resource.props, "management.autoUpgrade")):
+        yield Violation("management.autoUpgrade is not true")
+
+
+def aks_patches(resource: Resource) -> Iterable[Violation]:
+    for name, refused in (("upgradeChannel", "none"), ("nodeOSUpgradeChannel", "None")):
+        channel = at(resource.props, f"autoUpgradeProfile.{name}")
+        if channel is None or str(channel) in (refused, "Unmanaged"):
+            yield Violation(f"autoUpgradeProfile.{name} is {'missing' if channel is None else f'`{channel}`'}")
+
+
+def eks_zones(resource: Resource) -> Iterable[Violation]:
+    subnets = at(resource.props, "vpcConfig.subnetIds")
+    if subnets is not UNKNOWN and len(listed(subnets)) < 2:
+        yield Violation(f"vpcConfig.subnetIds names {len(listed(subnets))} subnets and not two or more")
+
+
+def gke_zones(resource: Resource) -> Iterable[Violation]:
+    location = str(resource.props.get("location") or "")
+    if not location or ZONE.match(location):
+        yield Violation(f"location is `{location}` and not a region: the control plane has one replica")
+
+
+def aks_zones(resource: Resource) -> Iterable[Violation]:
+    for where, pool in numbered("agentPoolProfiles", resource.props.get("agentPoolProfiles")):
+        if str(pool.get("mode") or "System") == "System" and len(listed(pool.get("availabilityZones"))) < 2:
+            yield Violation(f"{where}.availabilityZones names fewer than two zones")
+
+
+def window(resource: Resource) -> Iterable[Violation]:
+    policy = resource.props.get("maintenancePolicy") or {}
+    if not any(policy.get(part) is not None for part in ("recurringWindow", "dailyMaintenanceWindow", "recurringMaintenanceWindow")):
+        yield Violation("maintenancePolicy has no window, so upgrades come in the middle of a training")
+
+
+def unlogged_gcs(resources: Sequence[Resource]) -> Iterable[Violation]:
+    """A bucket that others name as the place of their logs needs none itself."""
+    places = {name for one in resources if one.kind == GCS and isinstance(name := at(one.props, "logging.logBucket"), str)}
+    homes = {urn for one in resources if one.kind == GCS for urn in one.depends.get("logging", ())}
+    for bucket in resources:
+        if bucket.kind == GCS and bucket.props.get("logging") is None and bucket.urn not in homes and bucket.props.get("name") not in places:
+            yield Violation("the bucket has no access log", bucket.urn, bucket.name)
+
+
+def takes_logs(bucket: Resource, resources: Sequence[Resource]) -> bool:
+    return any(belongs(one, bucket, "targetBucket") for one in resources if one.kind == S3_LOGGING)
+
+
+RECOVERABLE = Rule(
+    name="recoverable-objects",
+    statement="An object that was overwritten or deleted can be brought back for a week at least.",
+    reason="One wrong `rm` or one job with the wrong run's name deletes months of checkpoints.",
+    fix="set storage.versioning: true and storage.retention_days",
+    references=("CKV_AWS_21", "AWS-0090", "CKV_GCP_78", "GCP-0078", "CKV2_AZURE_38", "AZU-0056"),
+    severity="high",
+    levels=FROM_STAGING,
+    checks={S3_VERSIONING: versioned, GCS: gcs_recoverable, BLOB_SERVICE: azure_recoverable},
+    stack={
+        **dict.fromkeys(S3, lacking(S3, (S3_VERSIONING,), "bucket", "the bucket has no versioning")),
+        AZURE_STORAGE: lacking(
+            (AZURE_STORAGE,), (BLOB_SERVICE,), "accountName", "the account has no settings for blobs, so a deleted one is gone", spared=not_files
+        ),
+    },
+)
+NOT_EMPTIED = Rule(
+    name="data-survives-destroy",
+    statement="In production nothing deletes a bucket or repository together with what is in it.",
+    reason="`pulumi destroy` in the wrong terminal must fail at the first bucket that holds something.",
+    fix="set environment: prod, which turns forced deletion off",
+    references=("Pulumi: protect and retain", "AWS S3: force_destroy"),
+    severity="high",
+    levels=IN_PRODUCTION,
+    checks={**dict.fromkeys(S3, not_true("forceDestroy")), ECR: not_true("forceDelete"), GCS: not_true("forceDestroy")},
+)
+PROTECTED = Rule(
+    name="protected-from-deletion",
+    statement="In production the cloud itself refuses to delete the cluster and the shared files.",
+    reason="A replacement that nobody read deletes the cluster under a running training.",
+    fix="set environment: prod, which turns deletion protection on",
+    references=("EKS: deletion protection", "GKE: deletion protection", "CKV_GCP_108"),
+    severity="medium",
+    levels=IN_PRODUCTION,
+    checks={EKS: true("deletionProtection"), GKE: not_false("deletionProtection"), FILESTORE: true("deletionProtectionEnabled")},
+)
+NODES_REPAIRED = Rule(
+    name="nodes-repaired",
+    statement="A broken node is found and replaced by the cloud.",
+    reason="A GPU that fell off the bus stops the whole job, at night as well; replaced, the job goes on from its checkpoint.",
+    fix="turn node repair on; on flex-start and queued nodes of Google it cannot be, and they are spared",
+    references=("CKV_GCP_9", "GCP-0063", "CIS GKE 5.5.2", "EKS: node auto repair", "HyperPod: automatic node recovery"),
+    severity="high",
+    checks={EKS_NODES: true("nodeRepairConfig.enabled"), CLOUD_CONTROL: hyperpod_repair, GKE_NODES: gke_repair},
+)
+NODES_PATCHED = Rule(
+    name="nodes-get-patches",
+    statement="The cloud brings security patches to nodes, in the hours that the platform chose.",
+    reason="A node image is out of date a week after it was made, and nobody rebuilds it by hand.",
+    fix="management.autoUpgrade (GKE), autoUpgradeProfile with both channels (AKS)",
+    references=("CKV_GCP_10", "GCP-0058", "CIS GKE 5.5.3", "CKV_AZURE_171"),
+    severity="medium",
+    checks={GKE_NODES: gke_patches, AKS: aks_patches},
+)
+MAINTENANCE = Rule(
+    name="maintenance-window",
+    statement="Upgrades come in hours that the platform chose.",
+    reason="An upgrade at noon ends every pod of a training that has run for a week.",
+    fix="give the cluster a maintenance window",
+    references=("GKE: maintenance windows and exclusions", "AKS: planned maintenance"),
+    severity="low",
+    levels=FROM_STAGING,
+    checks={GKE: window, "azure-native:containerservice:MaintenanceConfiguration": there("maintenanceWindow.schedule")},
+    stack={
+        AKS: lacking(
+            (AKS,), ("azure-native:containerservice:MaintenanceConfiguration",), "resourceName", "the cluster has no maintenance configuration"
+        )
+    },
+)
+MANY_ZONES = Rule(
+    name="control-plane-in-zones",
+    statement="The control plane and the nodes that carry it stand in two zones or more.",
+    reason="A zone fails about once a year; with one zone no pod is started and no node replaced until it is back.",
+    fix="set network.zones: 2 or more; a region and not a zone as location (GKE)",
+    references=("EKS best practices: control plane", "GKE: regional clusters", "AKS: availability zones"),
+    severity="medium",
+    levels=FROM_STAGING,
+    checks={EKS: eks_zones, GKE: gke_zones, AKS: aks_zones},
+)
+PAID_CONTROL_PLANE = Rule(
+    name="control-plane-with-agreement",
+    statement="The control plane has a service level agreement.",
+    reason="The free tier is slowed down beyond ten nodes and has no promise at all.",
+    fix="set sku.tier: Standard or Premium",
+    references=("CKV_AZURE_170", "AKS: pricing tiers"),
+    severity="low",
+    levels=FROM_STAGING,
+    checks={AKS: one_of("sku.tier", ("Standard", "Premium"))},
+)
+SECRETS_RECOVERABLE = Rule(
+    name="recoverable-secrets",
+    statement="In production a deleted secret can be brought back for a week at least.",
+    reason="A secret that is gone stops every new pod until somebody finds the value again.",
+    fix="recoveryWindowInDays (AWS), versionDestroyTtl (GCP), soft delete (Azure) of seven days or more",
+    references=("Secrets Manager: delete a secret", "Secret Manager: delayed destruction", "CKV_AZURE_42"),
+    severity="medium",
+    levels=IN_PRODUCTION,
+    checks={
+        AWS_SECRET: at_least("recoveryWindowInDays", 7, absent=30),
+        "gcp:secretmanager/secret:Secret": at_least("versionDestroyTtl", 7 * DAY),
+        VAULT: at_least("properties.softDeleteRetentionInDays", 7, absent=90),
+    },
+)
+LOGS_KEPT = Rule(
+    name="logs-kept-a-year",
+    statement="In production logs are kept for a year at least.",
+    reason="An intrusion is found after months, and then the question is when it began.",
+    fix="set kubernetes.log_retention_days: 365",
+    references=("CKV_AWS_338", "CIS GCP 2.3", "Azure Monitor: data retention"),
+    severity="low",
+    levels=IN_PRODUCTION,
+    checks={
+        LOG_GROUP: at_least("retentionInDays", LEAST_DAYS),
+        GCP_LOGS: at_least("retentionDays", LEAST_DAYS, absent=30),
+        WORKSPACE: at_least("retentionInDays", LEAST_DAYS, absent=30),
+    },
+)
+ACCESS_LOGGED = Rule(
+    name="access-to-data-logged",
+    statement="Who read or deleted an object is written down.",
+    reason="After a leak this log is the only way to say what was taken.",
+    fix="give the bucket an access log; in Azure a diagnostic setting of the account's blobs",
+    references=("CKV_AWS_18", "AWS-0089", "CKV_GCP_62", "GCP-0077", "CKV2_AZURE_21"),
+    severity="medium",
+    levels=FROM_STAGING,
+    stack={
+        **dict.fromkeys(S3, lacking(S3, (S3_LOGGING,), "bucket", "the bucket has no access log", spared=takes_logs)),
+        GCS: unlogged_gcs,
+        AZURE_STORAGE: lacking(
+            (AZURE_STORAGE,), AZURE_DIAGNOSTICS, "resourceUri", "the account has no diagnostic setting for its blobs", spared=not_files
+        ),
+    },
+)
+IMMUTABLE_IMAGES = Rule(
+    name="immutable-images",
+    statement="A tag of a training image, once pushed, always means the same image.",
+    reason="A run is repeated by its image's tag; if the tag moved, it is another run.",
+    fix="imageTagMutability IMMUTABLE (ECR), dockerConfig.immutableTags (Artifact Registry)",
+    references=("CKV_AWS_51", "AWS-0031", "Artifact Registry: immutable tags"),
+    severity="low",
+    checks={ECR: one_of("imageTagMutability", ("IMMUTABLE", "IMMUTABLE_WITH_EXCLUSION")), GCP_IMAGES: true("dockerConfig.immutableTags")},
+)
+IMAGES_SCANNED = Rule(
+    name="images-scanned",
+    statement="Training images are looked through for known flaws.",
+    reason="A training image carries hundreds of packages, and somebody publishes a flaw in one of them every week.",
+    fix="scan on push (ECR), scanning left on (Artifact Registry)",
+    references=("CKV_AWS_163", "AWS-0030", "Artifact Analysis: automatic scanning"),
+    severity="low",
+    checks={ECR: true("imageScanningConfiguration.scanOnPush"), GCP_IMAGES: none_of("vulnerabilityScanningConfig.enablementConfig", ("DISABLED",))},
+)
+WHOLE_RELEASES = Rule(
+    name="whole-releases",
+    statement="A Helm release is installed whole or not at all.",
+    reason="Half a release is taken for the next one's beginning, and cleaned up by hand.",
+    fix="set atomic: true and a time-out",
+    references=("Helm: install --atomic", "Pulumi: Helm Release"),
+    severity="low",
+    checks={RELEASE: true("atomic")},
+)
+RULES = (
+    RECOVERABLE,
+    NOT_EMPTIED,
+    PROTECTED,
+    NODES_REPAIRED,
+    NODES_PATCHED,
+    MAINTENANCE,
+    MANY_ZONES,
+    PAID_CONTROL_PLANE,
+    SECRETS_RECOVERABLE,
+    LOGS_KEPT,
+    ACCESS_LOGGED,
+    IMMUTABLE_IMAGES,
+    IMAGES_SCANNED,
+    WHOLE_RELEASES,
+)
