@@ -11,7 +11,7 @@ import pulumi_gcp as gcp
 from infra.gcp import region
 from infra.gcp.apis import Apis
 from infra.gcp.budget import Budget
-from infra.gcp.cluster import Administrators, Cluster
+from infra.gcp.cluster import Cluster
 from infra.gcp.fabric import Fabric, FabricNetworks
 from infra.gcp.gpu_pools import GpuPools
 from infra.gcp.identity import Identity, PodIdentities
@@ -55,7 +55,6 @@ def build(spec: PlatformSpec) -> Platform:
     if spec.budget:
         Budget(spec, spec.budget, apis, project.billing_account, project.number)
     provider = cluster.provider([system.nodes, *(pool.nodes for pool in pools.pools if pool.nodes), *bindings.ready])
-    Administrators(spec, provider)
     FabricNetworks(spec, fabric, provider)
     return Platform(
         cloud=spec.cloud,

@@ -1,4 +1,4 @@
-"""Cluster: the GKE control plane, who may administer it, and where its logs go.
+"""Cluster: the GKE control plane, who may reach it, and where its logs go.
 
 Used by the pools, by the cluster layer (through `kubeconfig`) and by launchers. Easy to get wrong: name, place, network
 and private nodes cannot change without a new cluster; the pool that GKE makes with it is removed at once, and node
@@ -60,11 +60,8 @@ def measured(spec: PlatformSpec) -> list[str]:
 
 def allowed(spec: PlatformSpec) -> list[gcp.container.ClusterMasterAuthorizedNetworksConfigCidrBlockArgsDict]:
     """Ranges that may reach the control plane: this network, and for a public endpoint those of the spec."""
-    inside: gcp.container.ClusterMasterAuthorizedNetworksConfigCidrBlockArgsDict = {
-        "cidr_block": str(spec.network.cidr),
-        "display_name": "platform",
-    }
-    return [inside, *({"cidr_block": str(cidr), "display_name": f"allowed-{cidr}"} for cidr in spec.network.allowed_cidrs)]
+    named = [(str(spec.network.cidr), "platform"), *((str(cidr), f"allowed-{index}") for index, cidr in enumerate(spec.network.allowed_cidrs))]
+    return [{"cidr_block": cidr, "display_name": name} for cidr, name in named]
 
 
 class Cluster(Room):
@@ -212,23 +209,6 @@ class Cluster(Room):
             opts=self.options("cluster-logs-sink"),
         )
         return [bucket, sink]
-
-
-class Administrators(Room):
-    """Who may administer the cluster, by name; whoever applies may do so by a right on the project."""
-
-    def __init__(self, spec: PlatformSpec, cluster: k8s.Provider, *, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__(spec, "administrators", pulumi.ResourceOptions.merge(pulumi.ResourceOptions(providers=[cluster]), opts))
-        for admin in spec.kubernetes.admins:
-            what = f"admin-{region.short_name(admin)}"  # by person, so that the order in the spec means nothing
-            k8s.rbac.v1.ClusterRoleBinding(
-                self.name(what),
-                metadata={"name": f"trainfleet-{what}"},
-                subjects=[{"kind": "User", "name": admin, "api_group": "rbac.authorization.k8s.io"}],
-                role_ref={"api_group": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-                opts=self.options(what, delete_before_replace=True),
-            )
-        self.register_outputs({})
 
 
 def kubeconfig(context: str, endpoint: pulumi.Input[str], certificate: pulumi.Input[str]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 No account has a key: nodes get tokens from their machine, pods from GKE's metadata server (Workload Identity).
 Easy to get wrong: rights are given on the one bucket, secret or repository wherever Google knows a right that narrow;
-only logging, metrics and the look at clusters are of the whole project.
+only a node's logs and metrics, and people's way to the cluster, are of the whole project.
 """
 
 from __future__ import annotations
@@ -66,8 +66,11 @@ class Identity(Room):
         if secrets.secrets:
             self.pods["secrets"] = PodRole("external-secrets", "external-secrets", self._account("secrets", "External Secrets"))
             self._secrets(self.pods["secrets"].account, secrets)
-        for who in dict.fromkeys((*spec.kubernetes.admins, *spec.kubernetes.launchers)):
-            self._may_see_clusters(who)
+        for who in spec.kubernetes.admins:
+            self._person("admin", who, "roles/container.admin")
+        # To find the cluster and log in; what a launcher may do inside is said there, by name.
+        for who in spec.kubernetes.launchers:
+            self._person("launcher", who, "roles/container.clusterViewer")
         self.register_outputs({})
 
     def _account(self, role: str, purpose: str) -> gcp.serviceaccount.Account:
@@ -119,16 +122,10 @@ class Identity(Room):
                 opts=self.options(what),
             )
 
-    def _may_see_clusters(self, who: str) -> None:
-        """To find the cluster and log in; what they may do inside is said there, by name. Google knows no right on one cluster."""
-        what = f"login-{region.short_name(who)}"
-        gcp.projects.IAMMember(
-            self.name(what),
-            project=self.spec.account,
-            role="roles/container.clusterViewer",
-            member=f"user:{who}",
-            opts=self.options(what),
-        )
+    def _person(self, kind: str, who: str, role: str) -> None:
+        """Google knows no right on one cluster, only on those of a project: one more reason for a project per platform."""
+        what = f"{kind}-{region.short_name(who)}"  # by person, so that the order in the spec means nothing
+        gcp.projects.IAMMember(self.name(what), project=self.spec.account, role=role, member=f"user:{who}", opts=self.options(what))
 
 
 class PodIdentities(Room):

@@ -228,6 +228,12 @@ def _key_ring(args: dict[str, Any], region: str) -> dict[str, Any]:
     return {**args, "id": f"projects/{args['project']}/locations/{args.get('location') or region}/keyRings/{args['name']}"}
 
 
+def _log_encryption(args: dict[str, Any], _: str) -> dict[str, Any]:
+    name = f"projects/{args['project']}/cmekSettings"
+    writer = f"cmek-p{PROJECT_NUMBER}@gcp-sa-logging.iam.gserviceaccount.com"
+    return {"id": name, "name": name, "project": args["project"], "kmsKeyName": "", "kmsKeyVersionName": "", "serviceAccountId": writer}
+
+
 ANSWERS: dict[str, Answer] = {
     "gcp:organizations/getClientConfig:getClientConfig": _client_config,
     "gcp:organizations/getProject:getProject": _project,
@@ -235,6 +241,7 @@ ANSWERS: dict[str, Answer] = {
     "gcp:compute/getZones:getZones": _zones,
     "gcp:compute/getDefaultServiceAccount:getDefaultServiceAccount": _compute_account,
     "gcp:container/getEngineVersions:getEngineVersions": _engine_versions,
+    "gcp:logging/getProjectCmekSettings:getProjectCmekSettings": _log_encryption,
     "gcp:storage/getProjectServiceAccount:getProjectServiceAccount": _storage_agent,
     "gcp:kms/getKMSKeyRing:getKMSKeyRing": _key_ring,
     "gcp:kms/getKMSCryptoKey:getKMSCryptoKey": lambda args, _: {
