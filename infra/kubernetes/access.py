@@ -1,7 +1,8 @@
 """Who may do what in the cluster: accounts bound to cloud identities, and the least that a launcher needs.
 
-People and SkyPilot are members of the group `trainfleet:launchers`; the cloud's access entries put them there. It may
-run workloads in the training namespace and look at nodes, nothing else; nobody here is cluster-admin.
+People and SkyPilot are members of the group `trainfleet:launchers`, or subjects that the cloud's login names; a controller in
+a pod uses the account `launcher` and its token. They may run workloads in the training namespace and look at nodes, nothing
+else; nobody here is cluster-admin. Source of SkyPilot's minimum: docs/source/cloud-setup/cloud-permissions/kubernetes.rst.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import pulumi
 import pulumi_kubernetes as k8s
 
+from infra.kubernetes.names import LAUNCHER_ACCOUNT, LAUNCHER_TOKEN, PRIORITIES
+from infra.kubernetes.parts import Parts
 from infra.platform import LAUNCHERS_GROUP, TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, Platform, ServiceIdentity
 from infra.spec import PlatformSpec
 
 READ = ["get", "list", "watch"]
 WRITE = [*READ, "create", "update", "patch", "delete", "deletecollection"]
+RBAC = "rbac.authorization.k8s.io"
 
 Rule = tuple[str, list[str], list[str]]
 """API group, resources, verbs."""
@@ -22,33 +26,44 @@ LAUNCHER_RULES: tuple[Rule, ...] = (
     ("", ["pods", "services", "configmaps", "persistentvolumeclaims"], WRITE),
     # SkyPilot copies its keys and a launcher its Ray token into secrets of this namespace.
     ("", ["secrets"], WRITE),
+    ("", ["pods/status"], ["get", "patch", "update"]),
     ("", ["pods/exec", "pods/portforward"], ["get", "create"]),
-    ("", ["pods/log", "pods/status", "events", "serviceaccounts", "resourcequotas"], READ),
+    ("", ["pods/log", "events", "serviceaccounts", "resourcequotas"], READ),
     ("apps", ["deployments"], WRITE),
     ("batch", ["jobs"], WRITE),
     ("ray.io", ["rayclusters", "rayjobs", "rayservices"], WRITE),
+    # To see why a training waits.
+    ("kueue.x-k8s.io", ["localqueues", "workloads"], READ),
 )
 CLUSTER_RULES: tuple[Rule, ...] = (
     ("", ["nodes", "namespaces", "persistentvolumes"], READ),
     ("node.k8s.io", ["runtimeclasses"], READ),
     ("storage.k8s.io", ["storageclasses"], READ),
     ("scheduling.k8s.io", ["priorityclasses"], READ),
+    ("kueue.x-k8s.io", ["clusterqueues", "resourceflavors", "workloadpriorityclasses"], READ),
 )
-PRIORITIES = {"trainfleet-high": 100_000, "trainfleet-normal": 10_000, "trainfleet-low": 1_000}
-"""Only `high` preempts: a running training is not thrown out for one that merely came first by name."""
+POD_RULES: tuple[Rule, ...] = (
+    # What a SkyPilot pod does under `remote_identity`: it watches its own cluster and takes it down when it is done.
+    ("", ["pods"], ["get", "list", "delete"]),
+    ("", ["services"], ["get", "list", "delete", "deletecollection"]),
+    ("", ["events"], ["create"]),
+    ("apps", ["deployments"], ["get", "list"]),
+)
 
 
 class Access(pulumi.ComponentResource):
     """Accounts, launcher roles and priority classes; the account `trainer` is there on every platform."""
 
-    def __init__(self, platform: Platform, spec: PlatformSpec, opts: pulumi.ResourceOptions) -> None:
+    def __init__(self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions) -> None:
         super().__init__("trainfleet:kubernetes:Access", f"{spec.name}-access", None, opts)
+        self._spec = spec
         identities = dict(platform.identities)
         identities.setdefault("training", ServiceIdentity(TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, ""))
         for role, identity in sorted(identities.items()):
-            self._account(spec, role, identity)
-        self._launchers(spec)
-        for name, value in PRIORITIES.items():
+            self._account(role, identity)
+        if here.launcher_access:
+            self._launchers(platform)
+        for name, value in PRIORITIES.items() if here.priority_classes else ():
             k8s.scheduling.v1.PriorityClass(
                 f"{spec.name}-priority-{name.rpartition('-')[2]}",
                 metadata=k8s.meta.v1.ObjectMetaArgs(name=name),
@@ -59,30 +74,60 @@ class Access(pulumi.ComponentResource):
             )
         self.register_outputs({})
 
-    def _account(self, spec: PlatformSpec, role: str, identity: ServiceIdentity) -> None:
+    def _account(self, role: str, identity: ServiceIdentity) -> None:
         k8s.core.v1.ServiceAccount(
-            f"{spec.name}-account-{role}",
+            f"{self._spec.name}-account-{role}",
             metadata=k8s.meta.v1.ObjectMetaArgs(
                 name=identity.service_account,
                 namespace=identity.namespace,
                 annotations=identity.annotations,
                 labels=identity.labels,
             ),
-            # Training pods never talk to the cluster's API; a controller does, and its chart mounts no token of its own.
+            # A training pod holds no token of the cluster unless it asks for one, as SkyPilot's pods do; a controller needs one,
+            # and its chart mounts none of its own.
             automount_service_account_token=role != "training",
             opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
         )
 
-    def _launchers(self, spec: PlatformSpec) -> None:
-        subjects = [k8s.rbac.v1.SubjectArgs(kind="Group", name=LAUNCHERS_GROUP, api_group="rbac.authorization.k8s.io")]
-        here = k8s.meta.v1.ObjectMetaArgs(name="trainfleet-launcher", namespace=TRAINING_NAMESPACE)
-        everywhere = k8s.meta.v1.ObjectMetaArgs(name="trainfleet-launcher")
+    def _launchers(self, platform: Platform) -> None:
         options = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
-        role = k8s.rbac.v1.Role(f"{spec.name}-launcher", metadata=here, rules=_rules(LAUNCHER_RULES), opts=options)
-        k8s.rbac.v1.RoleBinding(f"{spec.name}-launchers", metadata=here, subjects=subjects, role_ref=_reference("Role"), opts=_after(options, role))
-        reader = k8s.rbac.v1.ClusterRole(f"{spec.name}-launcher-reader", metadata=everywhere, rules=_rules(CLUSTER_RULES), opts=options)
+        account = k8s.core.v1.ServiceAccount(
+            f"{self._spec.name}-account-launcher",
+            metadata=k8s.meta.v1.ObjectMetaArgs(name=LAUNCHER_ACCOUNT, namespace=TRAINING_NAMESPACE),
+            automount_service_account_token=False,
+            opts=options,
+        )
+        k8s.core.v1.Secret(
+            f"{self._spec.name}-launcher-token",
+            # The cluster writes the token into the object and not into our inputs: the stack's state holds an empty secret.
+            metadata=k8s.meta.v1.ObjectMetaArgs(
+                name=LAUNCHER_TOKEN, namespace=TRAINING_NAMESPACE, annotations={"kubernetes.io/service-account.name": LAUNCHER_ACCOUNT}
+            ),
+            type="kubernetes.io/service-account-token",
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[account], delete_before_replace=True),
+        )
+        launcher = k8s.rbac.v1.SubjectArgs(kind="ServiceAccount", name=LAUNCHER_ACCOUNT, namespace=TRAINING_NAMESPACE)
+        people = [k8s.rbac.v1.SubjectArgs(kind=subject.kind, name=subject.name, api_group=RBAC) for subject in platform.launchers]
+        subjects = [k8s.rbac.v1.SubjectArgs(kind="Group", name=LAUNCHERS_GROUP, api_group=RBAC), launcher, *people]
+        trainer = k8s.rbac.v1.SubjectArgs(kind="ServiceAccount", name=TRAINING_SERVICE_ACCOUNT, namespace=TRAINING_NAMESPACE)
+        self._role("launcher", "trainfleet-launcher", LAUNCHER_RULES, subjects, options)
+        self._role("training-pod", "trainfleet-training-pod", POD_RULES, [trainer], options)
+        everywhere = k8s.meta.v1.ObjectMetaArgs(name="trainfleet-launcher")
+        reader = k8s.rbac.v1.ClusterRole(f"{self._spec.name}-launcher-reader", metadata=everywhere, rules=_rules(CLUSTER_RULES), opts=options)
         k8s.rbac.v1.ClusterRoleBinding(
-            f"{spec.name}-launcher-readers", metadata=everywhere, subjects=subjects, role_ref=_reference("ClusterRole"), opts=_after(options, reader)
+            f"{self._spec.name}-launcher-readers",
+            metadata=everywhere,
+            subjects=subjects,
+            role_ref=_reference("ClusterRole", "trainfleet-launcher"),
+            opts=_after(options, reader),
+        )
+
+    def _role(self, what: str, name: str, rules: tuple[Rule, ...], subjects: list[k8s.rbac.v1.SubjectArgs], options: pulumi.ResourceOptions) -> None:
+        """A role of the training namespace, bound to its subjects."""
+        here = k8s.meta.v1.ObjectMetaArgs(name=name, namespace=TRAINING_NAMESPACE)
+        role = k8s.rbac.v1.Role(f"{self._spec.name}-{what}", metadata=here, rules=_rules(rules), opts=options)
+        k8s.rbac.v1.RoleBinding(
+            f"{self._spec.name}-{what}s", metadata=here, subjects=subjects, role_ref=_reference("Role", name), opts=_after(options, role)
         )
 
 
@@ -90,8 +135,8 @@ def _rules(rules: tuple[Rule, ...]) -> list[k8s.rbac.v1.PolicyRuleArgs]:
     return [k8s.rbac.v1.PolicyRuleArgs(api_groups=[group], resources=resources, verbs=verbs) for group, resources, verbs in rules]
 
 
-def _reference(kind: str) -> k8s.rbac.v1.RoleRefArgs:
-    return k8s.rbac.v1.RoleRefArgs(api_group="rbac.authorization.k8s.io", kind=kind, name="trainfleet-launcher")
+def _reference(kind: str, name: str) -> k8s.rbac.v1.RoleRefArgs:
+    return k8s.rbac.v1.RoleRefArgs(api_group=RBAC, kind=kind, name=name)
 
 
 def _after(options: pulumi.ResourceOptions, role: pulumi.Resource) -> pulumi.ResourceOptions:

@@ -1,24 +1,28 @@
 """The Helm charts of the layer: name, repository and pinned version in one place, and the one way they are installed.
 
-Only the coordinates stand here: the Kubernetes provider fetches a chart when the stack is applied. Values are written by
-the room that installs the chart and never hold a secret, because a release's values lie in the clear in the state
-(pulumi-kubernetes#734).
+Only the coordinates stand here: the Kubernetes provider fetches a chart when the stack is applied. Values are the typed
+documents of `infra.kubernetes.values` and never hold a secret, because they lie in the clear in the state
+(pulumi-kubernetes#734). docs/layer.md says how a version is raised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
 
+from infra.kubernetes.documents import plain
+
 TIMEOUT_SECONDS = 600
 
 
 @dataclass(frozen=True)
 class Chart:
+    """A chart of a repository, or an image-like one when `repository` begins with oci:// (it then holds the chart's name too)."""
+
     name: str
     repository: str
     version: str
@@ -26,7 +30,16 @@ class Chart:
 
 NVIDIA_DEVICE_PLUGIN = Chart("nvidia-device-plugin", "https://nvidia.github.io/k8s-device-plugin", "0.18.2")
 EFA_DEVICE_PLUGIN = Chart("aws-efa-k8s-device-plugin", "https://aws.github.io/eks-charts", "0.5.26")
+DCGM_EXPORTER = Chart("dcgm-exporter", "https://nvidia.github.io/dcgm-exporter/helm-charts", "4.8.1")
 CLUSTER_AUTOSCALER = Chart("cluster-autoscaler", "https://kubernetes.github.io/autoscaler", "9.59.0")
+KUEUE = Chart("kueue", "oci://registry.k8s.io/kueue/charts/kueue", "0.17.1")
+EXTERNAL_SECRETS = Chart("external-secrets", "https://charts.external-secrets.io", "2.9.0")
+CERT_MANAGER = Chart("cert-manager", "https://charts.jetstack.io", "v1.21.1")
+PROMETHEUS_DEFINITIONS = Chart("prometheus-operator-crds", "https://prometheus-community.github.io/helm-charts", "27.0.1")
+"""The definitions as a chart of their own, of the operator version (0.89) in the chart below: as templates they are upgraded with it."""
+PROMETHEUS_STACK = Chart("kube-prometheus-stack", "https://prometheus-community.github.io/helm-charts", "82.16.0")
+FLUENT_BIT = Chart("fluent-bit", "https://fluent.github.io/helm-charts", "0.57.9")
+NODE_PROBLEM_DETECTOR = Chart("node-problem-detector", "https://charts.deliveryhero.io", "2.4.1")
 
 
 def kuberay_operator(version: str) -> Chart:
@@ -38,22 +51,23 @@ def release(
     name: str,
     chart: Chart,
     namespace: pulumi.Input[str],
-    values: Mapping[str, Any],
+    values: Any,
     *,
     parent: pulumi.Resource,
     depends_on: Sequence[pulumi.Resource] = (),
 ) -> k8s.helm.v3.Release:
-    """Install a chart: whole or not at all, within ten minutes, without its resource definitions (Helm never upgrades those)."""
+    """Install a chart: whole or not at all, within ten minutes, without its `crds` folder (Helm never upgrades what is in it)."""
+    packed = chart.repository.startswith("oci://")
     return k8s.helm.v3.Release(
         name,
         k8s.helm.v3.ReleaseArgs(
-            chart=chart.name,
+            chart=chart.repository if packed else chart.name,
             version=chart.version,
-            repository_opts=k8s.helm.v3.RepositoryOptsArgs(repo=chart.repository),
+            repository_opts=None if packed else k8s.helm.v3.RepositoryOptsArgs(repo=chart.repository),
             # A fixed release name: the names of the workloads follow from it, and policies and runbooks name them.
             name=chart.name,
             namespace=namespace,
-            values=dict(values),
+            values=plain(values),
             atomic=True,
             cleanup_on_fail=True,
             create_namespace=False,

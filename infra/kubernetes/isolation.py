@@ -1,7 +1,7 @@
-"""Namespaces with Pod Security labels, and network policies: closed by default, opened for what Ray and DNS need.
+"""Namespaces with Pod Security labels, closed by default and opened for what their pods need, and limits for trainings.
 
-Easy to get wrong: a policy says nothing unless the cluster's network plugin enforces policies; addresses are judged after
-a service's address was rewritten to its endpoint; and a range that holds 169.254.169.254 hands every pod the node's role.
+Easy to get wrong: a namespace exists exactly when something runs in it, and its Pod Security level is what its own chart
+needs: agents that read the host have a namespace of their own, so that nothing beside them may.
 """
 
 from __future__ import annotations
@@ -11,78 +11,73 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as k8s
 
+from infra.kubernetes.names import (
+    BUILT_IN,
+    CERTIFICATES_NAMESPACE,
+    GPU_NAMESPACE,
+    KUBERAY_NAMESPACE,
+    MONITORING_NAMESPACE,
+    NODE_NAMESPACE,
+    QUEUE_NAMESPACE,
+)
+from infra.kubernetes.network import Opening, openings
+from infra.kubernetes.parts import Parts
 from infra.platform import TRAINING_NAMESPACE, Platform
-from infra.spec import Cloud, PlatformSpec
-
-KUBERAY_NAMESPACE = "kuberay-system"
-GPU_NAMESPACE = "gpu-system"
-BUILT_IN = ("default", "kube-system", "kube-public", "kube-node-lease")
-
-ANYWHERE = "0.0.0.0/0"
-METADATA_RANGE = "169.254.0.0/16"
-"""Link-local: the metadata service of every cloud. Only the pod identity agent below is let through."""
-POD_IDENTITY_AGENT = ("169.254.170.23/32", 80)
-DNS_PORT = 53
-API_PORTS = (443, 6443)
-"""6443 too, because policies see a self-made control plane's own port and not its service's."""
-OPERATOR_TO_RAY_PORTS = (8265, 8000, 52365, 6379)
-"""Dashboard and jobs, Serve's health, the dashboard agent, the head's control store."""
+from infra.spec import PlatformSpec
 
 
 @dataclass(frozen=True)
 class Room:
-    """A namespace: what its pods may be, and whether they reach services outside of the cluster."""
+    """A namespace and what its pods may be."""
 
     name: str
     enforce: str
     """Pod Security level that is refused beyond: restricted, baseline or privileged."""
     observe: str
     """Level that is warned of and audited beyond."""
-    outbound: bool
 
 
-def needs_gpu_namespace(platform: Platform) -> bool:
-    """Whether the NVIDIA device plugin must be installed: there is a GPU pool, and the cloud brings no plugin."""
-    return bool(platform.pools) and platform.cloud is not Cloud.GCP
-
-
-def rooms(platform: Platform) -> tuple[Room, ...]:
+def rooms(platform: Platform, here: Parts) -> tuple[Room, ...]:
     """The namespaces of this platform.
 
     training is `baseline`, because SkyPilot's and Ray's stock images run as root; with RDMA it must be `privileged`,
-    because registering memory needs the capability IPC_LOCK, which baseline refuses. gpu-system is `privileged`, because
-    a device plugin mounts the kubelet's socket folder from the host. Everything else is `restricted`.
+    because registering memory needs the capability IPC_LOCK, which baseline refuses. Agents of nodes and GPUs are
+    `privileged`, because they mount folders of the host. Everything else is `restricted`.
     """
     rdma = any(pool.rdma_resource for pool in platform.pools)
-    found = [
-        Room(TRAINING_NAMESPACE, "privileged" if rdma else "baseline", "restricted" if not rdma else "baseline", outbound=True),
-        Room(KUBERAY_NAMESPACE, "restricted", "restricted", outbound=True),
-    ]
-    if needs_gpu_namespace(platform):
-        found.append(Room(GPU_NAMESPACE, "privileged", "baseline", outbound=False))
+    found = [Room(TRAINING_NAMESPACE, "privileged" if rdma else "baseline", "restricted" if not rdma else "baseline")]
+    if here.kuberay:
+        found.append(Room(KUBERAY_NAMESPACE, "restricted", "restricted"))
+    if here.gpu_namespace:
+        found.append(Room(GPU_NAMESPACE, "privileged", "baseline"))
+    if here.node_namespace:
+        found.append(Room(NODE_NAMESPACE, "privileged", "baseline"))
+    if here.queue:
+        found.append(Room(QUEUE_NAMESPACE, "restricted", "restricted"))
+    if here.monitoring:
+        # Grafana's image has no seccomp profile of its own, which baseline does not ask for.
+        found.append(Room(MONITORING_NAMESPACE, "baseline", "restricted"))
+    if here.certificates == "cert-manager":
+        found.append(Room(CERTIFICATES_NAMESPACE, "restricted", "restricted"))
+    logs = platform.identities[platform.log_store.identity].namespace if here.logs and platform.log_store else ""
+    if logs:
+        found.append(Room(logs, "privileged", "baseline"))
     taken = {room.name for room in found} | set(BUILT_IN)
     others = sorted({identity.namespace for identity in platform.identities.values()} - taken)
-    return (*found, *(Room(name, "restricted", "restricted", outbound=True) for name in others))
+    return (*found, *(Room(name, "restricted", "restricted") for name in others))
 
 
 class Isolation(pulumi.ComponentResource):
-    """Every room of the platform: closed, then opened for what it needs. The rest of the layer comes after it."""
+    """Every namespace of the platform: closed, then opened for what it needs. The rest of the layer comes after it."""
 
-    def __init__(self, platform: Platform, spec: PlatformSpec, opts: pulumi.ResourceOptions) -> None:
+    def __init__(self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions) -> None:
         super().__init__("trainfleet:kubernetes:Isolation", f"{spec.name}-isolation", None, opts)
         self._spec = spec
-        for room in rooms(platform):
-            namespace = self._namespace(room)
-            self._policy(room.name, "deny-all", namespace)
-            if room.outbound:
-                self._policy(room.name, "dns", namespace, egress=[dns()])
-                self._policy(room.name, "outbound", namespace, egress=outbound(platform))
-            if room.name == TRAINING_NAMESPACE:
-                self._ray(namespace)
-                self._limits(namespace)
-            if room.name == KUBERAY_NAMESPACE:
-                towards_ray = k8s.networking.v1.NetworkPolicyEgressRuleArgs(to=[peer(TRAINING_NAMESPACE)], ports=tcp(*OPERATOR_TO_RAY_PORTS))
-                self._policy(room.name, "to-ray", namespace, egress=[towards_ray])
+        namespaces = {room.name: self._namespace(room) for room in rooms(platform, here)}
+        if here.network_policies:
+            for opening in openings(platform, here, list(namespaces)):
+                self._policy(opening, namespaces[opening.namespace])
+        self._limits(namespaces[TRAINING_NAMESPACE])
         self.register_outputs({})
 
     def _namespace(self, room: Room) -> k8s.core.v1.Namespace:
@@ -92,20 +87,6 @@ class Isolation(pulumi.ComponentResource):
             f"{self._spec.name}-namespace-{room.name}",
             metadata=k8s.meta.v1.ObjectMetaArgs(name=room.name, labels={**labels, "app.kubernetes.io/managed-by": "pulumi"}),
             opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True, custom_timeouts=pulumi.CustomTimeouts(delete="20m")),
-        )
-
-    def _ray(self, namespace: pulumi.Resource) -> None:
-        """Ray's processes talk on ports they choose, so pods of the namespace reach one another on every port."""
-        same = k8s.networking.v1.NetworkPolicyPeerArgs(pod_selector=k8s.meta.v1.LabelSelectorArgs())
-        self._policy(
-            TRAINING_NAMESPACE,
-            "ray",
-            namespace,
-            ingress=[
-                k8s.networking.v1.NetworkPolicyIngressRuleArgs(from_=[same]),
-                k8s.networking.v1.NetworkPolicyIngressRuleArgs(from_=[peer(KUBERAY_NAMESPACE)], ports=tcp(*OPERATOR_TO_RAY_PORTS)),
-            ],
-            egress=[k8s.networking.v1.NetworkPolicyEgressRuleArgs(to=[same])],
         )
 
     def _limits(self, namespace: pulumi.Resource) -> None:
@@ -127,51 +108,15 @@ class Isolation(pulumi.ComponentResource):
             opts=options,
         )
 
-    def _policy(
-        self,
-        namespace: str,
-        name: str,
-        owner: pulumi.Resource,
-        ingress: list[k8s.networking.v1.NetworkPolicyIngressRuleArgs] | None = None,
-        egress: list[k8s.networking.v1.NetworkPolicyEgressRuleArgs] | None = None,
-    ) -> None:
-        closed = ingress is None and egress is None
-        kinds = [kind for kind, rules in (("Ingress", ingress), ("Egress", egress)) if closed or rules is not None]
+    def _policy(self, opening: Opening, namespace: pulumi.Resource) -> None:
         k8s.networking.v1.NetworkPolicy(
-            f"{self._spec.name}-network-{namespace}-{name}",
-            metadata=k8s.meta.v1.ObjectMetaArgs(name=name, namespace=namespace),
+            f"{self._spec.name}-network-{opening.namespace}-{opening.name}",
+            metadata=k8s.meta.v1.ObjectMetaArgs(name=opening.name, namespace=opening.namespace),
             spec=k8s.networking.v1.NetworkPolicySpecArgs(
-                pod_selector=k8s.meta.v1.LabelSelectorArgs(), policy_types=kinds, ingress=ingress, egress=egress
+                pod_selector=k8s.meta.v1.LabelSelectorArgs(),
+                policy_types=opening.kinds,
+                ingress=list(opening.ingress) or None,
+                egress=list(opening.egress) or None,
             ),
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[owner], delete_before_replace=True),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace], delete_before_replace=True),
         )
-
-
-def peer(namespace: str, pods: dict[str, str] | None = None) -> k8s.networking.v1.NetworkPolicyPeerArgs:
-    """Pods of a namespace, by the label that every cluster puts on namespaces by itself."""
-    return k8s.networking.v1.NetworkPolicyPeerArgs(
-        namespace_selector=k8s.meta.v1.LabelSelectorArgs(match_labels={"kubernetes.io/metadata.name": namespace}),
-        pod_selector=k8s.meta.v1.LabelSelectorArgs(match_labels=pods) if pods else None,
-    )
-
-
-def tcp(*ports: int) -> list[k8s.networking.v1.NetworkPolicyPortArgs]:
-    return [k8s.networking.v1.NetworkPolicyPortArgs(protocol="TCP", port=port) for port in ports]
-
-
-def dns() -> k8s.networking.v1.NetworkPolicyEgressRuleArgs:
-    ports = [k8s.networking.v1.NetworkPolicyPortArgs(protocol=protocol, port=DNS_PORT) for protocol in ("UDP", "TCP")]
-    return k8s.networking.v1.NetworkPolicyEgressRuleArgs(to=[peer("kube-system", {"k8s-app": "kube-dns"})], ports=ports)
-
-
-def outbound(platform: Platform) -> list[k8s.networking.v1.NetworkPolicyEgressRuleArgs]:
-    """The object store, the registry and the cloud's and the cluster's own API, by TLS; never the metadata service."""
-    block = k8s.networking.v1.IPBlockArgs
-    blocks = [block(cidr=cidr) for cidr in platform.api_cidrs] or [block(cidr=ANYWHERE, except_=[METADATA_RANGE])]
-    peers = [k8s.networking.v1.NetworkPolicyPeerArgs(ip_block=one) for one in blocks]
-    rules = [k8s.networking.v1.NetworkPolicyEgressRuleArgs(to=peers, ports=tcp(*API_PORTS))]
-    if platform.cloud is Cloud.AWS:
-        address, port = POD_IDENTITY_AGENT
-        agent = k8s.networking.v1.NetworkPolicyPeerArgs(ip_block=block(cidr=address))
-        rules.append(k8s.networking.v1.NetworkPolicyEgressRuleArgs(to=[agent], ports=tcp(port)))
-    return rules

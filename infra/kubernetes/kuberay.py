@@ -1,7 +1,7 @@
 """KubeRay: its resource definitions as resources of their own, then the operator by Helm without them.
 
-The operator watches the training namespace only and has its rights there only. Easy to get wrong: `featureGates` is
-replaced as a whole list, so it is left to the chart; and a definition deleted takes every Ray cluster with it.
+The operator watches the training namespace only and has its rights there only. Easy to get wrong: a definition that is
+deleted takes every Ray cluster with it.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from pulumi_kubernetes.apiextensions.CustomResource import CustomResource
 
 from infra.kubernetes.charts import kuberay_operator, release
 from infra.kubernetes.crds import definitions
-from infra.kubernetes.isolation import KUBERAY_NAMESPACE
-from infra.platform import TRAINING_NAMESPACE
+from infra.kubernetes.names import KUBERAY_NAMESPACE
+from infra.kubernetes.parts import Parts
+from infra.kubernetes.values import operators
 from infra.spec import PlatformSpec
 
 
 class KubeRay(pulumi.ComponentResource):
     """Four resource definitions and the operator, which comes after them and goes before them."""
 
-    def __init__(self, spec: PlatformSpec, opts: pulumi.ResourceOptions) -> None:
+    def __init__(self, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions) -> None:
         super().__init__("trainfleet:kubernetes:KubeRay", f"{spec.name}-kuberay", None, opts)
-        crds = [self._definition(spec, definition) for definition in definitions(spec.ray.operator)]
-        chart = kuberay_operator(spec.ray.operator)
-        self.operator = release(f"{spec.name}-kuberay-operator", chart, KUBERAY_NAMESPACE, operator_values(spec), parent=self, depends_on=crds)
+        if here.kuberay:
+            crds = [self._definition(spec, definition) for definition in definitions(spec.ray.operator)]
+            chart, values = kuberay_operator(spec.ray.operator), operators.kuberay(spec)
+            release(f"{spec.name}-kuberay-operator", chart, KUBERAY_NAMESPACE, values, parent=self, depends_on=crds)
         self.register_outputs({})
 
     def _definition(self, spec: PlatformSpec, definition: dict[str, Any]) -> pulumi.Resource:
@@ -52,22 +54,3 @@ def sdk_names(node: Any) -> Any:
     if isinstance(node, dict):
         return {key.replace("-", "_") if key.startswith("x-kubernetes-") else key: sdk_names(value) for key, value in node.items()}
     return [sdk_names(item) for item in node] if isinstance(node, list) else node
-
-
-def operator_values(spec: PlatformSpec) -> dict[str, Any]:
-    return {
-        "image": {"tag": f"v{spec.ray.operator}"},
-        "watchNamespace": [TRAINING_NAMESPACE],
-        "singleNamespaceInstall": True,
-        "leaderElectionEnabled": True,
-        # Measured upstream: 500 Ray pods need about 500 MB.
-        # Said although the chart says it too: the namespace refuses a pod without it.
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            "capabilities": {"drop": ["ALL"]},
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "1Gi"}},
-    }

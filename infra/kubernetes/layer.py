@@ -10,29 +10,44 @@ import pulumi
 
 from infra.kubernetes.access import Access
 from infra.kubernetes.autoscaler import Autoscaler
+from infra.kubernetes.certificates import Certificates
+from infra.kubernetes.external_secrets import ExternalSecrets
 from infra.kubernetes.gpu import Gpu
 from infra.kubernetes.isolation import Isolation
 from infra.kubernetes.kuberay import KubeRay
+from infra.kubernetes.monitoring import Monitoring
+from infra.kubernetes.nodes import Nodes
+from infra.kubernetes.parts import parts
+from infra.kubernetes.queue import Queue
 from infra.kubernetes.storage import Storage
 from infra.platform import Platform
 from infra.spec import PlatformSpec
 
 
 class ClusterLayer(pulumi.ComponentResource):
-    """Rooms: isolation (namespaces, network policies), access, storage, gpu, autoscaler, kuberay."""
+    """Rooms: isolation, access, storage, monitoring, gpu, nodes, autoscaler, kuberay, queue, external secrets, certificates."""
 
     def __init__(self, platform: Platform, spec: PlatformSpec, opts: pulumi.ResourceOptions | None = None) -> None:
         below = [platform.cluster, *platform.system_nodes, *(pool.nodes for pool in platform.pools)]
         needs = pulumi.ResourceOptions(providers=[platform.kubernetes], depends_on=[resource for resource in below if resource is not None])
         super().__init__("trainfleet:kubernetes:ClusterLayer", f"{spec.name}-kubernetes", None, pulumi.ResourceOptions.merge(opts, needs))
-        inside = pulumi.ResourceOptions(parent=self)
-        self.isolation = Isolation(platform, spec, inside)
+        here = parts(platform, spec)
+        self.isolation = Isolation(platform, spec, here, pulumi.ResourceOptions(parent=self))
         settled = pulumi.ResourceOptions(parent=self, depends_on=[self.isolation])
-        self.access = Access(platform, spec, settled)
-        self.storage = Storage(platform, spec, settled)
-        self.gpu = Gpu(platform, spec, settled)
-        # The accounts first: a pod cannot start under an account that is not there.
-        served = pulumi.ResourceOptions(parent=self, depends_on=[self.isolation, self.access])
-        self.autoscaler = Autoscaler(platform, spec, served)
-        self.kuberay = KubeRay(spec, served)
+        self.access = Access(platform, spec, here, settled)
+        self.storage = Storage(platform, spec, here, settled)
+        stored = pulumi.ResourceOptions(parent=self, depends_on=[self.isolation, self.storage])
+        self.monitoring = Monitoring(platform, spec, here, stored)
+        # The accounts first: a pod cannot start under an account that is not there. The definitions of monitors too: a chart
+        # that brings a monitor cannot be installed without them.
+        ready = [self.isolation, self.access, *self.monitoring.definitions]
+        served = pulumi.ResourceOptions(parent=self, depends_on=ready)
+        self.gpu = Gpu(platform, spec, here, served)
+        self.nodes = Nodes(platform, spec, here, served)
+        self.autoscaler = Autoscaler(platform, spec, here, served)
+        self.kuberay = KubeRay(spec, here, served)
+        # Kueue looks for the kinds it queues when it starts.
+        self.queue = Queue(platform, spec, here, pulumi.ResourceOptions(parent=self, depends_on=[*ready, self.kuberay]))
+        self.secrets = ExternalSecrets(platform, spec, here, served)
+        self.certificates = Certificates(spec, here, settled)
         self.register_outputs({})

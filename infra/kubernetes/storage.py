@@ -9,18 +9,18 @@ from __future__ import annotations
 import pulumi
 import pulumi_kubernetes as k8s
 
+from infra.kubernetes.names import STORAGE_CLASS
+from infra.kubernetes.parts import Parts
 from infra.platform import SHARED_CLAIM, TRAINING_NAMESPACE, Platform, SharedVolume
 from infra.spec import PlatformSpec
-
-STORAGE_CLASS = "trainfleet-encrypted"
 
 
 class Storage(pulumi.ComponentResource):
     """A storage class where the cloud names a driver; a volume and its claim where there is a shared filesystem."""
 
-    def __init__(self, platform: Platform, spec: PlatformSpec, opts: pulumi.ResourceOptions) -> None:
+    def __init__(self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions) -> None:
         super().__init__("trainfleet:kubernetes:Storage", f"{spec.name}-cluster-storage", None, opts)
-        if platform.storage_class_provisioner:
+        if here.storage_class:
             self._storage_class(platform, spec)
         if platform.shared_filesystem:
             self._shared_volume(platform.shared_filesystem, spec)
@@ -53,7 +53,7 @@ class Storage(pulumi.ComponentResource):
                 storage_class_name="",
                 claim_ref=k8s.core.v1.ObjectReferenceArgs(namespace=TRAINING_NAMESPACE, name=SHARED_CLAIM),
                 csi=k8s.core.v1.CSIPersistentVolumeSourceArgs(driver=shared.driver, volume_handle=shared.handle, volume_attributes=shared.attributes),
-                mount_options=["flock"] if "lustre" in shared.driver or "fsx" in shared.driver else None,
+                mount_options=list(shared.mount_options) or None,
             ),
             opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
         )

@@ -24,7 +24,7 @@ import pulumi_kubernetes as k8s
 from infra.check import parse_spec
 from infra.kubernetes import install
 from infra.machines import machine_for_pool
-from infra.platform import Platform, Pool, ServiceIdentity, SharedVolume
+from infra.platform import LogStore, Platform, Pool, ServiceIdentity, SharedVolume
 
 config = pulumi.Config("trainfleet")
 spec = parse_spec(config.require_object("platform"), "test")
@@ -46,10 +46,15 @@ platform = Platform(
         "training": ServiceIdentity("training", "trainer", "role", {"example.com/role": "role"}, {"identity": "on"}),
         "autoscaler": ServiceIdentity("kube-system", "cluster-autoscaler", "role"),
         "secrets": ServiceIdentity("external-secrets", "external-secrets", "role"),
+        "logs": ServiceIdentity("logging", "log-shipper", "role"),
     } if spec.cloud == "aws" else {},
     storage_class_provisioner="ebs.csi.aws.com" if spec.cloud == "aws" else "", storage_class_parameters=parameters,
     shared_filesystem=SharedVolume("fsx.csi.aws.com", nodes.id, {"mountname": "m"}, 1200) if spec.storage.shared_filesystem else None,
     autoscaler="generic" if spec.cloud == "aws" else "", api_cidrs=tuple(config.get_object("cidrs") or ()), system_nodes=(nodes,),
+    secret_store={"aws": {"service": "SecretsManager", "region": spec.region}} if spec.secrets.names else {},
+    log_store=LogStore("cloudwatch_logs", {"log_group_name": nodes.metadata.name}, "logs") if spec.cloud == "aws" else None,
+    brings=frozenset({"node-problems"}) if spec.cloud == "aws" else frozenset(),
+    metadata_ways=(("169.254.170.23/32", 80),) if spec.cloud == "aws" else (),
 )
 install(platform, spec)
 """

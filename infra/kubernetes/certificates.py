@@ -1,0 +1,168 @@
+"""The authority of Ray's own traffic: a Secret in the training namespace, and the script by which a pod gets its certificate.
+
+Ray checks certificates between all its processes, by address, so every pod needs its own; as Ray documents it, an init
+container signs one with the authority's key (docs.ray.io, "TLS authentication", KubeRay). Easy to get wrong: the key is made in
+the cluster, by a Job or by cert-manager, and never in this program, whose inputs lie in the state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, ClassVar
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from infra.kubernetes.charts import CERT_MANAGER, release
+from infra.kubernetes.custom import custom
+from infra.kubernetes.names import CERTIFICATES_NAMESPACE, RAY_CA_SECRET, RAY_TLS_CONFIG, RAY_TLS_SCRIPT
+from infra.kubernetes.parts import Parts
+from infra.kubernetes.values import operators
+from infra.platform import TRAINING_NAMESPACE
+from infra.spec import PlatformSpec
+
+IMAGE = "docker.io/library/python:3.13.7-slim-trixie"
+"""Python with the openssl command, which ca-certificates brings."""
+API_VERSION = "cert-manager.io/v1"
+TEN_YEARS = "87600h"
+
+
+@dataclass(frozen=True)
+class SelfSigned:
+    """An issuer that needs no settings."""
+
+
+@dataclass(frozen=True)
+class Authority:
+    secret_name: str
+
+
+@dataclass(frozen=True)
+class IssuerSpec:
+    self_signed: SelfSigned | None = None
+    ca: Authority | None = None
+
+
+@dataclass(frozen=True)
+class PrivateKey:
+    algorithm: str
+    size: int
+    rotation_policy: str
+
+
+@dataclass(frozen=True)
+class IssuerReference:
+    group: str
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True)
+class CertificateSpec:
+    KEYS: ClassVar = {"is_ca": "isCA"}
+    is_ca: bool
+    common_name: str
+    secret_name: str
+    duration: str
+    private_key: PrivateKey
+    issuer_ref: IssuerReference
+
+
+class Certificates(pulumi.ComponentResource):
+    """Nothing without ray.tls; else the authority, made by a Job of ours or by cert-manager, and the pods' script."""
+
+    def __init__(self, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions) -> None:
+        super().__init__("trainfleet:kubernetes:Certificates", f"{spec.name}-certificates", None, opts)
+        self._spec = spec
+        if here.certificates != "none":
+            self._config(RAY_TLS_CONFIG, RAY_TLS_SCRIPT, "certificate.sh")
+        if here.certificates == "own-ca":
+            self._own()
+        if here.certificates == "cert-manager":
+            self._cert_manager()
+        self.register_outputs({})
+
+    def _config(self, name: str, key: str, script: str) -> k8s.core.v1.ConfigMap:
+        text = (files("infra.kubernetes.scripts") / script).read_text(encoding="utf-8")
+        metadata = k8s.meta.v1.ObjectMetaArgs(name=name, namespace=TRAINING_NAMESPACE)
+        return k8s.core.v1.ConfigMap(f"{self._spec.name}-{name}", metadata=metadata, data={key: text}, opts=self._options())
+
+    def _options(self, *after: pulumi.Resource) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions(parent=self, depends_on=list(after), delete_before_replace=True)
+
+    def _own(self) -> None:
+        """A Job that may create Secrets in the training namespace, and nothing else."""
+        here = k8s.meta.v1.ObjectMetaArgs(name=RAY_CA_SECRET, namespace=TRAINING_NAMESPACE)
+        script = self._config(f"{RAY_CA_SECRET}-script", "ray_ca.py", "ray_ca.py")
+        account = k8s.core.v1.ServiceAccount(f"{self._spec.name}-account-ray-ca", metadata=here, opts=self._options())
+        rules = [k8s.rbac.v1.PolicyRuleArgs(api_groups=[""], resources=["secrets"], verbs=["create"])]
+        role = k8s.rbac.v1.Role(f"{self._spec.name}-ray-ca", metadata=here, rules=rules, opts=self._options())
+        binding = k8s.rbac.v1.RoleBinding(
+            f"{self._spec.name}-ray-ca-binding",
+            metadata=here,
+            subjects=[k8s.rbac.v1.SubjectArgs(kind="ServiceAccount", name=RAY_CA_SECRET, namespace=TRAINING_NAMESPACE)],
+            role_ref=k8s.rbac.v1.RoleRefArgs(api_group="rbac.authorization.k8s.io", kind="Role", name=RAY_CA_SECRET),
+            opts=self._options(role),
+        )
+        k8s.batch.v1.Job(
+            f"{self._spec.name}-ray-ca-job",
+            # Not waited for: a cluster without a free node, or without this image at hand, is still a cluster.
+            metadata=k8s.meta.v1.ObjectMetaArgs(name=RAY_CA_SECRET, namespace=TRAINING_NAMESPACE, annotations={"pulumi.com/skipAwait": "true"}),
+            spec=k8s.batch.v1.JobSpecArgs(backoff_limit=20, template=self._pod()),
+            opts=self._options(script, account, binding),
+        )
+
+    def _pod(self) -> k8s.core.v1.PodTemplateSpecArgs:
+        mounts = [
+            k8s.core.v1.VolumeMountArgs(name="script", mount_path="/script", read_only=True),
+            k8s.core.v1.VolumeMountArgs(name="tmp", mount_path="/tmp"),
+        ]
+        container = k8s.core.v1.ContainerArgs(
+            name="ray-ca",
+            image=IMAGE,
+            command=["python", "/script/ray_ca.py"],
+            env=[
+                k8s.core.v1.EnvVarArgs(name="SECRET", value=RAY_CA_SECRET),
+                k8s.core.v1.EnvVarArgs(name="NAMESPACE", value=TRAINING_NAMESPACE),
+            ],
+            resources=k8s.core.v1.ResourceRequirementsArgs(requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": "256Mi"}),
+            security_context=k8s.core.v1.SecurityContextArgs(
+                allow_privilege_escalation=False, read_only_root_filesystem=True, capabilities=k8s.core.v1.CapabilitiesArgs(drop=["ALL"])
+            ),
+            volume_mounts=mounts,
+        )
+        memory = k8s.core.v1.EmptyDirVolumeSourceArgs(medium="Memory", size_limit="16Mi")
+        script = k8s.core.v1.ConfigMapVolumeSourceArgs(name=f"{RAY_CA_SECRET}-script")
+        return k8s.core.v1.PodTemplateSpecArgs(
+            spec=k8s.core.v1.PodSpecArgs(
+                service_account_name=RAY_CA_SECRET,
+                restart_policy="OnFailure",
+                security_context=k8s.core.v1.PodSecurityContextArgs(
+                    run_as_non_root=True, run_as_user=65534, seccomp_profile=k8s.core.v1.SeccompProfileArgs(type="RuntimeDefault")
+                ),
+                containers=[container],
+                # The key is in memory only until it is in the Secret.
+                volumes=[k8s.core.v1.VolumeArgs(name="script", config_map=script), k8s.core.v1.VolumeArgs(name="tmp", empty_dir=memory)],
+            )
+        )
+
+    def _cert_manager(self) -> None:
+        """The chart, an issuer that signs itself, the authority's certificate, and an issuer of what it signs."""
+        values = operators.cert_manager(CERTIFICATES_NAMESPACE, keep=self._spec.production)
+        chart = release(f"{self._spec.name}-cert-manager", CERT_MANAGER, CERTIFICATES_NAMESPACE, values, parent=self)
+        first = self._resource("Issuer", "ray-self-signed", IssuerSpec(self_signed=SelfSigned()), chart)
+        body = CertificateSpec(
+            is_ca=True,
+            common_name=RAY_CA_SECRET,
+            secret_name=RAY_CA_SECRET,
+            duration=TEN_YEARS,
+            private_key=PrivateKey("ECDSA", 256, "Never"),
+            issuer_ref=IssuerReference("cert-manager.io", "Issuer", "ray-self-signed"),
+        )
+        authority = self._resource("Certificate", RAY_CA_SECRET, body, first)
+        self._resource("Issuer", "ray", IssuerSpec(ca=Authority(RAY_CA_SECRET)), authority)
+
+    def _resource(self, kind: str, name: str, spec: Any, after: pulumi.Resource) -> pulumi.Resource:
+        metadata = {"name": name, "namespace": TRAINING_NAMESPACE}
+        return custom(f"{self._spec.name}-{kind.lower()}-{name}", f"{API_VERSION}:{kind}", metadata, parent=self, depends_on=[after], spec=spec)

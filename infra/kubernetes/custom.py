@@ -1,0 +1,27 @@
+"""Custom resources of charts: kinds whose definitions a chart brings, so that the SDK has no class for them.
+
+Registered by the type that the provider gives them, with whatever stands beside `metadata` (Pulumi's own class knows `spec`
+only, and a WorkloadPriorityClass has none). Easy to get wrong: a preview needs no definition, an apply does, so each one
+depends on the chart that brings it (pulumi-kubernetes#3247).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+
+from infra.kubernetes.documents import plain
+
+
+def custom(
+    name: str, kind: str, metadata: dict[str, str], *, parent: pulumi.Resource, depends_on: list[pulumi.Resource], **body: Any
+) -> pulumi.CustomResource:
+    """A resource of `kind`, written group/version:Kind, with the documents in `body` beside its metadata."""
+    api_version, _, short = kind.partition(":")
+    return pulumi.CustomResource(
+        f"kubernetes:{kind}",
+        name,
+        {"apiVersion": api_version, "kind": short, "metadata": metadata, **plain(body)},
+        pulumi.ResourceOptions(parent=parent, depends_on=depends_on, delete_before_replace=True),
+    )

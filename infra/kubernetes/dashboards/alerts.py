@@ -1,0 +1,141 @@
+"""Alert rules: what somebody should be told of before a user asks. Few, each with what to do.
+
+Easy to get wrong: an alert on a metric that is absent never fires, so a head that is down is told by `up`, which Prometheus
+keeps for every target it still finds, and by the pod that is there and not ready.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from infra.kubernetes.parts import Parts
+from infra.platform import TRAINING_NAMESPACE, Platform
+
+XIDS_OF_PROGRAMS = "13|31|43|45|68|109"
+"""Xid errors that a faulty program causes (NVIDIA's Xid catalogue: user application errors); the rest mean the GPU or its driver."""
+ALLOCATED = f'DCGM_FI_DEV_GPU_UTIL{{exported_namespace="{TRAINING_NAMESPACE}"}}'
+
+
+@dataclass(frozen=True)
+class Annotations:
+    summary: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Labels:
+    severity: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    KEYS: ClassVar = {"for_": "for"}
+    alert: str
+    expr: str
+    for_: str
+    labels: Labels
+    annotations: Annotations
+
+
+@dataclass(frozen=True)
+class Group:
+    name: str
+    rules: tuple[Rule, ...]
+
+
+@dataclass(frozen=True)
+class RulesSpec:
+    groups: tuple[Group, ...]
+
+
+def alert_rules(platform: Platform, here: Parts) -> RulesSpec:
+    """The rules of this platform."""
+    groups = [Group("trainfleet-nodes", NODES), Group("trainfleet-ray", RAY)]
+    if platform.pools:
+        groups.append(Group("trainfleet-gpus", GPUS))
+    if here.queue:
+        groups.append(Group("trainfleet-queue", QUEUE))
+    return RulesSpec(tuple(groups))
+
+
+def _rule(name: str, expression: str, lasting: str, severity: str, *texts: str) -> Rule:
+    """A rule; the texts are what is wrong, in one line, and what to do."""
+    summary, what_to_do = texts
+    return Rule(name, expression, lasting, Labels(severity), Annotations(summary, what_to_do))
+
+
+_XIDS = " and ".join(f"DCGM_FI_DEV_XID_ERRORS != {number}" for number in ("0", *XIDS_OF_PROGRAMS.split("|")))
+GPUS = (
+    _rule(
+        "GpuXidError",
+        _XIDS,
+        "0m",
+        "critical",
+        "GPU {{ $labels.gpu }} of {{ $labels.Hostname }} reports Xid {{ $value }}",
+        "Look the number up in NVIDIA's Xid catalogue; cordon the node and drain it, and the pool's repair or the autoscaler replaces it.",
+    ),
+    _rule(
+        "GpuMemoryFailing",
+        "DCGM_FI_DEV_ROW_REMAP_FAILURE > 0",
+        "0m",
+        "critical",
+        "GPU {{ $labels.gpu }} of {{ $labels.Hostname }} can repair no more memory",
+        "Cordon the node and let it be replaced; the GPU itself needs an exchange.",
+    ),
+    _rule(
+        "TrainingStalled",
+        f"max by (exported_pod, Hostname) (max_over_time({ALLOCATED}[30m])) < 1",
+        "5m",
+        "warning",
+        "{{ $labels.exported_pod }} holds GPUs and has used none for half an hour",
+        "Look at the run's log and its queue of data; a run that waits for ever costs as much as one that trains.",
+    ),
+)
+NODES = (
+    _rule(
+        "NodeNotReady",
+        'kube_node_status_condition{condition="Ready", status="true"} == 0',
+        "10m",
+        "critical",
+        "Node {{ $labels.node }} has not been ready for ten minutes",
+        "The cloud repairs nodes of its pools by itself; on a cluster of your own, look at the kubelet.",
+    ),
+    _rule(
+        "NodeHasProblem",
+        'kube_node_status_condition{condition=~"KernelDeadlock|ReadonlyFilesystem", status="true"} == 1'
+        ' or kube_node_status_condition{condition="AcceleratedHardwareReady", status="false"} == 1',
+        "5m",
+        "warning",
+        "Node {{ $labels.node }} reports {{ $labels.condition }}",
+        "Drain the node; trainings resume from their last checkpoint on another.",
+    ),
+)
+RAY = (
+    _rule(
+        "RayHeadDown",
+        'up{ray_io_node_type="head"} == 0',
+        "3m",
+        "critical",
+        "The head of Ray cluster {{ $labels.ray_io_cluster }} does not answer",
+        "KubeRay starts a RayJob's cluster again; see its events, and the head's last lines in the logs.",
+    ),
+    _rule(
+        "RayPodRestarts",
+        f'increase(kube_pod_container_status_restarts_total{{namespace="{TRAINING_NAMESPACE}"}}[30m]) > 3',
+        "0m",
+        "warning",
+        "{{ $labels.pod }} was started again more than three times in half an hour",
+        "The reason of its last end is in the pod's status; out of memory is the most frequent one.",
+    ),
+)
+QUEUE = (
+    _rule(
+        "QueueNotMoving",
+        'sum(kueue_pending_workloads{status="active"}) > 0 and sum(kueue_admitted_active_workloads) == 0',
+        "1h",
+        "warning",
+        "Trainings have waited for an hour while none runs",
+        "Ask for less than the pool's quota, or see whether the pool can grow at all: kubectl describe clusterqueue.",
+    ),
+)

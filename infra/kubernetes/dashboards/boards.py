@@ -1,0 +1,184 @@
+"""The dashboards: GPUs, Ray, trainings and their queue, cost by pool.
+
+Easy to get wrong: metrics of the DCGM exporter name the pod that holds a GPU in `exported_pod` and `exported_namespace`,
+because the exporter's own pod takes `pod` and `namespace`; prices are list prices, with the day on which they were read.
+"""
+
+from __future__ import annotations
+
+from infra.kubernetes.dashboards.panels import Dashboard, Panel, Query
+from infra.kubernetes.parts import Parts
+from infra.kubernetes.values.monitoring import POOL_METRIC_LABEL
+from infra.platform import TRAINING_NAMESPACE, Platform
+
+BY_GPU = "sum by (Hostname, gpu)"
+TRAINING = f'exported_namespace="{TRAINING_NAMESPACE}"'
+IN_TRAINING = f'namespace="{TRAINING_NAMESPACE}"'
+LEGEND_GPU = "{{Hostname}} GPU {{gpu}}"
+LEGEND_RUN = "{{ray_train_run_name}}"
+
+
+def boards(platform: Platform, here: Parts) -> tuple[Dashboard, ...]:
+    """The dashboards of this platform: those of parts that are there."""
+    found = [ray(), training(queue=here.queue)]
+    if platform.pools:
+        found += [gpu(), cost(platform)]
+    return tuple(found)
+
+
+def gpu() -> Dashboard:
+    used, free = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE"
+    return Dashboard(
+        "trainfleet-gpu",
+        "GPUs",
+        (
+            Panel("GPUs seen", (Query("count(DCGM_FI_DEV_GPU_UTIL)"),), kind="stat", width=6, height=4),
+            Panel("GPUs held by trainings", (Query(f"count(DCGM_FI_DEV_GPU_UTIL{{{TRAINING}}})"),), kind="stat", width=6, height=4),
+            Panel("Mean use", (Query("avg(DCGM_FI_DEV_GPU_UTIL)"),), "percent", kind="stat", width=6, height=4),
+            Panel("Power of all GPUs", (Query("sum(DCGM_FI_DEV_POWER_USAGE)"),), "watt", kind="stat", width=6, height=4),
+            Panel("Use", (Query(f"{BY_GPU} (DCGM_FI_DEV_GPU_UTIL)", LEGEND_GPU),), "percent", maximum=100),
+            Panel(
+                "Tensor cores at work",
+                (Query(f"{BY_GPU} (DCGM_FI_PROF_PIPE_TENSOR_ACTIVE)", LEGEND_GPU),),
+                "percentunit",
+                maximum=1,
+                description="Share of cycles: what a training gets out of the GPU, where use only says that it is not idle.",
+            ),
+            Panel("Memory used", (Query(f"{BY_GPU} ({used}) / ({BY_GPU} ({used}) + {BY_GPU} ({free}))", LEGEND_GPU),), "percentunit", maximum=1),
+            Panel("Memory bandwidth at work", (Query(f"{BY_GPU} (DCGM_FI_PROF_DRAM_ACTIVE)", LEGEND_GPU),), "percentunit", maximum=1),
+            Panel("NVLink", (Query(f"{BY_GPU} (rate(DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL[5m]))", LEGEND_GPU),), "MBs"),
+            Panel("Temperature", (Query("max by (Hostname, gpu) (DCGM_FI_DEV_GPU_TEMP)", LEGEND_GPU),), "celsius"),
+            Panel(
+                "Last Xid error",
+                (Query("max by (Hostname, gpu) (DCGM_FI_DEV_XID_ERRORS) > 0", LEGEND_GPU),),
+                description="NVIDIA's error number; none is best.",
+            ),
+            Panel("Memory rows remapped", (Query(f"{BY_GPU} (DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS)", LEGEND_GPU),)),
+        ),
+    )
+
+
+def ray() -> Dashboard:
+    return Dashboard(
+        "trainfleet-ray",
+        "Ray",
+        (
+            Panel("Heads that answer", (Query('sum(up{ray_io_node_type="head"})'),), kind="stat", width=8, height=4),
+            Panel("Workers that answer", (Query('sum(up{ray_io_node_type="worker"})'),), kind="stat", width=8, height=4),
+            Panel(
+                "Restarts in the last hour",
+                (Query(f"sum(increase(kube_pod_container_status_restarts_total{{{IN_TRAINING}}}[1h]))"),),
+                kind="stat",
+                width=8,
+                height=4,
+            ),
+            Panel(
+                "CPU",
+                (Query("avg by (ray_io_cluster, instance) (ray_node_cpu_utilization)", "{{ray_io_cluster}} {{instance}}"),),
+                "percent",
+                maximum=100,
+            ),
+            Panel(
+                "Memory",
+                (
+                    Query(
+                        "sum by (ray_io_cluster, instance) (ray_node_mem_used) / sum by (ray_io_cluster, instance) (ray_node_mem_total)",
+                        "{{ray_io_cluster}} {{instance}}",
+                    ),
+                ),
+                "percentunit",
+                maximum=1,
+            ),
+            Panel(
+                "Object store", (Query("sum by (ray_io_cluster, Location) (ray_object_store_memory)", "{{ray_io_cluster}} {{Location}}"),), "bytes"
+            ),
+            Panel(
+                "Network",
+                (
+                    Query("sum by (ray_io_cluster) (ray_node_network_receive_speed)", "{{ray_io_cluster}} received"),
+                    Query("sum by (ray_io_cluster) (ray_node_network_send_speed)", "{{ray_io_cluster}} sent"),
+                ),
+                "Bps",
+            ),
+            Panel("Tasks by state", (Query("sum by (ray_io_cluster, State) (ray_tasks)", "{{ray_io_cluster}} {{State}}"),)),
+            Panel("Actors by state", (Query("sum by (ray_io_cluster, State) (ray_actors)", "{{ray_io_cluster}} {{State}}"),)),
+        ),
+    )
+
+
+def training(*, queue: bool) -> Dashboard:
+    blocked = "sum by (dataset) (rate(ray_data_iter_total_blocked_seconds[5m]))"
+    panels = [
+        Panel(
+            "State of each run",
+            (
+                Query(
+                    "sum by (ray_train_run_name, ray_train_controller_state) (ray_train_controller_state)",
+                    LEGEND_RUN + " {{ray_train_controller_state}}",
+                ),
+            ),
+        ),
+        Panel("GPU use by pod", (Query(f"avg by (exported_pod) (DCGM_FI_DEV_GPU_UTIL{{{TRAINING}}})", "{{exported_pod}}"),), "percent", maximum=100),
+        Panel("Rows read per second", (Query("sum by (dataset) (rate(ray_data_iter_rows_total[5m]))", "{{dataset}}"),), "rowsps"),
+        Panel(
+            "Waiting for data",
+            (Query(blocked, "{{dataset}}"),),
+            "percentunit",
+            description="Seconds of each second in which a rank waited for its next batch, over all ranks.",
+        ),
+        Panel(
+            "Waiting to report", (Query("sum by (ray_train_run_name) (rate(ray_train_report_total_blocked_time_s[5m]))", LEGEND_RUN),), "percentunit"
+        ),
+        Panel(
+            "Time to upload checkpoints",
+            (Query("sum by (ray_train_run_name) (increase(ray_train_checkpoint_transfer_total_time_s[15m]))", LEGEND_RUN),),
+            "s",
+        ),
+        Panel("Time to start workers", (Query("sum by (ray_train_run_name) (ray_train_worker_group_start_total_time_s)", LEGEND_RUN),), "s"),
+        Panel("Pods by phase", (Query(f"sum by (phase) (kube_pod_status_phase{{{IN_TRAINING}}})", "{{phase}}"),)),
+    ]
+    if queue:
+        panels += [
+            Panel("Waiting in the queue", (Query("sum by (cluster_queue, status) (kueue_pending_workloads)", "{{cluster_queue}} {{status}}"),)),
+            Panel("Admitted", (Query("sum by (cluster_queue) (kueue_admitted_active_workloads)", "{{cluster_queue}}"),)),
+        ]
+    return Dashboard("trainfleet-training", "Trainings", tuple(panels))
+
+
+def cost(platform: Platform) -> Dashboard:
+    """What the GPU nodes that are there cost, by pool. A pool without a known price is counted in nodes only."""
+    priced = [
+        (pool.wish.name, price, pool.machine.price_date)
+        for pool in platform.pools
+        if (price := pool.machine.usd_per_hour(pool.wish.capacity)) is not None
+    ]
+    spent = tuple(Query(f"({nodes(name)} or vector(0)) * {price:.6g}", name) for name, price, _ in priced)
+    total = " + ".join(f"({query.expression})" for query in spent)
+    days = sorted({day.isoformat() for _, _, day in priced if day})
+    said = f"List prices of {', '.join(days)}." if days else "List prices."
+    held = f'sum(kube_pod_container_resource_requests{{resource="nvidia_com_gpu", {IN_TRAINING}}})'
+    panels = [Panel("Nodes", tuple(Query(nodes(pool.wish.name), pool.wish.name) for pool in platform.pools), width=12)]
+    if spent:
+        panels = [
+            Panel("Per hour, now", (Query(total),), "currencyUSD", kind="stat", width=8, height=4, description=said),
+            Panel(
+                "Last 24 hours", (Query(f"sum_over_time(({total})[24h:5m]) / 12"),), "currencyUSD", kind="stat", width=8, height=4, description=said
+            ),
+            Panel("Last 30 days", (Query(f"sum_over_time(({total})[30d:1h])"),), "currencyUSD", kind="stat", width=8, height=4, description=said),
+            Panel("Per hour, by pool", spent, "currencyUSD", description=said),
+            *panels,
+        ]
+    paid_idle = f'sum(kube_node_status_allocatable{{resource="nvidia_com_gpu"}}) - ({held} or vector(0))'
+    panels.append(
+        Panel(
+            "GPUs that are paid for and not asked for",
+            (Query(paid_idle),),
+            description="Nodes that the autoscaler has not taken away yet, and holes.",
+        )
+    )
+    return Dashboard("trainfleet-cost", "Cost of GPU pools", tuple(panels))
+
+
+def nodes(pool: str) -> str:
+    """The nodes of a pool, by the label that our node pools carry."""
+    return f'count(kube_node_labels{{{POOL_METRIC_LABEL}="{pool}"}})'

@@ -1,0 +1,26 @@
+"""Typed documents: frozen dataclasses that become the JSON of chart values and of custom resources.
+
+Used wherever Pulumi has no class of its own. A key that is not declared cannot be written (Python refuses it by name), and
+None means absent. Easy to get wrong: a field is the key in snake case, unless the class's KEYS say what it is called.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON can hold it; Pulumi outputs stay as they are."""
+    if is_dataclass(value) and not isinstance(value, type):
+        given: dict[str, str] = getattr(value, "KEYS", {})
+        pairs = ((given.get(each.name) or _camel(each.name), getattr(value, each.name)) for each in fields(value))
+        return {name: plain(member) for name, member in pairs if member is not None}
+    if isinstance(value, dict):
+        return {name: plain(member) for name, member in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _camel(name: str) -> str:
+    return re.sub(r"_([a-z0-9])", lambda found: found[1].upper(), name)

@@ -1,0 +1,99 @@
+"""external-secrets: secrets of the cloud's store, by name, as Secrets in the training namespace.
+
+The operator runs under an account that the cloud bound to a reader of those secrets only. Easy to get wrong: the value is
+fetched in the cluster and never passes through Pulumi; a secret that was never given a value makes its ExternalSecret wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from infra.kubernetes.charts import EXTERNAL_SECRETS, release
+from infra.kubernetes.custom import custom
+from infra.kubernetes.names import SECRET_STORE
+from infra.kubernetes.parts import Parts
+from infra.kubernetes.values import operators
+from infra.platform import TRAINING_NAMESPACE, Platform
+from infra.spec import PlatformSpec
+
+API_VERSION = "external-secrets.io/v1"
+
+
+@dataclass(frozen=True)
+class Condition:
+    namespaces: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StoreSpec:
+    provider: dict[str, Any]
+    conditions: tuple[Condition, ...]
+
+
+@dataclass(frozen=True)
+class StoreReference:
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Target:
+    name: str
+    creation_policy: str
+    deletion_policy: str
+
+
+@dataclass(frozen=True)
+class Remote:
+    key: pulumi.Input[str]
+
+
+@dataclass(frozen=True)
+class Entry:
+    secret_key: str
+    remote_ref: Remote
+
+
+@dataclass(frozen=True)
+class SecretSpec:
+    refresh_interval: str
+    secret_store_ref: StoreReference
+    target: Target
+    data: tuple[Entry, ...]
+
+
+class ExternalSecrets(pulumi.ComponentResource):
+    """The chart, the store, and one ExternalSecret for each of `secrets.names`; nothing where there is no store."""
+
+    def __init__(self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions) -> None:
+        super().__init__("trainfleet:kubernetes:ExternalSecrets", f"{spec.name}-external-secrets-room", None, opts)
+        self._spec = spec
+        if here.secrets:
+            identity = platform.identities["secrets"]
+            values = operators.external_secrets(identity, monitored=here.monitoring)
+            chart = release(f"{spec.name}-external-secrets", EXTERNAL_SECRETS, identity.namespace, values, parent=self)
+            # Other namespaces cannot read through this store.
+            only = (Condition((TRAINING_NAMESPACE,)),)
+            store = self._resource("ClusterSecretStore", {"name": SECRET_STORE}, StoreSpec(platform.secret_store, only), chart)
+            for name in spec.secrets.names:
+                metadata = {"name": name, "namespace": TRAINING_NAMESPACE}
+                self._resource("ExternalSecret", metadata, secret(name, platform.secrets.get(name, name)), store)
+        self.register_outputs({})
+
+    def _resource(self, kind: str, metadata: dict[str, str], spec: StoreSpec | SecretSpec, after: pulumi.Resource) -> pulumi.Resource:
+        name = f"{self._spec.name}-{kind.lower()}-{metadata['name']}"
+        return custom(name, f"{API_VERSION}:{kind}", metadata, parent=self, depends_on=[after], spec=spec)
+
+
+def secret(name: str, remote: pulumi.Input[str]) -> SecretSpec:
+    """The Secret `name` with the one key `value`, read again every hour."""
+    return SecretSpec(
+        refresh_interval="1h",
+        secret_store_ref=StoreReference("ClusterSecretStore", SECRET_STORE),
+        # Retain: a store that cannot be reached for an hour must not take a running training's secret away.
+        target=Target(name, "Owner", "Retain"),
+        data=(Entry("value", Remote(remote)),),
+    )

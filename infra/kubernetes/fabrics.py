@@ -1,0 +1,211 @@
+"""The agents of fabrics that come without a chart: InfiniBand's shared device plugin, and the NCCL plugins of GPUDirect.
+
+Images are pinned; what they do on a node is in the tables below, with its source. Easy to get wrong: they run on their own
+pools only, because the plugin of one fabric breaks NCCL on another's nodes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from infra.kubernetes.names import GPU_NAMESPACE
+from infra.kubernetes.values.gpu import GPU_LABEL
+from infra.platform import Pool
+from infra.spec import PlatformSpec
+
+POOL_LABEL = "trainfleet.io/pool"
+INFINIBAND_IMAGE = "ghcr.io/mellanox/k8s-rdma-shared-dev-plugin:v1.5.3"
+PAUSE_IMAGE = "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b99b180b9996407d61240ceb9830"
+HOST_IMAGE = "docker.io/library/debian:12.11-slim"
+INJECTOR_IMAGE = "gcr.io/gke-release/nri-device-injector@sha256:6e79483d52abdc28454bf186320b10a56b0f117a10e8d65d5c74dbb821a76970"
+HCA_SHARES = 63
+"""How many pods of a node may hold the adapters at once. One training pod takes a node; more are for debugging beside it."""
+
+
+@dataclass(frozen=True)
+class Installer:
+    """An image that copies a NCCL plugin to the node, once per boot."""
+
+    image: str
+    folders: tuple[tuple[str, str], ...]
+    """Folder of the host, and where the image wants it."""
+    script: str
+    prepare: str = ""
+    """What must be done in the host's own namespaces before."""
+    devices: bool = False
+    """Whether pods get the fabric's devices from the injector, by an annotation (GKE: devices.gke.io/container.NAME)."""
+
+
+APERTURES = """
+modprobe import-helper
+iptables -C INPUT -p tcp -j ACCEPT || iptables -I INPUT -p tcp -j ACCEPT
+for device in $(lspci -nn -D | grep 1ae0:0084 | cut -d" " -f1); do
+  mkdir -p /dev/aperture_devices/$device
+  umount -R /dev/aperture_devices/$device || true
+  mount --bind $(readlink -f /sys/bus/pci/devices/$device) /dev/aperture_devices/$device
+  chmod a+rw /dev/aperture_devices/$device/resource*
+done
+chmod -R a+r /dev/aperture_devices
+"""
+"""Shows the memory of the machine's network cards (PCI id 1ae0:0084) to pods, and lets the host's firewall pass their traffic."""
+
+INSTALLERS = {
+    # Source: container-engine-accelerators gpudirect-rdma/nccl-rdma-installer.yaml, gpudirect-tcpxo/nccl-tcpxo-installer.yaml and
+    # gpudirect-tcpx/nccl-tcpx-installer.yaml: images, folders and copied paths.
+    "roce": Installer(
+        "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:v1.1.1",
+        (("/home/kubernetes/bin/nvidia/lib64", "/target/lib64"), ("/home/kubernetes/bin/gib", "/target/gib")),
+        "/scripts/container_entry.sh install && cp -r /var/lib/gib/lib64/. /target/lib64 && cp -r /var/lib/gib/. /target/gib",
+    ),
+    "gpudirect-tcpxo": Installer(
+        "us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/nccl-plugin-gpudirecttcpx-dev:v1.0.15",
+        (("/var/lib", "/var/lib"), ("/home/kubernetes/bin/nvidia/lib64", "/target/lib64")),
+        "/bin/sh /scripts/container_entry.sh install --install-nccl && cp -r /var/lib/tcpxo/lib64/. /target/lib64",
+        prepare=APERTURES,
+        devices=True,
+    ),
+    "gpudirect-tcpx": Installer(
+        "us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpx/nccl-plugin-gpudirecttcpx-dev:v3.1.9",
+        (("/var/lib", "/var/lib"), ("/home/kubernetes/bin/nvidia/lib64", "/target/lib64")),
+        "/scripts/container_entry.sh install --install-nccl && cp -r /var/lib/tcpx/lib64/. /target/lib64",
+        devices=True,
+    ),
+}
+
+
+def infiniband_plugin(spec: PlatformSpec, pools: Sequence[Pool], parent: pulumi.Resource) -> None:
+    """The shared device plugin: every pod that asks for the pools' resource sees all InfiniBand adapters of its node.
+
+    Source: Mellanox/k8s-rdma-shared-dev-plugin README (configList) and deployment/k8s/base.
+    """
+    prefix, _, resource = next((pool.rdma_resource for pool in pools if pool.rdma_resource), "rdma/ib").partition("/")
+    selectors = {"vendors": ["15b3"], "linkTypes": ["infiniband"]}
+    config = {
+        "periodicUpdateInterval": 300,
+        "configList": [{"resourceName": resource, "resourcePrefix": prefix, "rdmaHcaMax": HCA_SHARES, "selectors": selectors}],
+    }
+    settings = k8s.core.v1.ConfigMap(
+        f"{spec.name}-infiniband-config",
+        metadata=k8s.meta.v1.ObjectMetaArgs(name="infiniband-device-plugin", namespace=GPU_NAMESPACE),
+        data={"config.json": json.dumps(config)},
+        opts=pulumi.ResourceOptions(parent=parent, delete_before_replace=True),
+    )
+    sockets = [("device-plugins", "/var/lib/kubelet/device-plugins"), ("plugins-registry", "/var/lib/kubelet/plugins_registry"), ("devices", "/dev")]
+    container = k8s.core.v1.ContainerArgs(
+        name="infiniband-device-plugin",
+        image=INFINIBAND_IMAGE,
+        security_context=k8s.core.v1.SecurityContextArgs(privileged=True),
+        resources=_small(),
+        volume_mounts=[
+            *(k8s.core.v1.VolumeMountArgs(name=name, mount_path=path) for name, path in sockets),
+            k8s.core.v1.VolumeMountArgs(name="config", mount_path="/k8s-rdma-shared-dev-plugin", read_only=True),
+        ],
+    )
+    volumes = [
+        *(_host_folder(name, path) for name, path in sockets),
+        k8s.core.v1.VolumeArgs(name="config", config_map=k8s.core.v1.ConfigMapVolumeSourceArgs(name="infiniband-device-plugin")),
+    ]
+    _agent(spec, pools, parent, Agent("infiniband-device-plugin", [container], volumes, after=(settings,)))
+
+
+def nccl_plugin(spec: PlatformSpec, fabric: str, pools: Sequence[Pool], parent: pulumi.Resource) -> None:
+    """A pod per node whose first container copies the fabric's NCCL plugin to the host, and which then sleeps."""
+    installer = INSTALLERS[fabric]
+    names = [f"folder-{index}" for index in range(len(installer.folders))]
+    copy = k8s.core.v1.ContainerArgs(
+        name="install",
+        image=installer.image,
+        command=["/bin/sh", "-c"],
+        args=[f"set -ex; {installer.script}"],
+        security_context=k8s.core.v1.SecurityContextArgs(privileged=True),
+        resources=_small(),
+        volume_mounts=[k8s.core.v1.VolumeMountArgs(name=name, mount_path=inside) for name, (_, inside) in zip(names, installer.folders, strict=True)],
+    )
+    prepare = k8s.core.v1.ContainerArgs(
+        name="prepare",
+        image=HOST_IMAGE,
+        command=["nsenter", "-at", "1", "--", "sh", "-ec", installer.prepare],
+        security_context=k8s.core.v1.SecurityContextArgs(privileged=True),
+        resources=_small(),
+    )
+    sleep = k8s.core.v1.ContainerArgs(name="pause", image=PAUSE_IMAGE, resources=_small())
+    volumes = [_host_folder(name, path, create=True) for name, (path, _) in zip(names, installer.folders, strict=True)]
+    first = [prepare, copy] if installer.prepare else [copy]
+    _agent(spec, pools, parent, Agent(f"nccl-{fabric}", [sleep], volumes, first, host_processes=bool(installer.prepare)))
+    if installer.devices:
+        sockets = [("devices", "/dev"), ("injector", "/var/run/nri")]
+        inject = k8s.core.v1.ContainerArgs(
+            name="inject",
+            image=INJECTOR_IMAGE,
+            security_context=k8s.core.v1.SecurityContextArgs(privileged=True),
+            resources=_small(),
+            volume_mounts=[k8s.core.v1.VolumeMountArgs(name=name, mount_path=path) for name, path in sockets],
+        )
+        _agent(spec, pools, parent, Agent(f"devices-{fabric}", [inject], [_host_folder(name, path) for name, path in sockets]))
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A pod on every node of some pools."""
+
+    name: str
+    containers: list[k8s.core.v1.ContainerArgs]
+    volumes: list[k8s.core.v1.VolumeArgs]
+    init: list[k8s.core.v1.ContainerArgs] | None = None
+    host_processes: bool = False
+    after: tuple[pulumi.Resource, ...] = ()
+
+
+def _agent(spec: PlatformSpec, pools: Sequence[Pool], parent: pulumi.Resource, agent: Agent) -> None:
+    labels = {"app.kubernetes.io/name": agent.name}
+    of_pools = [
+        _term(GPU_LABEL, ["true"]),
+        _term(POOL_LABEL, sorted(pool.wish.name for pool in pools)),
+    ]
+    k8s.apps.v1.DaemonSet(
+        f"{spec.name}-{agent.name}",
+        metadata=k8s.meta.v1.ObjectMetaArgs(name=agent.name, namespace=GPU_NAMESPACE, labels=labels),
+        spec=k8s.apps.v1.DaemonSetSpecArgs(
+            selector=k8s.meta.v1.LabelSelectorArgs(match_labels=labels),
+            template=k8s.core.v1.PodTemplateSpecArgs(
+                metadata=k8s.meta.v1.ObjectMetaArgs(labels=labels),
+                spec=k8s.core.v1.PodSpecArgs(
+                    priority_class_name="system-node-critical",
+                    automount_service_account_token=False,
+                    # The plugins read the host's network interfaces.
+                    host_network=True,
+                    host_pid=agent.host_processes or None,
+                    affinity=k8s.core.v1.AffinityArgs(
+                        node_affinity=k8s.core.v1.NodeAffinityArgs(
+                            required_during_scheduling_ignored_during_execution=k8s.core.v1.NodeSelectorArgs(
+                                node_selector_terms=[k8s.core.v1.NodeSelectorTermArgs(match_expressions=of_pools)]
+                            )
+                        )
+                    ),
+                    tolerations=[k8s.core.v1.TolerationArgs(operator="Exists")],
+                    init_containers=agent.init,
+                    containers=agent.containers,
+                    volumes=agent.volumes,
+                ),
+            ),
+        ),
+        opts=pulumi.ResourceOptions(parent=parent, depends_on=list(agent.after), delete_before_replace=True),
+    )
+
+
+def _term(label: str, values: list[str]) -> k8s.core.v1.NodeSelectorRequirementArgs:
+    return k8s.core.v1.NodeSelectorRequirementArgs(key=label, operator="In", values=values)
+
+
+def _small() -> k8s.core.v1.ResourceRequirementsArgs:
+    return k8s.core.v1.ResourceRequirementsArgs(requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": "256Mi"})
+
+
+def _host_folder(name: str, path: str, *, create: bool = False) -> k8s.core.v1.VolumeArgs:
+    kind = "DirectoryOrCreate" if create else None
+    return k8s.core.v1.VolumeArgs(name=name, host_path=k8s.core.v1.HostPathVolumeSourceArgs(path=path, type=kind))

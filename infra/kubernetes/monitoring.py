@@ -1,0 +1,110 @@
+"""Metrics: Prometheus, Grafana with our dashboards, what is scraped of Ray, and alert rules.
+
+Nothing here is open to the outside: one looks by `kubectl port-forward -n monitoring svc/kube-prometheus-stack-grafana 3000:80`.
+Easy to get wrong: the definitions come by a chart of their own, before every chart that brings a monitor, and after all of
+them they go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from infra.kubernetes.charts import PROMETHEUS_DEFINITIONS, PROMETHEUS_STACK, release
+from infra.kubernetes.custom import custom
+from infra.kubernetes.dashboards.alerts import alert_rules
+from infra.kubernetes.dashboards.boards import boards
+from infra.kubernetes.names import KUBERAY_NAMESPACE, MONITORING_NAMESPACE
+from infra.kubernetes.parts import Parts
+from infra.kubernetes.values.monitoring import DASHBOARD_LABEL, stack
+from infra.platform import TRAINING_NAMESPACE, Platform
+from infra.spec import PlatformSpec
+
+API_VERSION = "monitoring.coreos.com/v1"
+
+
+@dataclass(frozen=True)
+class Relabeling:
+    target_label: str
+    source_labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    port: str
+    interval: str
+    relabelings: tuple[Relabeling, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Namespaces:
+    match_names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Selector:
+    match_labels: dict[str, str]
+
+
+@dataclass(frozen=True)
+class PodMonitorSpec:
+    namespace_selector: Namespaces
+    selector: Selector
+    pod_metrics_endpoints: tuple[Endpoint, ...]
+
+
+@dataclass(frozen=True)
+class ServiceMonitorSpec:
+    namespace_selector: Namespaces
+    selector: Selector
+    endpoints: tuple[Endpoint, ...]
+
+
+class Monitoring(pulumi.ComponentResource):
+    """The definitions, the stack, dashboards, monitors and rules; nothing when monitoring is off."""
+
+    def __init__(self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions) -> None:
+        super().__init__("trainfleet:kubernetes:Monitoring", f"{spec.name}-monitoring", None, opts)
+        self._spec = spec
+        self.definitions: list[pulumi.Resource] = []
+        if here.monitoring:
+            self.definitions = [release(f"{spec.name}-monitoring-definitions", PROMETHEUS_DEFINITIONS, MONITORING_NAMESPACE, {}, parent=self)]
+            values = stack(spec.monitoring.retention_days, MONITORING_NAMESPACE, volume=here.storage_class)
+            release(f"{spec.name}-prometheus", PROMETHEUS_STACK, MONITORING_NAMESPACE, values, parent=self, depends_on=self.definitions)
+            for board in boards(platform, here):
+                self._dashboard(board.uid, board.json())
+            for kind in ("head", "worker"):
+                self._resource("PodMonitor", f"ray-{kind}", ray_pods(kind))
+            if here.kuberay:
+                self._resource("ServiceMonitor", "kuberay-operator", operator())
+            self._resource("PrometheusRule", "trainfleet", alert_rules(platform, here))
+        self.register_outputs({})
+
+    def _dashboard(self, uid: str, text: str) -> None:
+        k8s.core.v1.ConfigMap(
+            f"{self._spec.name}-dashboard-{uid.removeprefix('trainfleet-')}",
+            metadata=k8s.meta.v1.ObjectMetaArgs(name=f"dashboard-{uid}", namespace=MONITORING_NAMESPACE, labels={DASHBOARD_LABEL: "1"}),
+            data={f"{uid}.json": text},
+            opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
+        )
+
+    def _resource(self, kind: str, name: str, spec: Any) -> None:
+        metadata = {"name": name, "namespace": MONITORING_NAMESPACE}
+        resource = f"{self._spec.name}-{kind.lower()}-{name}"
+        custom(resource, f"{API_VERSION}:{kind}", metadata, parent=self, depends_on=self.definitions, spec=spec)
+
+
+def ray_pods(kind: str) -> PodMonitorSpec:
+    """Ray's pods of one kind, by the labels and the port's name that KubeRay gives them. The head tells its autoscaler's and dashboard's too."""
+    labels = tuple(Relabeling(label, (f"__meta_kubernetes_pod_label_{label}",)) for label in ("ray_io_cluster", "ray_io_node_type"))
+    ports = ("metrics", "as-metrics", "dash-metrics") if kind == "head" else ("metrics",)
+    endpoints = tuple(Endpoint(port, "15s", labels) for port in ports)
+    return PodMonitorSpec(Namespaces((TRAINING_NAMESPACE,)), Selector({"ray.io/node-type": kind}), endpoints)
+
+
+def operator() -> ServiceMonitorSpec:
+    """The KubeRay operator, by its chart's labels."""
+    return ServiceMonitorSpec(Namespaces((KUBERAY_NAMESPACE,)), Selector({"app.kubernetes.io/name": "kuberay-operator"}), (Endpoint("http", "30s"),))

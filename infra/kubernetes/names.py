@@ -1,0 +1,47 @@
+"""Names that the cluster layer gives and others rely on: launchers through the contract, runbooks, policies. No Pulumi import.
+
+Easy to get wrong: a name here is part of what running trainings hold on to; renaming one replaces the object it names.
+"""
+
+from __future__ import annotations
+
+KUBERAY_NAMESPACE = "kuberay-system"
+GPU_NAMESPACE = "gpu-system"
+NODE_NAMESPACE = "node-system"
+"""Agents that read the nodes themselves: node exporter and node problem detector."""
+QUEUE_NAMESPACE = "kueue-system"
+MONITORING_NAMESPACE = "monitoring"
+SECRETS_NAMESPACE = "external-secrets"
+CERTIFICATES_NAMESPACE = "cert-manager"
+BUILT_IN = ("default", "kube-system", "kube-public", "kube-node-lease")
+
+QUEUE = "training"
+"""The Kueue LocalQueue in the training namespace, and the ClusterQueue behind it."""
+PRIORITIES = {"trainfleet-high": 100_000, "trainfleet-normal": 10_000, "trainfleet-low": 1_000}
+"""Priority classes of pods, and of workloads in the queue. Only `high` preempts: a running training is not thrown out by its equal."""
+
+LAUNCHER_ACCOUNT = "launcher"
+"""Service account in the training namespace for SkyPilot's controllers, which cannot run a login command (skypilot#4379)."""
+LAUNCHER_TOKEN = "launcher-token"
+"""The Secret that the cluster fills with that account's token."""
+
+SECRET_STORE = "cloud"
+"""The external-secrets ClusterSecretStore of the cloud's secret manager."""
+
+RAY_CA_SECRET = "ray-ca"
+"""Secret (tls.crt, tls.key) in the training namespace: the authority that signs the certificates of Ray's pods."""
+RAY_TLS_CONFIG = "ray-tls"
+"""ConfigMap with the script by which an init container writes its pod's certificate."""
+RAY_TLS_SCRIPT = "certificate.sh"
+RAY_CA_MOUNT = "/etc/ray/ca"
+RAY_TLS_CONFIG_MOUNT = "/etc/ray/setup"
+RAY_TLS_MOUNT = "/etc/ray/tls"
+RAY_TLS_ENVIRONMENT = {
+    "RAY_USE_TLS": "1",
+    "RAY_TLS_SERVER_CERT": f"{RAY_TLS_MOUNT}/tls.crt",
+    "RAY_TLS_SERVER_KEY": f"{RAY_TLS_MOUNT}/tls.key",
+    "RAY_TLS_CA_CERT": f"{RAY_TLS_MOUNT}/ca.crt",
+}
+"""What every process that talks to Ray needs, after the init container has run."""
+
+STORAGE_CLASS = "trainfleet-encrypted"

@@ -1,0 +1,31 @@
+"""What runs on every node beside trainings: the log shipper and the node problem detector, where the cloud brings none.
+
+Easy to get wrong: both read the host, so their namespaces are `privileged`, and nothing else may live there; the detector
+tells what is broken, and repair is the cloud's (or, on a cluster that was already there, its owner's).
+"""
+
+from __future__ import annotations
+
+import pulumi
+
+from infra.kubernetes.charts import FLUENT_BIT, NODE_PROBLEM_DETECTOR, release
+from infra.kubernetes.names import NODE_NAMESPACE
+from infra.kubernetes.parts import Parts
+from infra.kubernetes.values import logs, operators
+from infra.platform import Platform
+from infra.spec import PlatformSpec
+
+
+class Nodes(pulumi.ComponentResource):
+    """Fluent Bit towards the cloud's log store, and the node problem detector."""
+
+    def __init__(self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions) -> None:
+        super().__init__("trainfleet:kubernetes:Nodes", f"{spec.name}-node-agents", None, opts)
+        store = platform.log_store
+        if here.logs and store is not None:
+            identity = platform.identities[store.identity]
+            release(f"{spec.name}-fluent-bit", FLUENT_BIT, identity.namespace, logs.fluent_bit(store, identity), parent=self)
+        if here.node_problems:
+            values = operators.node_problems(monitored=here.monitoring)
+            release(f"{spec.name}-node-problem-detector", NODE_PROBLEM_DETECTOR, NODE_NAMESPACE, values, parent=self)
+        self.register_outputs({})

@@ -1,0 +1,135 @@
+"""Kueue: one cluster queue whose quotas are the pools at their largest, and the local queue that trainings name.
+
+A job starts when all its nodes are free or none of it does. Easy to get wrong: one resource group must name the same
+resources for every flavour, a pod of no pool (a Ray head) takes the first flavour that fits, and each custom resource waits
+for the chart, because the chart brings its definition (pulumi-kubernetes#3247).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+
+from infra.kubernetes.charts import KUEUE, release
+from infra.kubernetes.custom import custom
+from infra.kubernetes.names import PRIORITIES, QUEUE, QUEUE_NAMESPACE
+from infra.kubernetes.parts import Parts
+from infra.kubernetes.values.common import Toleration
+from infra.kubernetes.values.queue import Selector, kueue
+from infra.machines import Machine, system_machine
+from infra.platform import TRAINING_NAMESPACE, Platform, Pool
+from infra.spec import PlatformSpec
+
+API_VERSION = "kueue.x-k8s.io/v1beta2"
+GPU_RESOURCE = "nvidia.com/gpu"
+POOL_LABEL = "trainfleet.io/pool"
+SYSTEM_FLAVOR = "system"
+UNCOUNTED = ("1000000", "1000000Gi")
+"""CPU and memory where nothing is known of the machines (a cluster that was already there): GPUs alone are then counted."""
+
+
+@dataclass(frozen=True)
+class FlavorSpec:
+    node_labels: dict[str, str]
+    tolerations: tuple[Toleration, ...]
+
+
+@dataclass(frozen=True)
+class Quota:
+    name: str
+    nominal_quota: str
+
+
+@dataclass(frozen=True)
+class Flavor:
+    name: str
+    resources: tuple[Quota, ...]
+
+
+@dataclass(frozen=True)
+class ResourceGroup:
+    covered_resources: tuple[str, ...]
+    flavors: tuple[Flavor, ...]
+
+
+@dataclass(frozen=True)
+class Preemption:
+    within_cluster_queue: str
+    reclaim_within_cohort: str
+
+
+@dataclass(frozen=True)
+class ClusterQueueSpec:
+    namespace_selector: Selector
+    resource_groups: tuple[ResourceGroup, ...]
+    queueing_strategy: str
+    preemption: Preemption
+
+
+@dataclass(frozen=True)
+class LocalQueueSpec:
+    cluster_queue: str
+
+
+class Queue(pulumi.ComponentResource):
+    """The chart, then a flavour per pool, the queues and the priorities; nothing when the queue is off or there is no GPU pool."""
+
+    def __init__(self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions) -> None:
+        super().__init__("trainfleet:kubernetes:Queue", f"{spec.name}-queue", None, opts)
+        self._spec = spec
+        if here.queue:
+            chart = release(f"{spec.name}-kueue", KUEUE, QUEUE_NAMESPACE, kueue(monitored=here.monitoring), parent=self)
+            flavors = [self._resource("ResourceFlavor", SYSTEM_FLAVOR, [chart], spec=FlavorSpec({}, ()))]
+            flavors += [self._resource("ResourceFlavor", pool.wish.name, [chart], spec=flavor(pool)) for pool in platform.pools]
+            cluster = self._resource("ClusterQueue", QUEUE, flavors, spec=cluster_queue(platform, spec))
+            self._resource("LocalQueue", QUEUE, [cluster], namespace=TRAINING_NAMESPACE, spec=LocalQueueSpec(QUEUE))
+            for name, value in PRIORITIES.items():
+                self._resource("WorkloadPriorityClass", name, [chart], value=value, description=f"Trainings of priority {name.rpartition('-')[2]}")
+        self.register_outputs({})
+
+    def _resource(self, kind: str, name: str, after: list[pulumi.Resource], namespace: str | None = None, **body: object) -> pulumi.Resource:
+        metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
+        return custom(f"{self._spec.name}-kueue-{kind.lower()}-{name}", f"{API_VERSION}:{kind}", metadata, parent=self, depends_on=after, **body)
+
+
+def flavor(pool: Pool) -> FlavorSpec:
+    """The pool's nodes: Kueue writes the labels and tolerations into the pods that it puts there."""
+    labels = {POOL_LABEL: pool.labels[POOL_LABEL]} if POOL_LABEL in pool.labels else pool.labels
+    given = (Toleration(operator="Exists", key=GPU_RESOURCE, effect="NoSchedule"), *(Toleration(**each) for each in pool.tolerations))
+    return FlavorSpec({**labels, **pool.selector}, given)
+
+
+def cluster_queue(platform: Platform, spec: PlatformSpec) -> ClusterQueueSpec:
+    """Every pool at its largest. The system pool comes first and has no GPU: heads run there, workers do not fit."""
+    fabrics = sorted({pool.rdma_resource for pool in platform.pools if pool.rdma_resource})
+    covered = ("cpu", "memory", GPU_RESOURCE, *fabrics)
+    try:
+        system: Machine | None = system_machine(spec)
+    except LookupError:
+        system = None
+    flavors = [Flavor(SYSTEM_FLAVOR, _quotas(covered, _amounts(system, spec.system_pool.max_nodes)))]
+    for pool in platform.pools:
+        nodes = pool.wish.max_nodes
+        own = {GPU_RESOURCE: str(pool.wish.per_node * nodes)}
+        if pool.rdma_resource:
+            own[pool.rdma_resource] = str(pool.machine.rdma_nics * nodes)
+        flavors.append(Flavor(pool.wish.name, _quotas(covered, {**_amounts(pool.machine, nodes), **own})))
+    return ClusterQueueSpec(
+        namespace_selector=Selector({"kubernetes.io/metadata.name": TRAINING_NAMESPACE}),
+        resource_groups=(ResourceGroup(covered, tuple(flavors)),),
+        # A small job may pass a large one that waits for more than is free; a large one of high priority makes room for itself.
+        queueing_strategy="BestEffortFIFO",
+        preemption=Preemption("LowerPriority", "Never"),
+    )
+
+
+def _amounts(machine: Machine | None, nodes: int) -> dict[str, str]:
+    """CPU and memory of so many nodes: what they have, which is a little more than pods can get."""
+    if machine is None or not machine.vcpu or not machine.memory_gib:
+        return dict(zip(("cpu", "memory"), UNCOUNTED, strict=True))
+    return {"cpu": str(machine.vcpu * nodes), "memory": f"{int(machine.memory_gib * nodes)}Gi"}
+
+
+def _quotas(covered: tuple[str, ...], amounts: dict[str, str]) -> tuple[Quota, ...]:
+    return tuple(Quota(name, amounts.get(name, "0")) for name in covered)

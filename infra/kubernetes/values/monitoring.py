@@ -1,0 +1,191 @@
+"""Values of kube-prometheus-stack: Prometheus that finds every monitor, Grafana without accounts, and no alerts of parts that managed clusters hide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from infra.kubernetes.names import NODE_NAMESPACE, STORAGE_CLASS
+from infra.kubernetes.values.common import EVERYWHERE, Amounts, Resources, Switch, Toleration
+
+POOL_METRIC_LABEL = "label_trainfleet_io_pool"
+"""How kube-state-metrics shows the node label `trainfleet.io/pool`."""
+DASHBOARD_LABEL = "grafana_dashboard"
+VOLUME_GIB = 50
+OFF = Switch(False)
+
+
+@dataclass(frozen=True)
+class Webhooks:
+    enabled: bool
+
+
+@dataclass(frozen=True)
+class Operator:
+    admission_webhooks: Webhooks
+    tls: Switch
+    resources: Resources
+
+
+@dataclass(frozen=True)
+class Requests:
+    storage: str
+
+
+@dataclass(frozen=True)
+class ClaimResources:
+    requests: Requests
+
+
+@dataclass(frozen=True)
+class ClaimSpec:
+    access_modes: tuple[str, ...]
+    resources: ClaimResources
+    storage_class_name: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    spec: ClaimSpec
+
+
+@dataclass(frozen=True)
+class StorageSpec:
+    volume_claim_template: Claim
+
+
+@dataclass(frozen=True)
+class PrometheusSpec:
+    retention: str
+    retention_size: str
+    resources: Resources
+    storage_spec: StorageSpec | None
+    # False: every monitor and rule of the cluster is taken, not only those of this release.
+    service_monitor_selector_nil_uses_helm_values: bool = False
+    pod_monitor_selector_nil_uses_helm_values: bool = False
+    rule_selector_nil_uses_helm_values: bool = False
+    probe_selector_nil_uses_helm_values: bool = False
+    scrape_config_selector_nil_uses_helm_values: bool = False
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    prometheus_spec: PrometheusSpec
+
+
+@dataclass(frozen=True)
+class Dashboards:
+    enabled: bool
+    label: str
+    label_value: str
+    search_namespace: str
+
+
+@dataclass(frozen=True)
+class Sidecar:
+    dashboards: Dashboards
+
+
+@dataclass(frozen=True)
+class Environment:
+    KEYS: ClassVar = {"no_admin": "GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"}
+    no_admin: str
+
+
+@dataclass(frozen=True)
+class Anonymous:
+    KEYS: ClassVar = {"org_role": "org_role"}
+    enabled: bool
+    org_role: str
+
+
+@dataclass(frozen=True)
+class Auth:
+    KEYS: ClassVar = {"disable_login_form": "disable_login_form"}
+    disable_login_form: bool
+
+
+@dataclass(frozen=True)
+class Analytics:
+    KEYS: ClassVar = {"check_for_updates": "check_for_updates", "reporting_enabled": "reporting_enabled"}
+    check_for_updates: bool
+    reporting_enabled: bool
+
+
+@dataclass(frozen=True)
+class Ini:
+    KEYS: ClassVar = {"anonymous": "auth.anonymous"}
+    anonymous: Anonymous
+    auth: Auth
+    analytics: Analytics
+
+
+@dataclass(frozen=True)
+class Grafana:
+    KEYS: ClassVar = {"ini": "grafana.ini"}
+    env: Environment
+    ini: Ini
+    sidecar: Sidecar
+    test_framework: Switch
+    resources: Resources
+    default_dashboards_timezone: str = "utc"
+
+
+@dataclass(frozen=True)
+class StateMetrics:
+    metric_labels_allowlist: tuple[str, ...]
+    resources: Resources
+
+
+@dataclass(frozen=True)
+class NodeExporter:
+    namespace_override: str
+    tolerations: tuple[Toleration, ...]
+    resources: Resources
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    KEYS: ClassVar = {"state_metrics": "kube-state-metrics", "node_exporter": "prometheus-node-exporter"}
+    crds: Switch
+    prometheus_operator: Operator
+    prometheus: Prometheus
+    alertmanager: Switch
+    grafana: Grafana
+    state_metrics: StateMetrics
+    node_exporter: NodeExporter
+    kube_etcd: Switch = OFF
+    kube_scheduler: Switch = OFF
+    kube_controller_manager: Switch = OFF
+    kube_proxy: Switch = OFF
+
+
+def stack(retention_days: int, namespace: str, *, volume: bool) -> Stack:
+    claim = Claim(ClaimSpec(("ReadWriteOnce",), ClaimResources(Requests(f"{VOLUME_GIB}Gi")), STORAGE_CLASS))
+    spec = PrometheusSpec(
+        retention=f"{retention_days}d",
+        # Whichever comes first: a full disk ends the collection altogether.
+        retention_size=f"{VOLUME_GIB * 9 // 10}GB",
+        resources=Resources(Amounts("250m", "1Gi"), Amounts(memory="4Gi")),
+        storage_spec=StorageSpec(claim) if volume else None,
+    )
+    small = Resources(Amounts("20m", "64Mi"), Amounts(memory="256Mi"))
+    return Stack(
+        # They come by a chart of their own, which upgrades them.
+        crds=Switch(False),
+        # The webhook only checks rules, and ours are checked before they get here; without it no certificate is made by a job.
+        prometheus_operator=Operator(Webhooks(False), Switch(False), small),
+        prometheus=Prometheus(spec),
+        alertmanager=Switch(True),
+        grafana=Grafana(
+            # No account, so no password anywhere: who may port-forward into the namespace may look, and nobody can change.
+            env=Environment("true"),
+            ini=Ini(Anonymous(True, "Viewer"), Auth(True), Analytics(False, False)),
+            sidecar=Sidecar(Dashboards(True, DASHBOARD_LABEL, "1", namespace)),
+            test_framework=Switch(False),
+            resources=Resources(Amounts("100m", "256Mi"), Amounts(memory="512Mi")),
+        ),
+        state_metrics=StateMetrics(("nodes=[trainfleet.io/pool]",), small),
+        # It reads the host, which its own namespace may allow and this one need not.
+        node_exporter=NodeExporter(NODE_NAMESPACE, EVERYWHERE, small),
+    )

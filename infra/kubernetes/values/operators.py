@@ -1,0 +1,208 @@
+"""Values of the operators that have few: KubeRay, the cluster autoscaler, external-secrets, cert-manager, node problem detector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pulumi
+
+from infra.kubernetes.values.common import (
+    EVERYWHERE,
+    SMALL,
+    Account,
+    Amounts,
+    ContainerSecurity,
+    Image,
+    PodSecurity,
+    Resources,
+    Switch,
+    Toleration,
+)
+from infra.platform import TRAINING_NAMESPACE, Platform, ServiceIdentity
+from infra.spec import PlatformSpec
+
+AUTOSCALERS = {"1.33": "v1.33.0", "1.34": "v1.34.1", "1.35": "v1.35.0"}
+"""The autoscaler's release per Kubernetes version; for another version the chart's own image is taken."""
+
+
+@dataclass(frozen=True)
+class KubeRay:
+    image: Image
+    watch_namespace: tuple[str, ...]
+    single_namespace_install: bool
+    leader_election_enabled: bool
+    security_context: ContainerSecurity
+    resources: Resources
+
+
+def kuberay(spec: PlatformSpec) -> KubeRay:
+    return KubeRay(
+        image=Image(f"v{spec.ray.operator}"),
+        # `featureGates` is replaced as a whole list, so it is left to the chart.
+        watch_namespace=(TRAINING_NAMESPACE,),
+        single_namespace_install=True,
+        leader_election_enabled=True,
+        # Said although the chart says it too: the namespace refuses a pod without it.
+        security_context=ContainerSecurity(),
+        # Measured upstream: 500 Ray pods need about 500 MB.
+        resources=Resources(Amounts("100m", "512Mi"), Amounts("500m", "1Gi")),
+    )
+
+
+@dataclass(frozen=True)
+class Discovery:
+    cluster_name: pulumi.Input[str]
+
+
+@dataclass(frozen=True)
+class Rbac:
+    service_account: Account
+
+
+@dataclass(frozen=True)
+class ScalerArguments:
+    KEYS: ClassVar = {
+        "balance_similar_node_groups": "balance-similar-node-groups",
+        "skip_nodes_with_system_pods": "skip-nodes-with-system-pods",
+        "skip_nodes_with_local_storage": "skip-nodes-with-local-storage",
+        "scale_down_unneeded_time": "scale-down-unneeded-time",
+        "max_node_provision_time": "max-node-provision-time",
+    }
+    expander: str = "least-waste"
+    balance_similar_node_groups: bool = True
+    # System pods must not hold a GPU node; training pods with local scratch must.
+    skip_nodes_with_system_pods: bool = False
+    skip_nodes_with_local_storage: bool = True
+    scale_down_unneeded_time: str = "10m"
+    # An eight-GPU machine takes far longer than the default quarter of an hour to come up in a busy zone.
+    max_node_provision_time: str = "30m"
+
+
+@dataclass(frozen=True)
+class Autoscaler:
+    cloud_provider: str
+    aws_region: str
+    auto_discovery: Discovery
+    rbac: Rbac
+    fullname_override: str
+    dns_policy: str
+    extra_args: ScalerArguments
+    resources: Resources
+    security_context: PodSecurity
+    container_security_context: ContainerSecurity
+    image: Image | None
+
+
+def autoscaler(platform: Platform, spec: PlatformSpec, identity: ServiceIdentity) -> Autoscaler:
+    tag = AUTOSCALERS.get(spec.kubernetes.version)
+    return Autoscaler(
+        # Scaling groups found by tags: the only kind of pool that no cloud scales by itself.
+        cloud_provider="aws",
+        aws_region=spec.region,
+        auto_discovery=Discovery(platform.cluster_name),
+        rbac=Rbac(Account(False, identity.service_account)),
+        fullname_override="cluster-autoscaler",
+        # The autoscaler must run when cluster DNS does not, for that may be why nodes are needed.
+        dns_policy="Default",
+        extra_args=ScalerArguments(),
+        resources=Resources(Amounts("100m", "600Mi"), Amounts(memory="600Mi")),
+        security_context=PodSecurity(run_as_user=65534, run_as_group=65534),
+        container_security_context=ContainerSecurity(run_as_non_root=None, seccomp_profile=None),
+        image=Image(tag) if tag else None,
+    )
+
+
+@dataclass(frozen=True)
+class Workload:
+    resources: Resources
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExternalSecrets:
+    KEYS: ClassVar = {"install_crds": "installCRDs"}
+    install_crds: bool
+    leader_elect: bool
+    process_cluster_external_secret: bool
+    process_push_secret: bool
+    process_cluster_push_secret: bool
+    service_account: Account
+    resources: Resources
+    webhook: Workload
+    cert_controller: Workload
+    service_monitor: Switch
+
+
+def external_secrets(identity: ServiceIdentity, *, monitored: bool) -> ExternalSecrets:
+    return ExternalSecrets(
+        # Templates of this chart, not its `crds` folder: they are upgraded with it.
+        install_crds=True,
+        leader_elect=True,
+        # Secrets are read, into one namespace; nothing is written to the cloud or spread over namespaces.
+        process_cluster_external_secret=False,
+        process_push_secret=False,
+        process_cluster_push_secret=False,
+        service_account=Account(False, identity.service_account),
+        resources=SMALL,
+        webhook=Workload(SMALL),
+        cert_controller=Workload(SMALL),
+        service_monitor=Switch(monitored),
+    )
+
+
+@dataclass(frozen=True)
+class Definitions:
+    enabled: bool
+    keep: bool
+
+
+@dataclass(frozen=True)
+class Election:
+    namespace: str
+
+
+@dataclass(frozen=True)
+class Global:
+    leader_election: Election
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertManager:
+    KEYS: ClassVar = {"global_": "global"}
+    crds: Definitions
+    global_: Global
+    resources: Resources
+    webhook: Workload
+    cainjector: Workload
+    prometheus: Switch
+
+
+def cert_manager(namespace: str, *, keep: bool) -> CertManager:
+    return CertManager(
+        # Templates of this chart: upgraded with it, and kept where production must not lose its certificates.
+        crds=Definitions(True, keep),
+        # Its lease lies in kube-system by default, where managed clusters let nobody write.
+        global_=Global(Election(namespace)),
+        resources=SMALL,
+        webhook=Workload(SMALL),
+        cainjector=Workload(Resources(Amounts("50m", "256Mi"), Amounts(memory="512Mi"))),
+        prometheus=Switch(False),
+    )
+
+
+@dataclass(frozen=True)
+class Metrics:
+    enabled: bool
+    service_monitor: Switch
+
+
+@dataclass(frozen=True)
+class ProblemDetector:
+    resources: Resources
+    tolerations: tuple[Toleration, ...]
+    metrics: Metrics
+
+
+def node_problems(*, monitored: bool) -> ProblemDetector:
+    resources = Resources(Amounts("20m", "64Mi"), Amounts(memory="128Mi"))
+    return ProblemDetector(resources, tolerations=EVERYWHERE, metrics=Metrics(monitored, Switch(monitored)))

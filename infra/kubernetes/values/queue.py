@@ -1,0 +1,135 @@
+"""Values of Kueue, and its own configuration, which the chart takes as text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from infra.kubernetes.documents import plain
+from infra.kubernetes.values.common import Amounts, Image, Resources
+from infra.platform import TRAINING_NAMESPACE
+
+VERSION = "v0.17.1"
+
+
+@dataclass(frozen=True)
+class Manager:
+    image: Image
+    resources: Resources
+
+
+@dataclass(frozen=True)
+class ControllerManager:
+    manager: Manager
+
+
+@dataclass(frozen=True)
+class ManagerConfig:
+    controller_manager_config_yaml: str
+
+
+@dataclass(frozen=True)
+class Kueue:
+    enable_prometheus: bool
+    controller_manager: ControllerManager
+    manager_config: ManagerConfig
+
+
+@dataclass(frozen=True)
+class Selector:
+    match_labels: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Frameworks:
+    frameworks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class QuotaResources:
+    exclude_resource_prefixes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Retention:
+    after_finished: str
+
+
+@dataclass(frozen=True)
+class RetentionPolicies:
+    workloads: Retention
+
+
+@dataclass(frozen=True)
+class Health:
+    health_probe_bind_address: str
+
+
+@dataclass(frozen=True)
+class Bind:
+    bind_address: str
+    enable_cluster_queue_resources: bool
+
+
+@dataclass(frozen=True)
+class Port:
+    port: int
+
+
+@dataclass(frozen=True)
+class Election:
+    leader_elect: bool
+    resource_name: str
+
+
+@dataclass(frozen=True)
+class WaitForPods:
+    timeout: str
+    recovery_timeout: str
+    block_admission: bool
+
+
+@dataclass(frozen=True)
+class Configuration:
+    api_version: str
+    kind: str
+    health: Health
+    metrics: Bind
+    webhook: Port
+    leader_election: Election
+    managed_jobs_namespace_selector: Selector
+    wait_for_pods_ready: WaitForPods
+    integrations: Frameworks
+    resources: QuotaResources
+    object_retention_policies: RetentionPolicies
+    manage_jobs_without_queue_name: bool = False
+
+
+def kueue(*, monitored: bool) -> Kueue:
+    manager = Manager(
+        # The chart's default is a staging registry in the repository and the released image in the packed chart; said here once.
+        image=Image(tag=VERSION, repository="registry.k8s.io/kueue/kueue", pull_policy="IfNotPresent"),
+        resources=Resources(Amounts("500m", "512Mi"), Amounts(memory="1Gi")),
+    )
+    return Kueue(monitored, ControllerManager(manager), ManagerConfig(json.dumps(plain(configuration()), indent=2)))
+
+
+def configuration() -> Configuration:
+    return Configuration(
+        api_version="config.kueue.x-k8s.io/v1beta2",
+        kind="Configuration",
+        health=Health(":8081"),
+        metrics=Bind(":8443", enable_cluster_queue_resources=True),
+        webhook=Port(9443),
+        leader_election=Election(True, "c1f6bfd2.kueue.x-k8s.io"),
+        # Pods of other namespaces never wait for a queue, nor for its webhook's opinion of them.
+        managed_jobs_namespace_selector=Selector({"kubernetes.io/metadata.name": TRAINING_NAMESPACE}),
+        # A gang that was admitted but cannot start (no capacity to be had) gives its quota back. An eight-GPU node takes half an hour to come.
+        wait_for_pods_ready=WaitForPods("45m", "15m", False),
+        # RayJob for KubeRay, pod for SkyPilot's gangs. Not raycluster: a RayJob's own cluster would be queued a second time, and a
+        # RayService's would be suspended and resumed for ever.
+        integrations=Frameworks(("batch/job", "ray.io/rayjob", "pod")),
+        # A request for a resource that no quota covers is never admitted; these are not scarce.
+        resources=QuotaResources(("ephemeral-storage", "hugepages-", "smarter-devices/", "networking.gke.io")),
+        object_retention_policies=RetentionPolicies(Retention("168h")),
+    )
