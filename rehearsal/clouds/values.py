@@ -82,6 +82,9 @@ def _complete(value: Any, kind: Kind, identity: Identity, path: tuple[str, ...],
         return value
     if isinstance(value, list) and kind.name == "list" and kind.item:
         return [_complete(item, kind.item, identity, (*path, str(index)), preview=preview) for index, item in enumerate(value)]
+    if isinstance(value, list) and kind.name == "map" and kind.item:
+        # Azure takes the identities of a resource as a list of ids, and gives them back by id, with what it knows of each.
+        return UNKNOWN if UNKNOWN in value else {str(item): _make(kind.item, identity, (*path, str(item))) for item in value}
     if not isinstance(value, dict) or SIGNATURE in value or kind.name != "object" or kind.cls is None:
         return value
     result = dict(value)
