@@ -9,16 +9,11 @@ an unknown question would prove nothing. Sources are the AWS API references of t
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
 from typing import Any
 
-from rehearsal.clouds.check import Mistake
 from rehearsal.clouds.habits import Answer, Habits
-from rehearsal.clouds.schema import Package
 from rehearsal.clouds.values import Identity, digest
-from rehearsal.clouds.wire import UNKNOWN, plain
-from trainfleet.nearest import did_you_mean
+from rehearsal.clouds.wire import plain
 
 ACCOUNT = "111122223333"
 REGION = "us-east-2"
@@ -57,42 +52,6 @@ SCOPES = ("clusterName", "vpcId", "role", "user", "group", "region")
 _UNIQUE_SERVICES = {"eks", "iam", "s3", "ecr", "cloudwatch", "secretsmanager", "budgets", "kms", "sqs", "sns", "dynamodb", "lb", "lambda"}
 _UNIQUE_TYPES = {"ec2/launchTemplate:LaunchTemplate", "ec2/securityGroup:SecurityGroup", "ec2/placementGroup:PlacementGroup"}
 
-
-VALUES: dict[str, dict[str, tuple[str, ...]]] = {
-    "eks/nodeGroup:NodeGroup": {
-        "capacityType": ("ON_DEMAND", "SPOT", "CAPACITY_BLOCK"),
-        "taints.effect": ("NO_SCHEDULE", "NO_EXECUTE", "PREFER_NO_SCHEDULE"),
-    },
-    "eks/cluster:Cluster": {
-        "accessConfig.authenticationMode": ("API", "API_AND_CONFIG_MAP", "CONFIG_MAP"),
-        "enabledClusterLogTypes": ("api", "audit", "authenticator", "controllerManager", "scheduler"),
-        "kubernetesNetworkConfig.ipFamily": ("ipv4", "ipv6"),
-        "encryptionConfig.resources": ("secrets",),
-        "upgradePolicy.supportType": ("STANDARD", "EXTENDED"),
-    },
-    "eks/addon:Addon": {
-        "resolveConflictsOnCreate": ("NONE", "OVERWRITE"),
-        "resolveConflictsOnUpdate": ("NONE", "OVERWRITE", "PRESERVE"),
-    },
-    "ec2/launchTemplate:LaunchTemplate": {
-        "metadataOptions.httpTokens": ("optional", "required"),
-        "metadataOptions.httpEndpoint": ("enabled", "disabled"),
-        "networkInterfaces.interfaceType": ("interface", "efa", "efa-only"),
-    },
-    "ec2/vpcEndpoint:VpcEndpoint": {"vpcEndpointType": ("Gateway", "GatewayLoadBalancer", "Interface", "Resource", "ServiceNetwork")},
-    "ec2/placementGroup:PlacementGroup": {"strategy": ("cluster", "partition", "spread")},
-    "ec2/flowLog:FlowLog": {"trafficType": ("ACCEPT", "REJECT", "ALL")},
-    "ecr/repository:Repository": {
-        "imageTagMutability": ("MUTABLE", "IMMUTABLE", "IMMUTABLE_WITH_EXCLUSION", "MUTABLE_WITH_EXCLUSION"),
-        "encryptionConfigurations.encryptionType": ("AES256", "KMS", "KMS_DSSE"),
-    },
-    "s3/bucketVersioning:BucketVersioning": {"versioningConfiguration.status": ("Enabled", "Suspended", "Disabled")},
-    "fsx/lustreFileSystem:LustreFileSystem": {
-        "deploymentType": ("SCRATCH_1", "SCRATCH_2", "PERSISTENT_1", "PERSISTENT_2"),
-        "dataCompressionType": ("NONE", "LZ4"),
-    },
-}
-"""Closed sets of values from the API reference of each service, where the SDK's documentation lacks or misses some."""
 
 
 def short(token: str) -> str:
@@ -233,38 +192,12 @@ ANSWERS: dict[str, Answer] = {
 }
 
 
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every scalar of a plain value with its path (`taints[0].effect`)."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from leaves(item, f"{path}.{key}" if path else key)
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from leaves(item, f"{path}[{index}]")
-    else:
-        yield path, value
-
-
-def _words(path: str) -> str:
-    return re.sub(r"\[\d+\]", "", path)
-
-
 class AwsHabits(Habits):
     """AWS: ids with prefixes, names unique per service, `region` on every resource."""
 
     region = REGION
     account = ACCOUNT
     answers = ANSWERS
-
-    def check(self, package: Package, token: str, inputs: dict[str, Any]) -> list[Mistake]:
-        known = VALUES.get(short(token), {})
-        mistakes = [
-            mistake for mistake in super().check(package, token, inputs) if _words(mistake.path) not in known or "documented" not in mistake.what
-        ]
-        for path, value in leaves(inputs):
-            if (values := known.get(_words(path))) and isinstance(value, str) and value not in (*values, UNKNOWN):
-                mistakes.append(Mistake(path, f"{value!r} is not one of the values", did_you_mean(value, values)))
-        return mistakes
 
     def name_property(self, token: str) -> str:
         return NAMES.get(short(token), "name")

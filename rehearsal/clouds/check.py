@@ -6,10 +6,13 @@ Values that are not known yet are not judged. Text that spells a number or a boo
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from rehearsal.clouds.docstrings import Said
 from rehearsal.clouds.schema import Kind, Property, ResourceType, inputs_of
 from rehearsal.clouds.wire import SIGNATURE, UNKNOWN, masked
 from trainfleet.nearest import did_you_mean, nearest
@@ -22,94 +25,148 @@ class Mistake:
     path: str
     what: str
     fix: str = ""
+    documented: bool = False
+    """Whether it is the documentation alone that says so."""
+
+    @property
+    def property(self) -> str:
+        """The path without indexes and keys."""
+        return re.sub(r"\[[^\]]*\]", "", self.path)
 
     def __str__(self) -> str:
         return f"{self.path}: {self.what}" + (f" ({self.fix})" if self.fix else "")
 
 
-def check_inputs(resource: ResourceType, inputs: dict[str, Any]) -> list[Mistake]:
-    """Return every mistake in plain inputs (see `wire.plain`) of a resource."""
-    return list(_object("", inputs, resource.inputs))
+def check_inputs(resource: ResourceType, inputs: dict[str, Any], *, strict: bool = False) -> list[Mistake]:
+    """Return every mistake in plain inputs (see `wire.plain`) of a resource; `strict` refuses text that only spells a number."""
+    return list(_Check(strict).object("", inputs, resource.inputs))
 
 
-def check_object(path: str, value: Any, cls: type) -> list[Mistake]:
+def check_object(path: str, value: Any, cls: type, *, strict: bool = False) -> list[Mistake]:
     """Return every mistake in a plain value that should be a `cls` (an SDK input class)."""
-    return list(_value(path, value, Property(Kind("object", cls=cls), required=True)))
+    return list(_Check(strict).value(path, value, Property(Kind("object", cls=cls), required=True)))
 
 
-def _object(path: str, value: dict[str, Any], properties: dict[str, Property]) -> Iterator[Mistake]:
-    prefix = f"{path}." if path else ""
-    for name, item in value.items():
-        if name.startswith("__"):
-            continue
-        if name not in properties:
-            yield Mistake(f"{prefix}{name}", "unknown property", did_you_mean(name, properties))
-        elif item is not None:
-            yield from _value(f"{prefix}{name}", item, properties[name])
-    present = {name for name, item in value.items() if item is not None}
-    for name, declared in properties.items():
-        if declared.required and name not in present:
-            yield Mistake(f"{prefix}{name}", "missing required property")
+@dataclass(frozen=True)
+class _Check:
+    """One reading of a value against its declared type.
 
+    A bridged provider converts "3" to 3 and 3 to "3"; the APIs of Kubernetes and of Azure do not (`strict`).
+    """
 
-def _value(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
-    kind = declared.kind
-    if value == UNKNOWN or value is None or kind.name == "any" or (isinstance(value, dict) and SIGNATURE in value):
-        return
-    if kind.name == "union":
-        found = [list(_value(path, value, Property(choice, required=True))) for choice in kind.choices]
-        if all(found):
-            yield min(found, key=len)[0]
-    elif kind.name == "list":
-        if not isinstance(value, list):
-            yield _wrong(path, value, "a list")
+    strict: bool
+
+    def object(self, path: str, value: dict[str, Any], properties: dict[str, Property]) -> Iterator[Mistake]:
+        prefix = f"{path}." if path else ""
+        for name, item in value.items():
+            if name.startswith("__"):
+                continue
+            if name not in properties:
+                yield Mistake(f"{prefix}{name}", "unknown property", did_you_mean(name, properties))
+            elif item is not None:
+                yield from self.value(f"{prefix}{name}", item, properties[name])
+        present = {name for name, item in value.items() if item is not None}
+        for name, declared in properties.items():
+            if declared.required and name not in present:
+                yield Mistake(f"{prefix}{name}", "missing required property")
+
+    def value(self, path: str, value: Any, declared: Property) -> Iterator[Mistake]:
+        kind = declared.kind
+        if value == UNKNOWN or value is None or kind.name == "any" or (isinstance(value, dict) and SIGNATURE in value):
             return
-        item = Property(kind.item or Kind("any"), required=True, documented=declared.documented, mentioned=declared.mentioned)
-        for index, entry in enumerate(value):
-            yield from _value(f"{path}[{index}]", entry, item)
-    elif kind.name in ("map", "object"):
-        if not isinstance(value, dict):
-            yield _wrong(path, value, "a map" if kind.name == "map" else "an object")
-        elif kind.cls is not None:
-            yield from _object(path, value, inputs_of(kind.cls))
+        if kind.name == "union":
+            found = [list(self.value(path, value, replace(declared, kind=choice))) for choice in kind.choices]
+            if all(found):
+                yield from min(found, key=lambda mistakes: ("must be" in str(mistakes[0]), len(mistakes)))
+        elif kind.name == "list":
+            if not isinstance(value, list):
+                yield _wrong(path, value, "a list")
+                return
+            item = Property(kind.item or Kind("any"), required=True, said=Said(declared.said.values, declared.said.closed, declared.said.mentioned))
+            for index, entry in enumerate(value):
+                yield from self.value(f"{path}[{index}]", entry, item)
+        elif kind.name in ("map", "object"):
+            if not isinstance(value, dict):
+                yield _wrong(path, value, "a map" if kind.name == "map" else "an object")
+            elif kind.cls is not None:
+                yield from self.object(path, value, inputs_of(kind.cls))
+            else:
+                quantities = path.rsplit(".", 1)[-1] in _QUANTITIES
+                for key, entry in value.items():
+                    if not (quantities and isinstance(entry, (int, float)) and not isinstance(entry, bool)):
+                        yield from self.value(f'{path}["{key}"]', entry, Property(kind.item or Kind("any"), required=True))
         else:
-            for key, entry in value.items():
-                yield from _value(f'{path}["{key}"]', entry, Property(kind.item or Kind("any"), required=True))
-    else:
-        yield from _scalar(path, value, declared)
+            yield from self.scalar(path, value, declared)
+
+    def scalar(self, path: str, value: Any, declared: Property) -> Iterator[Mistake]:
+        kind = declared.kind
+        if isinstance(value, (dict, list)):
+            yield _wrong(path, value, f"a {_PLAIN.get(kind.name, kind.name)}")
+        elif kind.name == "enum":
+            yield from _enum(path, value, declared)
+        elif kind.name == "string":
+            if isinstance(value, bool) or (self.strict and isinstance(value, (int, float))):
+                yield _wrong(path, value, "a string")
+            else:
+                yield from _text(path, str(value), declared.said)
+        elif kind.name == "boolean":
+            if not isinstance(value, bool) and (self.strict or value not in ("true", "false")):
+                yield _wrong(path, value, "true or false")
+        elif not _is_number(value, whole=kind.name == "integer") or (self.strict and isinstance(value, str)):
+            yield _wrong(path, value, "a whole number" if kind.name == "integer" else "a number")
+        else:
+            yield from _number(path, value, declared.said)
 
 
-def _scalar(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
-    kind = declared.kind
-    if isinstance(value, (dict, list)):
-        yield _wrong(path, value, f"{_ARTICLE.get(kind.name, 'a')} {kind.name}")
-    elif kind.name == "enum":
-        known = [str(choice) for choice in kind.values]
-        if str(value) not in known and (kind.closed or nearest(str(value), known)):
-            yield Mistake(path, f"{value!r} is not one of the values", did_you_mean(str(value), known))
-    elif kind.name == "string":
-        if isinstance(value, bool):
-            yield _wrong(path, value, "a string")
-        elif _looks_misspelt(str(value), declared):
-            yield Mistake(path, f"{value!r} is not one of the documented values", did_you_mean(str(value), declared.documented))
-    elif kind.name == "boolean":
-        if not isinstance(value, bool) and value not in ("true", "false"):
-            yield _wrong(path, value, "true or false")
-    elif not _is_number(value, whole=kind.name == "integer"):
-        yield _wrong(path, value, "a whole number" if kind.name == "integer" else "a number")
+_QUANTITIES = frozenset({"limits", "requests", "capacity", "allocatable", "hard", "default", "defaultRequest", "max", "min", "overhead"})
+"""Maps of Kubernetes quantities, whose values may be plain numbers (apimachinery, Quantity.UnmarshalJSON)."""
 
 
-def _looks_misspelt(value: str, declared: Property) -> bool:
-    """Say whether a value is almost, and not quite, a documented one. Documentation lags behind clouds, so others pass."""
-    return (
-        bool(declared.documented)
-        and value not in declared.documented
-        and value not in declared.mentioned
-        and nearest(value, declared.documented) is not None
-    )
+def _enum(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
+    known = [str(choice) for choice in declared.kind.values]
+    if str(value) in (*known, *declared.said.values, *declared.said.mentioned):
+        return
+    near = nearest(str(value), known) if len(known) <= _FEW else None
+    # Where others may come, a value is refused only when it is all but one of the known: two names may well share a beginning.
+    if declared.kind.closed or (near and difflib.SequenceMatcher(None, str(value).lower(), near.lower()).ratio() >= _ALL_BUT):
+        yield Mistake(path, f"{value!r} is not one of the values", did_you_mean(str(value), known))
 
 
-_ARTICLE = {"integer": "an", "enum": "an"}
+_FEW = 30
+_ALL_BUT = 0.8
+
+
+def _text(path: str, value: str, said: Said) -> Iterator[Mistake]:
+    if said.values and value not in said.values and value not in said.mentioned and (said.closed or nearest(value, said.values) is not None):
+        yield Mistake(path, f"{value!r} is not one of the documented values", did_you_mean(value, said.values), documented=True)
+    low, high = said.length
+    if not (low or 0) <= len(value) <= (high or len(value)):
+        yield Mistake(path, f"{_shortened(value)} has {len(value)} characters", _between(low, high, "characters"), documented=True)
+    if said.pattern and not re.fullmatch(said.pattern, value):
+        yield Mistake(path, f"{_shortened(value)} is no valid name", f"it must match {said.pattern}", documented=True)
+
+
+def _number(path: str, value: Any, said: Said) -> Iterator[Mistake]:
+    number = float(value)
+    shown = str(int(number)) if number.is_integer() else str(value)
+    low, high = said.numbers
+    if said.values and said.closed and shown not in said.values and shown not in said.mentioned:
+        yield Mistake(path, f"{shown} is not one of the documented values", f"known: {', '.join(said.values)}", documented=True)
+    elif shown not in said.mentioned and ((low is not None and number < low) or (high is not None and number > high)):
+        yield Mistake(path, f"{shown} is out of range", _between(low, high), documented=True)
+
+
+def _between(low: float | None, high: float | None, what: str = "") -> str:
+    words = f"from {low:g} to {high:.15g}" if low and high is not None else f"at most {high:.15g}" if high is not None else f"at least {low:g}"
+    return f"it must be {words} {what}".rstrip()
+
+
+def _shortened(value: str) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
+_PLAIN = {"integer": "whole number", "enum": "string"}
 
 
 def _is_number(value: Any, *, whole: bool) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rehearsal.clouds.check import Mistake, check_inputs
+from rehearsal.clouds.rules import broken, softened
 from rehearsal.clouds.schema import Package, ResourceType
 from rehearsal.clouds.values import Identity, digest, fill
 from rehearsal.clouds.wire import UNKNOWN, plain
@@ -26,13 +27,18 @@ class Habits:
     region = "rehearsal-1"
     account = "111122223333"
     answers: dict[str, Answer] = {}
+    strict = False
+    """Whether the API refuses text that only spells a number; a bridged provider converts it."""
 
     def check(self, package: Package, token: str, inputs: dict[str, Any]) -> list[Mistake]:
         """Return the mistakes in plain inputs."""
         resource = package.resource(token)
         if resource is None:
             return [Mistake("type", f"{token} is not a type of pulumi-{package.name} {package.version}", did_you_mean(token, package.classes))]
-        return check_inputs(resource, inputs)
+        taken = softened(package.name, token)
+        found = [mistake for mistake in check_inputs(resource, inputs, strict=self.strict) if not (mistake.documented and mistake.property in taken)]
+        wrong = {mistake.path for mistake in found}
+        return found + [mistake for mistake in broken(package.name, token, inputs) if mistake.path not in wrong]
 
     def defaults(self, settings: dict[str, Any]) -> dict[str, str]:
         """Return what a resource or a function takes from the provider's settings when it does not say (project, subscription)."""

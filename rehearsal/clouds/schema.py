@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rehearsal.clouds.docstrings import NOTHING, Said, read
+
 _LOCK = threading.RLock()
 
 
@@ -41,12 +43,16 @@ class Kind:
 
 @dataclass(frozen=True)
 class Property:
-    """An input or output: its type, whether it must be there, and the values its documentation allows (may be empty)."""
+    """An input or output: its type, whether it must be there, and what its documentation says of its value."""
 
     kind: Kind
     required: bool
-    documented: tuple[str, ...] = ()
-    mentioned: frozenset[str] = frozenset()
+    said: Said = NOTHING
+
+    @property
+    def documented(self) -> tuple[str, ...]:
+        """Return the values that the documentation lists, which are all there are or not."""
+        return self.said.values
 
 
 @dataclass(frozen=True)
@@ -111,16 +117,16 @@ def inputs_of(args: type) -> dict[str, Property]:
         kinds = _types.input_type_types(args)
         names = {python: wire for python, wire, _ in _types._py_properties(args)}
         documents = _documents(args)
+        beside = [name.replace("_", "") for name in names]
         result = {}
         for python, parameter in inspect.signature(args).parameters.items():
             if python not in names:
                 continue
-            document = documents.get(python, "")
+            kind = kind_of(kinds.get(names[python], object))
             result[names[python]] = Property(
-                kind_of(kinds.get(names[python], object)),
+                kind,
                 parameter.default is inspect.Parameter.empty,
-                _documented_values(document),
-                frozenset(re.findall(r"`\"?([^`\"]+)\"?`", document)),
+                read(documents.get(python, ""), number=_scalar(kind) in ("integer", "number"), names=beside),
             )
         return result
 
@@ -134,6 +140,16 @@ def outputs_of(cls: type) -> dict[str, Property]:
         plain = _types.resource_types(cls)
         hints = _types._raw_return_hints(cls)
         return {name: Property(kind_of(plain[name]), not _optional(hints.get(name))) for name in plain if name not in ("id", "urn")}
+
+
+def _is_closed(hint: type[enum.Enum], values: tuple[Any, ...]) -> bool:
+    """Azure calls the enums `Known…` of which it says itself that others may come (their API definition: modelAsString)."""
+    return hint.__module__.startswith(_GENERATED_ENUMS) and len(values) <= _LONGEST_CLOSED and not hint.__name__.startswith("Known")
+
+
+def _scalar(kind: Kind) -> str:
+    """Return the name of a scalar type, or of a list's items."""
+    return _scalar(kind.item) if kind.name in ("list", "map") and kind.item else kind.name
 
 
 def _optional(hint: Any) -> bool:
@@ -157,13 +173,19 @@ def kind_of(hint: Any) -> Kind:  # noqa: PLR0911 - one line per kind
     if not inspect.isclass(hint):
         return Kind("any")
     if issubclass(hint, enum.Enum):
-        return Kind("enum", values=tuple(member.value for member in hint))
+        values = tuple(member.value for member in hint)
+        return Kind("enum", values=values, closed=_is_closed(hint, values))
     if hint in _SCALARS:
         return Kind(_SCALARS[hint])
     if getattr(hint, "_pulumi_input_type", False) or getattr(hint, "_pulumi_output_type", False):
         return Kind("object", cls=hint)
     return Kind("any")
 
+
+_GENERATED_ENUMS = ("pulumi_azure_native.", "pulumi_kubernetes.")
+"""SDKs whose enums are made from the API's own description; those of others are written by hand and lag behind."""
+_LONGEST_CLOSED = 60
+"""Enums longer than this are catalogues (sizes of machines, regions) that grow without a new API version."""
 
 _SCALARS = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
@@ -183,7 +205,7 @@ def _union(arguments: list[Any]) -> Kind:
         return kinds[0]
     enums = [kind for kind in kinds if kind.name == "enum"]
     if len(enums) == 1 and len(kinds) == 2 and all(kind.name in ("enum", "string") for kind in kinds):
-        return Kind("enum", values=enums[0].values, closed=False)
+        return Kind("enum", values=enums[0].values, closed=enums[0].closed)
     return Kind("union", choices=kinds)
 
 
@@ -191,17 +213,3 @@ def _documents(args: type) -> dict[str, str]:
     text = vars(args)["__init__"].__doc__ or "" if "__init__" in vars(args) else ""
     parts = re.split(r"^\s*:param [^\n]*?\b(\w+): ", text, flags=re.M)
     return dict(zip(parts[1::2], parts[2::2], strict=False))
-
-
-_VALUES = re.compile(
-    r"(?:Valid|Allowed|Possible|Supported) (?:values?|options)(?: for `?\w+`?)?(?: are|:) ?"
-    r"((?:`[^`]+`(?:,? (?:or|and) |, )?){2,})(?:\.|$| \(| Default)",
-    re.M,
-)
-_TOKEN = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]*")
-
-
-def _documented_values(document: str) -> tuple[str, ...]:
-    match = _VALUES.search(document)
-    values = re.findall(r"`([^`]+)`", match.group(1)) if match else []
-    return tuple(values) if len(values) >= 2 and all(_TOKEN.fullmatch(value) for value in values) else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ from rehearsal.clouds.provider import HABITS
 from rehearsal.clouds.schema import packages
 from rehearsal.clouds.wire import UNKNOWN
 
-CLUSTER = {"roleArn": "arn", "vpcConfig": {"subnetIds": ["a"]}}
-NODES = {"clusterName": "c", "nodeRoleArn": "arn", "subnetIds": ["a"], "scalingConfig": {"minSize": 0, "maxSize": 1, "desiredSize": 0}}
+ROLE = "arn:aws:iam::111122223333:role/a"
+CLUSTER = {"roleArn": ROLE, "vpcConfig": {"subnetIds": ["subnet-0a", "subnet-0b"]}}
+NODES = {"clusterName": "c", "nodeRoleArn": ROLE, "subnetIds": ["subnet-0a"], "scalingConfig": {"minSize": 0, "maxSize": 1, "desiredSize": 0}}
+TRUST = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "eks.amazonaws.com"}}]}
 POD = {"selector": {}, "template": {"spec": {"containers": [{"name": "a"}]}}}
 
 
@@ -24,11 +27,11 @@ REFUSED = [
     ("aws:eks/cluster:Cluster", {**CLUSTER, "nme": "x"}, "nme: unknown property (did you mean `name`?)"),
     (
         "aws:eks/cluster:Cluster",
-        {"roleArn": "arn", "vpcConfig": {"subnetIds": ["a"], "subnet_idz": []}},
+        {"roleArn": ROLE, "vpcConfig": {"subnetIds": ["subnet-0a"], "subnet_idz": []}},
         "vpcConfig.subnet_idz: unknown property (did you mean `subnetIds`?)",
     ),
-    ("aws:eks/cluster:Cluster", {"vpcConfig": {"subnetIds": ["a"]}}, "roleArn: missing required property"),
-    ("aws:eks/cluster:Cluster", {"roleArn": "arn", "vpcConfig": {}}, "vpcConfig.subnetIds: missing required property"),
+    ("aws:eks/cluster:Cluster", {"vpcConfig": {"subnetIds": ["subnet-0a"]}}, "roleArn: missing required property"),
+    ("aws:eks/cluster:Cluster", {"roleArn": ROLE, "vpcConfig": {}}, "vpcConfig.subnetIds: missing required property"),
     ("aws:eks/cluster:Cluster", {**CLUSTER, "vpcConfig": {"subnetIds": "a"}}, "vpcConfig.subnetIds: must be a list, not 'a'"),
     ("aws:eks/cluster:Cluster", {**CLUSTER, "deletionProtection": "yes"}, "deletionProtection: must be true or false, not 'yes'"),
     ("aws:eks/cluster:Cluster", {**CLUSTER, "tags": ["a"]}, "tags: must be a map, not ['a']"),
@@ -46,7 +49,7 @@ REFUSED = [
         {**NODES, "taints": [{"key": "a", "effect": "NoSchedule"}]},
         "taints[0].effect: 'NoSchedule' is not one of the values (did you mean",
     ),
-    ("aws:iam/policyAttachment:PolicyAttachment", {"policyArn": "a", "rolez": []}, "rolez: unknown property (did you mean `roles`?)"),
+    ("aws:iam/policyAttachment:PolicyAttachment", {"policyArn": "arn:aws:iam::aws:policy/A", "rolez": []}, "rolez: unknown property (did you mean `roles`?)"),
     ("aws:eks/clustr:Clustr", {}, "aws:eks/clustr:Clustr is not a type of pulumi-aws"),
     (
         "kubernetes:apps/v1:Deployment",
@@ -79,8 +82,8 @@ ACCEPTED = [
     ("aws:eks/cluster:Cluster", {**CLUSTER, "version": "1.34", "__defaults": []}),
     ("aws:eks/cluster:Cluster", {"roleArn": UNKNOWN, "vpcConfig": UNKNOWN, "enabledClusterLogTypes": ["api", UNKNOWN]}),
     ("aws:eks/nodeGroup:NodeGroup", {**NODES, "capacityType": "CAPACITY_BLOCK", "diskSize": "50"}),
-    ("aws:iam/role:Role", {"assumeRolePolicy": "{}"}),
-    ("aws:iam/role:Role", {"assumeRolePolicy": {"Version": "2012-10-17", "Statement": []}}),
+    ("aws:iam/role:Role", {"assumeRolePolicy": json.dumps(TRUST)}),
+    ("aws:iam/role:Role", {"assumeRolePolicy": TRUST}),
     ("aws:sns/topicSubscription:TopicSubscription", {"topic": "t", "endpoint": "a@b", "protocol": "email"}),
     ("aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration", {"bucket": "b", "rules": []}),
     ("kubernetes:core/v1:Service", {"spec": {"ports": [{"port": 80, "targetPort": "http"}, {"port": 81, "targetPort": 8080}]}}),

@@ -1,0 +1,157 @@
+"""What a rule may ask of one value: each function returns what is wrong with it, or nothing.
+
+The names are the keys of a row in the TOML files. A function gets the value (known, not empty) and the row's argument.
+Easy to get wrong: numbers may come as text, because a bridged provider takes both.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from typing import Any
+
+from rehearsal.clouds.documents import document_mistakes
+from trainfleet.nearest import did_you_mean
+
+Complaint = tuple[str, str]
+"""What is wrong, and what would be right."""
+
+
+def shown(value: Any) -> str:
+    """Return a value as it stands in a message."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def matches(value: Any, expression: str) -> list[Complaint]:
+    return [] if re.fullmatch(expression, str(value), re.S) else [(f"{shown(value)} is not valid here", f"it must match {expression}")]
+
+
+def not_matches(value: Any, expression: str) -> list[Complaint]:
+    return [(f"{shown(value)} is not valid here", f"it must not match {expression}")] if re.search(expression, str(value)) else []
+
+
+def one_of(value: Any, values: list[Any]) -> list[Complaint]:
+    known = [str(choice) for choice in values]
+    return [] if str(value) in known else [(f"{shown(value)} is not one of the values", did_you_mean(str(value), known))]
+
+
+def within(value: Any, limits: list[float]) -> list[Complaint]:
+    number = _number(value)
+    low, high = limits
+    if number is None or low <= number <= high:
+        return []
+    return [(f"{shown(value)} is out of range", f"it must be from {low:.15g} to {high:.15g}")]
+
+
+def step(value: Any, size: int) -> list[Complaint]:
+    number = _number(value)
+    return [] if number is None or number % size == 0 else [(f"{shown(value)} is not a multiple of {size}", f"it must be a multiple of {size}")]
+
+
+def length(value: Any, limits: list[int]) -> list[Complaint]:
+    low, high = limits
+    if low <= len(str(value)) <= high:
+        return []
+    return [(f"{shown(value)} has {len(str(value))} characters", f"it must have from {low} to {high}")]
+
+
+def count(value: Any, limits: list[int]) -> list[Complaint]:
+    low, high = limits
+    if not isinstance(value, (list, dict)) or low <= len(value) <= high:
+        return []
+    return [(f"has {len(value)} entries", f"it must have from {low} to {high}")]
+
+
+def keys(value: Any, expression: str) -> list[Complaint]:
+    """Every key of a map matches."""
+    wrong = [key for key in value if not re.fullmatch(expression, str(key))] if isinstance(value, dict) else []
+    return [(f"{shown(key)} is not a valid key", f"a key must match {expression}") for key in wrong]
+
+
+def characters(value: Any, most: int) -> list[Complaint]:
+    """At most so many characters that are not spaces."""
+    number = len(re.sub(r"\s", "", value)) if isinstance(value, str) else 0
+    return [(f"has {number} characters", f"at most {most} are allowed")] if number > most else []
+
+
+def cidr(value: Any, prefix: list[int]) -> list[Complaint]:
+    """A range whose prefix length is within `prefix` and which begins at its network's address."""
+    return _cidr(value, prefix, strict=True)
+
+
+def cidr_of_host(value: Any, prefix: list[int]) -> list[Complaint]:
+    """As `cidr`, where the API takes an address inside the range too."""
+    return _cidr(value, prefix, strict=False)
+
+
+def _cidr(value: Any, prefix: list[int], *, strict: bool) -> list[Complaint]:
+    example = "an address range like 10.0.0.0/16"
+    if not isinstance(value, str) or "/" not in value:
+        return [(f"{shown(value)} is not an address range", f"it must be {example}")]
+    try:
+        network = ipaddress.ip_network(value, strict=False)
+    except ValueError as error:
+        return [(f"{shown(value)} is not an address range: {error}", f"it must be {example}")]
+    if strict and str(network.network_address) != str(ipaddress.ip_address(value.split("/")[0])):
+        return [(f"{shown(value)} begins inside its network", f"did you mean `{network}`?")]
+    low, high = prefix
+    if network.version == 4 and not low <= network.prefixlen <= high:
+        return [(f"{shown(value)} has a prefix of /{network.prefixlen}", f"it must be from /{low} to /{high}")]
+    return []
+
+
+def address(value: Any, wanted: bool) -> list[Complaint]:
+    try:
+        ipaddress.ip_address(str(value))
+    except ValueError:
+        return [(f"{shown(value)} is not an IP address", "it must be like 10.0.0.1")]
+    return []
+
+
+def address_or_range(value: Any, wanted: bool) -> list[Complaint]:
+    return _cidr(value, [0, 32], strict=False) if "/" in str(value) else address(value, wanted)
+
+
+def port(value: Any, wanted: bool) -> list[Complaint]:
+    """A port or a range of ports (`80`, `"80"`, `"8000-8080"`, `"*"`)."""
+    if value == "*":
+        return []
+    parts = str(value).split("-") if not isinstance(value, (int, float)) else [str(value)]
+    numbers = [int(part) for part in parts if re.fullmatch(r"\d+", part)]
+    if len(numbers) != len(parts) or len(parts) > 2 or any(number > 65535 for number in numbers):
+        return [(f"{shown(value)} is not a port", "ports are from 0 to 65535, a range is like 8000-8080")]
+    return [(f"{shown(value)} is an empty range of ports", "the first must be the lower one")] if numbers != sorted(numbers) else []
+
+
+def document(value: Any, kind: str) -> list[Complaint]:
+    return [(f"{where + ': ' if where else ''}{what}", fix) for where, what, fix in document_mistakes(value, kind)]
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+WORDS: dict[str, Callable[[Any, Any], list[Complaint]]] = {
+    "matches": matches,
+    "not_matches": not_matches,
+    "one_of": one_of,
+    "within": within,
+    "step": step,
+    "length": length,
+    "count": count,
+    "keys": keys,
+    "characters": characters,
+    "cidr": cidr,
+    "cidr_of_host": cidr_of_host,
+    "address": address,
+    "address_or_range": address_or_range,
+    "port": port,
+    "document": document,
+}
