@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from trainfleet.errors import InputError, Problem
 from trainfleet.words import explain, shown
 
-CONTRACT_VERSION = 1
+CONTRACT_VERSION = 2
 
 
 class Output(BaseModel):
@@ -27,6 +27,8 @@ class PoolOutput(Output):
     """One node pool as a launcher sees it."""
 
     name: str
+    kind: str
+    """nodes: the cloud's own node pool. hyperpod: SageMaker HyperPod, whose nodes always run and recover by themselves."""
     accelerator: str
     per_node: int
     instance_type: str
@@ -34,7 +36,13 @@ class PoolOutput(Output):
     max_nodes: int
     spot: bool
     node_selector: dict[str, str]
+    """What a pod of this pool asks for: the pool, and that the node is healthy where the cloud says so by a label."""
     tolerations: list[dict[str, str]]
+    """For every taint of the pool's nodes: GPU, spot."""
+    pod_annotations: dict[str, str]
+    """What a pod carries to get the pool's fabric (its network interfaces), beside `rdma_resource`."""
+    environment: dict[str, str]
+    """What a pod's processes need to use the fabric (NCCL, libfabric)."""
     rdma: str
     """none, efa, gpudirect-tcpx, gpudirect-tcpxo, roce or infiniband: what pods of this pool can use."""
     rdma_resource: str
@@ -44,6 +52,22 @@ class PoolOutput(Output):
     usd_per_hour: float | None
 
 
+class RayCertificates(Output):
+    """How a Ray pod gets its certificate: an init container runs `script` from the ConfigMap with the authority's secret at hand."""
+
+    ca_secret: str
+    """Secret (tls.crt, tls.key) of the authority that signs."""
+    ca_mount: str
+    config: str
+    """ConfigMap with the script."""
+    config_mount: str
+    script: str
+    mount: str
+    """Where the pod's own certificate is written, and its other containers read it."""
+    environment: dict[str, str]
+    """What every process that talks to Ray needs then."""
+
+
 class PlatformOutputs(Output):
     """What a stack hands to launchers."""
 
@@ -51,6 +75,8 @@ class PlatformOutputs(Output):
     trainfleet_version: str
     name: str
     cloud: str
+    account: str
+    """Project id, subscription id or account id; empty where the spec names none."""
     region: str
     environment: str
     kube_context: str
@@ -68,8 +94,16 @@ class PlatformOutputs(Output):
     """Kubernetes service account bound to the bucket by workload identity."""
     training_identity: str
     """The cloud's identity behind it: role ARN, service account e-mail, client id; empty on local."""
+    pod_labels: dict[str, str]
+    """What training pods carry so that the cloud gives them that identity."""
     queue: str
     """Kueue local queue, or empty."""
+    priority_classes: list[str]
+    """From the one that goes first to the one that waits; empty = the cluster has none of ours."""
+    launcher_account: str
+    """Service account in the namespace for launchers that cannot run a login command, or empty."""
+    launcher_token_secret: str
+    """Secret in the namespace with that account's token, or empty."""
     autoscaler: str
     """SkyPilot's `autoscaler` setting for this context: generic, gke, karpenter or empty."""
     shared_volume: str
@@ -79,10 +113,32 @@ class PlatformOutputs(Output):
     ray_version: str
     ray_tls: bool
     ray_token_auth: bool
+    ray_certificates: RayCertificates | None
+    """None without ray_tls."""
 
 
 Migration = Callable[[dict[str, Any]], dict[str, Any]]
-MIGRATIONS: dict[int, Migration] = {}
+
+
+def _to_2(document: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 knew AWS's own node pools and clusters that are there; its layer had no launcher account and signed no certificates."""
+    pools = document.get("pools")
+    grown = [
+        {"kind": "nodes", "pod_annotations": {}, "environment": {}, **pool} if isinstance(pool, dict) else pool
+        for pool in (pools if isinstance(pools, list) else [])
+    ]
+    added: dict[str, Any] = {
+        "account": "",
+        "pod_labels": {},
+        "priority_classes": ["trainfleet-high", "trainfleet-normal", "trainfleet-low"],
+        "launcher_account": "",
+        "launcher_token_secret": "",
+        "ray_certificates": None,
+    }
+    return {**added, **document, **({"pools": grown} if isinstance(pools, list) else {})}
+
+
+MIGRATIONS: dict[int, Migration] = {1: _to_2}
 """By version: how a document of that version becomes one of the next. Raise CONTRACT_VERSION and add the step together."""
 
 _STACK_TYPE = "pulumi:pulumi:Stack"

@@ -14,7 +14,8 @@ import pulumi
 from infra.check import parse_spec
 from infra.clouds import builder
 from infra.contract import CONTRACT_VERSION
-from infra.kubernetes import install
+from infra.kubernetes import install, names
+from infra.kubernetes.parts import parts
 from infra.platform import SHARED_CLAIM, TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, Platform, Pool
 from infra.spec import PlatformSpec
 from infra.stackfile import PLATFORM_PATH, project_root, read_stack
@@ -53,12 +54,13 @@ def locate(path: Path) -> str:
 
 def outputs(platform: Platform, spec: PlatformSpec) -> Mapping[str, Any]:
     """The contract's `PlatformOutputs`, with values that are known only after the apply still as outputs."""
-    training = platform.identities.get("training")
+    training, installed = platform.identities.get("training"), parts(platform, spec)
     return {
         "contract_version": CONTRACT_VERSION,
         "trainfleet_version": __version__,
         "name": spec.name,
         "cloud": str(spec.cloud),
+        "account": spec.account,
         "region": spec.region,
         "environment": spec.environment,
         "kube_context": platform.kube_context,
@@ -69,8 +71,12 @@ def outputs(platform: Platform, spec: PlatformSpec) -> Mapping[str, Any]:
         "namespace": TRAINING_NAMESPACE,
         "service_account": TRAINING_SERVICE_ACCOUNT,
         "training_identity": training.cloud_identity if training else "",
+        "pod_labels": training.labels if training else {},
         # Only where the cluster layer installs one: a launcher that names a queue nobody serves waits for ever.
-        "queue": "",
+        "queue": names.QUEUE if installed.queue else "",
+        "priority_classes": sorted(names.PRIORITIES, key=names.PRIORITIES.__getitem__, reverse=True) if installed.priority_classes else [],
+        "launcher_account": names.LAUNCHER_ACCOUNT if installed.launcher_access else "",
+        "launcher_token_secret": names.LAUNCHER_TOKEN if installed.launcher_access else "",
         "autoscaler": platform.autoscaler,
         "shared_volume": SHARED_CLAIM if platform.shared_filesystem else "",
         "secrets": list(spec.secrets.names),
@@ -78,6 +84,20 @@ def outputs(platform: Platform, spec: PlatformSpec) -> Mapping[str, Any]:
         "ray_version": spec.ray.version,
         "ray_tls": spec.ray.tls,
         "ray_token_auth": spec.ray.token_auth,
+        "ray_certificates": ray_certificates() if installed.certificates != "none" else None,
+    }
+
+
+def ray_certificates() -> Mapping[str, Any]:
+    """The names by which a Ray pod finds its certificate, as the contract's `RayCertificates`."""
+    return {
+        "ca_secret": names.RAY_CA_SECRET,
+        "ca_mount": names.RAY_CA_MOUNT,
+        "config": names.RAY_TLS_CONFIG,
+        "config_mount": names.RAY_TLS_CONFIG_MOUNT,
+        "script": names.RAY_TLS_SCRIPT,
+        "mount": names.RAY_TLS_MOUNT,
+        "environment": names.RAY_TLS_ENVIRONMENT,
     }
 
 
@@ -95,6 +115,7 @@ def pool_output(pool: Pool) -> Mapping[str, Any]:
     machine = pool.machine
     return {
         "name": pool.wish.name,
+        "kind": pool.wish.kind,
         "accelerator": pool.wish.accelerator,
         "per_node": pool.wish.per_node,
         "instance_type": machine.instance_type,
@@ -102,7 +123,9 @@ def pool_output(pool: Pool) -> Mapping[str, Any]:
         "max_nodes": pool.wish.max_nodes,
         "spot": pool.wish.capacity == "spot",
         "node_selector": node_selector(pool),
-        "tolerations": [GPU_TOLERATION],
+        "tolerations": [GPU_TOLERATION, *pool.tolerations],
+        "pod_annotations": pool.pod_annotations,
+        "environment": pool.environment,
         "rdma": machine.rdma if pool.rdma_resource else "none",
         "rdma_resource": pool.rdma_resource,
         "rdma_nics": machine.rdma_nics if pool.rdma_resource else 0,
@@ -112,5 +135,6 @@ def pool_output(pool: Pool) -> Mapping[str, Any]:
 
 
 def node_selector(pool: Pool) -> dict[str, str]:
-    """How a pod finds this pool: by the label that our node groups carry, else by those the spec says the nodes have."""
-    return {POOL_LABEL: pool.labels[POOL_LABEL]} if POOL_LABEL in pool.labels else pool.labels
+    """How a pod finds this pool: by the label that our node groups carry, else by those the spec says the nodes have; and only healthy nodes."""
+    own = {POOL_LABEL: pool.labels[POOL_LABEL]} if POOL_LABEL in pool.labels else pool.labels
+    return {**own, **pool.selector}

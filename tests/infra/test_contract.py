@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from infra.contract import CONTRACT_VERSION, bring_forward, load_outputs, read_outputs
+from infra.contract import CONTRACT_VERSION, MIGRATIONS, bring_forward, load_outputs, read_outputs
 from trainfleet.errors import InputError
 
 POOL = {
     "name": "h100",
+    "kind": "nodes",
     "accelerator": "H100",
     "per_node": 8,
     "instance_type": "p5.48xlarge",
@@ -23,6 +24,8 @@ POOL = {
     "spot": False,
     "node_selector": {"trainfleet.io/pool": "h100"},
     "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    "pod_annotations": {},
+    "environment": {"FI_PROVIDER": "efa"},
     "rdma": "efa",
     "rdma_resource": "vpc.amazonaws.com/efa",
     "rdma_nics": 32,
@@ -34,6 +37,7 @@ PLATFORM: dict[str, Any] = {
     "trainfleet_version": "0.1.0",
     "name": "prod",
     "cloud": "aws",
+    "account": "111122223333",
     "region": "us-east-2",
     "environment": "prod",
     "kube_context": "prod",
@@ -44,7 +48,11 @@ PLATFORM: dict[str, Any] = {
     "namespace": "training",
     "service_account": "trainer",
     "training_identity": "arn:aws:iam::111122223333:role/trainer",
-    "queue": "",
+    "pod_labels": {},
+    "queue": "training",
+    "priority_classes": ["high", "low"],
+    "launcher_account": "launcher",
+    "launcher_token_secret": "launcher-token",
     "autoscaler": "generic",
     "shared_volume": "",
     "secrets": ["hf-token"],
@@ -52,6 +60,15 @@ PLATFORM: dict[str, Any] = {
     "ray_version": "2.60.0",
     "ray_tls": True,
     "ray_token_auth": True,
+    "ray_certificates": {
+        "ca_secret": "ray-ca",
+        "ca_mount": "/etc/ray/ca",
+        "config": "ray-tls",
+        "config_mount": "/etc/ray/setup",
+        "script": "certificate.sh",
+        "mount": "/etc/ray/tls",
+        "environment": {"RAY_USE_TLS": "1"},
+    },
 }
 SIGNATURE = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270"}
 
@@ -75,7 +92,7 @@ def test_outputs_are_read_from_every_document_that_pulumi_writes(document: dict[
 
 
 def test_whole_numbers_may_come_as_floats() -> None:
-    document = {**PLATFORM, "contract_version": 1.0, "pools": [{**POOL, "max_nodes": 4.0}]}
+    document = {**PLATFORM, "contract_version": 2.0, "pools": [{**POOL, "max_nodes": 4.0}]}
     assert read_outputs(document).pools[0].max_nodes == 4
 
 
@@ -119,6 +136,29 @@ def test_what_cannot_be_read_is_refused_with_the_reason(document: Any, where: st
     (problem,) = caught.value.problems
     assert problem.where == where
     assert says in f"{problem.what} -> {problem.fix}"
+
+
+def test_a_document_that_the_first_release_wrote_is_read_today() -> None:
+    """v1.json is what `trainfleet rehearse aws-prod --outputs` wrote then, untouched."""
+    stored = json.loads((Path(__file__).parent / "outputs" / "v1.json").read_text())
+    assert stored["contract_version"] == 1
+    outputs = read_outputs(stored)
+    assert (outputs.contract_version, outputs.name, outputs.account, outputs.launcher_account) == (CONTRACT_VERSION, "prod", "", "")
+    assert outputs.ray_certificates is None, "that release's layer signed none, so a launcher must not mount any"
+    assert [(pool.name, pool.kind, pool.environment, pool.pod_annotations) for pool in outputs.pools] == [
+        (name, "nodes", {}, {}) for name in ("h100", "h200", "l4", "a10g")
+    ]
+
+
+def test_every_version_since_the_first_has_a_way_forward() -> None:
+    assert sorted(MIGRATIONS) == list(range(1, CONTRACT_VERSION))
+
+
+@pytest.mark.parametrize("pools", [None, "none", [1], {}])
+def test_an_older_document_that_is_wrong_is_refused_and_not_mended(pools: Any) -> None:
+    stored = json.loads((Path(__file__).parent / "outputs" / "v1.json").read_text())
+    with pytest.raises(InputError, match="pools"):
+        read_outputs({**stored, "pools": pools})
 
 
 def test_an_older_document_is_brought_forward_step_by_step() -> None:
