@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from policies.gpu import gke_gpu
 from policies.kinds import (
     ACR,
     AKS,
@@ -42,7 +43,7 @@ from policies.kinds import (
     VAULT,
 )
 from policies.read import all_of, at, at_least, belongs, is_true, lacking, listed, not_false, number, numbered, one_of, there, true
-from policies.rule import FROM_STAGING, Json, Resource, Rule, Violation
+from policies.rule import ADVICE, FROM_STAGING, Json, Resource, Rule, Violation
 
 DISK_KEYS = {
     "ebs.csi.aws.com": "encrypted",
@@ -171,6 +172,20 @@ def aws_rotation(resource: Resource) -> Iterable[Violation]:
         yield Violation("enableKeyRotation is not true")
 
 
+def fixed_keys(resources: Sequence[Resource]) -> Iterable[Violation]:
+    """Azure's keys but those of a cluster: AKS encrypts secrets with one named version, and a new one is an upgrade of the cluster."""
+    named = {urn for one in resources if one.kind == AKS for urn in one.depends.get("securityProfile", ())}
+    for key in resources:
+        if key.kind == AZURE_KEY and key.urn not in named and not at(key.props, "properties.rotationPolicy.lifetimeActions"):
+            yield Violation("properties.rotationPolicy.lifetimeActions is missing", key.urn, key.name)
+
+
+def secure_boot(resource: Resource) -> Iterable[Violation]:
+    """Not on GPU nodes: it refuses kernel modules that Google did not sign, the GPU driver's among them."""
+    if not gke_gpu(resource) and not is_true(at(resource.props, "nodeConfig.shieldedInstanceConfig.enableSecureBoot")):
+        yield Violation("nodeConfig.shieldedInstanceConfig.enableSecureBoot is not true")
+
+
 SECRETS_ENCRYPTED = Rule(
     name="secrets-encrypted",
     statement="Kubernetes secrets are encrypted with a key that the platform owns.",
@@ -268,7 +283,7 @@ OWN_KEY_IMAGES = Rule(
     fix="name the platform's key on the repository; in Azure the registry must be Premium",
     references=("CKV_AWS_136", "AWS-0033", "CKV_GCP_84", "ACR: customer-managed keys"),
     severity="low",
-    levels=FROM_STAGING,
+    levels=ADVICE,
     checks={ECR: ecr_key, GCP_IMAGES: there("kmsKeyName"), ACR: one_of("encryption.status", ("enabled",))},
 )
 OWN_KEY_LOGS = Rule(
@@ -288,7 +303,8 @@ KEYS_ROTATE = Rule(
     fix="turn the key's automatic rotation on",
     references=("CIS AWS 3.6", "CKV_AWS_7", "AWS-0065", "CKV_GCP_43", "Azure Key Vault: key autorotation"),
     severity="high",
-    checks={KMS_KEY: aws_rotation, GCP_KEY: gcp_rotation, AZURE_KEY: there("properties.rotationPolicy.lifetimeActions")},
+    checks={KMS_KEY: aws_rotation, GCP_KEY: gcp_rotation},
+    stack={AZURE_KEY: fixed_keys},
 )
 KEYS_STAY = Rule(
     name="keys-cannot-vanish",
@@ -318,9 +334,7 @@ VERIFIED_BOOT = Rule(
     levels=FROM_STAGING,
     checks={
         GKE: not_false("enableShieldedNodes"),
-        GKE_NODES: all_of(
-            true("nodeConfig.shieldedInstanceConfig.enableSecureBoot"), not_false("nodeConfig.shieldedInstanceConfig.enableIntegrityMonitoring")
-        ),
+        GKE_NODES: all_of(secure_boot, not_false("nodeConfig.shieldedInstanceConfig.enableIntegrityMonitoring")),
     },
 )
 RULES = (

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from policies.kinds import AKS, AZURE_STORAGE, AZURE_SUBNET, EKS_ADDON, GCP_NETWORK, GCP_SUBNET, GKE, NAMESPACE, NETWORK_POLICY, VNET, VPC
-from policies.read import at, document, false, forbidden, is_true, lacking, listed, numbered, one_of, only_if, there, true
+from policies.kinds import AKS, AZURE_STORAGE, AZURE_SUBNET, EKS_ADDON, GCP_NETWORK, GCP_SUBNET, GKE, GKE_NODES, NAMESPACE, NETWORK_POLICY, VNET, VPC
+from policies.read import at, document, false, forbidden, is_true, lacking, listed, numbered, one_of
 from policies.rule import FROM_STAGING, UNKNOWN, Json, Resource, Rule, Violation
 
 PRIVATE_PURPOSES = {"PRIVATE", "PRIVATE_RFC_1918"}
@@ -18,9 +18,25 @@ OWN_RULES = {"AzureFirewallSubnet", "AzureFirewallManagementSubnet", "AzureBasti
 SYSTEM_NAMESPACES = {"default", "kube-system", "kube-public", "kube-node-lease"}
 
 
-def _for_machines(resource: Resource) -> bool:
-    """Whether machines live in a Google subnet; the others serve load balancers."""
-    return str(resource.props.get("purpose") or "PRIVATE") in PRIVATE_PURPOSES
+def _serves_machines(subnet: Resource, resources: Sequence[Resource]) -> bool:
+    """Whether a Google subnet is a network for nodes and pods: not one of load balancers, nor a fabric that only GPUs talk over."""
+    fabrics = {urn for pool in resources if pool.kind == GKE_NODES for urn in pool.depends.get("networkConfig", ())}
+    return str(subnet.props.get("purpose") or "PRIVATE") in PRIVATE_PURPOSES and subnet.urn not in fabrics
+
+
+def unlogged_subnets(resources: Sequence[Resource]) -> Iterable[Violation]:
+    for subnet in resources:
+        if subnet.kind == GCP_SUBNET and subnet.props.get("logConfig") is None and _serves_machines(subnet, resources):
+            yield Violation("logConfig is missing", subnet.urn, subnet.name)
+
+
+def far_from_google(resources: Sequence[Resource]) -> Iterable[Violation]:
+    for subnet in resources:
+        if subnet.kind != GCP_SUBNET or not _serves_machines(subnet, resources):
+            continue
+        near = subnet.props.get("privateIpGoogleAccess")
+        if near is not UNKNOWN and not is_true(near):
+            yield Violation("privateIpGoogleAccess is not true", subnet.urn, subnet.name)
 
 
 def default_group(resource: Resource) -> Iterable[Violation]:
@@ -98,8 +114,11 @@ NETWORK_LOGGED = Rule(
     references=("CIS AWS 3.9", "CKV2_AWS_11", "AWS-0178", "CIS GCP 3.8", "CKV_GCP_26", "GCP-0076", "CKV_GCP_61"),
     severity="medium",
     levels=FROM_STAGING,
-    checks={GCP_SUBNET: only_if(_for_machines, there("logConfig"))},
-    stack={VPC: lacking((VPC,), ("aws:ec2/flowLog:FlowLog",), "vpcId", "the network has no flow log")},
+    stack={
+        VPC: lacking((VPC,), ("aws:ec2/flowLog:FlowLog",), "vpcId", "the network has no flow log"),
+        GCP_SUBNET: unlogged_subnets,
+        VNET: lacking((VNET,), ("azure-native:network:FlowLog",), "targetResourceId", "the network has no flow log"),
+    },
 )
 NO_DEFAULT_NETWORK = Rule(
     name="no-default-network",
@@ -166,9 +185,9 @@ PRIVATE_STORES = Rule(
     references=("CKV_GCP_74", "GCP-0075", "CKV2_AZURE_33", "EKS best practices: cost, networking"),
     severity="medium",
     levels=FROM_STAGING,
-    checks={GCP_SUBNET: only_if(_for_machines, true("privateIpGoogleAccess"))},
     stack={
         VPC: lacking((VPC,), ("aws:ec2/vpcEndpoint:VpcEndpoint",), "vpcId", "the network has no endpoint for S3", counts=_store_endpoint),
+        GCP_SUBNET: far_from_google,
         AZURE_STORAGE: lacking(
             (AZURE_STORAGE,), ("azure-native:network:PrivateEndpoint",), "privateLinkServiceConnections", "the account has no private endpoint"
         ),

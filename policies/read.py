@@ -87,16 +87,6 @@ def all_of(*checks: Check) -> Check:
     return judge
 
 
-def only_if(applies: Callable[[Resource], bool], check: Check) -> Check:
-    """A check of some resources of a type only."""
-
-    def judge(resource: Resource) -> Iterable[Violation]:
-        if applies(resource):
-            yield from check(resource)
-
-    return judge
-
-
 def true(path: str, otherwise: str = "") -> Check:
     """The flag must be set: absent is off."""
 
