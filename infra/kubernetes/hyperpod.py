@@ -48,7 +48,11 @@ class HyperPodAgents(pulumi.ComponentResource):
             metadata=k8s.meta.v1.ObjectMetaArgs(
                 name=NAMESPACE,
                 # The agent reads the kernel's log on the host, and SageMaker runs its own tests here.
-                labels={f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("enforce", "audit", "warn")},
+                labels={
+                    "pod-security.kubernetes.io/enforce": "privileged",
+                    "pod-security.kubernetes.io/audit": "baseline",
+                    "pod-security.kubernetes.io/warn": "baseline",
+                },
             ),
             opts=self._options(),
         )
