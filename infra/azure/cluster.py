@@ -22,14 +22,12 @@ from infra.azure.keys import Keys
 from infra.azure.network import Network
 from infra.azure.permissions import grant
 from infra.azure.registry import Registry
+from infra.azure.sizes import INLINE_NODES, INLINE_POOL
 from infra.azure.workspace import Workspace
 from infra.machines import Machine, system_machine
 from infra.room import Room
 from infra.spec import PlatformSpec
 
-INLINE_POOL = "addons"
-INLINE_NODES = {False: (1, 2), True: (2, 3)}
-"""In production or not: nodes for what AKS itself runs (DNS, metrics, its policy agent)."""
 LOGIN_SERVER = "6dae42f8-4368-4678-94ff-3960e28e3630"
 """The application behind every AKS cluster's Entra login: the same in every tenant (kubelogin documentation)."""
 MAINTENANCE = {"aksManagedAutoUpgradeSchedule": "Saturday", "aksManagedNodeOSUpgradeSchedule": "Sunday"}

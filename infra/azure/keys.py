@@ -1,7 +1,7 @@
 """Keys: the platform's own keys in a vault of their own, one per kind of reader, and the disk encryption set of the nodes.
 
 cluster: Kubernetes secrets. nodes: disks. data: bucket and shared files. Easy to get wrong: who encrypts must hold its role
-before the resource that it encrypts is made; the cluster's key is not rotated by itself, because AKS does not follow it.
+before the resource that it encrypts is made; AKS goes on with the version it was told until the next apply tells it another.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Keys(Room):
         self.vault = vaults.vault(self, "keys", group, tenant, for_disks=True)
         network.endpoint(self, "keys", "vault", self.vault.id)
         workspace.gather(self, "keys", self.vault.id, vaults.LOGGED)
-        self.cluster = self._key("cluster", rotate=False)
-        self.nodes = self._key("nodes", rotate=True)
-        self.data = self._key("data", rotate=True)
+        self.cluster = self._key("cluster")
+        self.nodes = self._key("nodes")
+        self.data = self._key("data")
         self.ready: list[pulumi.Resource] = [
             grant(self, "data-encrypts", ENCRYPTS, self.data.id, identity.data, keep=True),
             grant(self, "cluster-encrypts", "Key Vault Crypto User", self.cluster.id, identity.cluster),
@@ -68,24 +68,23 @@ class Keys(Room):
         self.ready.append(grant(self, "cluster-uses-disks", "Reader", self.disks.id, identity.cluster))
         self.register_outputs({})
 
-    def _key(self, what: str, *, rotate: bool) -> keyvault.Key:
-        # Rotated every year; without an end, because what an ended key encrypted cannot be read.
-        every_year: keyvault.RotationPolicyArgsDict = {
-            "lifetime_actions": [{"action": {"type": keyvault.KeyRotationPolicyActionType.ROTATE}, "trigger": {"time_after_create": "P1Y"}}]
-        }
-        properties: keyvault.KeyPropertiesArgsDict = {
-            "kty": "RSA",
-            "key_size": KEY_SIZE,
-            "key_ops": ["encrypt", "decrypt", "wrapKey", "unwrapKey"],
-            "attributes": {"enabled": True, "exportable": False},
-        }
+    def _key(self, what: str) -> keyvault.Key:
         return keyvault.Key(
             self.name(f"{what}-key"),
             resource_group_name=self.group.data.name,
             vault_name=self.vault.name,
             # Fixed: it is unique in its vault only, and a vault lives with its keys.
             key_name=what,
-            properties={**properties, "rotation_policy": every_year} if rotate else properties,
+            properties={
+                "kty": "RSA",
+                "key_size": KEY_SIZE,
+                "key_ops": ["encrypt", "decrypt", "wrapKey", "unwrapKey"],
+                "attributes": {"enabled": True, "exportable": False},
+                # Every year; without an end, because what an ended key encrypted cannot be read.
+                "rotation_policy": {
+                    "lifetime_actions": [{"action": {"type": keyvault.KeyRotationPolicyActionType.ROTATE}, "trigger": {"time_after_create": "P1Y"}}]
+                },
+            },
             tags=self.tags(f"{what}-key"),
             opts=self.options(f"{what}-key", keep=True, delete_before_replace=True),
         )

@@ -19,9 +19,6 @@ from infra.platform import SharedVolume
 from infra.room import Room
 from infra.spec import PlatformSpec, SharedFilesystem
 
-STEPS_TIB = {125: 16, 250: 8, 500: 4}
-"""By MB/s for each TiB: the step in which capacity is sold, and its least (Managed Lustre documentation, throughput and sizes)."""
-MOST_TIB = 128
 GIB_PER_TIB = 1024
 
 

@@ -146,13 +146,18 @@ def price_is_known(spec: PlatformSpec) -> Iterator[Finding]:
             yield Finding(
                 (*path, "capacity"), f"aws lists no {pool.capacity} price of {machine.instance_type}, so it is not sold this way", fix, reads
             )
-        elif spec.budget is not None:
+        elif spec.budget is not None and not _bounded(spec, pool, machine):
             yield Finding(
                 (*path, "capacity"),
                 f"no {pool.capacity} price of {machine.instance_type} is known, which the budget needs",
                 f"{fix}, or no budget",
                 reads,
             )
+
+
+def _bounded(spec: PlatformSpec, pool: GpuPool, machine: Machine) -> bool:
+    """Azure's spot nodes are bought for at most the on-demand price (AKS, spotMaxPrice -1), so with one the budget's worst case is known."""
+    return spec.cloud is Cloud.AZURE and pool.capacity is Capacity.SPOT and machine.usd_per_hour_on_demand is not None
 
 
 def reservation_belongs(spec: PlatformSpec) -> Iterator[Finding]:

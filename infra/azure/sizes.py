@@ -1,0 +1,42 @@
+"""What Azure sells, as tables: temporary disks of machines, what can be reserved, steps of filesystems, and AKS's own pool.
+
+Read by the rooms and by infra/rules/azure.py, so it imports no SDK. Easy to get wrong: a series that is sold is not
+therefore sold reserved.
+"""
+
+from __future__ import annotations
+
+from infra.machines import Machine
+
+TEMPORARY_DISK_GIB = {
+    "Standard_NC4as_T4_v3": 180,
+    "Standard_NC64as_T4_v3": 2880,
+    "Standard_NC24ads_A100_v4": 64,
+    "Standard_NC48ads_A100_v4": 128,
+    "Standard_NC96ads_A100_v4": 256,
+    "Standard_ND96asr_v4": 6000,
+    "Standard_ND96amsr_A100_v4": 6400,
+    "Standard_NC40ads_H100_v5": 128,
+    "Standard_NC80adis_H100_v5": 256,
+    "Standard_ND96isr_H100_v5": 1000,
+    "Standard_ND96isr_H200_v5": 1000,
+    "Standard_NV36ads_A10_v5": 720,
+    "Standard_NV72ads_A10_v5": 1400,
+}
+"""The temporary disk of a machine, where its root disk can live for nothing (Azure virtual machine sizes); 0 where there is none."""
+UNRESERVABLE = ("Standard_ND", "Standard_NC40ads_H100", "Standard_NC80adis_H100")
+"""Series of which no capacity can be reserved (Azure, on-demand capacity reservation, limitations, 2026-02-17)."""
+LARGEST_DISK_GIB = 2048
+"""The largest root disk that AKS gives a node (AKS agent pools, osDiskSizeGB)."""
+LUSTRE_STEPS_TIB = {125: 16, 250: 8, 500: 4}
+"""By MB/s for each TiB: the step in which capacity is sold, and its least (Managed Lustre documentation, throughput and sizes)."""
+LUSTRE_MOST_TIB = 128
+NFS_MOST_GIB = 102400
+INLINE_POOL = "addons"
+INLINE_NODES = {False: (1, 2), True: (2, 3)}
+"""In production or not: nodes for what AKS itself runs (DNS, metrics, its policy agent), at least and at most."""
+
+
+def reservable(machine: Machine) -> bool:
+    """Whether Azure reserves capacity of this machine."""
+    return not machine.instance_type.startswith(UNRESERVABLE)
