@@ -31,6 +31,7 @@ COMMANDS: dict[str, Command] = {
     "machines": Command("infra.cli:machines", "Browse the catalogue of GPU machines and their prices."),
     "rehearse": Command("rehearsal.cli:rehearse", "Try a stack on the real engine over simulated clouds, without an account."),
     "diff": Command("rehearsal.diff.cli:diff", "Say what a change would make, replace, lose and cost, without an account."),
+    "kubeconfig": Command("infra.kubernetes.kubeconfig_cli:kubeconfig", "Write a kubeconfig with the launcher's token, for SkyPilot's controllers."),
     "train": Command("training.cli:train", "Train a recipe on this machine."),
     "launch": Command("training.cli:launch", "Start a recipe somewhere: local, torchrun."),
     "report": Command("training.cli:report", "Write a run's HTML report."),

@@ -10,8 +10,8 @@ from pathlib import Path
 from trainfleet.errors import InputError, Problem
 
 
-def write_whole(path: Path, data: str | bytes) -> None:
-    """Write `data` to `path` by way of a temporary sibling, fsync and rename.
+def write_whole(path: Path, data: str | bytes, mode: int = 0o644) -> None:
+    """Write `data` to `path` by way of a temporary sibling, fsync and rename; with `mode` 0o600 for its owner only.
 
     Raises:
         InputError: the folder cannot be written (missing rights, read-only, disk full); nothing is left behind.
@@ -25,7 +25,7 @@ def write_whole(path: Path, data: str | bytes) -> None:
             file.write(payload)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, mode)
         os.replace(temporary, path)
     except OSError as error:
         if temporary:

@@ -49,8 +49,10 @@ MANAGER_METRICS_PORTS = (8080, 8443)
 """Where KubeRay's, external-secrets' and Kueue's managers tell their metrics."""
 NODE_METRICS_PORTS = (9100, 10250)
 """Node exporter and kubelet, on the nodes' own addresses."""
-WEBHOOKS = {QUEUE_NAMESPACE: 9443, SECRETS_NAMESPACE: 10250, CERTIFICATES_NAMESPACE: 10250}
-"""Ports on which the control plane asks an operator's admission webhook."""
+WEBHOOKS = {QUEUE_NAMESPACE: (9443, 8082), SECRETS_NAMESPACE: (10250,), CERTIFICATES_NAMESPACE: (10250,)}
+"""Ports on which the control plane asks an operator: its admission webhook, and Kueue's API of what is pending. An API that does
+not answer keeps every namespace from being deleted."""
+CLUSTER_DNS_METRICS_PORT = 9153
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def openings(platform: Platform, here: Parts, namespaces: Iterable[str]) -> list
             found += [Opening(namespace, "dns", egress=[dns()]), Opening(namespace, "outbound", egress=outbound(platform, ports))]
         if namespace in WEBHOOKS:
             # From anywhere: the control plane has no pod to select by, and its address is the cloud's to change.
-            found.append(Opening(namespace, "webhook", ingress=[NetworkPolicyIngressRuleArgs(ports=tcp(WEBHOOKS[namespace]))]))
+            found.append(Opening(namespace, "webhook", ingress=[NetworkPolicyIngressRuleArgs(ports=tcp(*WEBHOOKS[namespace]))]))
     found += _ray(here)
     if here.monitoring:
         found += _metrics(here, set(namespaces))
@@ -113,9 +115,9 @@ def _metrics(here: Parts, namespaces: set[str]) -> list[Opening]:
             scraped[namespace] = MANAGER_METRICS_PORTS
     same = NetworkPolicyPeerArgs(pod_selector=LabelSelectorArgs())
     towards = [NetworkPolicyEgressRuleArgs(to=[peer(namespace)], ports=tcp(*ports)) for namespace, ports in scraped.items()]
-    nodes = NetworkPolicyEgressRuleArgs(
-        to=[NetworkPolicyPeerArgs(ip_block=IPBlockArgs(cidr=ANYWHERE, except_=[METADATA_RANGE]))], ports=tcp(*NODE_METRICS_PORTS)
-    )
+    towards.append(NetworkPolicyEgressRuleArgs(to=[peer("kube-system")], ports=tcp(CLUSTER_DNS_METRICS_PORT)))
+    # By port alone: under Cilium no range ever matches a node. The metadata service answers on neither port.
+    nodes = NetworkPolicyEgressRuleArgs(ports=tcp(*NODE_METRICS_PORTS))
     return [
         Opening(
             MONITORING_NAMESPACE,

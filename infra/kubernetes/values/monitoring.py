@@ -79,11 +79,21 @@ class Dashboards:
     label: str
     label_value: str
     search_namespace: str
+    # A reload is asked for under an account, and there is none: Grafana looks for new dashboards by itself.
+    skip_reload: bool = True
+
+
+@dataclass(frozen=True)
+class Datasources:
+    # Before Grafana starts, because without a reload it reads them only then.
+    init_datasources: bool = True
+    skip_reload: bool = True
 
 
 @dataclass(frozen=True)
 class Sidecar:
     dashboards: Dashboards
+    datasources: Datasources
 
 
 @dataclass(frozen=True)
@@ -181,7 +191,7 @@ def stack(retention_days: int, namespace: str, *, volume: bool) -> Stack:
             # No account, so no password anywhere: who may port-forward into the namespace may look, and nobody can change.
             env=Environment("true"),
             ini=Ini(Anonymous(True, "Viewer"), Auth(True), Analytics(False, False)),
-            sidecar=Sidecar(Dashboards(True, DASHBOARD_LABEL, "1", namespace)),
+            sidecar=Sidecar(Dashboards(True, DASHBOARD_LABEL, "1", namespace), Datasources()),
             test_framework=Switch(False),
             resources=Resources(Amounts("100m", "256Mi"), Amounts(memory="512Mi")),
         ),
