@@ -8,9 +8,11 @@ an eighth each. Easy to get wrong: not every region begins with zone a.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 
+from infra.gcp.machine_zones import sold_in
 from infra.machines import Machine, machine_for_pool
 from infra.spec import Capacity, GpuPool, PlatformSpec
 from trainfleet.errors import InputError, Problem
@@ -27,6 +29,7 @@ ZONE_LETTERS: dict[str, str] = dict.fromkeys(
         "asia-south2",
         "asia-southeast1",
         "asia-southeast2",
+        "asia-southeast3",
         "australia-southeast1",
         "australia-southeast2",
         "europe-central2",
@@ -123,12 +126,26 @@ def platform_zones(spec: PlatformSpec) -> tuple[str, ...]:
 
 
 def pool_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...]:
-    """The zones of a pool: one where it is compact, reserved, uses a fabric or names one, else all."""
-    found = platform_zones(spec)
-    bound = pool.compact or pool.interconnect == "best" or pool.capacity is Capacity.RESERVED
+    """The zones of a pool: the one it names; else one where it is compact, reserved or uses a fabric, else all that sell its machine.
+
+    A zone that does not sell the machine would fail the whole pool. Where no zone of the platform sells it, they are all
+    returned, and a rule says so.
+    """
     if pool.zone:
         return (pool.zone,)
+    found = platform_zones(spec)
+    sold = machine_zones(spec, pool)
+    found = tuple(zone for zone in found if sold is None or zone in sold) or found
+    bound = pool.compact or pool.interconnect == "best" or pool.capacity is Capacity.RESERVED
     return found[:1] if bound else found
+
+
+def machine_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...] | None:
+    """The zones of the region that sell the pool's machine; None where that is not known."""
+    try:
+        return sold_in(machine_for_pool(spec.cloud, pool).instance_type, spec.region)
+    except LookupError:
+        return None
 
 
 def system_zones(spec: PlatformSpec) -> tuple[str, ...]:
@@ -159,8 +176,12 @@ def rdma_zone(spec: PlatformSpec) -> str:
 
 
 def _fabric_machines(spec: PlatformSpec) -> dict[str, Machine]:
-    machines = {pool.name: machine_for_pool(spec.cloud, pool) for pool in spec.gpu_pools if pool.interconnect == "best"}
-    return {name: machine for name, machine in machines.items() if machine.rdma != "none"}
+    found: dict[str, Machine] = {}
+    for pool in spec.gpu_pools:
+        machine = machine_for_pool(spec.cloud, pool)
+        if uses_fabric(pool, machine):
+            found[pool.name] = machine
+    return found
 
 
 def cluster_name(spec: PlatformSpec) -> str:
@@ -195,3 +216,8 @@ def node_pool_prefix(name: str) -> str:
 def short_name(person: str) -> str:
     """A short name for a person that stays when the order of a list changes."""
     return hashlib.sha256(person.encode()).hexdigest()[:8]
+
+
+def label_text(text: str) -> str:
+    """How `infra.tags` writes the key or value of a tag as a label; here too, because rules are judged without Pulumi."""
+    return re.sub(r"[^a-z0-9_-]", "-", text.lower().replace("@", "_at_").replace(".", "_"))[:63]

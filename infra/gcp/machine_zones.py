@@ -1,0 +1,104 @@
+"""Where Google sells its scarce machines: zones by machine and region. Data for region.py and the rules; no code but the look-up.
+
+A pool in a zone without its machine is refused by GKE when it is made, half an hour into an apply. Easy to get wrong:
+the list is of its date and Google adds zones; G2 and N1 are not in it, for they are sold almost everywhere.
+Source: skypilot-org/skypilot-catalog catalogs/v8/gcp/vms.csv (006059e, read in November 2026), from Google's price list.
+"""
+
+from __future__ import annotations
+
+_A2 = {
+    "asia-northeast1": "ac",
+    "asia-northeast3": "ab",
+    "asia-southeast1": "abc",
+    "europe-west4": "ab",
+    "me-west1": "ac",
+    "us-central1": "abcf",
+    "us-east1": "b",
+    "us-west1": "b",
+    "us-west3": "b",
+    "us-west4": "b",
+}
+_A2_ULTRA = {"asia-southeast1": "c", "europe-west4": "a", "us-central1": "ac", "us-east4": "c", "us-east5": "ab"}
+_A3_HIGH = {
+    "asia-east1": "c",
+    "asia-northeast1": "b",
+    "asia-south1": "c",
+    "asia-south2": "b",
+    "asia-southeast1": "bc",
+    "australia-southeast1": "c",
+    "europe-north1": "c",
+    "europe-west1": "bc",
+    "europe-west3": "c",
+    "europe-west4": "bc",
+    "europe-west9": "c",
+    "us-central1": "abc",
+    "us-east4": "abc",
+    "us-east5": "a",
+    "us-west1": "ab",
+    "us-west4": "a",
+}
+_A3_MEGA = {
+    "asia-east1": "c",
+    "asia-northeast1": "b",
+    "asia-southeast1": "bc",
+    "australia-southeast1": "c",
+    "europe-north1": "c",
+    "europe-west1": "bc",
+    "europe-west3": "c",
+    "europe-west4": "bc",
+    "us-central1": "abc",
+    "us-east4": "abc",
+    "us-east5": "a",
+    "us-west1": "ab",
+    "us-west4": "a",
+}
+_A3_ULTRA = {
+    "asia-south1": "b",
+    "asia-south2": "c",
+    "europe-west1": "b",
+    "europe-west4": "a",
+    "us-central1": "b",
+    "us-east4": "b",
+    "us-east5": "a",
+    "us-south1": "b",
+    "us-west1": "c",
+}
+_A4 = {
+    "asia-northeast1": "b",
+    "asia-southeast1": "b",
+    "europe-north1": "b",
+    "europe-west4": "b",
+    "us-central1": "b",
+    "us-east1": "b",
+    "us-east4": "b",
+    "us-south1": "b",
+    "us-west2": "c",
+    "us-west3": "bc",
+}
+ZONES: dict[str, dict[str, str]] = {
+    "a2-highgpu-": _A2,
+    "a2-ultragpu-": _A2_ULTRA,
+    "a3-highgpu-8g": _A3_HIGH,
+    "a3-highgpu-": {**_A3_HIGH, "europe-west8": "c"},
+    "a3-megagpu-": _A3_MEGA,
+    "a3-ultragpu-": _A3_ULTRA,
+    "a4-highgpu-": _A4,
+}
+"""By the beginning of a machine's name, the longer first: region to the letters of its zones."""
+
+
+def sold_in(instance_type: str, region: str) -> tuple[str, ...] | None:
+    """The zones of a region that sell a machine; None where that is not known."""
+    for beginning, regions in ZONES.items():
+        if instance_type.startswith(beginning):
+            return tuple(f"{region}-{letter}" for letter in regions.get(region, ""))
+    return None
+
+
+def regions_of(instance_type: str) -> tuple[str, ...]:
+    """The regions that sell a machine; none where that is not known."""
+    for beginning, regions in ZONES.items():
+        if instance_type.startswith(beginning):
+            return tuple(regions)
+    return ()
