@@ -46,8 +46,6 @@ class Pool:
     """Labels that a pod must ask for beside the pool's own (HyperPod: that the node is healthy). Nodes gain and lose them by themselves."""
     tolerations: tuple[dict[str, str], ...] = ()
     """For taints that the nodes carry beside the GPU taint (AKS: spot): every pod of the pool needs them."""
-    agent_tolerations: tuple[dict[str, str], ...] = ()
-    """For taints under which only device plugins and other agents run (HyperPod: while a node is tested)."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 SageMaker tests every node when it starts, watches it, and reboots or replaces it by itself; Ray heads stay on the system pool's CPU nodes.
 Easy to get wrong: the agents in the namespace `aws-hyperpod` must be there first, else nodes never become schedulable; nothing
-scales these pools, and while a node is tested only agents that tolerate it run there.
+scales these pools, and while SageMaker tests a node, only agents that tolerate every taint run there.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ ON_CREATE = "on_create.sh"
 SCRIPT = Path(__file__).with_name("hyperpod_on_create.sh")
 HEALTHY = {"sagemaker.amazonaws.com/node-health-status": "Schedulable"}
 """What SageMaker writes on a node that passed its tests (developer guide, resilience-related Kubernetes labels)."""
-WHILE_TESTED = {"key": "sagemaker.amazonaws.com/node-health-status", "operator": "Equal", "value": "Unschedulable", "effect": "NoSchedule"}
-"""SageMaker's taint of a node under test: the device plugins must run there, or the test finds no GPU."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +175,6 @@ class HyperPod(Room):
             rdma_resource=EFA_RESOURCE if fabric else "",
             environment=FABRIC_ENVIRONMENT if fabric else {},
             selector=HEALTHY,
-            agent_tolerations=(WHILE_TESTED,),
         )
 
     def _fabric(self, network: Network) -> aws.ec2.SecurityGroup:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from infra.aws.hyperpod_request import Cluster
 from infra.contract import PlatformOutputs, read_outputs
 from rehearsal import language
 from rehearsal.clouds.provider import HABITS, serve
@@ -31,8 +32,18 @@ WHOLE = {
     "gpu_pools": [
         {"name": "h100", "accelerator": "H100", "per_node": 8, "max_nodes": 2, "interconnect": "best", "compact": True},
         {"name": "l4", "accelerator": "L4", "per_node": 4, "max_nodes": 2, "capacity": "spot"},
+        {
+            "name": "steady",
+            "accelerator": "A100",
+            "per_node": 8,
+            "min_nodes": 2,
+            "max_nodes": 2,
+            "kind": "hyperpod",
+            "interconnect": "best",
+            "compact": True,
+        },
     ],
-    "kubernetes": {"admins": ["arn:aws:iam::111122223333:role/admin"]},
+    "kubernetes": {"admins": ["arn:aws:iam::111122223333:role/admin"], "launchers": ["arn:aws:iam::111122223333:role/ml"]},
     "storage": {"shared_filesystem": {"kind": "lustre", "capacity_gib": 1200}},
     "secrets": {"names": ["hf-token"]},
     "budget": {"monthly_usd": 5000},
@@ -86,12 +97,13 @@ def places(operations: list[Operation], pattern: str) -> list[int]:
 
 NODES = "aws:eks/nodeGroup:NodeGroup"
 CLUSTER = "aws:eks/cluster:Cluster"
+HYPERPOD = "aws:cloudcontrol/resource:Resource"
 
 
 @pytest.mark.parametrize(
     ("first", "then", "why"),
     [
-        ("kubernetes:*", NODES, "pods, volumes and load balancers end while there are nodes to end them"),
+        ("kubernetes:helm.sh/*", NODES, "pods, volumes and load balancers end while there are nodes to end them"),
         ("kubernetes:*", "aws:eks/podIdentityAssociation:PodIdentityAssociation", "a controller cleans up with the role it has"),
         (NODES, "lab-vpc-cni", "without the plug-in the interfaces of pods stay behind and hold the subnets"),
         (NODES, "lab-kube-proxy", "nodes are drained with a working network"),
@@ -99,6 +111,13 @@ CLUSTER = "aws:eks/cluster:Cluster"
         (NODES, "aws:ec2/vpcEndpoint:VpcEndpoint", "nodes are drained with a way to AWS"),
         (NODES, "lab-fabric-sg", "a group in use cannot be deleted"),
         (NODES, "aws:ec2/placementGroup:PlacementGroup", "a group in use cannot be deleted"),
+        (HYPERPOD, "lab-hyperpod-sg", "a group in use cannot be deleted"),
+        (HYPERPOD, "lab-hyperpod-health-monitoring-agent", "without its agent a node never becomes schedulable, and is never given back"),
+        (HYPERPOD, "lab-hyperpod-binding-hyperpod-patching", "SageMaker drains nodes with this"),
+        (HYPERPOD, "lab-hyperpod-rights", "nodes give their interfaces back with the role"),
+        (HYPERPOD, "lab-hyperpod-script", "a node that is replaced meanwhile runs it"),
+        (HYPERPOD, "aws:eks/addon:Addon", "the network plug-in serves HyperPod's nodes too"),
+        ("lab-kuberay-operator", HYPERPOD, "pods end while there are nodes to end them"),
         (NODES, "lab-node-role", "EKS cleans up with the role"),
         ("aws:eks/addon:Addon", CLUSTER, "add-ons are on the cluster"),
         (CLUSTER, "aws:ec2/subnet:Subnet", "the control plane has interfaces in the subnets"),
@@ -149,10 +168,12 @@ def test_the_outputs_are_the_contract(life: Life) -> None:
     assert outputs.image.startswith(f"{outputs.registry}:")
     assert outputs.training_identity.startswith("arn:aws:iam::")
     assert outputs.shared_volume == "shared"
-    h100, l4 = outputs.pools
+    h100, l4, steady = outputs.pools
     assert (h100.rdma, h100.rdma_resource, h100.rdma_nics) == ("efa", "vpc.amazonaws.com/efa", 32)
     assert (l4.rdma, l4.rdma_resource, l4.rdma_nics, l4.spot) == ("none", "", 0, True)
     assert h100.node_selector == {"trainfleet.io/pool": "h100"}
+    assert (steady.kind, steady.instance_type, steady.usd_per_hour) == ("hyperpod", "ml.p4d.24xlarge", None)
+    assert steady.node_selector == {"trainfleet.io/pool": "steady", "sagemaker.amazonaws.com/node-health-status": "Schedulable"}
 
 
 def test_the_kubeconfig_that_is_handed_out_names_the_cluster_and_no_credential(life: Life) -> None:
@@ -183,3 +204,29 @@ def test_a_pool_that_is_bound_to_a_zone_has_one_subnet_and_the_others_all(life: 
     assert len(life.inputs["lab-h100"]["subnetIds"]) == 1
     assert len(life.inputs["lab-l4"]["subnetIds"]) == 2
     assert life.inputs["lab-h100"]["scalingConfig"] == {"minSize": 0, "maxSize": 2, "desiredSize": 0}
+
+
+def test_whoever_may_launch_is_put_into_the_group_and_gets_no_more(life: Life) -> None:
+    entries = {inputs["principalArn"]: inputs for inputs in life.inputs.values() if inputs.get("type") == "STANDARD" and "principalArn" in inputs}
+    assert entries["arn:aws:iam::111122223333:role/ml"]["kubernetesGroups"] == ["trainfleet:launchers"]
+    assert "kubernetesGroups" not in entries["arn:aws:iam::111122223333:role/admin"]
+    rights = [inputs["principalArn"] for inputs in life.inputs.values() if "accessScope" in inputs]
+    assert rights == ["arn:aws:iam::111122223333:role/admin"]
+
+
+def test_the_request_to_sagemaker_names_what_was_really_made(life: Life) -> None:
+    request = Cluster.model_validate_json(life.inputs["lab-hyperpod"]["desiredState"])
+    (group,) = request.InstanceGroups
+    assert group.ExecutionRole.startswith("arn:aws:iam::")
+    assert "hyperpod-role" in group.ExecutionRole
+    assert group.LifeCycleConfig.SourceS3Uri == f"s3://{life.inputs['lab-hyperpod-script']['bucket']}/hyperpod"
+    assert life.inputs["lab-hyperpod-script"]["key"] == f"hyperpod/{group.LifeCycleConfig.OnCreate}"
+    assert len(group.OverrideVpcConfig.Subnets) == 1, "a compact pool stays in one zone"
+    assert len(request.VpcConfig.Subnets) == 2
+    assert request.Orchestrator.Eks.ClusterArn.endswith("cluster/trainfleet-lab")
+
+
+def test_pods_logs_go_to_a_group_that_is_encrypted_and_ends(life: Life) -> None:
+    group = life.inputs["lab-pod-logs"]
+    assert (group["retentionInDays"], bool(group["kmsKeyId"])) == (365, True)
+    assert life.inputs["lab-logs-identity"]["namespace"] == "logging"
