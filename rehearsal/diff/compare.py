@@ -21,6 +21,8 @@ from rehearsal.plan import is_real
 HIDDEN = {"kubernetes:core/v1:Secret": ("data", "stringData")}
 """Properties that are secret whatever the program says of them."""
 _QUIET = {"same", "read", "refresh", "read-replacement", "read-discard", "discard", "import"}
+INSIDE = " → "
+"""Between a property and the place inside the JSON document that it holds as text."""
 Path = tuple[str, ...]
 Event = Mapping[str, Any]
 Words = Callable[[str], str]
@@ -33,12 +35,12 @@ def changes(events: Iterable[Event], before: Iterable[Mapping[str, Any]]) -> tup
         events: the metadata of the engine's resource events.
         before: the resources in the state before, as they were protected.
     """
-    by_urn: dict[str, list[Event]] = {}
+    events, by_urn = list(events), dict[str, list[Event]]()
     for event in events:
         if _shown(event["type"], event["urn"]):
             by_urn.setdefault(event["urn"], []).append(event)
     known = {resource["urn"]: resource for resource in before}
-    words = _made_up(known.values())
+    words = _made_up(known.values(), events)
     found, unchanged = [], 0
     for urn, own in by_urn.items():
         acting = [event for event in own if event["op"] not in _QUIET]
@@ -68,7 +70,7 @@ def _change(urn: str, events: list[Event], before: Mapping[str, Any], words: Wor
     event = next((each for each in events if each.get("detailedDiff")), events[0])
     token = event["type"]
     properties = tuple(_properties(event, words)) if verb in (Verb.UPDATE, Verb.REPLACE) else ()
-    forced = tuple(dict.fromkeys(each.path for each in properties if each.forces)) or tuple(event.get("keys") or ())
+    forced = tuple(dict.fromkeys(each.path.split(INSIDE)[0] for each in properties if each.forces)) or tuple(event.get("keys") or ())
     order = [each["op"] for each in events]
     gone = verb in (Verb.REPLACE, Verb.DELETE)
     return Change(
@@ -110,7 +112,7 @@ def _properties(event: Event, words: Words) -> Iterator[Property]:
             yield Property(join_path(path), SECRET if before is not None else None, SECRET if after is not None else None, forces)
             continue
         for below, inner_old, inner_new in _inside(before, after):
-            shown = join_path(path) + (f" → {below}" if below else "")
+            shown = join_path(path) + (f"{INSIDE}{below}" if below else "")
             yield Property(shown, _value(inner_old, words), _value(inner_new, words), forces)
 
 
@@ -191,19 +193,20 @@ def _value(value: Any, words: Words) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _made_up(resources: Iterable[Mapping[str, Any]]) -> Words:
-    """Return what puts the name of a resource in place of an id, ARN or address that the simulated cloud made up for it.
+def _made_up(before: Iterable[Mapping[str, Any]], events: Iterable[Event]) -> Words:
+    """Return what puts the name of a resource in place of an id, ARN, address or name that the simulated cloud made up.
 
     A reviewer knows `prod-vpc` and not `vpc-061b374a7955f4dc2`, which no cloud has ever seen and which differs in each run.
     """
     names: dict[str, str] = {}
-    for resource in resources:
-        if not (resource.get("custom") and resource.get("id")):
-            continue
-        name, inputs = resource["urn"].rsplit("::", 1)[-1], set(_texts(resource.get("inputs")))
-        for key, value in {"id": resource["id"], **(resource.get("outputs") or {})}.items():
-            if isinstance(value, str) and len(value) >= 12 and value not in inputs and re.search(r"[0-9a-f]{7}", value):
-                names.setdefault(value, f"‹{name}›" if key == "id" else f"‹{name}.{key}›")
+    made = [each for each in before if each.get("custom")]
+    for resource in (*made, *(new for event in events if (new := event.get("new")) and new.get("custom"))):
+        name, inputs = resource["urn"].rsplit("::", 1)[-1], resource.get("inputs") or {}
+        own = set(_texts({key: value for key, value in inputs.items() if key not in (inputs.get("__defaults") or ())}))
+        drawn = {key: inputs.get(key) for key in inputs.get("__defaults") or ()}
+        for key, value in {"id": resource.get("id"), **drawn, **(resource.get("outputs") or {})}.items():
+            if isinstance(value, str) and len(value) >= 9 and value not in own and re.search(r"[0-9a-f]{7}", value) and value != WIRE_UNKNOWN:
+                names.setdefault(value, f"‹{name}›" if key == "id" or key in drawn else f"‹{name}.{key}›")
     if not names:
         return lambda text: text
     any_of = re.compile("|".join(re.escape(value) for value in sorted(names, key=len, reverse=True)))

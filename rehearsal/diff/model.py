@@ -182,7 +182,7 @@ class Diff:
         low = (after.min_usd_per_hour - before.min_usd_per_hour) * HOURS_PER_MONTH
         high = (after.max_usd_per_hour - before.max_usd_per_hour) * HOURS_PER_MONTH
         missing = list(dict.fromkeys([*before.unknown, *after.unknown]))
-        text = "cost as before" if abs(low) < 0.5 and abs(high) < 0.5 else f"{money(low)}/month at min, {money(high)} at max"
+        text = _difference(low, high)
         return [text + (f" (no price known for {', '.join(missing)})" if missing else "")]
 
     def _policies(self) -> list[str]:
@@ -238,6 +238,16 @@ def _change(change: Change) -> dict[str, Any]:
 
 def _some(names: list[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _difference(low: float, high: float) -> str:
+    """Say what a month costs more or less, with the fewest nodes and with the most."""
+    if abs(low) < 0.5 and abs(high) < 0.5:
+        return "cost as before"
+    if abs(low - high) < 0.5:
+        return f"{money(low)}/month"
+    least = f"{money(low)}/month at min" if abs(low) >= 0.5 else "at min as before"
+    return f"{least}, {money(high)}/month at max" if abs(high) >= 0.5 else f"{least}, at max as before"
 
 
 def money(usd: float, *, sign: bool = True) -> str:

@@ -24,9 +24,9 @@ from rehearsal.diff.trees import Revision
 from rehearsal.engine import Engine
 from rehearsal.rehearse import sigterm_as_interrupt
 from rehearsal.sandbox import Project, Sandbox, sandbox
-from rehearsal.steps import APPLY
 from trainfleet.errors import TrainfleetError
 
+APPLY = ("up", "--yes", "--skip-preview", "--suppress-outputs")
 _ENTRY = """import os, runpy, sys
 program, root = {program!r}, {root!r}
 sys.path[0] = program if os.path.isdir(program) else os.path.dirname(program)
@@ -118,7 +118,7 @@ class Stage:
         """
         runner = self._runner(side)
         runner.init()
-        outcome = runner.run(*APPLY, *self._policies(side))
+        outcome = runner.run(*APPLY, *self._policies(side, advise=True))
         self._judge(side, outcome)
         return Applied(*_kept(runner.sandbox), outcome.violations)
 
@@ -133,7 +133,12 @@ class Stage:
             runner.init()
         else:
             _restore(runner.sandbox, on)
-        outcome = runner.run("preview", *self._policies(side))
+        outcome = runner.run("preview", *self._policies(side, advise=False))
+        if strict := faults.mandatory(outcome):
+            # A mandatory violation keeps the engine from judging the stack as a whole: once more, only advising.
+            outcome = runner.run("preview", *self._policies(side, advise=True))
+            levels = {violation.policy: violation.level for violation in strict}
+            outcome.violations = [replace(each, level=levels.get(each.policy, each.level)) for each in outcome.violations]
         self._judge(side, outcome)
         return outcome, _events(runner.sandbox.file(f"events-{runner.count}.jsonl"))
 
@@ -152,9 +157,11 @@ class Stage:
         path = os.pathsep.join(filter(None, (str(side.project.root), os.environ.get("PYTHONPATH", ""))))
         return Runner(self.engine.path, box, {**self.environment, "PYTHONPATH": path}, self.progress)
 
-    def _policies(self, side: Side) -> list[str]:
+    def _policies(self, side: Side, *, advise: bool) -> list[str]:
         if side.pack is None:
             return []
+        if not advise:
+            return ["--policy-pack", str(side.pack)]
         config = self.scratch / "advisory.json"
         config.write_text('{"all": "advisory"}')
         return ["--policy-pack", str(side.pack), "--policy-pack-config", str(config)]

@@ -7,6 +7,7 @@ reason, and a reviewer reads the reason once, with the names.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,11 +20,12 @@ from rehearsal.diff.model import Change, Diff, Loss, Property, Verb, money
 TITLES = {Verb.DELETE: "Deleted", Verb.REPLACE: "Replaced", Verb.UPDATE: "Updated", Verb.CREATE: "Created"}
 """In the order in which a reviewer wants them: what is lost first."""
 _PAGE = 160
+_LONG, _AROUND = 80, 24
 
 
 @dataclass(frozen=True)
 class Group:
-    """Changes of one type that happen for the same reason."""
+    """Changes that happen for the same reason: of one type, or updates of one and the same property."""
 
     type: str
     changes: tuple[Change, ...]
@@ -54,14 +56,19 @@ class Group:
         """What becomes of the old ones, in words; empty for what is made or changed in place."""
         if self.first.verb not in (Verb.REPLACE, Verb.DELETE):
             return ""
-        words = [] if self.loss is None else [self.loss.why]
+        first = self.first
         if self.loss is None:
-            words.append("nobody has written down what is lost with this type: look at it")
-        if self.first.kept:
-            words.append("the old one is kept in the cloud, out of the stack, with what is in it")
-        if self.first.protected:
+            words = ["nobody has written down what is lost with this type: look at it"]
+        elif first.kept and first.destructive:
+            words = ["it stays in the cloud with what is in it, but out of the stack: nobody manages it any more"]
+            words += ["the new one starts without it"] if first.verb is Verb.REPLACE else []
+        else:
+            words = [self.loss.why]
+            words += ["made anew from the program"] if first.verb is Verb.REPLACE and not first.destructive else []
+            words += ["the old one stays in the cloud"] if first.kept else []
+        if first.protected:
             words.append("it is protected: the apply refuses until somebody lifts that (pulumi state unprotect)")
-        if self.first.delete_first:
+        if first.delete_first:
             words.append("the old one goes before the new one is there")
         return "; ".join(words)
 
@@ -92,10 +99,16 @@ def groups(diff: Diff, verb: Verb) -> list[Group]:
     found: dict[Any, list[Change]] = {}
     for change in diff.of(verb):
         reason = (change.forced_by, change.kept, change.protected, change.delete_first)
-        alike = repr(change.properties) if verb is Verb.UPDATE else ""
-        found.setdefault((change.type, reason, alike), []).append(change)
-    made = [Group(key[0], tuple(changes)) for key, changes in found.items()]
+        # What all resources have in common, such as a tag, is one change for a reviewer, whatever their types.
+        key = repr(change.properties) if verb is Verb.UPDATE else (change.type, reason)
+        found.setdefault(key, []).append(change)
+    made = [Group(_types(changes), tuple(changes)) for changes in found.values()]
     return sorted(made, key=lambda group: (not group.first.destructive, weight(group.first.loss), group.type, group.names[0]))
+
+
+def _types(changes: Sequence[Change]) -> str:
+    types = list(dict.fromkeys(change.type for change in changes))
+    return types[0] if len(types) == 1 else f"resources of {len(types)} types"
 
 
 def some(names: Sequence[str], most: int = 8) -> str:
@@ -126,7 +139,18 @@ def arrow(each: Property, most: int = _PAGE) -> str:
         return f"− {short(old, most)}"
     if old == new:
         return f"{short(old, most)} (changed)"
+    if isinstance(old, str) and isinstance(new, str) and len(old) > _LONG and len(new) > _LONG:
+        old, new = _apart(old, new)
     return f"{short(old, most)} → {short(new, most)}"
+
+
+def _apart(old: str, new: str) -> tuple[str, str]:
+    """Return two long texts cut to where they differ, with a few words around it."""
+    start = len(os.path.commonprefix([old, new]))
+    end = len(os.path.commonprefix([old[start:][::-1], new[start:][::-1]]))
+    start, end = max(0, start - _AROUND), max(0, end - _AROUND)
+    cut = [text[start : len(text) - end] for text in (old, new)]
+    return tuple(f"{'…' if start else ''}{text}{'…' if end else ''}" for text in cut)  # type: ignore[return-value] # two in, two out
 
 
 @dataclass(frozen=True)
