@@ -34,6 +34,8 @@ against the installed provider SDKs. Exit code 0 only if each step was as expect
   trainfleet rehearse aws-dev --set network.zones=3 --outputs platform.json
 
   trainfleet rehearse ../my-program --policy-pack policies --fault every
+
+  trainfleet rehearse aws-prod --fault all
 """
 
 
@@ -49,21 +51,28 @@ def main(  # noqa: PLR0917 - one per flag
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change the platform spec for this rehearsal.")] = None,
     policy_pack: Annotated[list[Path] | None, typer.Option(help="A policy pack to apply (default for stacks: policies).")] = None,
     stack: Annotated[str, typer.Option(help="For a DIR: which stack's settings to use.")] = "",
-    fault: Annotated[str, typer.Option(help="`one` create fails, or `every` resource's first.")] = "one",
+    fault: Annotated[
+        str,
+        typer.Option(
+            help="What goes wrong: `one` create fails, or `every` resource's first; the engine dies in a `crash`; the cloud `throttle`s, is seen with a "
+            "`lag`, lets things `hang`; or `all` of it, and every update and delete fails once too."
+        ),
+    ] = "one",
     until: Annotated[
         str, typer.Option(metavar="STEP", help="The last step to take, for a quick look: preview, policies, apply, no-op, ... (default: all).")
     ] = "",
     seed: Annotated[int, typer.Option(help="Chooses what fails, changes and is replaced.")] = 0,
 ) -> None:
     """See _HELP."""
+    from rehearsal.breakage import FAULTS
     from rehearsal.rehearse import Wishes
     from rehearsal.report import Step
     from rehearsal.steps import STEPS
     from trainfleet.errors import InputError, Problem
     from trainfleet.nearest import did_you_mean
 
-    if fault not in ("one", "every"):
-        raise InputError("unknown fault", [Problem("--fault", f"{fault!r} is not known", "one, every")])
+    if fault not in FAULTS:
+        raise InputError("unknown fault", [Problem("--fault", f"{fault!r} is not known", ", ".join(FAULTS))])
     if until and until not in (names := [name for name, _, _ in STEPS]):
         raise InputError("unknown step", [Problem("--until", f"{until!r} is not a step", did_you_mean(until, names) or ", ".join(names))])
     began = time.monotonic()

@@ -101,6 +101,7 @@ class Runner:
         self.engine, self.sandbox, self.progress = engine, sandbox, progress
         self.environment = {**sandbox.environment, **environment}
         self.count = 0
+        self.child: subprocess.Popen[bytes] | None = None
 
     def init(self) -> None:
         """Make the empty stack."""
@@ -108,8 +109,13 @@ class Runner:
         if not outcome.ok:
             raise TrainfleetError(f"the engine could not make a stack: {outcome.output.strip()[-600:]}")
 
-    def run(self, *arguments: str, events: bool = True) -> Outcome:
-        """Run one command to its end.
+    def kill(self) -> None:
+        """End the engine that runs now as if its machine had lost power; may be called from any thread."""
+        if self.child is not None:
+            self.child.kill()
+
+    def run(self, *arguments: str, events: bool = True, checkpoints: bool = False) -> Outcome:
+        """Run one command to its end; with `checkpoints` the state is written after each resource, as the engine does by itself.
 
         Raises:
             InputError: the sandbox's folder cannot be written to.
@@ -120,6 +126,7 @@ class Runner:
         if events:
             command += ["--stack", self.sandbox.stack, "--event-log", str(log)]
         outcome = Outcome(" ".join(arguments))
+        environment = {name: value for name, value in self.environment.items() if not checkpoints or name != "PULUMI_SKIP_CHECKPOINTS"}
         started = time.monotonic()
         try:
             log.touch()
@@ -127,12 +134,13 @@ class Runner:
                 child = spawn(
                     command,
                     cwd=self.sandbox.project,
-                    env=self.environment,
+                    env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
+                self.child = child
                 try:
                     self._follow(child, reader, outcome)
                 finally:
@@ -235,9 +243,17 @@ def kill_tree(child: subprocess.Popen[bytes]) -> None:
 
 def resources_of(state: Path) -> list[dict[str, Any]]:
     """Return the resources in a state file (the engine's own export format); none when there is no file."""
+    return list(_latest(state).get("resources") or [])
+
+
+def pending_of(state: Path) -> list[dict[str, Any]]:
+    """Return the resources whose create a state file calls pending: begun, and its end was never heard of."""
+    return [operation["resource"] for operation in _latest(state).get("pending_operations") or () if operation["type"] == "creating"]
+
+
+def _latest(state: Path) -> dict[str, Any]:
     if not state.is_file():
-        return []
+        return {}
     document = json.loads(state.read_text())
     checkpoint = document.get("checkpoint", document)
-    latest = checkpoint.get("latest") or checkpoint.get("Latest") or {}  # `pulumi state` commands write it with a capital
-    return list(latest.get("resources") or [])
+    return checkpoint.get("latest") or checkpoint.get("Latest") or {}  # `pulumi state` commands write it with a capital

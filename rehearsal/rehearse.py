@@ -6,12 +6,13 @@ the first step that is not as expected. Nothing outside the sandbox is written; 
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ from rehearsal.clouds.wire import masked
 from rehearsal.commands import Runner
 from rehearsal.engine import Engine
 from rehearsal.report import Report, Step
+from rehearsal.rounds import Order, beside, differences
 from rehearsal.sandbox import Project, sandbox
-from rehearsal.steps import STEPS, Rehearsal
+from rehearsal.stage import Rehearsal
+from rehearsal.steps import STEPS
 from trainfleet.errors import TrainfleetError
 from trainfleet.files import write_whole
 
@@ -76,7 +79,10 @@ def rehearse(
         show.end(checked)
     with staged(project, engine, wishes, settings=settings, show=show) as rehearsal:
         rehearsal.report = report
-        _walk(rehearsal, show, wishes.until)
+        if wishes.fault == "all" and not wishes.until:
+            _with_rounds(rehearsal, show, Order(project, engine, wishes, settings, []))
+        else:
+            collections.deque(_walk(rehearsal, show, wishes.until), maxlen=0)
         report.resources = len(rehearsal.plan)
         report.missing_rules = rehearsal.missing_rules
         if wishes.resources:
@@ -109,7 +115,8 @@ def staged(
         yield Rehearsal(project, runner, cloud, programs, table(), wishes.policy_packs, wishes.fault, wishes.seed)
 
 
-def _walk(rehearsal: Rehearsal, show: Show, until: str) -> None:
+def _walk(rehearsal: Rehearsal, show: Show, until: str) -> Iterator[Step]:
+    """Take one step after another; yields each that was taken."""
     report = rehearsal.report
     names = [name for name, _, _ in STEPS]
     for name, title, act in STEPS[: names.index(until) + 1 if until else None]:
@@ -123,6 +130,30 @@ def _walk(rehearsal: Rehearsal, show: Show, until: str) -> None:
         if step.ran or step.detail:
             report.steps.append(step)
         show.end(step)
+        yield step
+
+
+def _with_rounds(rehearsal: Rehearsal, show: Show, order: Order) -> None:
+    """Walk, with the faults that need a stack of their own in a second process beside; everything has to end with the same things."""
+    made: dict[str, str] = {}
+    with contextlib.ExitStack() as ending:
+        others = None
+        for step in _walk(rehearsal, show, ""):
+            if step.name == "preview" and step.ok and rehearsal.plan:
+                others = ending.enter_context(beside(replace(order, plan=rehearsal.plan), rehearsal.runner.sandbox.file("rounds")))
+            elif step.name == "apply" and step.ok:
+                made = rehearsal.fingerprint()
+        if others is None or not rehearsal.report.ok:
+            return
+        waiting = Step("rounds", "other faults")
+        show.begin(waiting)
+        answer = others.wait()
+        resumed = next(step for step in rehearsal.report.steps if step.name == "apply")
+        if answer.made:
+            differences(rehearsal, resumed, made, answer.made)
+        rehearsal.report.add(answer.steps, answer.faults, answer.made_twice, answer.lost)
+        for step in answer.steps:
+            show.end(step)
 
 
 def resource_lines(rehearsal: Rehearsal) -> str:

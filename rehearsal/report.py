@@ -38,6 +38,11 @@ class Report:
     missing_rules: list[str] = field(default_factory=list)
     """Types for which the replacement table has no entry: their replacements were not rehearsed."""
     kept: str = ""
+    faults: dict[str, int] = field(default_factory=dict)
+    """How many faults of each kind struck."""
+    made_twice: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    """URNs that exist in the cloud and not in the engine's state, or the other way round, after a fault."""
 
     @property
     def ok(self) -> bool:
@@ -59,6 +64,9 @@ class Report:
             "resources": self.resources,
             "seconds": round(sum(step.seconds for step in self.steps), 2),
             "steps": [{**asdict(step), "seconds": round(step.seconds, 2)} for step in self.steps],
+            "faults": self.faults,
+            "made_twice": self.made_twice,
+            "lost": self.lost,
             "types_without_replacement_rules": self.missing_rules,
             "kept": self.kept or None,
         }
@@ -75,6 +83,18 @@ class Report:
             verdict = ("[green]yes[/]" if step.ok else "[bold red]NO[/]") if step.ran else "[dim]not run[/]"
             table.add_row(step.title, str(step.resources or "") if step.ran else "", changes, f"{step.seconds:.1f}" if step.ran else "", verdict)
         return table
+
+    def struck(self, kind: str, times: int) -> None:
+        """Count faults of a kind."""
+        self.faults[kind] = self.faults.get(kind, 0) + times
+
+    def add(self, steps: list[Step], faults: dict[str, int], made_twice: list[str], lost: list[str]) -> None:
+        """Add what was rehearsed elsewhere."""
+        self.steps += steps
+        for kind, times in faults.items():
+            self.struck(kind, times)
+        self.made_twice += made_twice
+        self.lost += lost
 
     def notes(self) -> list[str]:
         """Return a line for each step that has more to say than a row holds: what was chosen, failed, kept."""

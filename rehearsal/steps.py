@@ -8,81 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-from rehearsal import faults, plan
-from rehearsal.clouds.replace import Rule
-from rehearsal.clouds.state import Cloud
+from rehearsal import breakage, plan
 from rehearsal.clouds.wire import plain
-from rehearsal.commands import Outcome, Planned, Runner, resources_of
-from rehearsal.language import Programs
-from rehearsal.report import Report, Step
-from rehearsal.sandbox import Project
-from trainfleet.errors import Problem
-
-APPLY = ("up", "--yes", "--skip-preview", "--suppress-outputs")
-MAX_APPLIES = 400
-
-
-@dataclass
-class Rehearsal:
-    """Everything the steps share."""
-
-    project: Project
-    runner: Runner
-    cloud: Cloud
-    programs: Programs
-    rules: dict[str, Rule]
-    policy_packs: Sequence[Path]
-    fault: str
-    seed: int
-    report: Report = field(default_factory=lambda: Report("", "", 0))
-    plan: list[Planned] = field(default_factory=list)
-    """What the first preview wants to make in clouds, in order."""
-    everything: list[Planned] = field(default_factory=list)
-    """The same with components and providers."""
-    missing_rules: list[str] = field(default_factory=list)
-    outputs: dict[str, Any] = field(default_factory=dict)
-    touched: set[str] = field(default_factory=set)
-
-    def run(self, step: Step, *arguments: str) -> Outcome:
-        """Run a command and book its time and changes on the step."""
-        if self.programs.failure_file:
-            self.programs.failure_file.unlink(missing_ok=True)
-        self.cloud.mistakes.clear()
-        outcome = self.runner.run(*arguments)
-        step.seconds += outcome.seconds
-        return outcome
-
-    def failed(self, step: Step, outcome: Outcome) -> None:
-        """Book a command that ended badly, with the reasons."""
-        step.ok = False
-        step.problems += faults.problems(outcome, self.cloud, self.programs.failure_file or Path())
-
-    def unexpected(self, step: Step, what: str, urn: str = "", fix: str = "") -> None:
-        """Book something that should not have happened."""
-        step.ok = False
-        step.problems.append(Problem(faults.resource_of(urn) if urn else step.title, what, fix))
-
-    def resources(self) -> list[dict[str, Any]]:
-        """Return what the engine's state holds."""
-        return resources_of(self.runner.sandbox.state)
-
-    def real(self) -> list[dict[str, Any]]:
-        """Return what the engine's state holds of things that clouds made."""
-        return [resource for resource in self.resources() if resource.get("custom") and plan.is_real(resource["type"])]
-
-    def packs(self) -> list[str]:
-        """Return the flags that attach the policy packs."""
-        return [argument for pack in self.policy_packs for argument in ("--policy-pack", str(pack))]
-
-    def only(self, outcome: Outcome) -> dict[str, str]:
-        """Return the operations on things that clouds make."""
-        made = {step.urn for step in outcome.steps if plan.is_real(step.token)}
-        return {urn: op for urn, op in outcome.ops().items() if urn in made}
+from rehearsal.commands import Outcome
+from rehearsal.report import Step
+from rehearsal.stage import APPLY, DESTROY, Rehearsal, counted
 
 
 def preview(r: Rehearsal, step: Step) -> None:
@@ -116,54 +49,6 @@ def policies(r: Rehearsal, step: Step) -> None:
         r.failed(step, outcome)
 
 
-def apply_with_fault(r: Rehearsal, step: Step) -> None:
-    """Apply, with a create that fails in the middle (or, with `every`, each resource's first create)."""
-    if not r.plan:
-        step.ran, step.detail = False, "nothing to make"
-        return
-    if r.fault == "every":
-        _every_fault(r, step)
-        return
-    urn = plan.victim(r.plan, r.seed)
-    r.cloud.fail_create(urn, "rehearsed fault: the cloud refuses this create once")
-    outcome = r.run(step, *APPLY)
-    made = [op for op in r.cloud.operations if op.verb == "create"]
-    step.resources, step.changes = len(r.plan), {"create": len(made)}
-    step.detail = f"{faults.resource_of(urn)} was made to fail"
-    if outcome.ok:
-        r.unexpected(step, "the apply went through although the create of this resource fails", urn)
-    elif not any(op.verb == "fail" and op.urn == urn for op in r.cloud.operations):
-        r.failed(step, outcome)
-    else:
-        step.ok = _state_matches_cloud(r, step)
-
-
-def _every_fault(r: Rehearsal, step: Step) -> None:
-    r.cloud.fail_each_once = True
-    applies = 0
-    while applies < MAX_APPLIES and len(r.cloud.failed_once) < len(r.plan):
-        before = len(r.cloud.failed_once)
-        outcome = r.run(step, *APPLY)
-        applies += 1
-        if outcome.ok or len(r.cloud.failed_once) == before or r.cloud.mistakes:
-            break
-        if not _state_matches_cloud(r, step):
-            return
-    step.resources, step.changes = len(r.plan), {"create": sum(op.verb == "create" for op in r.cloud.operations)}
-    step.detail = f"each of {len(r.cloud.failed_once)} creates failed once, in {applies} applies"
-    if left := [planned for planned in r.plan if planned.urn not in r.cloud.failed_once]:
-        r.failed(step, outcome) if not outcome.ok else r.unexpected(step, "its create was never tried", left[0].urn)
-    r.cloud.fail_each_once = False
-
-
-def _state_matches_cloud(r: Rehearsal, step: Step) -> bool:
-    known = {(resource["type"], resource["id"]) for resource in r.real() if resource.get("id")}
-    for key, record in r.cloud.records.items():
-        if key not in known:
-            r.unexpected(step, "exists in the cloud and is not in the engine's state", record.urn)
-    return step.ok
-
-
 def resume(r: Rehearsal, step: Step) -> None:
     """Apply again: only what is missing may be made, and nothing else may happen. Policies judge the real values."""
     if not r.plan:
@@ -172,17 +57,18 @@ def resume(r: Rehearsal, step: Step) -> None:
     before = {record.urn for record in r.cloud.records.values()}
     outcome = r.run(step, *APPLY, *r.packs())
     done = r.only(outcome)
-    step.resources, step.changes = len(r.plan), outcome.count() and _counted(done)
+    step.resources, step.changes = len(r.plan), outcome.count() and counted(done.values())
     if not outcome.ok:
         r.failed(step, outcome)
         return
     step.detail = f"only the {len(done)} that were missing" if before else ""
     wanted = {planned.urn for planned in r.plan} - before
     for urn, op in done.items():
-        if urn in before or op != "create":
+        if op != ("update" if urn in r.half_made else "create") or (urn in before and urn not in r.half_made):
             r.unexpected(step, f"should not be touched by a resumed apply, but: {op}", urn)
     for urn in sorted(wanted - set(done)):
         r.unexpected(step, "was planned and is not made", urn)
+    r.nothing_made_twice(step)
     _read_outputs(r)
 
 
@@ -195,7 +81,7 @@ def _read_outputs(r: Rehearsal) -> None:
 def no_op(r: Rehearsal, step: Step) -> None:
     """Preview what has just been applied: there must be nothing to do."""
     outcome = r.run(step, "preview", "--diff")
-    step.resources, step.changes = len(r.real()), _counted(r.only(outcome))
+    step.resources, step.changes = len(r.real()), counted(r.only(outcome).values())
     if not outcome.ok:
         r.failed(step, outcome)
     for planned in outcome.steps:
@@ -286,7 +172,7 @@ def drift(r: Rehearsal, step: Step) -> None:
         r.unexpected(step, f"refresh should find this one change, and found {found.changes}", choice.urn)
         return
     repaired = r.run(step, *APPLY)
-    step.changes = _counted(r.only(repaired))
+    step.changes = counted(r.only(repaired).values())
     if not repaired.ok:
         r.failed(step, repaired)
     elif r.only(repaired) != {choice.urn: "update"}:
@@ -314,8 +200,8 @@ def destroy(r: Rehearsal, step: Step) -> None:
     """Destroy: nothing may be left, but what the program keeps on purpose (retain_on_delete)."""
     retained = {resource["urn"] for resource in r.resources() if resource.get("retainOnDelete")}
     step.resources = len(r.real())
-    outcome = r.run(step, "destroy", "--yes", "--skip-preview")
-    step.changes = _counted({urn: "keep" if urn in retained else op for urn, op in r.only(outcome).items()})
+    outcome = breakage.destroy_with_faults(r, step) if r.fault == "all" else r.run(step, *DESTROY)
+    step.changes = counted("keep" if urn in retained else op for urn, op in r.only(outcome).items())
     if not outcome.ok:
         r.failed(step, outcome)
         return
@@ -333,7 +219,7 @@ def _change(r: Rehearsal, step: Step, choice: plan.Choice) -> Outcome:
     r.programs.changes.append(choice.as_change())
     r.touched.add(choice.urn)
     outcome = r.run(step, *APPLY)
-    step.resources, step.changes = 1, _counted(r.only(outcome))
+    step.resources, step.changes = 1, counted(r.only(outcome).values())
     if not outcome.ok:
         r.failed(step, outcome)
     return outcome
@@ -344,21 +230,15 @@ def _first(choices: list[plan.Choice], r: Rehearsal) -> plan.Choice | None:
     return next(iter(fresh or choices), None)
 
 
-def _counted(ops: dict[str, str]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for op in ops.values():
-        counts[op] = counts.get(op, 0) + 1
-    return counts
-
-
 STEPS: tuple[tuple[str, str, Callable[[Rehearsal, Step], None]], ...] = (
     ("preview", "preview", preview),
     ("policies", "policies", policies),
-    ("apply-fault", "apply, broken in the middle", apply_with_fault),
+    ("apply-fault", "apply, broken in the middle", breakage.apply_with_fault),
     ("apply", "apply, resumed", resume),
     ("no-op", "no-op", no_op),
     ("refresh", "refresh", refresh),
     ("update", "update in place", update),
+    ("update-fault", "every update fails once", breakage.updates_with_faults),
     ("replace", "replacement", replacement),
     ("drift", "drift found and repaired", drift),
     ("unprotect", "protection lifted", unprotect),

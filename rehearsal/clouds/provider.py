@@ -10,14 +10,14 @@ instances, told apart by their connection.
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Iterator
 from concurrent import futures
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
-from google.protobuf import empty_pb2
+from google.protobuf import any_pb2, empty_pb2
+from google.rpc import status_pb2  # type: ignore[import-untyped]  # googleapis-common-protos ships no types
 from pulumi.runtime.proto import plugin_pb2
 from pulumi.runtime.proto import provider_pb2 as pb
 from pulumi.runtime.proto import provider_pb2_grpc as rpc
@@ -29,8 +29,8 @@ from rehearsal.clouds.habits import Habits
 from rehearsal.clouds.kubernetes import KubernetesHabits
 from rehearsal.clouds.replace import Rule, join_path, table
 from rehearsal.clouds.schema import Package, packages
-from rehearsal.clouds.state import AlreadyThereError, Cloud, InjectedFaultError, Operation, Record
-from rehearsal.clouds.values import digest
+from rehearsal.clouds.state import AlreadyThereError, Cloud, Operation, Record
+from rehearsal.clouds.trouble import TRIES, HalfMadeError, InjectedFaultError, ThrottledError
 from rehearsal.clouds.wire import UNKNOWN, from_struct, plain, to_struct
 
 HABITS: dict[str, Habits] = {"aws": AwsHabits(), "azure-native": AzureHabits(), "gcp": GcpHabits(), "kubernetes": KubernetesHabits()}
@@ -107,7 +107,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         if mistakes:
             self.cloud.refuse(request.urn, mistakes)
             return pb.CheckResponse(failures=[pb.CheckFailure(property=mistake.path, reason=str(mistake)) for mistake in mistakes])
-        random = digest(request.urn, request.randomSeed.hex())
+        random = self.cloud.seed(request.urn)
         named = self.habits.with_name(
             self.package.resource(request.type), request.type, inputs, from_struct(request.olds), request.urn.rsplit("::", 1)[-1], random
         )
@@ -143,14 +143,24 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         if request.preview:
             return pb.CreateResponse(properties=to_struct(self._outputs(request.type, inputs, logical, "", context, preview=True)))
         placed = self._placed(context, inputs)
-        resource_id = self.habits.make_id(request.type, plain(placed), name, uuid.uuid4().hex)
+        resource_id = self.habits.make_id(request.type, plain(placed), name, self.cloud.seed(request.urn))
         outputs = self._outputs(request.type, inputs, logical, resource_id, context, preview=False)
         unique = self.habits.unique_key(request.type, placed, self._region(context, inputs))
         try:
-            self.cloud.create(Record(request.urn, request.type, resource_id, unique, inputs, outputs))
+            self._make(Record(request.urn, request.type, resource_id, unique, inputs, outputs), request.timeout)
+        except HalfMadeError as error:
+            _half_made(context, str(error), resource_id, inputs, outputs)
         except (InjectedFaultError, AlreadyThereError) as error:
             context.abort(grpc.StatusCode.UNKNOWN, str(error))
         return pb.CreateResponse(id=resource_id, properties=to_struct(outputs))
+
+    def _make(self, record: Record, timeout: float) -> None:
+        """Make a thing; a call that is throttled is tried again, as real providers do. The waiting between is left out."""
+        for _ in range(TRIES - 1):
+            with contextlib.suppress(ThrottledError):
+                self.cloud.create(record, timeout)
+                return
+        self.cloud.create(record, timeout)
 
     def Read(self, request: Any, context: Any) -> Any:
         record = self.cloud.find(request.type, request.id)
@@ -170,10 +180,15 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
                 self.cloud.update(request.type, request.id, request.urn, inputs, outputs)
             except KeyError:
                 context.abort(grpc.StatusCode.NOT_FOUND, f"{request.type} {request.id} does not exist any more")
+            except InjectedFaultError as error:
+                context.abort(grpc.StatusCode.UNKNOWN, str(error))
         return pb.UpdateResponse(properties=to_struct(outputs))
 
     def Delete(self, request: Any, context: Any) -> Any:
-        self.cloud.delete(request.type, request.id, request.urn)
+        try:
+            self.cloud.delete(request.type, request.id, request.urn)
+        except InjectedFaultError as error:
+            context.abort(grpc.StatusCode.UNKNOWN, str(error))
         return empty_pb2.Empty()
 
     def Invoke(self, request: Any, context: Any) -> Any:
@@ -200,6 +215,15 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         resource, settings = self.package.resource(token), self.settings.get(context.peer(), {})
         place = self.habits.defaults(settings)
         return self.habits.outputs(resource, token, inputs, logical, resource_id, self._region(context, inputs), preview=preview, place=place)
+
+
+def _half_made(context: Any, reason: str, resource_id: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+    """Report a create that failed although the thing exists, so that the engine keeps it in its state and tries to put it right."""
+    detail = any_pb2.Any()
+    detail.Pack(pb.ErrorResourceInitFailed(id=resource_id, properties=to_struct(outputs), reasons=[reason], inputs=to_struct(inputs)))
+    told = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=reason, details=[detail])
+    context.set_trailing_metadata((("grpc-status-details-bin", told.SerializeToString()),))
+    context.abort(grpc.StatusCode.UNKNOWN, reason)
 
 
 @contextlib.contextmanager

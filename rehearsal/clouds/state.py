@@ -1,7 +1,8 @@
 """What exists in a simulated cloud, what was done to it, and what shall go wrong: the part that a rehearsal holds in hand.
 
-One per rehearsal, shared by its providers; every method may be called from any thread. A rehearsal makes creates fail
-(`fail_create`), changes things behind the engine's back (`drift`) and reads what was done (`operations`).
+One per rehearsal, shared by its providers; every method may be called from any thread. A rehearsal lets things go wrong
+(`trouble`), changes things behind the engine's back (`drift`) and reads what was done (`operations`). Ids and made-up names
+come from `seed`, so that two rehearsals of one program make the same things.
 `save` writes it whole or not at all, secrets as digests.
 """
 
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from rehearsal.clouds.check import Mistake
+from rehearsal.clouds.trouble import FailOnce, InjectedFaultError, Trouble
+from rehearsal.clouds.values import digest
 from rehearsal.clouds.wire import digested
 from trainfleet.files import write_whole
 
@@ -40,14 +43,12 @@ class Operation:
     urn: str
     token: str
     id: str
+    of: str = ""
+    """What was refused, where `verb` is `fail`."""
 
 
 class AlreadyThereError(Exception):
     """Raised when a physical name is taken, as clouds do."""
-
-
-class InjectedFaultError(Exception):
-    """Raised where the rehearsal asked for a failure."""
 
 
 @dataclass
@@ -59,52 +60,69 @@ class Cloud:
     mistakes: dict[str, list[Mistake]] = field(default_factory=dict)
     """What Check refused, by URN; the rehearsal shows it instead of the engine's rendering."""
     unknown_functions: list[str] = field(default_factory=list)
-    faults: dict[str, str] = field(default_factory=dict)
-    fail_each_once: bool = False
-    failed_once: set[str] = field(default_factory=set)
+    trouble: Trouble = field(default_factory=Trouble)
+    _made: dict[str, int] = field(default_factory=dict, repr=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
     def fail_create(self, urn: str, message: str) -> None:
         """Make the next create of `urn` fail."""
-        with self._lock:
-            self.faults[urn] = message
+        self.trouble = FailOnce("create", only=[urn], message=message)
 
-    def create(self, record: Record) -> None:
-        """Add a record.
+    def seed(self, urn: str) -> str:
+        """Return hexadecimal digits for what is made up about a resource; others once it was made, as it may be replaced."""
+        with self._lock:
+            return digest(urn, str(self._made.get(urn, 0)))
+
+    def create(self, record: Record, timeout: float = 0.0) -> None:
+        """Add a record; `timeout` is the program's own limit for it in seconds.
 
         Raises:
             InjectedFaultError: the rehearsal wanted this create to fail.
             AlreadyThereError: the physical name is taken.
         """
         with self._lock:
-            if message := self.faults.pop(record.urn, None):
-                self.operations.append(Operation("fail", record.urn, record.token, record.id))
-                raise InjectedFaultError(message)
-            if self.fail_each_once and record.urn not in self.failed_once:
-                self.failed_once.add(record.urn)
-                self.operations.append(Operation("fail", record.urn, record.token, record.id))
-                raise InjectedFaultError("rehearsed fault: the first create of every resource fails")
+            self._strike("create", record, timeout)
             taken = next((other for other in self.records.values() if record.unique and other.unique == record.unique), None)
             if taken is not None:
                 owner = f" (made by {taken.urn.rsplit('::', 1)[-1]})"
                 raise AlreadyThereError(f"{record.unique.split('|', 1)[1]} already exists{owner}: physical names must be unique")
             self.records[record.token, record.id] = record
+            self._made[record.urn] = self._made.get(record.urn, 0) + 1
             self.operations.append(Operation("create", record.urn, record.token, record.id))
+            self.trouble.after_create(record, timeout)
 
     def update(self, token: str, resource_id: str, urn: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
-        """Replace what a record is like."""
+        """Replace what a record is like.
+
+        Raises:
+            InjectedFaultError: the rehearsal wanted this update to fail.
+            KeyError: there is none.
+        """
         with self._lock:
             record = self.records.get((token, resource_id))
             if record is None:
                 raise KeyError(resource_id)
+            self._strike("update", Record(urn, token, resource_id, record.unique, inputs, outputs))
             record.inputs, record.outputs, record.urn = inputs, outputs, urn
             self.operations.append(Operation("update", urn, token, resource_id))
 
     def delete(self, token: str, resource_id: str, urn: str) -> None:
-        """Remove a record; one that is gone already is no error, as with real clouds."""
+        """Remove a record; one that is gone already is no error, as with real clouds.
+
+        Raises:
+            InjectedFaultError: the rehearsal wanted this delete to fail.
+        """
         with self._lock:
+            self._strike("delete", self.records.get((token, resource_id)) or Record(urn, token, resource_id, "", {}, {}))
             self.records.pop((token, resource_id), None)
             self.operations.append(Operation("delete", urn, token, resource_id))
+
+    def _strike(self, verb: str, record: Record, timeout: float = 0.0) -> None:
+        try:
+            self.trouble.before(verb, record, timeout)
+        except InjectedFaultError:
+            self.operations.append(Operation("fail", record.urn, record.token, record.id, verb))
+            raise
 
     def find(self, token: str, resource_id: str) -> Record | None:
         """Return a copy of a record, or None."""
