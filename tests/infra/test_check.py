@@ -71,7 +71,8 @@ GCP = """config:
 AZURE = f"""config:
   azure-native:location: eastus
   azure-native:subscriptionId: {SUBSCRIPTION}
-  trainfleet:platform: {{name: demo, cloud: azure, account: {SUBSCRIPTION}, region: eastus, owner: ml-platform@example.com}}
+  trainfleet:platform: {{name: demo, cloud: azure, account: {SUBSCRIPTION}, region: eastus, owner: ml-platform@example.com,
+                        kubernetes: {{admins: ["{SUBSCRIPTION}"]}}}}
 """
 
 
