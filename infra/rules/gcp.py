@@ -47,7 +47,7 @@ _CIDR: Path = ("network", "cidr")
 _SHARED: Path = ("storage", "shared_filesystem")
 
 
-def region_is_known(spec: PlatformSpec) -> Iterator[Finding]:
+def gcp_region_is_known(spec: PlatformSpec) -> Iterator[Finding]:
     """A region misspelt is otherwise found by the first call to its API (Compute Engine guide, regions and zones)."""
     if _elsewhere(spec) or not spec.region or spec.region in region.ZONE_LETTERS:
         return
@@ -61,14 +61,14 @@ def region_is_known(spec: PlatformSpec) -> Iterator[Finding]:
     yield Finding(("region",), f"`{spec.region}` is not a region of gcp", fix, (_CLOUD,))
 
 
-def region_has_zones(spec: PlatformSpec) -> Iterator[Finding]:
+def gcp_region_has_zones(spec: PlatformSpec) -> Iterator[Finding]:
     """Nodes are in the zones of the region, and most have three (Compute Engine guide, regions and zones)."""
     there = len(region.zones(spec.region))
     if not _elsewhere(spec) and there and spec.network.zones > there:
         yield Finding(("network", "zones"), f"{spec.region} has {there} zones", f"at most {there}", (_CLOUD, ("region",)))
 
 
-def zones_are_in_the_region(spec: PlatformSpec) -> Iterator[Finding]:
+def gcp_zones_are_in_the_region(spec: PlatformSpec) -> Iterator[Finding]:
     """A regional cluster has nodes in its own region only; and not every region begins with zone a (us-east1 has b, c, d)."""
     there = region.zones(spec.region)
     if _elsewhere(spec) or not there:
@@ -79,7 +79,7 @@ def zones_are_in_the_region(spec: PlatformSpec) -> Iterator[Finding]:
             yield Finding(where, f"`{pool.zone}` is not a zone of {spec.region}", f"one of {', '.join(there)}", (_CLOUD, ("region",)))
 
 
-def machines_are_sold_there(spec: PlatformSpec) -> Iterator[Finding]:
+def gcp_machines_are_sold_there(spec: PlatformSpec) -> Iterator[Finding]:
     """GKE refuses a pool in a zone that does not have its machine (Compute Engine guide, GPU regions and zones)."""
     there = region.zones(spec.region)
     for path, pool, machine in _machines(spec):
@@ -96,7 +96,7 @@ def machines_are_sold_there(spec: PlatformSpec) -> Iterator[Finding]:
             yield Finding((*path, "zone"), what, f"zone: {' or '.join(sold)}", reads)
 
 
-def network_can_be_divided(spec: PlatformSpec) -> Iterator[Finding]:
+def gcp_network_can_be_divided(spec: PlatformSpec) -> Iterator[Finding]:
     """Half of the range is for pods, a /24 for each node; a subnet's range is a /8 at most (VPC guide, subnets)."""
     if _elsewhere(spec):
         return
@@ -108,7 +108,7 @@ def network_can_be_divided(spec: PlatformSpec) -> Iterator[Finding]:
         yield Finding(_CIDR, f"{cidr} is larger than a network can be", sizes, (_CLOUD,))
 
 
-def network_is_private(spec: PlatformSpec) -> Iterator[Finding]:
+def gcp_network_is_private(spec: PlatformSpec) -> Iterator[Finding]:
     """Public addresses hide their owners; GKE nodes use 172.17.0.0/16 themselves (GKE guide, VPC-native clusters)."""
     if _elsewhere(spec):
         return
@@ -123,7 +123,7 @@ def network_is_private(spec: PlatformSpec) -> Iterator[Finding]:
         yield Finding(_CIDR, what, "inside 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16", (_CLOUD, _SHARED))
 
 
-def nodes_have_pod_ranges(spec: PlatformSpec) -> Iterator[Finding]:
+def gcp_nodes_have_pod_ranges(spec: PlatformSpec) -> Iterator[Finding]:
     """GKE gives each node a /24 for 110 pods, and one more per pool while it is upgraded (GKE guide, flexible pod CIDR)."""
     if _elsewhere(spec) or not _LARGEST <= spec.network.cidr.prefixlen <= region.LONGEST_PREFIX:
         return
@@ -137,8 +137,8 @@ def nodes_have_pod_ranges(spec: PlatformSpec) -> Iterator[Finding]:
         yield Finding(_CIDR, what, fix, (_CLOUD, ("system_pool",), ("gpu_pools",)))
 
 
-def fabric_has_addresses(spec: PlatformSpec) -> Iterator[Finding]:
-    """Each fabric interface of each node takes an address of its own subnet; the subnets are a 256th of the range each."""
+def gcp_fabric_has_addresses(spec: PlatformSpec) -> Iterator[Finding]:
+    """Each fabric interface of each node takes an address of its own subnet, a 256th of the range (VPC guide, multiple interfaces)."""
     if _elsewhere(spec) or not _LARGEST <= spec.network.cidr.prefixlen <= region.LONGEST_PREFIX:
         return
     there = region.plan(spec).fabric[0].num_addresses - _GOOGLE_KEEPS
@@ -148,7 +148,7 @@ def fabric_has_addresses(spec: PlatformSpec) -> Iterator[Finding]:
         yield Finding(_CIDR, what, "a larger range, or fewer nodes", (_CLOUD, ("gpu_pools",)))
 
 
-def google_has_addresses(spec: PlatformSpec) -> Iterator[Finding]:
+def gcp_google_has_addresses(spec: PlatformSpec) -> Iterator[Finding]:
     """Managed Lustre wants a /20 of its own, zonal Filestore a /24 (their guides, private services access); they get an eighth."""
     wish = spec.storage.shared_filesystem
     if _elsewhere(spec) or wish is None or not _LARGEST <= spec.network.cidr.prefixlen <= region.LONGEST_PREFIX:
@@ -159,7 +159,7 @@ def google_has_addresses(spec: PlatformSpec) -> Iterator[Finding]:
         yield Finding(_CIDR, what, f"a /{wanted - 3} or larger", (_CLOUD, _SHARED))
 
 
-def rdma_is_in_one_zone(spec: PlatformSpec) -> Iterator[Finding]:
+def gcp_rdma_is_in_one_zone(spec: PlatformSpec) -> Iterator[Finding]:
     """An RDMA network is of one zone, and the names of its interfaces exist once in a cluster (VPC guide, RDMA network profile)."""
     first = ""
     for path, pool, machine in _machines(spec):
@@ -172,21 +172,21 @@ def rdma_is_in_one_zone(spec: PlatformSpec) -> Iterator[Finding]:
             yield Finding((*path, "zone"), what, f"zone: {first}, or interconnect: none", (*_choice(path), ("region",)))
 
 
-def compact_is_not_queued(spec: PlatformSpec) -> Iterator[Finding]:
+def gcp_compact_is_not_queued(spec: PlatformSpec) -> Iterator[Finding]:
     """GKE refuses compact placement with queued provisioning (GKE guide, compact placement; cluster-toolkit's preconditions)."""
     for path, pool in _pools(spec):
         if pool.capacity is Capacity.QUEUED and pool.compact:
             yield Finding((*path, "compact"), "queued nodes cannot be placed close together", "false, or capacity: flex-start", _capacity(path))
 
 
-def requested_pools_start_empty(spec: PlatformSpec) -> Iterator[Finding]:
+def gcp_requested_pools_start_empty(spec: PlatformSpec) -> Iterator[Finding]:
     """Flex-start and queued nodes exist only while a workload asked for them (GKE guide, DWS; no static node count)."""
     for path, pool in _pools(spec):
         if pool.capacity in BY_REQUEST and pool.min_nodes > 0:
             yield Finding((*path, "min_nodes"), f"`{pool.capacity}` nodes come by request only and end by themselves", "0", _capacity(path))
 
 
-def run_hours_mean_something(spec: PlatformSpec) -> Iterator[Finding]:
+def gcp_run_hours_mean_something(spec: PlatformSpec) -> Iterator[Finding]:
     """Only nodes given for some time end after it (GKE guide, flex-start, maxRunDuration)."""
     for path, pool in _pools(spec):
         if pool.max_run_hours != GpuPool.model_fields["max_run_hours"].default and pool.capacity not in BY_REQUEST:
@@ -194,7 +194,7 @@ def run_hours_mean_something(spec: PlatformSpec) -> Iterator[Finding]:
             yield Finding((*path, "max_run_hours"), f"means nothing with capacity `{pool.capacity}`", fix, _capacity(path))
 
 
-def machines_are_bought_as_sold(spec: PlatformSpec) -> Iterator[Finding]:
+def gcp_machines_are_bought_as_sold(spec: PlatformSpec) -> Iterator[Finding]:
     """A3 Ultra and A4 are not sold plainly on demand, small A3 High only as Spot or flex-start (Compute Engine guide, GPU machine types)."""
     for path, pool, machine in _machines(spec):
         where, reads = (*path, "capacity"), (*_choice(path), (*path, "capacity"))
@@ -204,15 +204,15 @@ def machines_are_bought_as_sold(spec: PlatformSpec) -> Iterator[Finding]:
             yield Finding(where, f"{machine.instance_type} is not sold on demand", "reserved, spot, flex-start or queued", reads)
 
 
-def reservations_are_named(spec: PlatformSpec) -> Iterator[Finding]:
-    """A reservation is named as Compute Engine names it, with its project where it is shared, and a block where it has some."""
+def gcp_reservations_are_named(spec: PlatformSpec) -> Iterator[Finding]:
+    """A reservation is named as Compute Engine names it, with its project where it is shared, and a block where it has some (GKE guide, reservations)."""
     for path, pool in _pools(spec):
         if pool.capacity is Capacity.RESERVED and pool.reservation and not re.fullmatch(_RESERVATION, pool.reservation):
             fix = "its name, or projects/PROJECT/reservations/NAME where it is shared"
             yield Finding((*path, "reservation"), f"`{pool.reservation}` is not the name of a reservation", fix, _capacity(path))
 
 
-def labels_of_nodes_are_free(spec: PlatformSpec) -> Iterator[Finding]:
+def gcp_labels_of_nodes_are_free(spec: PlatformSpec) -> Iterator[Finding]:
     """GKE sets labels of its own domains and refuses them from others (GKE guide, node labels)."""
     for path, pool in _pools(spec):
         for key in pool.labels:
@@ -221,21 +221,21 @@ def labels_of_nodes_are_free(spec: PlatformSpec) -> Iterator[Finding]:
                 yield Finding((*path, "labels", key), f"labels of {domain} are set by GKE", "a domain of your own, or none", (_CLOUD,))
 
 
-def kubernetes_is_offered(spec: PlatformSpec) -> Iterator[Finding]:
+def gcp_kubernetes_is_offered(spec: PlatformSpec) -> Iterator[Finding]:
     """The REGULAR channel offers three minor versions at a time (GKE release schedule)."""
     if not _elsewhere(spec) and spec.kubernetes.version not in KUBERNETES_VERSIONS:
         what = f"Kubernetes {spec.kubernetes.version} is not one of those this release runs on GKE"
         yield Finding(("kubernetes", "version"), what, f"one of {', '.join(KUBERNETES_VERSIONS)}", (_CLOUD,))
 
 
-def logs_are_kept_as_offered(spec: PlatformSpec) -> Iterator[Finding]:
+def gcp_logs_are_kept_as_offered(spec: PlatformSpec) -> Iterator[Finding]:
     """A log bucket keeps logs for 1 to 3650 days (Cloud Logging guide, custom retention)."""
     if not _elsewhere(spec) and spec.kubernetes.log_retention_days > MOST_LOG_DAYS:
         what = f"Cloud Logging does not keep logs for {spec.kubernetes.log_retention_days} days"
         yield Finding(("kubernetes", "log_retention_days"), what, f"at most {MOST_LOG_DAYS}", (_CLOUD,))
 
 
-def people_are_emails(spec: PlatformSpec) -> Iterator[Finding]:
+def gcp_people_are_emails(spec: PlatformSpec) -> Iterator[Finding]:
     """GKE knows people by the e-mail of their Google account (GKE guide, role-based access control)."""
     if _elsewhere(spec):
         return
@@ -245,7 +245,7 @@ def people_are_emails(spec: PlatformSpec) -> Iterator[Finding]:
                 yield Finding(("kubernetes", name, index), f"`{who}` is not an e-mail address", "for example someone@example.com", (_CLOUD,))
 
 
-def filesystem_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
+def gcp_filesystem_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
     """Managed Lustre comes in steps that depend on its throughput (Managed Lustre guide, performance tiers); zonal Filestore in
     GiB up to 10 TiB and in steps of 2560 GiB beyond (Filestore guide, service tiers)."""
     wish = spec.storage.shared_filesystem
@@ -265,14 +265,14 @@ def filesystem_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
         yield Finding(where, what, f"{offered}{more}, at most {largest}", reads)
 
 
-def budget_tells_few(spec: PlatformSpec) -> Iterator[Finding]:
+def gcp_budget_tells_few(spec: PlatformSpec) -> Iterator[Finding]:
     """A budget tells five channels at most (Cloud Billing API, Budget.allUpdatesRule)."""
     if not _elsewhere(spec) and spec.budget and len(spec.budget.emails) > MOST_CHANNELS:
         what = f"{len(spec.budget.emails)} addresses are too many for a budget on gcp"
         yield Finding(("budget", "emails"), what, f"at most {MOST_CHANNELS}: a mailing list tells more", (_CLOUD,))
 
 
-def tags_fit_labels(spec: PlatformSpec) -> Iterator[Finding]:
+def gcp_tags_fit_labels(spec: PlatformSpec) -> Iterator[Finding]:
     """Labels are in lower case, 63 long, begin with a letter, and are 64 at most; tags are written so (Resource Manager guide, labels)."""
     if _elsewhere(spec):
         return
@@ -295,28 +295,28 @@ def tags_fit_labels(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 RULES: tuple[Rule, ...] = (
-    region_is_known,
-    region_has_zones,
-    zones_are_in_the_region,
-    machines_are_sold_there,
-    network_can_be_divided,
-    network_is_private,
-    nodes_have_pod_ranges,
-    fabric_has_addresses,
-    google_has_addresses,
-    rdma_is_in_one_zone,
-    compact_is_not_queued,
-    requested_pools_start_empty,
-    run_hours_mean_something,
-    machines_are_bought_as_sold,
-    reservations_are_named,
-    labels_of_nodes_are_free,
-    kubernetes_is_offered,
-    logs_are_kept_as_offered,
-    people_are_emails,
-    filesystem_is_sold,
-    budget_tells_few,
-    tags_fit_labels,
+    gcp_region_is_known,
+    gcp_region_has_zones,
+    gcp_zones_are_in_the_region,
+    gcp_machines_are_sold_there,
+    gcp_network_can_be_divided,
+    gcp_network_is_private,
+    gcp_nodes_have_pod_ranges,
+    gcp_fabric_has_addresses,
+    gcp_google_has_addresses,
+    gcp_rdma_is_in_one_zone,
+    gcp_compact_is_not_queued,
+    gcp_requested_pools_start_empty,
+    gcp_run_hours_mean_something,
+    gcp_machines_are_bought_as_sold,
+    gcp_reservations_are_named,
+    gcp_labels_of_nodes_are_free,
+    gcp_kubernetes_is_offered,
+    gcp_logs_are_kept_as_offered,
+    gcp_people_are_emails,
+    gcp_filesystem_is_sold,
+    gcp_budget_tells_few,
+    gcp_tags_fit_labels,
 )
 
 
