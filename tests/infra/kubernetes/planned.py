@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import pulumi
@@ -123,12 +124,18 @@ def platform(of: PlatformSpec, provider: k8s.Provider, **changes: Any) -> Platfo
     return replace(whole, **changes)
 
 
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """One loop for every plan: Pulumi keeps what it still waits for between them."""
+    return asyncio.new_event_loop()
+
+
 def plan(changes: dict[str, Any] | None = None, **platform_changes: Any) -> Planned:
     """Install the layer for a changed spec on a changed platform, and say what was registered."""
-    asyncio.set_event_loop(asyncio.new_event_loop())
+    of = spec(**(changes or {}))
+    asyncio.set_event_loop(_loop())
     recorder = _Recorder()
     mocks.set_mocks(recorder, project="layer", stack="test")
-    of = spec(**(changes or {}))
 
     @pulumi.runtime.test
     def program() -> None:

@@ -1,0 +1,87 @@
+"""The queue's quotas are the pools at their largest, in one group of the same resources, and a head finds a place beside the GPUs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from infra.kubernetes.names import PRIORITIES, QUEUE
+from infra.machines import Machine, system_machine
+from infra.platform import Pool
+from infra.spec import Cloud
+from tests.infra.kubernetes.planned import Planned, plan, spec
+
+
+def quotas(planned: Planned) -> dict[str, dict[str, str]]:
+    (group,) = planned.custom("ClusterQueue")[QUEUE]["spec"]["resourceGroups"]
+    for flavor in group["flavors"]:
+        assert [each["name"] for each in flavor["resources"]] == group["coveredResources"], "the same resources in the same order"
+    return {flavor["name"]: {each["name"]: each["nominalQuota"] for each in flavor["resources"]} for flavor in group["flavors"]}
+
+
+def test_quotas_are_what_the_pools_hold_at_their_largest() -> None:
+    system = system_machine(spec())
+    assert quotas(plan()) == {
+        "system": {"cpu": str(system.vcpu * 4), "memory": f"{int(system.memory_gib * 4)}Gi", "nvidia.com/gpu": "0", "vpc.amazonaws.com/efa": "0"},
+        # 4 p5.48xlarge: 192 vCPU, 2048 GiB, 8 GPUs and 32 adapters each.
+        "h100": {"cpu": "768", "memory": "8192Gi", "nvidia.com/gpu": "32", "vpc.amazonaws.com/efa": "128"},
+        # 16 g6.12xlarge: 48 vCPU, 192 GiB, 4 GPUs.
+        "l4": {"cpu": "768", "memory": "3072Gi", "nvidia.com/gpu": "64", "vpc.amazonaws.com/efa": "0"},
+    }
+
+
+def test_a_pool_without_a_fabric_adds_no_resource_to_the_group() -> None:
+    found = quotas(plan({"gpu_pools": [{"name": "l4", "accelerator": "L4", "per_node": 4, "max_nodes": 3}]}))
+    assert found["l4"].keys() == {"cpu", "memory", "nvidia.com/gpu"}
+    assert found["l4"]["nvidia.com/gpu"] == "12"
+
+
+def test_where_nothing_is_known_of_the_machines_only_gpus_are_counted() -> None:
+    unknown = Machine(
+        cloud=Cloud.LOCAL,
+        instance_type="",
+        accelerator="L4",
+        accelerators_per_node=2,
+        vcpu=0,
+        memory_gib=0,
+        rdma="none",
+        rdma_nics=0,
+        price_region="",
+        source="test",
+    )
+    wish = spec(gpu_pools=[{"name": "mine", "accelerator": "L4", "per_node": 4, "max_nodes": 3}]).gpu_pools[0]
+    found = quotas(plan({"gpu_pools": [wish.model_dump(mode="json")]}, pools=(Pool(wish, unknown, {"gpu": "yes"}, (), None),)))
+    assert found["mine"] == {"cpu": "1000000", "memory": "1000000Gi", "nvidia.com/gpu": "12"}
+
+
+def test_a_flavour_names_its_pools_nodes_and_tolerates_their_taints() -> None:
+    of = spec()
+    base = next(wish for wish in of.gpu_pools if wish.name == "l4")
+    taint = {"key": "spot", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}
+    from tests.infra.kubernetes.planned import pool
+
+    made = pool(of, base)
+    spot = Pool(base, made.machine, made.labels, (), None, selector={"healthy": "yes"}, tolerations=(taint,))
+    flavors: dict[str, Any] = plan({"gpu_pools": [base.model_dump(mode="json")]}, pools=(spot,)).custom("ResourceFlavor")
+    assert flavors["system"]["spec"] == {"nodeLabels": {}, "tolerations": []}
+    assert flavors["l4"]["spec"]["nodeLabels"] == {"trainfleet.io/pool": "l4", "healthy": "yes"}
+    assert flavors["l4"]["spec"]["tolerations"] == [{"operator": "Exists", "key": "nvidia.com/gpu", "effect": "NoSchedule"}, taint]
+
+
+def test_the_local_queue_and_the_priorities_carry_the_names_that_launchers_use() -> None:
+    planned = plan()
+    local = planned.custom("LocalQueue")[QUEUE]
+    assert (local["metadata"]["namespace"], local["spec"]) == ("training", {"clusterQueue": QUEUE})
+    found = planned.custom("WorkloadPriorityClass")
+    assert {name: inputs["value"] for name, inputs in found.items()} == PRIORITIES
+
+
+def test_kueue_queues_ray_jobs_and_pods_but_not_their_own_clusters() -> None:
+    configuration = json.loads(plan().values("lab-kueue")["managerConfig"]["controllerManagerConfigYaml"])
+    assert configuration["integrations"]["frameworks"] == ["batch/job", "ray.io/rayjob", "pod"]
+    assert configuration["managedJobsNamespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "training"}}
+    assert configuration["manageJobsWithoutQueueName"] is False
+
+
+def test_there_is_no_queue_without_a_gpu_pool() -> None:
+    assert "lab-kueue" not in plan({"gpu_pools": []}).types
