@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from infra.check import PROVIDER_SETTINGS
 from infra.spec import PlatformSpec
 from infra.stackfile import PLATFORM_KEY
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TEXT = {"type": "string"}
+_SETTINGS = [setting for settings in PROVIDER_SETTINGS.values() for setting in settings]
 
 
 def stack_schema() -> dict[str, Any]:
@@ -32,7 +34,10 @@ def stack_schema() -> dict[str, Any]:
                 "type": "object",
                 "properties": {
                     PLATFORM_KEY: {"$ref": "#/$defs/PlatformSpec"},
-                    "aws:region": {**_TEXT, "description": "The region of the AWS provider; the same as the platform's."},
+                    **{key: {**_TEXT, "description": f"The same as the platform's {name}."} for key, name in _SETTINGS},
+                    "aws:allowedAccountIds": {
+                        "description": "Accounts that the AWS provider may touch; holds the platform's account where it names one."
+                    },
                 },
                 "patternProperties": {"^(aws|gcp|azure-native|kubernetes|pulumi):": {"description": "A setting of a provider."}},
                 "required": [PLATFORM_KEY],

@@ -257,4 +257,4 @@ def test_every_command_has_help_with_examples(trainfleet: Trainfleet, command: t
 
 
 def test_the_stacks_named_here_are_those_there_are(root: Path) -> None:
-    assert [load_stack(name, root).name for name in STACKS] == ["dev", "prod", "local"]
+    assert [load_stack(name, root).name for name in STACKS] == ["dev", "prod", "dev", "prod", "dev", "prod", "local"]
