@@ -44,7 +44,7 @@ _PRIVATE = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/1
 _AKS_OWN = tuple(map(IPv4Network, ("172.30.0.0/16", "172.31.0.0/16")))
 
 
-def azure_region_exists(spec: PlatformSpec) -> Iterator[Finding]:
+def azure_region_is_known(spec: PlatformSpec) -> Iterator[Finding]:
     """A region is written without spaces and in small letters, and the provider finds a misspelt one only when it asks (Azure regions list)."""
     if _on_azure(spec) and spec.region and spec.region not in REGIONS:
         match = nearest(spec.region, REGIONS)
@@ -129,7 +129,7 @@ def azure_pool_sizes(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def azure_pool_names(spec: PlatformSpec) -> Iterator[Finding]:
-    """AKS makes no cluster without one pool inside it, and on this platform that one has a name of its own."""
+    """AKS makes no cluster without one pool inside it (AKS API, agentPoolProfiles), and on this platform that one has a name of its own."""
     for path, pool in _pools(spec):
         if pool.name == INLINE_POOL:
             yield Finding((*path, "name"), f"`{INLINE_POOL}` is the pool in which AKS runs its own add-ons", "another name", (_ON_AZURE,))
@@ -310,7 +310,7 @@ def azure_tags_are_free(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 RULES: tuple[Rule, ...] = (
-    azure_region_exists,
+    azure_region_is_known,
     azure_region_has_zones,
     azure_zone_is_a_number,
     azure_network_size,
