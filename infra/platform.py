@@ -47,6 +47,11 @@ class Pool:
     tolerations: tuple[dict[str, str], ...] = ()
     """For taints that the nodes carry beside the GPU taint (AKS: spot): every pod of the pool needs them."""
 
+    @property
+    def fabric(self) -> str:
+        """The fabric that pods of this pool can use, by a resource or by networks that they name: the machine's, or none."""
+        return self.machine.rdma if self.rdma_resource or self.pod_annotations else "none"
+
 
 @dataclass(frozen=True)
 class ServiceIdentity:

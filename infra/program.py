@@ -126,9 +126,9 @@ def pool_output(pool: Pool) -> Mapping[str, Any]:
         "tolerations": [GPU_TOLERATION, *pool.tolerations],
         "pod_annotations": pool.pod_annotations,
         "environment": pool.environment,
-        "rdma": machine.rdma if pool.rdma_resource else "none",
+        "rdma": pool.fabric,
         "rdma_resource": pool.rdma_resource,
-        "rdma_nics": machine.rdma_nics if pool.rdma_resource else 0,
+        "rdma_nics": machine.rdma_nics if pool.fabric != "none" else 0,
         "gpu_memory_gib": machine.gpu_memory_gib,
         "usd_per_hour": machine.usd_per_hour(pool.wish.capacity),
     }

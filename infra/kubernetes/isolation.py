@@ -44,7 +44,7 @@ def rooms(platform: Platform, here: Parts) -> tuple[Room, ...]:
     because registering memory needs the capability IPC_LOCK, which baseline refuses. Agents of nodes and GPUs are
     `privileged`, because they mount folders of the host. Everything else is `restricted`.
     """
-    rdma = any(pool.rdma_resource for pool in platform.pools)
+    rdma = any(pool.fabric != "none" for pool in platform.pools)
     found = [Room(TRAINING_NAMESPACE, "privileged" if rdma else "baseline", "restricted" if not rdma else "baseline")]
     if here.kuberay:
         found.append(Room(KUBERAY_NAMESPACE, "restricted", "restricted"))
