@@ -34,7 +34,6 @@ class Wishes:
     head: str = ""
     worktree: bool = False
     use_cache: bool = True
-    policies: bool = True
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,6 @@ def compute(stack: str, root: Path, find_engine: Callable[[], Engine], wishes: W
     before, why_not_before = bill_of(base_file)
     after, why_not_after = bill_of(head_file)
     made.notes.extend(f"{side}: {why}" for side, why in (("base", why_not_before), ("head", why_not_after)) if why)
-    newly, mended = compared(made.violations_before, made.violations_after)
     return Diff(
         stack,
         base,
@@ -106,8 +104,7 @@ def compute(stack: str, root: Path, find_engine: Callable[[], Engine], wishes: W
         tuple(made.changes),
         before,
         after,
-        newly,
-        mended,
+        newly_failing(made.violations_before, made.violations_after),
         made.policies_ran,
         tuple(spec_changes(base_file, head_file)),
         tuple(made.notes),
@@ -144,23 +141,26 @@ class _Prepared:
         """Apply the base, preview the head on it, and compare."""
         made = _Made()
         applied: Applied | None = None
+        base: Side | None = None
         if self.files[0] is not None:
             base, notes = self._side("base", 0)
             made.notes += notes
             show.begin("applying the base to a simulated cloud")
             applied, made.from_cache = self._applied(on, base, prefix, wishes)
-            made.violations_before = applied.violations
         if self.files[1] is None:
             made.changes = compare.deletions(applied.resources() if applied else [])
             return made
         head, notes = self._side("head", 1)
         made.notes += notes
-        if applied is not None:
+        if base is not None:
             _same_project(base.project, head.project)
         show.begin("previewing the head on it")
         outcome, events = on.preview(head, applied.without_protection() if applied else None)
         made.violations_after, made.policies_ran = outcome.violations, head.pack is not None
         made.changes, made.unchanged = compare.changes(events, applied.resources() if applied else [])
+        if made.violations_after and applied is not None and base is not None:
+            show.begin("judging the base by its policies, for the head breaks some")
+            made.violations_before = self._violations(on, base, applied, prefix, wishes)
         return made
 
     def _side(self, label: str, index: int) -> tuple[Side, list[str]]:
@@ -174,21 +174,29 @@ class _Prepared:
         return Side(label, revision, project, settings), notes
 
     def _applied(self, on: Stage, side: Side, prefix: str, wishes: Wishes) -> tuple[Applied, bool]:
-        if not wishes.use_cache:
-            return on.apply(side), False
-        name = cache.key(side.revision.tree, prefix, self.stack, on.engine.version)
-        if (kept := cache.load(name)) is not None:
+        name = self._key(on, prefix)
+        if wishes.use_cache and (kept := cache.load(name)) is not None:
             return Applied.from_json(kept), True
         applied = on.apply(side)
-        cache.save(name, applied.as_json())
+        if wishes.use_cache:
+            cache.save(name, applied.as_json())
         return applied, False
 
+    def _violations(self, on: Stage, side: Side, applied: Applied, prefix: str, wishes: Wishes) -> list[Violation]:
+        if applied.violations is None:
+            applied.violations = on.violations(side, applied)
+            if wishes.use_cache:
+                cache.save(self._key(on, prefix), applied.as_json())
+        return applied.violations
 
-def compared(before: Iterable[Violation], after: Iterable[Violation]) -> tuple[tuple[Failing, ...], tuple[Failing, ...]]:
-    """Return the policies that fail on the head and did not on the base, and those the other way round."""
+    def _key(self, on: Stage, prefix: str) -> str:
+        return cache.key(self.base.tree, prefix, self.stack, on.engine.version)
+
+
+def newly_failing(before: Iterable[Violation], after: Iterable[Violation]) -> tuple[Failing, ...]:
+    """Return the policies that resources of the head break and did not break in the base."""
     old, new = _failing(before), _failing(after)
-    newly = tuple(failing for key, failing in sorted(new.items()) if key not in old)
-    return newly, tuple(failing for key, failing in sorted(old.items()) if key not in new)
+    return tuple(failing for key, failing in sorted(new.items()) if key not in old)
 
 
 def _failing(violations: Iterable[Violation]) -> dict[tuple[str, str], Failing]:

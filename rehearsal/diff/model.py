@@ -7,7 +7,7 @@ a resource that is kept in the cloud loses nothing for good, but the platform lo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -124,14 +124,12 @@ class Diff:
     before: Bill | None
     after: Bill | None
     newly_failing: tuple[Failing, ...] = ()
-    mended: tuple[Failing, ...] = ()
     policies_ran: bool = True
     spec: tuple[SpecChange, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     base_from_cache: bool = False
     unchanged: int = 0
-    counts: dict[Verb, int] = field(default_factory=dict)
 
     def of(self, verb: Verb) -> list[Change]:
         """The changes of one kind, in the order of their names."""
@@ -208,7 +206,6 @@ class Diff:
             "policies": {
                 "ran": self.policies_ran,
                 "newly_failing": [vars(failing) for failing in self.newly_failing],
-                "mended": [vars(failing) for failing in self.mended],
             },
             "spec": [vars(change) for change in self.spec],
             "notes": list(self.notes),

@@ -53,11 +53,10 @@ def as_table(diff: Diff, console: Console) -> None:
             if row.changed or row.name.startswith("all"):
                 table.add_row(*(escape(cell) for cell in (row.name, row.what, row.before, row.after, row.month, row.price)))
         console.print(table)
-    if diff.newly_failing or diff.mended:
-        table = _grid("Policies", "", "policy", "resource", "message")
-        for mark, found in (("[red]newly fails[/]", diff.newly_failing), ("[green]mended[/]", diff.mended)):
-            for failing in found:
-                table.add_row(mark, escape(failing.policy), escape(failing.resource), escape(short(failing.message, 300)))
+    if diff.newly_failing:
+        table = _grid("Policies that newly fail", "policy", "level", "resource", "message")
+        for failing in diff.newly_failing:
+            table.add_row(*(escape(cell) for cell in (failing.policy, failing.level, failing.resource, short(failing.message, 300))))
         console.print(table)
     if diff.spec:
         table = _grid("Settings", "setting", "before", "after", "where")
@@ -117,10 +116,9 @@ def as_markdown(diff: Diff) -> str:
         blocks.append("\n#### Cost in USD an hour\n\n| part | what | before | after | a month | price of |\n|---|---|--:|--:|--:|---|\n")
         shown = [row for row in rows if row.changed or row.name.startswith("all")]
         blocks += [_cells(row.name, row.what, row.before, row.after, row.month, row.price) for row in shown]
-    if diff.newly_failing or diff.mended:
-        blocks.append("\n#### Policies\n\n| | policy | resource | message |\n|---|---|---|---|\n")
-        blocks += [_cells("**newly fails**", f"`{each.policy}`", f"`{each.resource}`", short(each.message, 400)) for each in diff.newly_failing]
-        blocks += [_cells("mended", f"`{each.policy}`", f"`{each.resource}`", short(each.message, 400)) for each in diff.mended]
+    if diff.newly_failing:
+        blocks.append("\n#### Policies that newly fail\n\n| policy | level | resource | message |\n|---|---|---|---|\n")
+        blocks += [_cells(f"`{each.policy}`", each.level, f"`{each.resource}`", _plain(short(each.message, 400))) for each in diff.newly_failing]
     if diff.spec:
         blocks.append("\n#### Settings\n\n| setting | before | after | where |\n|---|---|---|---|\n")
         blocks += [_cells(f"`{each.path}`", _code(short(each.old)), _code(short(each.new)), each.where) for each in diff.spec]

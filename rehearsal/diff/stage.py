@@ -60,11 +60,14 @@ class Side:
 
 @dataclass
 class Applied:
-    """What is left of an applied base: the engine's files by their path, the salt of its settings, the policies it breaks."""
+    """What is left of an applied base: the engine's files by their path, the salt of its settings, the policies it breaks.
+
+    `violations` is None as long as nobody asked: a head that breaks no policy breaks none newly.
+    """
 
     files: dict[str, str] = field(default_factory=dict)
     salt: str = ""
-    violations: list[Violation] = field(default_factory=list)
+    violations: list[Violation] | None = None
 
     def resources(self) -> list[dict[str, Any]]:
         """The resources in the state."""
@@ -81,12 +84,14 @@ class Applied:
 
     def as_json(self) -> dict[str, Any]:
         """For the cache."""
-        return {"files": self.files, "salt": self.salt, "violations": [vars(violation) for violation in self.violations]}
+        violations = None if self.violations is None else [vars(violation) for violation in self.violations]
+        return {"files": self.files, "salt": self.salt, "violations": violations}
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Applied:
         """From the cache."""
-        return cls(document["files"], document["salt"], [Violation(**each) for each in document["violations"]])
+        kept = document["violations"]
+        return cls(document["files"], document["salt"], None if kept is None else [Violation(**each) for each in kept])
 
     def _states(self) -> dict[str, dict[str, Any]]:
         return {name: json.loads(text) for name, text in self.files.items() if "/stacks/" in name}
@@ -111,16 +116,27 @@ class Stage:
     progress: Callable[[str, int], None]
 
     def apply(self, side: Side) -> Applied:
-        """Apply a side to the empty cloud, with its policies only advising.
+        """Apply a side to the empty cloud, without its policies.
 
         Raises:
             TrainfleetError: its program fails, or a cloud would refuse it; says which side.
         """
         runner = self._runner(side)
         runner.init()
-        outcome = runner.run(*APPLY, *self._policies(side, advise=True))
+        self._judge(side, runner.run(*APPLY))
+        return Applied(*_kept(runner.sandbox), None if side.pack else [])
+
+    def violations(self, side: Side, applied: Applied) -> list[Violation]:
+        """Return the policies that an applied side breaks by its own policy pack.
+
+        Raises:
+            TrainfleetError: its program fails now; says which side.
+        """
+        runner = self._runner(side)
+        _restore(runner.sandbox, applied)
+        outcome = runner.run("preview", *self._policies(side, advise=True))
         self._judge(side, outcome)
-        return Applied(*_kept(runner.sandbox), outcome.violations)
+        return outcome.violations
 
     def preview(self, side: Side, on: Applied | None) -> tuple[Outcome, Events]:
         """Preview a side on an applied one, or on nothing; return the outcome and the engine's resource events.
@@ -144,7 +160,7 @@ class Stage:
 
     def _runner(self, side: Side) -> Runner:
         entry = self.scratch / f"entry-{side.label}"
-        entry.mkdir()
+        entry.mkdir(exist_ok=True)
         (entry / "__main__.py").write_text(_ENTRY.format(program=str(side.project.main), root=str(side.project.root)))
         box = self.boxes.enter_context(sandbox(replace(side.project, main=entry), side.settings))
         self.programs.environment = self.programs.environment or box.environment

@@ -7,7 +7,6 @@ reason, and a reviewer reads the reason once, with the names.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -144,10 +143,15 @@ def arrow(each: Property, most: int = _PAGE) -> str:
     return f"{short(old, most)} → {short(new, most)}"
 
 
+def _alike(one: str, two: str) -> int:
+    """Return how many letters two texts share from the start."""
+    return next((index for index, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+
+
 def _apart(old: str, new: str) -> tuple[str, str]:
     """Return two long texts cut to where they differ, with a few words around it."""
-    start = len(os.path.commonprefix([old, new]))
-    end = len(os.path.commonprefix([old[start:][::-1], new[start:][::-1]]))
+    start = _alike(old, new)
+    end = _alike(old[start:][::-1], new[start:][::-1])
     start, end = max(0, start - _AROUND), max(0, end - _AROUND)
     cut = [text[start : len(text) - end] for text in (old, new)]
     return tuple(f"{'…' if start else ''}{text}{'…' if end else ''}" for text in cut)  # type: ignore[return-value] # two in, two out
