@@ -38,11 +38,10 @@ from policies.kinds import (
     LOG_GROUP,
     S3,
     S3_ENCRYPTION,
-    S3_LOGGING,
     STORAGE_CLASS,
     VAULT,
 )
-from policies.read import all_of, at, at_least, belongs, is_true, lacking, listed, not_false, number, numbered, one_of, there, true
+from policies.read import all_of, at, at_least, is_true, lacking, listed, not_false, number, numbered, one_of, takes_records, there, true
 from policies.rule import ADVICE, FROM_STAGING, Json, Resource, Rule, Violation
 
 DISK_KEYS = {
@@ -126,11 +125,6 @@ def s3_key(resource: Resource) -> Iterable[Violation]:
 def _with_a_key(resource: Resource) -> bool:
     rules = listed(resource.props.get("rules"))
     return any(str(at(rule, "applyServerSideEncryptionByDefault.sseAlgorithm")).startswith("aws:kms") for rule in rules)
-
-
-def _takes_logs(bucket: Resource, resources: Sequence[Resource]) -> bool:
-    """S3 cannot deliver access logs into a bucket that is encrypted with a key of ours."""
-    return any(belongs(one, bucket, "targetBucket") for one in resources if one.kind == S3_LOGGING)
 
 
 def ecr_key(resource: Resource) -> Iterable[Violation]:
@@ -263,7 +257,7 @@ OWN_KEY_BUCKET = Rule(
         AZURE_STORAGE: all_of(one_of("encryption.keySource", ("Microsoft.Keyvault",)), there("encryption.keyVaultProperties.keyName")),
     },
     stack=dict.fromkeys(
-        S3, lacking(S3, (S3_ENCRYPTION,), "bucket", "the bucket has no default encryption with a KMS key", counts=_with_a_key, spared=_takes_logs)
+        S3, lacking(S3, (S3_ENCRYPTION,), "bucket", "the bucket has no default encryption with a KMS key", counts=_with_a_key, spared=takes_records)
     ),
 )
 OWN_KEY_SECRETS = Rule(

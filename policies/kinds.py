@@ -56,7 +56,7 @@ NSG = "azure-native:network:NetworkSecurityGroup"
 NSG_RULE = "azure-native:network:SecurityRule"
 WORKSPACE = "azure-native:operationalinsights:Workspace"
 AZURE_LUSTRE = "azure-native:storagecache:AmlFilesystem"
-AZURE_DIAGNOSTICS = ("azure-native:monitor:DiagnosticSetting", "azure-native:insights:DiagnosticSetting")
+AZURE_DIAGNOSTICS = ("azure-native:monitor:DiagnosticSetting",)
 AZURE_BUDGETS = ("azure-native:consumption:Budget", "azure-native:costmanagement:Budget")
 
 RELEASE = "kubernetes:helm.sh/v3:Release"

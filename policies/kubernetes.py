@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 
 from policies.kinds import AKS, AZURE_DIAGNOSTICS, EKS, GKE, NAMESPACE, RELEASE, ROLES, WORKLOADS
-from policies.pods import HOST_FLAGS, allowed_release, allowed_workload, chart, containers, pod_specs, release_values
+from policies.pods import CLOUDS_OWN, HOST_FLAGS, allowed_release, allowed_workload, chart, containers, pod_specs, release_values
 from policies.read import at, is_true, lacking, listed, numbered
 from policies.rule import ADVICE, FROM_STAGING, UNKNOWN, Json, Resource, Rule, Violation
 
@@ -83,7 +83,8 @@ def namespace_standard(resource: Resource) -> Iterable[Violation]:
     enforced = labels.get("pod-security.kubernetes.io/enforce")
     if enforced not in STANDARDS:
         yield Violation("metadata.labels lacks pod-security.kubernetes.io/enforce: restricted, baseline or privileged")
-    if enforced == "privileged":
+    name = at(resource.props, "metadata.name")
+    if enforced == "privileged" and (name is UNKNOWN or name not in CLOUDS_OWN):
         for mode in ("audit", "warn"):
             if labels.get(f"pod-security.kubernetes.io/{mode}") not in ("restricted", "baseline"):
                 yield Violation(f"pod-security.kubernetes.io/enforce is privileged and pod-security.kubernetes.io/{mode} is not baseline or stricter")

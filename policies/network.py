@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from policies.kinds import AKS, AZURE_STORAGE, AZURE_SUBNET, EKS_ADDON, GCP_NETWORK, GCP_SUBNET, GKE, GKE_NODES, NAMESPACE, NETWORK_POLICY, VNET, VPC
-from policies.read import at, document, false, forbidden, is_true, lacking, listed, numbered, one_of
+from policies.pods import CLOUDS_OWN
+from policies.read import at, document, false, forbidden, is_true, lacking, listed, numbered, one_of, takes_records
 from policies.rule import FROM_STAGING, UNKNOWN, Json, Resource, Rule, Violation
 
 PRIVATE_PURPOSES = {"PRIVATE", "PRIVATE_RFC_1918"}
@@ -90,7 +91,7 @@ def open_namespaces(resources: Sequence[Resource]) -> Iterable[Violation]:
     for one in resources:
         if one.kind == NAMESPACE:
             name = at(one.props, "metadata.name")
-            if isinstance(name, str) and not unknown and name not in closed and name not in SYSTEM_NAMESPACES:
+            if isinstance(name, str) and not unknown and name not in {*closed, *SYSTEM_NAMESPACES, *CLOUDS_OWN}:
                 yield Violation(f"namespace {name} has no network policy that closes it", one.urn, one.name)
 
 
@@ -189,7 +190,11 @@ PRIVATE_STORES = Rule(
         VPC: lacking((VPC,), ("aws:ec2/vpcEndpoint:VpcEndpoint",), "vpcId", "the network has no endpoint for S3", counts=_store_endpoint),
         GCP_SUBNET: far_from_google,
         AZURE_STORAGE: lacking(
-            (AZURE_STORAGE,), ("azure-native:network:PrivateEndpoint",), "privateLinkServiceConnections", "the account has no private endpoint"
+            (AZURE_STORAGE,),
+            ("azure-native:network:PrivateEndpoint",),
+            "privateLinkServiceConnections",
+            "the account has no private endpoint",
+            spared=takes_records,
         ),
     },
 )

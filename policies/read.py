@@ -223,6 +223,12 @@ def belongs(companion: Resource, subject: Resource, by: str) -> bool:
     return wanted in [name for name in names if isinstance(name, str)]
 
 
+def takes_records(store: Resource, resources: Sequence[Resource]) -> bool:
+    """Whether a store only holds what the cloud writes down: access logs (S3) or flow logs (Azure). Nobody else writes there."""
+    ways = {"aws:s3/bucketLogging:BucketLogging": "targetBucket", "azure-native:network:FlowLog": "storageId"}
+    return any(belongs(one, store, ways[one.kind]) for one in resources if one.kind in ways)
+
+
 def _shown(value: Json) -> str:
     return "missing" if value is None else f"`{value}`"
 

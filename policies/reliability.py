@@ -36,7 +36,6 @@ from policies.kinds import (
 from policies.read import (
     at,
     at_least,
-    belongs,
     document,
     is_true,
     lacking,
@@ -47,6 +46,7 @@ from policies.read import (
     number,
     numbered,
     one_of,
+    takes_records,
     there,
     true,
 )
@@ -79,10 +79,6 @@ def azure_recoverable(resource: Resource) -> Iterable[Violation]:
         days = number(at(resource.props, f"{part}.days")) or 0
         if not is_true(at(resource.props, f"{part}.enabled")) or days < 7:
             yield Violation(f"{part} is not enabled for seven days or more")
-
-
-def not_files(account: Resource, _: Sequence[Resource]) -> bool:
-    return account.props.get("kind") == "FileStorage"
 
 
 def gke_repair(resource: Resource) -> Iterable[Violation]:
@@ -144,8 +140,9 @@ def unlogged_gcs(resources: Sequence[Resource]) -> Iterable[Violation]:
             yield Violation("the bucket has no access log", bucket.urn, bucket.name)
 
 
-def takes_logs(bucket: Resource, resources: Sequence[Resource]) -> bool:
-    return any(belongs(one, bucket, "targetBucket") for one in resources if one.kind == S3_LOGGING)
+def no_blobs(account: Resource, resources: Sequence[Resource]) -> bool:
+    """An account of file shares, or of records that the cloud writes down, has no objects of anybody."""
+    return account.props.get("kind") == "FileStorage" or takes_records(account, resources)
 
 
 RECOVERABLE = Rule(
@@ -160,7 +157,7 @@ RECOVERABLE = Rule(
     stack={
         **dict.fromkeys(S3, lacking(S3, (S3_VERSIONING,), "bucket", "the bucket has no versioning")),
         AZURE_STORAGE: lacking(
-            (AZURE_STORAGE,), (BLOB_SERVICE,), "accountName", "the account has no settings for blobs, so a deleted one is gone", spared=not_files
+            (AZURE_STORAGE,), (BLOB_SERVICE,), "accountName", "the account has no settings for blobs, so a deleted one is gone", spared=no_blobs
         ),
     },
 )
@@ -274,10 +271,10 @@ ACCESS_LOGGED = Rule(
     severity="medium",
     levels=FROM_STAGING,
     stack={
-        **dict.fromkeys(S3, lacking(S3, (S3_LOGGING,), "bucket", "the bucket has no access log", spared=takes_logs)),
+        **dict.fromkeys(S3, lacking(S3, (S3_LOGGING,), "bucket", "the bucket has no access log", spared=takes_records)),
         GCS: unlogged_gcs,
         AZURE_STORAGE: lacking(
-            (AZURE_STORAGE,), AZURE_DIAGNOSTICS, "resourceUri", "the account has no diagnostic setting for its blobs", spared=not_files
+            (AZURE_STORAGE,), AZURE_DIAGNOSTICS, "resourceUri", "the account has no diagnostic setting for its blobs", spared=no_blobs
         ),
     },
 )

@@ -1,0 +1,58 @@
+"""Gathers one planned resource of each type that a rule is about, as the compliant resources of the table of cases.
+
+    trainfleet rehearse gcp-prod --until preview --resources gcp-prod.jsonl      (and the other stacks)
+    python -m tests.policies.gather gcp-prod.jsonl aws-prod.jsonl …
+
+Easy to get wrong: a GPU pool and a system pool are one type and keep different rules, so both are gathered, the first as
+`<type>#gpu`. What a preview does not know stays "[unknown]".
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from policies.catalogue import RULES
+from policies.gpu import aks_gpu, eks_gpu, gke_gpu
+from policies.kinds import AKS_NODES, EKS_NODES, GKE_NODES
+from policies.rule import UNKNOWN, Resource, canonical, judge
+
+PLANNED = Path(__file__).with_name("planned.json")
+GPU = {EKS_NODES: eks_gpu, GKE_NODES: gke_gpu, AKS_NODES: aks_gpu}
+
+
+def clean(value: Any) -> Any:
+    """Properties without the engine's own marks and without absent values."""
+    if isinstance(value, dict):
+        return {key: clean(each) for key, each in value.items() if not key.startswith("__") and each is not None}
+    return [clean(each) for each in value] if isinstance(value, list) else value
+
+
+def copied(value: Any) -> Any:
+    """A copy that can be changed, with UNKNOWN where a preview does not know."""
+    if isinstance(value, str) and value == "[unknown]":
+        return UNKNOWN
+    if isinstance(value, dict):
+        return {key: copied(each) for key, each in value.items()}
+    return [copied(each) for each in value] if isinstance(value, list) else value
+
+
+def main(files: list[str]) -> None:
+    """Write the first compliant resource of each type, in the order of the files."""
+    wanted = {kind for rule in RULES for kind in rule.kinds()}
+    found: dict[str, dict[str, Any]] = {}
+    for line in (line for file in files for line in Path(file).read_text().splitlines()):
+        planned = json.loads(line)
+        kind, props = canonical(planned["type"]), clean(planned["inputs"])
+        resource = Resource(kind, planned["name"], copied(props))
+        key = f"{kind}#gpu" if kind in GPU and GPU[kind](resource) else kind
+        if kind in wanted and key not in found and props and not any(judge(rule, resource) for rule in RULES):
+            found[key] = {"name": resource.name, "props": props}
+    PLANNED.write_text(json.dumps(dict(sorted(found.items())), indent=1, sort_keys=True) + "\n")
+    print(f"{len(found)} types")  # noqa: T201 - a tool
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
