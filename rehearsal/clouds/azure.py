@@ -263,6 +263,7 @@ class AzureHabits(Habits):
     region = LOCATION
     account = SUBSCRIPTION
     answers = ANSWERS
+    strict = True
 
     def defaults(self, settings: dict[str, Any]) -> dict[str, str]:
         return {"subscriptionId": settings.get("subscriptionId") or SUBSCRIPTION}

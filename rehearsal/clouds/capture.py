@@ -5,6 +5,8 @@ correct and so have to pass. Easy to get wrong: what a resource computes is unkn
 answer is unknown too, text being `UNKNOWN_TEXT` inside a longer text.
 """
 
+# ruff: noqa: ARG002 - the SDK's mocks and stand-ins give the methods their arguments
+
 from __future__ import annotations
 
 import asyncio
@@ -47,7 +49,7 @@ def capture(build: Callable[[], None]) -> list[Sent]:
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
         try:
-            mocks.set_mocks(_Mocks(), preview=True, monitor=_monitor(sent))
+            mocks.set_mocks(_mocks(), preview=True, monitor=_monitor(sent))
             loop.run_until_complete(_settle(build))
         finally:
             reset_options()
@@ -65,16 +67,24 @@ async def _settle(build: Callable[[], None]) -> None:
         await wait_for_rpcs()
 
 
-class _Mocks:
-    """Answers for the SDK's mocks: every output is unknown, every function's answer too."""
+class _Called:
+    """The class of the answer to the function that is being called."""
 
     answer: typing.ClassVar[type | None] = None
 
-    def new_resource(self, args: Any) -> tuple[str, dict[str, Any]]:
-        return "", {}
 
-    def call(self, args: Any) -> dict[str, Any]:
-        return _unknown_answer(self.answer, args.args) if self.answer is not None else {}
+def _mocks() -> Any:
+    """Return answers for the SDK's mocks: every output is unknown, every function's answer too."""
+    from pulumi.runtime.mocks import MockCallArgs, MockResourceArgs, Mocks
+
+    class Unknowns(Mocks):
+        def new_resource(self, args: MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
+            return "", {}
+
+        def call(self, args: MockCallArgs) -> dict[Any, Any]:
+            return _unknown_answer(_Called.answer, args.args) if _Called.answer is not None else {}
+
+    return Unknowns()
 
 
 def _monitor(sent: list[Sent]) -> Any:
@@ -88,7 +98,7 @@ def _monitor(sent: list[Sent]) -> Any:
                 sent.append(Sent(request.type, request.name, _marked(plain(from_struct(request.object)))))
             return resource_pb2.RegisterResourceResponse(urn=urn, id="", object=request.object)
 
-    return Monitor(_Mocks())
+    return Monitor(_mocks())
 
 
 def _marked(value: Any) -> Any:
@@ -108,7 +118,7 @@ def _functions_answered() -> Iterator[None]:
     real, real_output = pulumi.runtime.invoke, pulumi.runtime.invoke_output
 
     def noting(function: Any, *args: Any, typ: type | None = None, **kwargs: Any) -> Any:
-        _Mocks.answer = typ
+        _Called.answer = typ
         return function(*args, typ=typ, **kwargs)
 
     pulumi.runtime.invoke, pulumi.runtime.invoke_output = partial(noting, real), partial(noting, real_output)

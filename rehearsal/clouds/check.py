@@ -86,17 +86,20 @@ class _Check:
             for index, entry in enumerate(value):
                 yield from self.value(f"{path}[{index}]", entry, item)
         elif kind.name in ("map", "object"):
-            if not isinstance(value, dict):
-                yield _wrong(path, value, "a map" if kind.name == "map" else "an object")
-            elif kind.cls is not None:
-                yield from self.object(path, value, inputs_of(kind.cls))
-            else:
-                quantities = path.rsplit(".", 1)[-1] in _QUANTITIES
-                for key, entry in value.items():
-                    if not (quantities and isinstance(entry, (int, float)) and not isinstance(entry, bool)):
-                        yield from self.value(f'{path}["{key}"]', entry, Property(kind.item or Kind("any"), required=True))
+            yield from self.mapping(path, value, kind)
         else:
             yield from self.scalar(path, value, declared)
+
+    def mapping(self, path: str, value: Any, kind: Kind) -> Iterator[Mistake]:
+        if not isinstance(value, dict):
+            yield _wrong(path, value, "a map" if kind.name == "map" else "an object")
+        elif kind.cls is not None:
+            yield from self.object(path, value, inputs_of(kind.cls))
+        else:
+            quantities = path.rsplit(".", 1)[-1] in _QUANTITIES
+            for key, entry in value.items():
+                if not (quantities and isinstance(entry, (int, float)) and not isinstance(entry, bool)):
+                    yield from self.value(f'{path}["{key}"]', entry, Property(kind.item or Kind("any"), required=True))
 
     def scalar(self, path: str, value: Any, declared: Property) -> Iterator[Mistake]:
         kind = declared.kind
@@ -137,7 +140,13 @@ _ALL_BUT = 0.8
 
 
 def _text(path: str, value: str, said: Said) -> Iterator[Mistake]:
-    if said.values and value not in said.values and value not in said.mentioned and (said.closed or nearest(value, said.values) is not None):
+    if (
+        said.values
+        and value
+        and value not in said.values
+        and value not in said.mentioned
+        and (said.closed or nearest(value, said.values) is not None)
+    ):
         yield Mistake(path, f"{value!r} is not one of the documented values", did_you_mean(value, said.values), documented=True)
     low, high = said.length
     if not (low or 0) <= len(value) <= (high or len(value)):

@@ -1,17 +1,24 @@
 """What the simulated Kubernetes knows beyond the SDK: names in metadata, kinds that are the user's own, status.
 
-A CustomResource has no class of its own: its metadata is checked, its spec is not, and a kind that claims a built-in
-group without being in it is refused by name. Easy to get wrong: a Helm release is no object of the API.
+A CustomResource has no class of its own: it is judged by its definition where one is known (of the same program, or shipped
+with the project), and a kind that claims a built-in group without being in it is refused by name. Easy to get wrong: a Helm
+release is no object of the API.
 """
 
 # ruff: noqa: ARG002, PLR0917 - clouds differ in what they look at; the questions are the same
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from rehearsal.clouds.check import Mistake, check_object
+from rehearsal.clouds.crds import definition_mistakes, schema_mistakes, schemas_of
 from rehearsal.clouds.habits import Habits
+from rehearsal.clouds.pods import metadata_mistakes, object_mistakes, template_mistakes
+from rehearsal.clouds.rules import broken
 from rehearsal.clouds.schema import Package, ResourceType
 from rehearsal.clouds.values import CREATED, Identity, digest
 from rehearsal.clouds.wire import UNKNOWN, plain
@@ -41,6 +48,11 @@ def group_version(token: str) -> str:
     return token.split(":")[1]
 
 
+def group_version_kind(token: str) -> str:
+    """Return `ray.io/v1:RayCluster` of `kubernetes:ray.io/v1:RayCluster`."""
+    return token.split(":", 1)[1]
+
+
 def is_object(token: str) -> bool:
     """Say whether a type is an object of the API (a Helm release is not)."""
     return not token.startswith("kubernetes:helm.sh/") and not token.endswith(("Patch", "ConfigGroup", "ConfigFile", "Directory"))
@@ -52,8 +64,24 @@ class KubernetesHabits(Habits):
     region = "cluster"
     account = ""
 
+    strict = True
+
+    def __init__(self) -> None:
+        self.definitions: dict[str, dict[str, Any]] = {}
+
     def check(self, package: Package, token: str, inputs: dict[str, Any]) -> list[Mistake]:
-        return super().check(package, token, inputs) if token in package.classes else _check_custom(package, token, inputs)
+        if token not in package.classes:
+            schema = self.definitions.get(group_version_kind(token)) or _shipped().get(group_version_kind(token))
+            return _check_custom(package, token, inputs, schema)
+        found = super().check(package, token, inputs)
+        if is_object(token):
+            wrong = {mistake.path for mistake in found}
+            kind = token.rsplit(":", 1)[-1]
+            found += [mistake for mistake in object_mistakes(kind, inputs) if mistake.path not in wrong]
+            if kind == "CustomResourceDefinition":
+                found += definition_mistakes(inputs)
+                self.definitions |= schemas_of(inputs)
+        return found
 
     def with_name(
         self, resource: ResourceType | None, token: str, inputs: dict[str, Any], old: dict[str, Any], logical: str, random: str
@@ -129,7 +157,15 @@ class KubernetesHabits(Habits):
         return ("metadata", "labels")
 
 
-def _check_custom(package: Package, token: str, inputs: dict[str, Any]) -> list[Mistake]:
+@functools.cache
+def _shipped() -> dict[str, dict[str, Any]]:
+    """Return the schemas of the definitions that the project ships, of its newest operator."""
+    from infra.kubernetes.crds import definitions, versions
+
+    return {name: schema for definition in definitions(versions()[-1]) for name, schema in schemas_of(definition).items()}
+
+
+def _check_custom(package: Package, token: str, inputs: dict[str, Any], schema: dict[str, Any] | None) -> list[Mistake]:
     from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
     kind = token.rsplit(":", 1)[-1]
@@ -138,7 +174,47 @@ def _check_custom(package: Package, token: str, inputs: dict[str, Any]) -> list[
         return [Mistake("kind", f"{kind!r} is not a kind of {group_version(token)}", did_you_mean(kind, siblings))]
     mistakes = [Mistake(name, "missing required property") for name in ("apiVersion", "kind") if not inputs.get(name)]
     metadata = inputs.get("metadata")
-    return mistakes + (check_object("metadata", metadata, ObjectMetaArgs) if metadata else [])
+    mistakes += check_object("metadata", metadata, ObjectMetaArgs, strict=True) if metadata else []
+    wrong = {mistake.path for mistake in mistakes}
+    mistakes += [mistake for mistake in metadata_mistakes(kind, metadata) if mistake.path not in wrong]
+    if schema is None:
+        group = group_version(token).split("/")[0]
+        kinds = [name.split(":")[1] for name in _shipped() if name.startswith(f"{group}/")]
+        if kinds and kind not in kinds:
+            mistakes.append(Mistake("kind", f"{kind!r} is not a kind of {group}", did_you_mean(kind, kinds)))
+        return mistakes
+    mistakes += schema_mistakes(schema, inputs)
+    return mistakes + [mistake for path, template in _templates("spec", inputs.get("spec")) for mistake in _check_template(path, template)]
+
+
+_OF_PODS = ("containers", "initContainers", "volumes", "nodeSelector", "tolerations", "serviceAccountName")
+
+
+def _templates(path: str, value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the pod templates inside a custom resource: what is called `template` and has the specification of a pod."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _templates(f"{path}[{index}]", item)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            if (
+                name == "template"
+                and isinstance(item, dict)
+                and isinstance(item.get("spec"), dict)
+                and any(part in item["spec"] for part in _OF_PODS)
+            ):
+                yield f"{path}.{name}", item
+            else:
+                yield from _templates(f"{path}.{name}", item)
+
+
+def _check_template(path: str, template: dict[str, Any]) -> list[Mistake]:
+    from pulumi_kubernetes.core.v1 import PodTemplateSpecArgs
+
+    found = check_object(path, template, PodTemplateSpecArgs, strict=True)
+    wrong = {mistake.path for mistake in found}
+    below = [replace(mistake, path=f"{path}.{mistake.path}") for mistake in broken("kubernetes", "kubernetes:core/v1:PodTemplate", template)]
+    return found + [mistake for mistake in (*template_mistakes(path, template), *below) if mistake.path not in wrong]
 
 
 def _known(value: Any) -> str:

@@ -86,8 +86,8 @@ ACCEPTED = [
     ("aws:iam/role:Role", {"assumeRolePolicy": TRUST}),
     ("aws:sns/topicSubscription:TopicSubscription", {"topic": "t", "endpoint": "a@b", "protocol": "email"}),
     ("aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration", {"bucket": "b", "rules": []}),
-    ("kubernetes:core/v1:Service", {"spec": {"ports": [{"port": 80, "targetPort": "http"}, {"port": 81, "targetPort": 8080}]}}),
-    ("kubernetes:ray.io/v1:RayCluster", {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "x"}, "spec": {"anything": [1]}}),
+    ("kubernetes:core/v1:Service", {"spec": {"ports": [{"name": "a", "port": 80, "targetPort": "http"}, {"name": "b", "port": 81, "targetPort": 8080}]}}),
+    ("kubernetes:example.com/v1:Thing", {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "x"}, "spec": {"anything": [1]}}),
     ("kubernetes:helm.sh/v3:Release", {"chart": "kuberay-operator", "values": {"a": {"b": 1}}, "compat": "true"}),
 ]
 

@@ -2,13 +2,15 @@
 
 A `[[rule]]` names `types` (patterns over the token without its package), what it leaves out (`but`), a `source`, and `rows`. A row asks something of
 one value (`path` and a word of `words.py`), or of several (`exactly_one`, `at_most_one`, `at_least_one`, `together`, `ordered`,
-`unique`), inside `at` where given and only `when` another value is as named. Paths are dotted and cover every item of a list;
+`unique`, `inside`), inside `at` where given and only `when` another value is as named. Paths are dotted and cover every item of a list;
 `**.` is any depth and `*` any part of a name. Easy to get wrong: `say` replaces the words of what would be right.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import ipaddress
 import re
 import tomllib
 from collections.abc import Iterator
@@ -24,7 +26,7 @@ from rehearsal.clouds.wire import SIGNATURE, UNKNOWN
 from trainfleet.errors import InputError, Problem
 
 RULES = Path(__file__).parent
-_RELATIONS = ("exactly_one", "at_most_one", "at_least_one", "together", "ordered", "unique", "needs", "forbids", "never")
+_RELATIONS = ("exactly_one", "at_most_one", "at_least_one", "together", "ordered", "unique", "inside", "needs", "forbids", "never")
 _KEYS = {"path", "at", "when", "say", "soft", *_RELATIONS, *WORDS}
 
 
@@ -113,6 +115,24 @@ def _values(row: dict[str, Any], path: str, scope: dict[str, Any]) -> Iterator[M
 
 def _relations(row: dict[str, Any], path: str, scope: dict[str, Any]) -> Iterator[Mistake]:
     say = row.get("say", "")
+    yield from _together(row, path, scope, say)
+    for name in row.get("needs", ()):
+        if not _is_given(scope, name):
+            yield Mistake(_join(path, name), f"missing, because {_reason(row, scope)}" if "when" in row else "missing required property", say)
+    for name in row.get("forbids", ()):
+        if _is_given(scope, name):
+            yield Mistake(_join(path, name), f"{_value(scope, name)} is not allowed, because {_reason(row, scope)}", say)
+    if row.get("never") and "path" in row:
+        for where, value in find(scope, row["path"]):
+            yield Mistake(_join(path, where), f"{value!r} is not allowed, because {_reason(row, scope)}", say)
+    yield from _ordered(row, path, scope, say)
+    if "inside" in row:
+        yield from _inside(row, path, scope, say)
+    if "unique" in row:
+        yield from _unique(row, path, scope, say)
+
+
+def _together(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) -> Iterator[Mistake]:
     for relation in ("exactly_one", "at_most_one", "at_least_one", "together"):
         if relation not in row:
             continue
@@ -126,18 +146,6 @@ def _relations(row: dict[str, Any], path: str, scope: dict[str, Any]) -> Iterato
         if relation == "together" and 0 < len(given) < len(names):
             missing = next(name for name in names if name not in given)
             yield Mistake(_join(path, missing), f"missing, because `{given[0]}` is given", say or f"give all of {words}")
-    for name in row.get("needs", ()):
-        if not _is_given(scope, name):
-            yield Mistake(_join(path, name), f"missing, because {_reason(row, scope)}", say)
-    for name in row.get("forbids", ()):
-        if _is_given(scope, name):
-            yield Mistake(_join(path, name), f"{_value(scope, name)} is not allowed, because {_reason(row, scope)}", say)
-    if row.get("never") and "path" in row:
-        for where, value in find(scope, row["path"]):
-            yield Mistake(_join(path, where), f"{value!r} is not allowed, because {_reason(row, scope)}", say)
-    yield from _ordered(row, path, scope, say)
-    if "unique" in row:
-        yield from _unique(row, path, scope, say)
 
 
 def _ordered(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) -> Iterator[Mistake]:
@@ -146,6 +154,16 @@ def _ordered(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) ->
     for (low, first), (high, second) in pairwise(numbers):
         if first > second:
             yield Mistake(_join(path, low), f"{first} is more than `{high}`, which is {second}", say or f"`{low}` must be at most `{high}`")
+
+
+def _inside(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) -> Iterator[Mistake]:
+    """An address or range that must lie inside a range beside it."""
+    inner, outer = row["inside"]
+    small, large = scope.get(inner), scope.get(outer)
+    if isinstance(small, str) and isinstance(large, str) and known(small) and known(large):
+        with contextlib.suppress(ValueError, TypeError):  # what is no range was said already
+            if not ipaddress.ip_network(small, strict=False).subnet_of(ipaddress.ip_network(large, strict=False)):  # type: ignore[arg-type] # of one version, or TypeError
+                yield Mistake(_join(path, inner), f"{small!r} is not inside `{outer}`, which is {large}", say)
 
 
 def _unique(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) -> Iterator[Mistake]:
@@ -157,21 +175,17 @@ def _unique(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) -> 
             seen.setdefault(str(value), where)
 
 
-def _holds(condition: dict[str, Any] | None, scope: dict[str, Any]) -> bool:
-    """Say whether a condition holds for sure: with a value that is not known yet it does not."""
-    if condition is None:
-        return True
-    if isinstance(condition, list):
-        return all(_holds(part, scope) for part in condition)
+def _holds(condition: Any, scope: dict[str, Any]) -> bool:
+    """Say whether a condition (or all of a list of them) holds for sure: with a value that is not known yet it does not."""
+    if not isinstance(condition, dict):
+        return all(_holds(part, scope) for part in condition or ())
     values = [value for _, value in find(scope, condition["path"]) if value is not None]
     if any(not known(value) for value in values):
         return bool(condition.get("given"))
     if "given" in condition:
-        return bool(values) == condition["given"]
+        return bool(bool(values) == condition["given"])
     if "is" in condition:
         return any(value in condition["is"] for value in values)
-    if "matches" in condition:
-        return any(re.fullmatch(condition["matches"], str(value)) for value in values)
     return bool(values) and all(value not in condition["is_not"] for value in values)
 
 

@@ -4,6 +4,8 @@ The names are the keys of a row in the TOML files. A function gets the value (kn
 Easy to get wrong: numbers may come as text, because a bridged provider takes both.
 """
 
+# ruff: noqa: ARG001 - every word takes the row's argument, also where it only says "yes"
+
 from __future__ import annotations
 
 import ipaddress
@@ -12,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rehearsal.clouds.documents import document_mistakes
+from rehearsal.clouds.quantities import cron_fault
 from trainfleet.nearest import did_you_mean
 
 Complaint = tuple[str, str]
@@ -114,6 +117,11 @@ def address_or_range(value: Any, wanted: bool) -> list[Complaint]:
     return _cidr(value, [0, 32], strict=False) if "/" in str(value) else address(value, wanted)
 
 
+def tag_or_range(value: Any, wanted: bool) -> list[Complaint]:
+    """A service tag, `*`, an address or a range."""
+    return [] if value == "*" or (str(value)[:1].isalpha() and ":" not in str(value)) else address_or_range(value, wanted)
+
+
 def port(value: Any, wanted: bool) -> list[Complaint]:
     """A port or a range of ports (`80`, `"80"`, `"8000-8080"`, `"*"`)."""
     if value == "*":
@@ -123,6 +131,11 @@ def port(value: Any, wanted: bool) -> list[Complaint]:
     if len(numbers) != len(parts) or len(parts) > 2 or any(number > 65535 for number in numbers):
         return [(f"{shown(value)} is not a port", "ports are from 0 to 65535, a range is like 8000-8080")]
     return [(f"{shown(value)} is an empty range of ports", "the first must be the lower one")] if numbers != sorted(numbers) else []
+
+
+def cron(value: Any, wanted: bool) -> list[Complaint]:
+    fault = cron_fault(str(value))
+    return [(f"{shown(value)} is not a schedule: {fault}", "a schedule is like '0 3 * * *'")] if fault else []
 
 
 def document(value: Any, kind: str) -> list[Complaint]:
@@ -152,6 +165,8 @@ WORDS: dict[str, Callable[[Any, Any], list[Complaint]]] = {
     "cidr_of_host": cidr_of_host,
     "address": address,
     "address_or_range": address_or_range,
+    "tag_or_range": tag_or_range,
     "port": port,
+    "cron": cron,
     "document": document,
 }
