@@ -43,8 +43,6 @@ METRICS: dict[str, str] = {
     "kube_node_status_allocatable": STATE,
     "kube_pod_container_resource_requests": STATE,
     "kube_pod_container_status_restarts_total": STATE,
-    "kube_pod_labels": STATE,
-    "kube_pod_info": STATE,
     "kube_pod_status_phase": STATE,
     "kueue_pending_workloads": KUEUE,
     "kueue_admitted_active_workloads": KUEUE,

@@ -1,0 +1,87 @@
+"""A small API server on loopback with TLS: what the layer's own programs ask of a cluster, and nothing more."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+
+@dataclass
+class ApiServer:
+    """Objects by path, who may ask, and what was asked."""
+
+    folder: Path
+    token: str
+    port: int = 0
+    objects: dict[str, dict[str, Any]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def certificate(self) -> Path:
+        return self.folder / "server.crt"
+
+
+@contextmanager
+def api_server(folder: Path, token: str) -> Iterator[ApiServer]:
+    """Serve until the end of the block."""
+    server = ApiServer(folder, token)
+    files = ["-keyout", str(folder / "server.key"), "-out", str(server.certificate), "-subj", "/CN=api", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *files], check=True, capture_output=True)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer(200 if self._may() else 401, server.objects.get(self.path.partition("?")[0]))
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            path = f"{self.path.partition('?')[0]}/{body['metadata']['name']}"
+            if not self._may():
+                self._answer(401, None)
+            elif path in server.objects:
+                self._answer(409, {"kind": "Status", "code": 409})
+            else:
+                server.objects[path] = body
+                self._answer(201, body)
+
+        def _may(self) -> bool:
+            server.asked.append(f"{self.command} {self.path}")
+            return self.headers.get("Authorization") == f"Bearer {server.token}"
+
+        def _answer(self, status: int, body: dict[str, Any] | None) -> None:
+            missing = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "there is no such object", "code": 404}
+            denied = {**missing, "message": "not allowed", "reason": "Unauthorized", "code": 401}
+            payload = json.dumps(denied if status == 401 else body or missing).encode()
+            self.send_response(404 if body is None and status == 200 else status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(payload)))
+            self.end_headers()
+            self.wfile.write(payload)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
+            """Say nothing."""
+
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server.certificate, folder / "server.key")
+    listening.socket = context.wrap_socket(listening.socket, server_side=True)
+    server.port = listening.server_address[1]
+    thread = Thread(target=listening.serve_forever)
+    thread.start()
+    try:
+        yield server
+    finally:
+        listening.shutdown()
+        thread.join()
+        listening.server_close()

@@ -1,0 +1,91 @@
+"""Each fabric gets its own agent, on its own pools' nodes only, from a pinned image."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from infra.machines import catalogue
+from tests.infra.kubernetes.planned import Planned, plan
+
+POOLS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "roce": ("gcp", "us-central1", {"accelerator": "H200", "per_node": 8}),
+    "gpudirect-tcpxo": ("gcp", "us-central1", {"accelerator": "H100-MEGA-80GB", "per_node": 8}),
+    "gpudirect-tcpx": ("gcp", "us-central1", {"accelerator": "H100", "per_node": 8}),
+    "infiniband": ("azure", "eastus", {"accelerator": "H100", "per_node": 8}),
+}
+AGENTS = {
+    "roce": {"lab-nccl-roce"},
+    "gpudirect-tcpxo": {"lab-nccl-gpudirect-tcpxo", "lab-devices-gpudirect-tcpxo"},
+    "gpudirect-tcpx": {"lab-nccl-gpudirect-tcpx", "lab-devices-gpudirect-tcpx"},
+    "infiniband": {"lab-infiniband-device-plugin"},
+}
+
+
+def planned(fabric: str, **more: Any) -> Planned:
+    cloud, region, machine = POOLS[fabric]
+    found = next(each for each in catalogue() if each.cloud == cloud and each.rdma == fabric)
+    pool = {
+        **machine,
+        "accelerator": found.accelerator,
+        "name": "fast",
+        "max_nodes": 2,
+        "interconnect": "best",
+        "compact": True,
+        "capacity": "spot",
+        "instance_type": found.instance_type,
+    }
+    admin = "ml@example.com" if cloud == "gcp" else "11112222-3333-4444-5555-666677778888"
+    account = "my-project-123456" if cloud == "gcp" else "11112222-3333-4444-5555-666677778888"
+    return plan(
+        {
+            "cloud": cloud,
+            "region": region,
+            "account": account,
+            "kubernetes": {"admins": [admin]},
+            "gpu_pools": [pool],
+            **more,
+        }
+    )
+
+
+@pytest.mark.parametrize("fabric", AGENTS)
+def test_a_fabric_brings_its_agents_and_no_other(fabric: str) -> None:
+    found = planned(fabric).of("DaemonSet")
+    assert found.keys() == AGENTS[fabric]
+    for inputs in found.values():
+        spec = inputs["spec"]["template"]["spec"]
+        (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        assert {each["key"]: each["values"] for each in term["matchExpressions"]} == {
+            "nvidia.com/gpu.present": ["true"],
+            "trainfleet.io/pool": ["fast"],
+        }
+        assert inputs["spec"]["selector"]["matchLabels"] == inputs["spec"]["template"]["metadata"]["labels"]
+        assert inputs["metadata"]["namespace"] == "gpu-system"
+        for container in [*spec["containers"], *spec.get("initContainers", ())]:
+            tag = container["image"].rpartition("/")[2]
+            assert "@sha256:" in tag or (":" in tag and not tag.endswith(":latest")), container["image"]
+            assert {mount["name"] for mount in container.get("volumeMounts", ())} <= {volume["name"] for volume in spec.get("volumes", ())}
+
+
+def test_infinibands_plugin_announces_the_resource_that_pods_ask_for() -> None:
+    config = json.loads(planned("infiniband").inputs["lab-infiniband-config"]["data"]["config.json"])
+    (entry,) = config["configList"]
+    assert f"{entry['resourcePrefix']}/{entry['resourceName']}" == "rdma/ib"
+    assert entry["selectors"]["linkTypes"] == ["infiniband"], "not the machine's Ethernet card, which is of the same vendor"
+
+
+def test_the_switch_and_the_wish_are_both_needed() -> None:
+    assert not planned("roce", layer={"rdma_plugin": False}).of("DaemonSet")
+    slow = {"name": "slow", "accelerator": "H100", "per_node": 8}
+    assert "lab-efa-device-plugin" not in plan({"gpu_pools": [slow]}).types
+
+
+def test_device_plugins_and_the_exporter_run_on_gpu_nodes_under_every_taint() -> None:
+    found = plan()
+    for name in ("lab-nvidia-device-plugin", "lab-dcgm-exporter"):
+        (term,) = found.values(name)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        assert term["matchExpressions"] == [{"key": "nvidia.com/gpu.present", "operator": "In", "values": ["true"]}]
+        assert found.values(name)["tolerations"] == [{"operator": "Exists"}]

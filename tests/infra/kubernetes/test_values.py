@@ -1,0 +1,145 @@
+"""What the charts and custom resources are given: typed, without a secret, and what the platform asked for."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields, is_dataclass
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+import pytest
+
+from infra.kubernetes import values
+from infra.kubernetes.documents import plain
+from infra.kubernetes.values.common import Amounts, Resources, Toleration
+from infra.platform import LogStore
+from tests.infra.kubernetes.planned import IDENTITIES, LOGS, Planned, plan
+
+SECRET_KEY = re.compile(r"(password|passwd|token|api_?key|private_?key|credential)s?$", re.IGNORECASE)
+
+
+@cache
+def whole() -> Planned:
+    return plan()
+
+
+def keys(node: Any) -> list[str]:
+    """Every key of a document, at any depth."""
+    if isinstance(node, dict):
+        return [*node, *(key for member in node.values() for key in keys(member))]
+    return [key for item in node for key in keys(item)] if isinstance(node, list) else []
+
+
+def test_a_document_is_its_fields_in_camel_case_without_those_left_out() -> None:
+    assert plain(Toleration(operator="Exists")) == {"operator": "Exists"}
+    assert plain({"a-b": [Resources(Amounts("1"), Amounts(memory="2Gi"))]}) == {"a-b": [{"requests": {"cpu": "1"}, "limits": {"memory": "2Gi"}}]}
+
+
+def test_a_key_that_is_not_declared_is_refused_by_name() -> None:
+    with pytest.raises(TypeError, match="efect"):
+        Toleration(operator="Exists", efect="NoSchedule")  # type: ignore[call-arg] - the mistake that is tested
+
+
+def test_every_chart_gets_a_typed_document_and_no_module_of_values_knows_pulumis_resources() -> None:
+    for found in iter_modules(values.__path__):
+        module = import_module(f"{values.__name__}.{found.name}")
+        declared = [member for member in vars(module).values() if isinstance(member, type) and is_dataclass(member)]
+        assert declared, found.name
+        for one in declared:
+            assert one.__dataclass_params__.frozen, one  # type: ignore[attr-defined] - dataclasses keep it there
+            keyed = getattr(one, "KEYS", {})
+            assert keyed.keys() <= {each.name for each in fields(one)}, "a key for a field that is not there"
+
+
+def test_no_value_is_a_secret() -> None:
+    for name, inputs in whole().of("Release").items():
+        assert not [key for key in keys(inputs["values"]) if SECRET_KEY.search(key)], name
+    assert not whole().inputs["lab-launcher-token"].get("data")
+    assert not whole().inputs["lab-launcher-token"].get("stringData")
+
+
+def test_grafana_has_no_account_and_so_no_password() -> None:
+    grafana = whole().values("lab-prometheus")["grafana"]
+    assert grafana["env"] == {"GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION": "true"}
+    assert grafana["grafana.ini"]["auth.anonymous"] == {"enabled": True, "org_role": "Viewer"}
+    assert grafana["sidecar"]["datasources"] == {"initDatasources": True, "skipReload": True}, "a reload needs an account"
+
+
+def test_metrics_are_kept_as_long_as_the_spec_says_on_an_encrypted_volume() -> None:
+    prometheus = plan({"monitoring": {"retention_days": 40}}).values("lab-prometheus")["prometheus"]["prometheusSpec"]
+    assert prometheus["retention"] == "40d"
+    assert prometheus["storageSpec"]["volumeClaimTemplate"]["spec"]["storageClassName"] == "trainfleet-encrypted"
+    without = plan({"layer": {"storage_classes": False}}).values("lab-prometheus")["prometheus"]["prometheusSpec"]
+    assert "storageSpec" not in without, "a class that is not there is not named"
+
+
+def test_the_definitions_of_monitors_come_before_and_apart() -> None:
+    assert whole().inputs["lab-monitoring-definitions"]["chart"] == "prometheus-operator-crds"
+    assert whole().values("lab-prometheus")["crds"] == {"enabled": False}
+
+
+def test_logs_go_to_the_platforms_store_under_its_identity() -> None:
+    values_ = whole().values("lab-fluent-bit")
+    assert values_["serviceAccount"] == {"create": False, "name": "log-shipper"}
+    assert (
+        values_["config"]["outputs"] == "[OUTPUT]\n    Name cloudwatch_logs\n    Match kube.*\n    log_group_name /lab/pods\n    region us-east-2\n"
+    )
+    assert whole().inputs["lab-fluent-bit"]["namespace"] == "logging"
+
+
+@pytest.mark.parametrize("changes", [{"log_store": None}, {"log_store": LogStore(LOGS.output, LOGS.settings, "nobody")}])
+def test_there_is_no_shipper_without_a_store_and_an_identity_for_it(changes: dict[str, Any]) -> None:
+    assert "lab-fluent-bit" not in plan(**changes).types
+
+
+def test_each_secret_of_the_spec_is_read_from_the_clouds_store_into_the_training_namespace() -> None:
+    store = whole().custom("ClusterSecretStore")["cloud"]["spec"]
+    assert store["provider"] == {"aws": {"service": "SecretsManager", "region": "us-east-2"}}
+    assert store["conditions"] == [{"namespaces": ["training"]}], "no other namespace reads through it"
+    secret = whole().custom("ExternalSecret")["hf-token"]
+    assert secret["metadata"]["namespace"] == "training"
+    assert secret["spec"]["data"] == [{"secretKey": "value", "remoteRef": {"key": "lab/hf-token"}}]
+    assert whole().values("lab-external-secrets")["serviceAccount"] == {"create": False, "name": "external-secrets"}
+
+
+def test_there_is_no_store_where_the_cloud_has_none_or_nobody_may_read_it() -> None:
+    assert "lab-external-secrets" not in plan(secret_store={}).types
+    nobody = {role: identity for role, identity in IDENTITIES.items() if role != "secrets"}
+    assert "lab-external-secrets" not in plan(identities=nobody).types
+
+
+def test_people_and_controllers_may_launch_and_a_pod_may_end_its_own_cluster() -> None:
+    subjects = whole().inputs["lab-launchers"]["subjects"]
+    assert [(subject["kind"], subject["name"]) for subject in subjects] == [
+        ("Group", "trainfleet:launchers"),
+        ("ServiceAccount", "launcher"),
+        ("User", "ana@example.com"),
+    ]
+    assert whole().inputs["lab-launcher-readers"]["subjects"] == subjects
+    assert whole().inputs["lab-training-pods"]["subjects"] == [{"kind": "ServiceAccount", "name": "trainer", "namespace": "training"}]
+    rules = {resource: rule["verbs"] for rule in whole().inputs["lab-training-pod"]["rules"] for resource in rule["resources"]}
+    assert "secrets" not in rules
+    assert rules["pods"] == ["get", "list", "delete"]
+
+
+def test_skypilots_documented_minimum_is_granted() -> None:
+    granted = {resource: set(rule["verbs"]) for rule in whole().inputs["lab-launcher"]["rules"] for resource in rule["resources"]}
+    for resource in ("pods", "services", "secrets"):
+        assert {"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"} <= granted[resource]
+    for resource in ("pods/exec", "pods/portforward"):
+        assert {"get", "create"} <= granted[resource]
+    assert {"get", "list", "watch"} <= granted["events"]
+    everywhere = {resource for rule in whole().inputs["lab-launcher-reader"]["rules"] for resource in rule["resources"]}
+    assert {"nodes", "runtimeclasses", "storageclasses"} <= everywhere
+    text = json.dumps([whole().inputs["lab-launcher"]["rules"], whole().inputs["lab-launcher-reader"]["rules"]])
+    assert "*" not in text
+
+
+def test_the_token_is_filled_by_the_cluster() -> None:
+    secret = whole().inputs["lab-launcher-token"]
+    assert secret["type"] == "kubernetes.io/service-account-token"
+    assert secret["metadata"]["annotations"] == {"kubernetes.io/service-account.name": "launcher"}
+    assert whole().inputs["lab-account-launcher"]["automountServiceAccountToken"] is False
