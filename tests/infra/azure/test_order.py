@@ -1,0 +1,228 @@
+"""The order in which a platform is made and unmade, on the real engine over the simulated clouds, and what it then hands out.
+
+One apply and one destroy serve all tests of this file. The order on destroy is what leaves nothing behind at Azure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.contract import PlatformOutputs, read_outputs
+from rehearsal import language
+from rehearsal.clouds.provider import HABITS, serve
+from rehearsal.clouds.state import Cloud, Operation
+from rehearsal.commands import Runner, resources_of
+from rehearsal.engine import find_engine
+from rehearsal.sandbox import read_project, sandbox
+from tests.infra.azure.platforms import LAUNCHERS, RESERVATION, SMALL, SUBSCRIPTION
+
+# The simulated provider reads every class of the SDK, the old ones too, and those warn.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+WHOLE = {
+    **SMALL,
+    "network": {**SMALL["network"], "nat": "per-zone"},
+    "gpu_pools": [
+        {"name": "h100", "accelerator": "H100", "per_node": 8, "max_nodes": 2, "interconnect": "best", "compact": True},
+        {
+            "name": "a100-held",
+            "accelerator": "A100-80GB",
+            "per_node": 4,
+            "max_nodes": 2,
+            "capacity": "reserved",
+            "reservation": RESERVATION,
+            "zone": "2",
+        },
+        {"name": "t4", "accelerator": "T4", "max_nodes": 2, "capacity": "spot"},
+    ],
+    "kubernetes": {**SMALL["kubernetes"], "launchers": [LAUNCHERS]},
+    "storage": {"shared_filesystem": {"kind": "lustre", "capacity_gib": 16384}},
+    "secrets": {"names": ["hf-token"]},
+    "budget": {"monthly_usd": 5000},
+}
+
+
+@dataclass(frozen=True)
+class Life:
+    """What happened to a platform: names and types in the order they were made and unmade, and the stack's outputs."""
+
+    made: list[Operation]
+    unmade: list[Operation]
+    outputs: PlatformOutputs
+    inputs: dict[str, dict[str, Any]]
+    """By logical name: what was asked for, as the engine's state has it."""
+    left: int
+
+
+@pytest.fixture(scope="module")
+def life(root: Path) -> Iterator[Life]:
+    settings = {"config": {"azure-native:location": "eastus", "azure-native:subscriptionId": SUBSCRIPTION, "trainfleet:platform": WHOLE}}
+    cloud = Cloud()
+    with (
+        sandbox(read_project(root, "azure-dev"), settings) as box,
+        serve(cloud) as providers,
+        language.serve(language.Programs(root=root)) as host,
+    ):
+        runner = Runner(find_engine().path, box, {"PULUMI_DEBUG_PROVIDERS": providers, "PULUMI_DEBUG_LANGUAGES": host})
+        runner.init()
+        applied = runner.run("up", "--yes", "--skip-preview")
+        assert applied.ok, applied.output[-4000:]
+        made = list(cloud.operations)
+        shown = runner.run("stack", "output", "--json", "--stack", box.stack, events=False)
+        outputs = read_outputs(json.loads(shown.output))
+        inputs = {each["urn"].rsplit("::", maxsplit=1)[-1]: each.get("inputs", {}) for each in resources_of(box.state)}
+        gone = runner.run("destroy", "--yes", "--skip-preview")
+        assert gone.ok, gone.output[-4000:]
+        yield Life(made, cloud.operations[len(made) :], outputs, inputs, len(cloud.records))
+
+
+def places(operations: list[Operation], pattern: str) -> list[int]:
+    """Where in the order the resources are whose type or name is like `pattern`."""
+    found = [
+        index
+        for index, operation in enumerate(operations)
+        if fnmatch(operation.token, pattern) or fnmatch(operation.urn.rsplit("::", maxsplit=1)[-1], pattern)
+    ]
+    assert found, f"nothing is like {pattern}"
+    return found
+
+
+NODES = "azure-native:containerservice:AgentPool"
+CLUSTER = "azure-native:containerservice:ManagedCluster"
+SUBNET = "azure-native:network:Subnet"
+GROUP = "azure-native:resources:ResourceGroup"
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "why"),
+    [
+        ("kubernetes:*", NODES, "pods, volumes and load balancers end while there are nodes to end them"),
+        ("kubernetes:*", "azure-native:managedidentity:FederatedIdentityCredential", "a controller cleans up with the identity it has"),
+        ("kubernetes:*", "lab-secrets-read", "a controller cleans up with the role it has"),
+        (NODES, CLUSTER, "pools are part of the cluster"),
+        (NODES, "lab-nodes-pull-images", "a node that is drained may still pull"),
+        (NODES, "azure-native:network:PrivateDnsZoneGroup", "nodes are drained with a way to Azure"),
+        (NODES, "azure-native:network:NatGateway", "nodes are drained with a way out"),
+        (NODES, "azure-native:compute:ProximityPlacementGroup", "a group in use cannot be deleted"),
+        (NODES, "lab-h100-placement-use", "the cluster leaves a group with the role it joined it by"),
+        (CLUSTER, SUBNET, "the control plane has interfaces in its subnet"),
+        (CLUSTER, "lab-cluster-joins-nodes", "AKS takes its interfaces out of the subnets with this"),
+        (CLUSTER, "lab-cluster-encrypts", "the control plane reads its secrets with this to the end"),
+        (CLUSTER, "lab-cluster-identity", "AKS cleans up with the identity"),
+        ("azure-native:network:FlowLog", "lab-flow-account", "records are written until the end"),
+        ("azure-native:storagecache:AmlFilesystem", "lab-lustre-subnet", "a subnet in use cannot be deleted"),
+        ("azure-native:network:PrivateEndpoint", "lab-endpoints-subnet", "a subnet in use cannot be deleted"),
+        (SUBNET, "azure-native:network:NetworkSecurityGroup", "a group in use cannot be deleted"),
+        (SUBNET, "azure-native:network:NatGateway", "a gateway in use cannot be deleted"),
+        ("azure-native:network:NatGateway", "azure-native:network:PublicIPAddress", "an address in use cannot be released"),
+        ("azure-native:storage:StorageAccount", "azure-native:keyvault:Key", "what a key encrypts goes before the key"),
+        ("azure-native:storage:StorageAccount", "lab-data-encrypts", "an account that cannot reach its key cannot be deleted cleanly"),
+        (SUBNET, "azure-native:network:VirtualNetwork", "the network goes after all in it"),
+        ("azure-native:network:VirtualNetwork", GROUP, "the groups go last"),
+    ],
+)
+def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(life: Life, first: str, then: str, why: str) -> None:
+    assert max(places(life.unmade, first)) < min(places(life.unmade, then)), why
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "why"),
+    [
+        (GROUP, "azure-native:network:VirtualNetwork", "everything stands in a group"),
+        ("azure-native:network:PrivateDnsZoneGroup", CLUSTER, "a node that does not find the registry pulls nothing"),
+        ("azure-native:privatedns:VirtualNetworkLink", CLUSTER, "a name is answered only in a linked network"),
+        ("lab-cluster-encrypts", CLUSTER, "a control plane without its key stores no secret"),
+        ("lab-cluster-joins-*", CLUSTER, "AKS checks at once whether it may join the subnets"),
+        ("lab-cluster-uses-kubelet", CLUSTER, "AKS checks at once whether it may hand out the nodes' identity"),
+        ("lab-nodes-pull-images", NODES, "a node that may not pull never becomes ready"),
+        ("lab-data-encrypts", "azure-native:storage:StorageAccount", "an account is made with its key or never"),
+        ("lab-disks-encrypt", "azure-native:compute:DiskEncryptionSet", "a set without its key is refused"),
+        ("lab-bucket-settings", "azure-native:storage:BlobContainer", "what is deleted by mistake before soft delete is on is lost"),
+        ("azure-native:managedidentity:FederatedIdentityCredential", "kubernetes:*", "a pod asks for its token when it starts"),
+        ("lab-training-writes-runs", "kubernetes:*", "a run that may not save fails at its first checkpoint"),
+        ("lab-system", "kubernetes:*", "the cluster layer needs a node to run on"),
+    ],
+)
+def test_on_apply_one_kind_is_there_before_the_other(life: Life, first: str, then: str, why: str) -> None:
+    assert max(places(life.made, first)) < min(places(life.made, then)), why
+
+
+def test_destroy_leaves_nothing_outside_production(life: Life) -> None:
+    assert life.left == 0
+    assert len(life.unmade) == len(life.made)
+
+
+def test_the_outputs_are_the_contract(life: Life) -> None:
+    outputs = life.outputs
+    assert (outputs.kube_context, outputs.namespace, outputs.service_account) == ("trainfleet-lab", "training", "trainer")
+    assert outputs.bucket_url.startswith("az://runs@labdata")
+    assert outputs.bucket_url.endswith(".blob.core.windows.net")
+    assert outputs.registry.endswith(".azurecr.io/training")
+    assert outputs.image.startswith(f"{outputs.registry}:")
+    assert len(outputs.training_identity) == 36
+    assert outputs.shared_volume == "shared"
+    h100, held, t4 = outputs.pools
+    assert (h100.rdma, h100.rdma_resource, h100.rdma_nics) == ("infiniband", "rdma/ib", 8)
+    assert (held.rdma, held.rdma_resource, held.spot) == ("none", "", False)
+    assert t4.spot
+    assert {"nvidia.com/gpu", "kubernetes.azure.com/scalesetpriority"} == {each["key"] for each in t4.tolerations}
+    assert h100.node_selector == {"trainfleet.io/pool": "h100"}
+
+
+def test_the_kubeconfig_that_is_handed_out_names_the_cluster_and_no_credential(life: Life) -> None:
+    document: dict[str, Any] = json.loads(life.outputs.kubeconfig)
+    assert document["clusters"][0]["cluster"]["server"].startswith("https://")
+    assert set(document["users"][0]["user"]) == {"exec"}
+
+
+def test_the_cluster_layer_stays_when_endpoint_or_certificate_change_and_goes_with_the_cluster(life: Life) -> None:
+    now = life.inputs["lab-kubernetes-provider"]
+    moved = {**now, "kubeconfig": now["kubeconfig"].replace("https://", "https://new-")}
+    assert moved != now
+    assert HABITS["kubernetes"].config_replaces(now, moved) == []
+    assert HABITS["kubernetes"].config_replaces(now, {**now, "clusterIdentifier": "trainfleet-lab@later"}) == ["clusterIdentifier"]
+    assert now["clusterIdentifier"].startswith("trainfleet-lab@")
+
+
+def test_a_pool_that_is_bound_to_a_zone_lives_behind_that_zones_own_way_out(life: Life) -> None:
+    h100, held, spot = (life.inputs[f"lab-{name}"] for name in ("h100", "a100-held", "t4"))
+    assert (h100["availabilityZones"], held["availabilityZones"], spot["availabilityZones"]) == (["1"], ["2"], ["1", "2"])
+    assert len({h100["vnetSubnetID"], held["vnetSubnetID"], spot["vnetSubnetID"]}) == 3
+    assert [life.inputs[f"lab-nat-nodes-{zone}"]["zones"] for zone in ("1", "2")] == [["1"], ["2"]]
+    assert "zones" not in life.inputs["lab-nat-nodes"]
+
+
+def test_what_is_reserved_is_not_placed_and_what_is_compact_is(life: Life) -> None:
+    assert life.inputs["lab-a100-held"]["capacityReservationGroupID"] == RESERVATION
+    assert "proximityPlacementGroupID" not in life.inputs["lab-a100-held"]
+    assert life.inputs["lab-h100"]["proximityPlacementGroupID"]
+    assert (life.inputs["lab-h100"]["minCount"], life.inputs["lab-h100"]["count"], life.inputs["lab-h100"]["maxCount"]) == (0, 0, 2)
+
+
+def test_every_subnet_has_a_security_group_and_no_way_out_that_nobody_named(life: Life) -> None:
+    subnets = {name: inputs for name, inputs in life.inputs.items() if name.endswith("-subnet")}
+    assert len(subnets) == 6
+    for name, inputs in subnets.items():
+        assert inputs["networkSecurityGroup"]["id"], name
+        assert inputs["defaultOutboundAccess"] is False, name
+
+
+def test_no_role_is_given_on_more_than_one_resource(life: Life) -> None:
+    scopes = [inputs["scope"] for inputs in life.inputs.values() if "roleDefinitionId" in inputs]
+    assert scopes
+    assert [scope for scope in scopes if "/providers/" not in scope] == []
+
+
+def test_nobody_has_a_key_to_the_bucket_and_nobody_comes_from_outside(life: Life) -> None:
+    accounts = [inputs for inputs in life.inputs.values() if "allowSharedKeyAccess" in inputs]
+    assert len(accounts) == 2
+    for account in accounts:
+        assert (account["allowSharedKeyAccess"], account["allowBlobPublicAccess"], account["publicNetworkAccess"]) == (False, False, "Disabled")
+        assert account["networkRuleSet"]["defaultAction"] == "Deny"
