@@ -88,8 +88,11 @@ def build(spec: PlatformSpec) -> Platform:
 
 
 def brought(spec: PlatformSpec) -> frozenset[Brought]:
-    """What GKE brings itself: drivers and plug-ins, the autoscaler, repair, the guard before the node's identity; logs and metrics where wished."""
-    always: set[Brought] = {"gpu-plugin", "rdma-plugin", "autoscaler", "network-metadata-guard", "node-problems"}
+    """What GKE brings itself: driver and plug-in, the autoscaler, repair, the guard before the node's identity; logs and metrics where wished.
+
+    Not the fabric's: GKE gives a pod its interfaces, but NCCL's plug-in for them is installed by the layer.
+    """
+    always: set[Brought] = {"gpu-plugin", "autoscaler", "network-metadata-guard", "node-problems"}
     wished: set[Brought] = set()
     if spec.layer.logs:
         wished.add("logs")

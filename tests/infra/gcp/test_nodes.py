@@ -151,7 +151,7 @@ def test_what_is_logged_and_measured_follows_the_switches() -> None:
     ],
 )
 def test_gke_brings_what_the_layer_need_not_install(changes: dict[str, Any], missing: set[str]) -> None:
-    everything = {"gpu-plugin", "rdma-plugin", "gpu-metrics", "autoscaler", "network-metadata-guard", "logs", "node-problems"}
+    everything = {"gpu-plugin", "gpu-metrics", "autoscaler", "network-metadata-guard", "logs", "node-problems"}
     assert brought(platform(**changes)) == everything - missing
 
 
