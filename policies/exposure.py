@@ -17,6 +17,7 @@ from policies.kinds import (
     BLOB_CONTAINER,
     EC2,
     EKS,
+    EKS_NODES,
     GCP_FIREWALL,
     GCP_INSTANCE,
     GCS,
@@ -31,7 +32,7 @@ from policies.kinds import (
     SERVICE,
     VAULT,
 )
-from policies.read import WORLD, at, false, is_true, lacking, listed, not_true, numbered, one_of, statements, true
+from policies.read import WORLD, absent, at, false, is_true, lacking, listed, not_true, numbered, one_of, statements, true
 from policies.rule import UNKNOWN, Json, Resource, Rule, Violation
 
 BLOCKS = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
@@ -362,14 +363,10 @@ NO_SSH = Rule(
     references=("CKV_AWS_100", "CKV_GCP_32", "EKS best practices: minimize access to worker nodes"),
     severity="medium",
     checks={
-        "aws:eks/nodeGroup:NodeGroup": lambda resource: (
-            [Violation("remoteAccess.ec2SshKey is set")] if at(resource.props, "remoteAccess.ec2SshKey") is not None else []
-        ),
-        LAUNCH_TEMPLATE: lambda resource: [Violation("keyName is set")] if resource.props.get("keyName") is not None else [],
-        GKE_NODES: lambda resource: (
-            [Violation("nodeConfig.metadata holds ssh-keys")] if "ssh-keys" in (at(resource.props, "nodeConfig.metadata") or {}) else []
-        ),
-        AKS: lambda resource: [Violation("linuxProfile.ssh is set")] if at(resource.props, "linuxProfile.ssh") is not None else [],
+        EKS_NODES: absent("remoteAccess.ec2SshKey"),
+        LAUNCH_TEMPLATE: absent("keyName"),
+        GKE_NODES: absent("nodeConfig.metadata.ssh-keys"),
+        AKS: absent("linuxProfile.ssh"),
     },
 )
 CLOSED_STORES = Rule(

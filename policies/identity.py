@@ -26,7 +26,7 @@ from policies.kinds import (
     ROLES,
     S3_POLICY,
 )
-from policies.read import all_of, at, false, forbidden, is_true, lacking, listed, not_true, numbered, one_of, statements, there, true
+from policies.read import all_of, at, false, forbidden, lacking, listed, not_false, not_true, numbered, one_of, statements, there, true
 from policies.rule import UNKNOWN, Json, Resource, Rule, StillUnknown, Violation
 
 ADMINISTRATOR = ":policy/AdministratorAccess"
@@ -328,10 +328,10 @@ NO_LONG_LIVED_KEYS = Rule(
     references=("CIS AWS 1.13", "CKV_AWS_273", "CIS GCP 1.4", "CKV2_AZURE_40", "CKV_AZURE_137"),
     severity="high",
     checks={
-        "aws:iam/accessKey:AccessKey": lambda resource: [] if resource.props.get("status") == "Inactive" else [Violation("an access key never ends")],
+        "aws:iam/accessKey:AccessKey": one_of("status", ("Inactive",), "an access key never ends"),
         "aws:iam/userLoginProfile:UserLoginProfile": forbidden("a user with a password"),
         "gcp:serviceaccount/key:Key": forbidden("a service account's key ends after years or never"),
-        "gcp:storage/hmacKey:HmacKey": lambda resource: [] if resource.props.get("state") == "INACTIVE" else [Violation("an HMAC key never ends")],
+        "gcp:storage/hmacKey:HmacKey": one_of("state", ("INACTIVE",), "an HMAC key never ends"),
         AZURE_STORAGE: false("allowSharedKeyAccess", "the account's key opens everything and never ends"),
         ACR: not_true("adminUserEnabled", "one password for everybody"),
     },
@@ -349,11 +349,7 @@ LOGIN_BY_IDENTITY = Rule(
         AKS: all_of(
             true("disableLocalAccounts"),
             true("aadProfile.managed"),
-            lambda resource: (
-                [Violation("enableRBAC is false")]
-                if resource.props.get("enableRBAC") is not None and not is_true(resource.props["enableRBAC"])
-                else []
-            ),
+            not_false("enableRBAC"),
         ),
     },
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from policies.kinds import AKS, AZURE_STORAGE, AZURE_SUBNET, EKS_ADDON, GCP_NETWORK, GCP_SUBNET, GKE, GKE_NODES, NAMESPACE, NETWORK_POLICY, VNET, VPC
 from policies.pods import CLOUDS_OWN
-from policies.read import at, document, false, forbidden, is_true, lacking, listed, numbered, one_of, takes_records
+from policies.read import at, document, false, forbidden, is_false, is_true, lacking, listed, numbered, one_of, takes_records
 from policies.rule import FROM_STAGING, UNKNOWN, Json, Resource, Rule, Violation
 
 PRIVATE_PURPOSES = {"PRIVATE", "PRIVATE_RFC_1918"}
@@ -105,6 +105,12 @@ def _closes(policy: Resource) -> bool:
 
 def _store_endpoint(resource: Resource) -> bool:
     return str(resource.props.get("serviceName") or "").endswith(".s3")
+
+
+def lent_address(resource: Resource) -> Iterable[Violation]:
+    lent = resource.props.get("defaultOutboundAccess")
+    if resource.props.get("natGateway") is None and not is_false(lent):
+        yield Violation("natGateway is missing and defaultOutboundAccess is not false")
 
 
 NETWORK_LOGGED = Rule(
@@ -208,11 +214,7 @@ KNOWN_WAY_OUT = Rule(
     levels=FROM_STAGING,
     checks={
         AKS: one_of("networkProfile.outboundType", ("userAssignedNATGateway", "managedNATGateway", "userDefinedRouting", "none")),
-        AZURE_SUBNET: lambda resource: (
-            [Violation("natGateway is missing and defaultOutboundAccess is not false")]
-            if resource.props.get("natGateway") is None and at(resource.props, "defaultOutboundAccess") is not False
-            else []
-        ),
+        AZURE_SUBNET: lent_address,
     },
 )
 RULES = (

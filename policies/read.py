@@ -138,6 +138,17 @@ def there(path: str, otherwise: str = "") -> Check:
     return judge
 
 
+def absent(path: str, otherwise: str = "") -> Check:
+    """The property must not be there."""
+
+    def judge(resource: Resource) -> Iterable[Violation]:
+        value = at(resource.props, path)
+        if value is not None and value is not UNKNOWN:
+            yield Violation(_because(f"{path} is set", otherwise))
+
+    return judge
+
+
 def one_of(path: str, allowed: Sequence[str], otherwise: str = "") -> Check:
     """The property must have one of these values."""
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from policies import encryption, identity, network, nodes, storage
-from policies.pack import RULES
+from policies.catalogue import RULES
+from policies.kinds import EKS, EKS_NODES, GKE, LAUNCH_TEMPLATE, S3, S3_BLOCK, S3_POLICY
 from policies.rule import UNKNOWN, Resource, Rule, StillUnknown, judge, judge_stack
 
-CLUSTER, GROUP = "aws:eks/cluster:Cluster", "aws:eks/nodeGroup:NodeGroup"
-PAIRS = [(rule, kind) for rule in RULES for kind in rule.checks]
+BY_NAME = {rule.name: rule for rule in RULES}
+PAIRS = [(rule, kind) for rule in RULES for kind in rule.checks if not getattr(rule.checks[kind], "forbidden", False)]
 
 
 class AllUnknown(dict[str, Any]):
@@ -32,36 +32,58 @@ def test_no_rule_fails_or_condemns_what_is_unknown(rule: Rule, kind: str) -> Non
     assert judge(rule, Resource(kind, "it", AllUnknown())) == ()
 
 
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.stack], ids=lambda rule: rule.name)
+def test_no_rule_of_a_whole_stack_fails_on_what_is_unknown(rule: Rule) -> None:
+    judge_stack(rule, [Resource(kind, f"it-{index}", AllUnknown(), f"urn:{index}") for index, kind in enumerate(rule.stack)])
+
+
 @pytest.mark.parametrize(
-    ("rule", "kind", "props"),
+    ("name", "kind", "props"),
     [
-        (network.NO_OPEN_CONTROL_PLANE, CLUSTER, {"vpcConfig": {"endpointPublicAccess": UNKNOWN}}),
-        (network.NO_OPEN_CONTROL_PLANE, CLUSTER, {"vpcConfig": {"publicAccessCidrs": UNKNOWN}}),
-        (encryption.SECRETS_ENCRYPTED, CLUSTER, {"encryptionConfig": {"resources": ["secrets"], "provider": {"keyArn": UNKNOWN}}}),
-        (identity.NO_STAR_ROLE, "aws:iam/rolePolicy:RolePolicy", {"policy": UNKNOWN}),
-        (storage.TLS_ONLY_BUCKET, storage.POLICY, {"policy": UNKNOWN}),
-        (nodes.IMDSV2, GROUP, {"launchTemplate": UNKNOWN}),
-        (nodes.GPU_TAINT_AND_LABEL, GROUP, {"amiType": UNKNOWN, "labels": {}, "taints": []}),
+        ("no-open-control-plane", EKS, {"vpcConfig": {"endpointPublicAccess": UNKNOWN}}),
+        ("no-open-control-plane", EKS, {"vpcConfig": {"publicAccessCidrs": UNKNOWN}}),
+        ("no-open-control-plane", GKE, {"masterAuthorizedNetworksConfig": {"cidrBlocks": UNKNOWN}}),
+        ("secrets-encrypted", EKS, {"encryptionConfig": {"resources": ["secrets"], "provider": {"keyArn": UNKNOWN}}}),
+        ("secrets-encrypted", GKE, {"databaseEncryption": {"state": "ENCRYPTED", "keyName": UNKNOWN}}),
+        ("no-star-role", "aws:iam/rolePolicy:RolePolicy", {"policy": UNKNOWN}),
+        (
+            "no-star-role",
+            "azure-native:authorization:RoleAssignment",
+            {"roleDefinitionId": "/b24988ac-6180-42a0-ab88-20f7382dd24c", "scope": UNKNOWN},
+        ),
+        ("tls-only-bucket", S3_POLICY, {"policy": UNKNOWN}),
+        ("imdsv2", EKS_NODES, {"launchTemplate": UNKNOWN}),
+        ("gpu-taint-and-label", EKS_NODES, {"amiType": UNKNOWN, "labels": {}, "taints": []}),
+        ("trust-names-its-subject", "gcp:serviceaccount/iAMMember:IAMMember", {"role": "roles/iam.workloadIdentityUser", "member": UNKNOWN}),
     ],
 )
-def test_an_unknown_value_is_left_for_the_apply(rule: Rule, kind: str, props: dict[str, Any]) -> None:
-    assert judge(rule, Resource(kind, "it", props)) == ()
+def test_an_unknown_value_is_left_for_the_apply(name: str, kind: str, props: dict[str, Any]) -> None:
+    assert judge(BY_NAME[name], Resource(kind, "it", props)) == ()
 
 
 def test_what_is_known_beside_an_unknown_value_still_counts() -> None:
     disks = {"blockDeviceMappings": [{"ebs": {"encrypted": "false"}}, UNKNOWN]}
-    (violation,) = judge(encryption.ENCRYPTED_VOLUMES, Resource("aws:ec2/launchTemplate:LaunchTemplate", "it", disks))
+    (violation,) = judge(BY_NAME["encrypted-volumes"], Resource(LAUNCH_TEMPLATE, "it", disks))
     assert "[0]" in violation.what
 
 
+def test_an_unknown_value_does_not_hide_what_another_check_finds() -> None:
+    cluster = {"oidcIssuerProfile": {"enabled": UNKNOWN}, "securityProfile": {"workloadIdentity": {"enabled": False}}}
+    (violation,) = judge(BY_NAME["workload-identity"], Resource("azure-native:containerservice:ManagedCluster", "it", cluster))
+    assert "workloadIdentity" in violation.what
+
+
 def test_a_bucket_of_unknown_name_is_found_by_the_reference_to_it() -> None:
-    bucket = Resource("aws:s3/bucket:Bucket", "b", {"bucket": UNKNOWN, "id": UNKNOWN}, "urn:b")
-    block = Resource(storage.BLOCK, "c", {"bucket": UNKNOWN}, "urn:c", {"bucket": ("urn:b",)})
-    assert judge_stack(storage.NO_PUBLIC_BUCKET, [bucket, block]) == ()
-    assert [violation.name for violation in judge_stack(storage.NO_PUBLIC_BUCKET, [bucket])] == ["b"]
+    bucket = Resource(S3[0], "b", {"bucket": UNKNOWN, "id": UNKNOWN}, "urn:b")
+    block = Resource(S3_BLOCK, "c", {"bucket": UNKNOWN}, "urn:c", {"bucket": ("urn:b",)})
+    assert judge_stack(BY_NAME["no-public-bucket"], [bucket, block]) == ()
+    assert [violation.name for violation in judge_stack(BY_NAME["no-public-bucket"], [bucket])] == ["b"]
 
 
-@pytest.mark.parametrize("use", [bool, str, len, list, float, lambda value: value == 1, lambda value: value.lower(), lambda value: "x" in value])
+@pytest.mark.parametrize(
+    "use",
+    [bool, str, len, list, float, int, lambda value: value == 1, lambda value: value > 1, lambda value: value.lower(), lambda value: "x" in value],
+)
 def test_using_an_unknown_value_raises(use: Any) -> None:
     with pytest.raises(StillUnknown):
         use(UNKNOWN)

@@ -1,0 +1,85 @@
+"""Rules of a whole stack: what is absent is named, and what is there counts whether it is known by reference or by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from policies.catalogue import RULES
+from policies.kinds import AWS_BUDGET, S3, S3_BLOCK, S3_ENCRYPTION, VPC
+from policies.naming import TAGGABLE
+from policies.rule import Resource, judge_stack
+from tests.policies.cases.stacks import ALONE, Alone
+from tests.policies.cases.table import BASES
+
+BY_NAME = {rule.name: rule for rule in RULES}
+MENDED = [(alone, companion) for alone in ALONE for companion in alone.companions]
+
+
+def named(value: Any) -> str | None:
+    if isinstance(value, Alone):
+        return f"{value.rule}-{value.kind}"
+    return value[0] if isinstance(value, tuple) else None
+
+
+def lonely(alone: Alone) -> Resource:
+    return Resource(alone.kind, "lonely", alone.props, "urn:lonely")
+
+
+@pytest.mark.parametrize("alone", ALONE, ids=named)
+def test_a_resource_without_what_it_needs_is_named(alone: Alone) -> None:
+    found = judge_stack(BY_NAME[alone.rule], [lonely(alone)])
+    assert [(violation.name, violation.urn) for violation in found] == [("lonely", "urn:lonely")]
+    assert alone.says in found[0].what
+
+
+@pytest.mark.parametrize(("alone", "companion"), MENDED, ids=named)
+def test_a_companion_mends_it_by_the_reference(alone: Alone, companion: tuple[str, str, dict[str, Any]]) -> None:
+    kind, by, props = companion
+    other = Resource(kind, "companion", props, "urn:companion", {by: ("urn:lonely",)} if by else {})
+    assert [violation.name for violation in judge_stack(BY_NAME[alone.rule], [lonely(alone), other]) if violation.name == "lonely"] == []
+
+
+@pytest.mark.parametrize(("alone", "companion"), [pair for pair in MENDED if pair[1][1]], ids=named)
+def test_the_companion_of_another_resource_does_not(alone: Alone, companion: tuple[str, str, dict[str, Any]]) -> None:
+    kind, by, props = companion
+    other = Resource(kind, "companion", props, "urn:companion", {by: ("urn:another",)})
+    assert "lonely" in [violation.name for violation in judge_stack(BY_NAME[alone.rule], [lonely(alone), other])]
+
+
+@pytest.mark.parametrize("alone", [alone for alone in ALONE if alone.mended is not None], ids=named)
+def test_some_resources_need_nothing_else(alone: Alone) -> None:
+    assert judge_stack(BY_NAME[alone.rule], [Resource(alone.kind, "whole", alone.mended or {}, "urn:whole")]) == ()
+
+
+def test_every_rule_of_a_stack_is_broken_by_each_of_its_types() -> None:
+    covered = {(alone.rule, alone.kind) for alone in ALONE}
+    wanted = {(rule.name, kind) for rule in RULES for kind in rule.stack if rule.name != "one-platform-per-stack"}
+    assert wanted - covered == set()
+
+
+@pytest.mark.parametrize(("kind", "companion"), [(S3[0], S3_BLOCK), (S3[1], S3_BLOCK)])
+def test_a_companion_may_name_its_bucket_in_words(kind: str, companion: str) -> None:
+    bucket, other = Resource(kind, "b", {"bucket": "named"}, "urn:b"), Resource(companion, "c", {"bucket": "named"}, "urn:c")
+    assert judge_stack(BY_NAME["no-public-bucket"], [bucket, other]) == ()
+
+
+def test_a_companion_that_does_not_do_its_work_does_not_count() -> None:
+    bucket = Resource(S3[0], "b", {}, "urn:b")
+    weak = Resource(
+        S3_ENCRYPTION, "c", {"rules": [{"applyServerSideEncryptionByDefault": {"sseAlgorithm": "AES256"}}]}, "urn:c", {"bucket": ("urn:b",)}
+    )
+    assert len(judge_stack(BY_NAME["own-key-for-buckets"], [bucket, weak])) == 1
+    network = Resource(VPC, "n", {}, "urn:n")
+    other = Resource("aws:ec2/vpcEndpoint:VpcEndpoint", "e", {"serviceName": "com.amazonaws.us-east-2.ecr.api"}, "urn:e", {"vpcId": ("urn:n",)})
+    assert len(judge_stack(BY_NAME["private-way-to-stores"], [network, other])) == 1
+
+
+@pytest.mark.parametrize("kind", TAGGABLE)
+def test_a_resource_of_another_platform_is_named(kind: str) -> None:
+    first = Resource(AWS_BUDGET, "first", {"tags": {"trainfleet:platform": "one"}}, "urn:first")
+    base = BASES[kind]
+    second = Resource(kind, "second", base.props, "urn:second")
+    assert [violation.name for violation in judge_stack(BY_NAME["one-platform-per-stack"], [first, second])] == ["second"]
+    assert judge_stack(BY_NAME["one-platform-per-stack"], [second, second]) == ()
