@@ -35,6 +35,7 @@ COMMANDS: dict[str, Command] = {
     "train": Command("training.cli:train", "Train a recipe on this machine."),
     "launch": Command("training.cli:launch", "Start a recipe somewhere: local, torchrun."),
     "report": Command("training.cli:report", "Write a run's HTML report."),
+    "policies": Command("policies.cli:policies", "What must hold on every platform: the rules, their reasons and remedies."),
     "doctor": Command("rehearsal.doctor:doctor", "Say what is here, and what is missing for which command."),
 }
 
