@@ -123,8 +123,8 @@ def fetch_token(context: str, namespace: str) -> str:
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise MissingToolError("cannot fetch the token", [Problem("kubectl", "is not on the path", "install it, or give --token-file")])
-    limit = f"--request-timeout={TIMEOUT_SECONDS // 2}s"
-    command = [kubectl, "--context", context, "--namespace", namespace, limit, "get", "secret", LAUNCHER_TOKEN, "--output", "json"]
+    path = f"/api/v1/namespaces/{namespace}/secrets/{LAUNCHER_TOKEN}"
+    command = [kubectl, "--context", context, f"--request-timeout={TIMEOUT_SECONDS // 2}s", "get", "--raw", path]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired as error:

@@ -1,0 +1,179 @@
+"""`trainfleet kubeconfig`: a file with a token for its owner, from a file or fetched by kubectl over TLS, and what it refuses."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.contract import load_outputs
+from infra.kubernetes import kubeconfig_cli
+from infra.kubernetes.kubeconfig_cli import USER, fetch_token, with_token
+from infra.kubernetes.names import LAUNCHER_TOKEN
+from tests.infra.kubernetes.api_server import ApiServer, api_server
+from tests.infra.test_contract import PLATFORM
+from trainfleet.errors import InputError, MissingToolError, TrainfleetError
+
+Trainfleet = Callable[..., subprocess.CompletedProcess[str]]
+TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJsYXVuY2hlciJ9.c2lnbmVk"
+SECRET = f"/api/v1/namespaces/training/secrets/{LAUNCHER_TOKEN}"
+CLUSTER = {"server": "https://prod.example.com", "certificate-authority-data": "Q0E="}
+needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on the path")
+
+
+def exec_kubeconfig(cluster: dict[str, str]) -> str:
+    """A kubeconfig as a cloud writes it: with a command that makes a token."""
+    login = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "aws", "args": ["eks", "get-token"]}}
+    return json.dumps({"clusters": [{"name": "prod", "cluster": cluster}], "users": [{"name": "prod", "user": login}], "contexts": []})
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Path:
+    """A platform's outputs in a file."""
+    path = tmp_path / "platform.json"
+    path.write_text(json.dumps({"platform": {**PLATFORM, "kubeconfig": exec_kubeconfig(CLUSTER)}}))
+    load_outputs(path)
+    return path
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text(TOKEN + "\n")
+    return path
+
+
+def test_the_file_has_the_token_no_command_and_one_reader(trainfleet: Trainfleet, platform: Path, token: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out" / "launcher.kubeconfig"
+    done = trainfleet("kubeconfig", "--platform", str(platform), "--token-file", str(token), "--output", str(target), "--json")
+    assert done.returncode == 0, done.stderr
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    document = yaml.safe_load(target.read_text())
+    assert document["current-context"] == PLATFORM["kube_context"]
+    assert document["clusters"] == [{"name": "prod", "cluster": CLUSTER}]
+    assert document["users"] == [{"name": USER, "user": {"token": TOKEN}}]
+    assert document["contexts"] == [{"name": "prod", "context": {"cluster": "prod", "user": USER, "namespace": "training"}}]
+    assert json.loads(done.stdout) == {"output": str(target), "context": "prod", "namespace": "training", "user": USER}
+    assert TOKEN not in done.stdout + done.stderr
+
+
+def test_it_is_written_again_but_never_over_another_kubeconfig(trainfleet: Trainfleet, platform: Path, token: Path, tmp_path: Path) -> None:
+    target = tmp_path / "config"
+    call = ("kubeconfig", "--platform", str(platform), "--token-file", str(token), "--output", str(target))
+    assert trainfleet(*call).returncode == 0
+    assert trainfleet(*call).returncode == 0
+    mine = exec_kubeconfig(CLUSTER)
+    target.write_text(mine)
+    refused = trainfleet(*call)
+    assert refused.returncode == 2
+    assert "was not written by this command" in refused.stderr
+    assert target.read_text() == mine
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is not a service account's token"),
+        ("not a token", "is not a service account's token"),
+        (f"{TOKEN}\n{TOKEN}", "on one line"),
+        ("a..b", "three parts"),
+    ],
+)
+def test_what_is_no_token_is_refused_and_nothing_is_written(trainfleet: Trainfleet, platform: Path, tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "token").write_text(text)
+    target = tmp_path / "launcher.kubeconfig"
+    done = trainfleet("kubeconfig", "--platform", str(platform), "--token-file", str(tmp_path / "token"), "--output", str(target))
+    assert (done.returncode, target.exists()) == (2, False)
+    assert said in " ".join(done.stderr.split())
+
+
+def test_one_way_to_the_token_must_be_named(trainfleet: Trainfleet, platform: Path, token: Path, tmp_path: Path) -> None:
+    common = ("kubeconfig", "--platform", str(platform), "--output", str(tmp_path / "x"))
+    for more in ((), ("--token-file", str(token), "--from-cluster", "c")):
+        done = trainfleet(*common, *more)
+        assert done.returncode == 2
+        assert "one of them" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"),
+        ("{}", "holds no cluster's address"),
+        ("[]", "holds no cluster's address"),
+        (json.dumps({"clusters": [{"cluster": {"server": "http://plain"}}]}), "a token is not sent to http://plain"),
+    ],
+)
+def test_a_platform_without_a_cluster_to_trust_is_refused(text: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        with_token(text, "prod", "training", TOKEN)
+
+
+def test_without_kubectl_it_says_what_else_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubeconfig_cli.shutil, "which", lambda _: None)
+    with pytest.raises(MissingToolError, match="--token-file"):
+        fetch_token("mine", "training")
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An API server, and the context `mine` that reaches it as somebody who may read secrets."""
+    with api_server(tmp_path, "admin-token") as server:
+        cluster = {"server": server.url, "certificate-authority": str(server.certificate)}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "admin", "user": {"token": "admin-token"}}, {"name": "nobody", "user": {"token": "wrong"}}],
+            "contexts": [
+                {"name": "mine", "context": {"cluster": "c", "user": "admin"}},
+                {"name": "nobody", "context": {"cluster": "c", "user": "nobody"}},
+            ],
+        }
+        (tmp_path / "config").write_text(json.dumps(document))
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+        yield server
+
+
+def secret(**data: str) -> dict[str, Any]:
+    encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": LAUNCHER_TOKEN, "namespace": "training"}, "data": encoded}
+
+
+@needs_kubectl
+def test_the_token_is_fetched_over_tls_by_the_callers_own_login(served: ApiServer, trainfleet: Trainfleet, platform: Path, tmp_path: Path) -> None:
+    served.objects[SECRET] = secret(token=TOKEN, namespace="training")
+    target = tmp_path / "launcher.kubeconfig"
+    call = ("kubeconfig", "--platform", str(platform), "--from-cluster", "mine", "--output", str(target))
+    done = trainfleet(*call, KUBECONFIG=str(tmp_path / "config"))
+    assert done.returncode == 0, done.stderr
+    assert yaml.safe_load(target.read_text())["users"][0]["user"] == {"token": TOKEN}
+    assert any(SECRET in asked for asked in served.asked)
+    assert TOKEN not in done.stdout + done.stderr
+
+
+@needs_kubectl
+@pytest.mark.parametrize(
+    ("context", "objects", "said"),
+    [("mine", {}, "no such object|not found|NotFound"), ("nobody", {}, "(?i)unauthorized|logged in|not allowed|credentials")],
+)
+def test_a_cluster_that_gives_no_token_is_named_with_its_answer(served: ApiServer, context: str, objects: dict[str, Any], said: str) -> None:
+    served.objects.update(objects)
+    with pytest.raises(TrainfleetError, match=said) as raised:
+        fetch_token(context, "training")
+    assert raised.value.problems[0].where == context
+
+
+@needs_kubectl
+def test_a_secret_that_is_not_filled_yet_is_told_apart(served: ApiServer) -> None:
+    served.objects[SECRET] = secret()
+    with pytest.raises(TrainfleetError, match="is still empty"):
+        fetch_token("mine", "training")
