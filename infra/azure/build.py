@@ -6,7 +6,6 @@ while nodes still run, nodes before the control plane, roles after whoever uses 
 
 from __future__ import annotations
 
-import pulumi
 from pulumi_azure_native import authorization
 
 from infra.azure import region
@@ -17,7 +16,7 @@ from infra.azure.group import Group
 from infra.azure.identity import CLIENT_ID_ANNOTATION, POD_LABEL, Identity, PodIdentities
 from infra.azure.keys import Keys
 from infra.azure.logs import FlowLogs, Logs
-from infra.azure.lustre import Lustre
+from infra.azure.lustre import Lustre, LustreDriver
 from infra.azure.network import Network
 from infra.azure.nfs import Nfs
 from infra.azure.registry import Registry
@@ -61,10 +60,11 @@ def build(spec: PlatformSpec) -> Platform:
         volume = made(spec, shared, group=group, network=network, identity=identity, keys=keys).volume
     if spec.budget:
         Budget(spec, spec.budget)
-    ready: list[pulumi.Resource] = [system.nodes, *credentials.ready, *storage.ready, *secrets.ready, logs]
+    provider = cluster.provider([system.nodes, *credentials.ready, *storage.ready, *secrets.ready, logs])
+    drivers = [LustreDriver(spec, provider).installed] if shared and shared.kind == "lustre" else []
     return Platform(
         cloud=spec.cloud,
-        kubernetes=cluster.provider(ready),
+        kubernetes=provider,
         cluster=cluster.cluster,
         cluster_name=cluster.cluster_name,
         kube_context=region.cluster_name(spec),
@@ -88,7 +88,8 @@ def build(spec: PlatformSpec) -> Platform:
         autoscaler="generic",
         # Storage and Entra answer from public addresses where the private endpoints do not, so what is allowed is a port and not a range.
         api_cidrs=(),
-        system_nodes=(system.nodes,),
+        # A volume is mounted by its driver to the end, so the driver goes after the layer like the nodes do.
+        system_nodes=(system.nodes, *drivers),
         secrets=secrets.names,
         brings=BROUGHT | ({"logs"} if spec.layer.logs else set()),
         secret_store=secrets.store,

@@ -8,6 +8,7 @@ Microsoft's whose id differs per tenant, so runs save to the bucket and use this
 from __future__ import annotations
 
 import pulumi
+import pulumi_kubernetes as k8s
 from pulumi_azure_native import storagecache
 
 from infra.azure import region
@@ -20,6 +21,11 @@ from infra.room import Room
 from infra.spec import PlatformSpec, SharedFilesystem
 
 GIB_PER_TIB = 1024
+DRIVER_CHART = "oci://mcr.microsoft.com/microsoft.azuremanagedlustre/azurelustre-csi-driver"
+DRIVER_VERSION = "0.6.0"
+"""Microsoft's chart (azurelustre-csi-driver, docs/install-csi-driver.md). A newer one may bring another Lustre client, which a node
+loads only once nothing is mounted on it: raise it while no training runs."""
+DRIVER_SECONDS = 900
 
 
 def product(throughput: int) -> str:
@@ -60,8 +66,29 @@ class Lustre(Room):
         self.volume = SharedVolume(
             driver="azurelustre.csi.azure.com",
             handle=self.filesystem.name,
-            attributes={"mgs-ip-address": self.filesystem.client_info.mgs_address, "fs-name": "lustrefs"},
+            attributes={"mgs-ip-address": self.filesystem.client_info.mgs_address},
             capacity_gib=wish.capacity_gib,
             mount_options=("noatime", "flock"),
+        )
+        self.register_outputs({})
+
+
+class LustreDriver(Room):
+    """The volume driver that mounts it: AKS brings none for Lustre. It runs on system, GPU and spot nodes; `installed` before any volume."""
+
+    def __init__(self, spec: PlatformSpec, provider: k8s.Provider, *, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(spec, "lustre-driver", opts)
+        self.installed = k8s.helm.v3.Release(
+            self.name("lustre-csi-driver"),
+            chart=DRIVER_CHART,
+            version=DRIVER_VERSION,
+            name="azurelustre-csi-driver",
+            # Where AKS's own drivers run; the chart knows no other place for its accounts.
+            namespace="kube-system",
+            atomic=True,
+            cleanup_on_fail=True,
+            max_history=5,
+            timeout=DRIVER_SECONDS,
+            opts=self.options("lustre-csi-driver", provider=provider),
         )
         self.register_outputs({})
