@@ -110,9 +110,8 @@ class Cluster(Room):
                 "dns_service_ip": region.dns_address(spec.network.cidr),
                 "ip_families": ["IPv4"],
                 "load_balancer_sku": "standard",
-                "outbound_type": "none" if spec.network.nat == "none" else "userAssignedNATGateway",
+                "outbound_type": "userAssignedNATGateway",
             },
-            bootstrap_profile={"artifact_source": "Cache", "container_registry_id": registry.registry.id} if spec.network.nat == "none" else None,
             oidc_issuer_profile={"enabled": True},
             security_profile={
                 "workload_identity": {"enabled": True},
@@ -120,7 +119,8 @@ class Cluster(Room):
                     "enabled": True,
                     "key_id": keys.cluster.key_uri_with_version,
                     "key_vault_resource_id": keys.vault.id,
-                    "key_vault_network_access": "Public" if ranges else "Private",
+                    # The keys' vault answers to no public address, also where people reach the control plane from outside.
+                    "key_vault_network_access": "Private",
                 },
                 "image_cleaner": {"enabled": True, "interval_hours": 168},
             },

@@ -115,9 +115,7 @@ class Network(Room):
         self._last = [subnet]
         return subnet
 
-    def _nat(self, what: str, zone: str | None) -> net.NatGateway | None:
-        if self.spec.network.nat == "none":
-            return None
+    def _nat(self, what: str, zone: str | None) -> net.NatGateway:
         zones = [zone] if zone else None
         address = net.PublicIPAddress(
             self.name(f"nat-{what}-address"),

@@ -1,7 +1,7 @@
 """Registry: the container registry of training images. No admin user, no anonymous pull; nodes pull by their own identity.
 
-Easy to get wrong: only the Premium tier has private endpoints and retention; a closed network starts its nodes from images
-that this registry fetches from Microsoft's, so nodes depend on its cache rule.
+Easy to get wrong: only the Premium tier has private endpoints and retention. Azure has no switch that makes a registry's tags
+immutable, and takes no key of ours from a vault that is closed to the public (Container Registry, customer-managed keys).
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from infra.spec import PlatformSpec
 UNTAGGED_DAYS = 7
 LOGGED = ("ContainerRegistryLoginEvents", "ContainerRegistryRepositoryEvents")
 REPOSITORY = "training"
-MICROSOFT, CACHED = "mcr.microsoft.com/*", "aks-managed-repository/*"
-"""What AKS asks the registry of a closed network for (AKS documentation, network isolated cluster, own registry)."""
 
 
 class Registry(Room):
@@ -67,16 +65,5 @@ class Registry(Room):
         workspace.gather(self, "images", self.registry.id, LOGGED)
         self.ready: list[pulumi.Resource] = [grant(self, "nodes-pull-images", "AcrPull", self.registry.id, identity.kubelet)]
         """A node without these starts and then pulls nothing."""
-        if spec.network.nat == "none":
-            self.ready.append(
-                containerregistry.CacheRule(
-                    self.name("microsoft-images"),
-                    resource_group_name=group.data.name,
-                    registry_name=self.registry.name,
-                    source_repository=MICROSOFT,
-                    target_repository=CACHED,
-                    opts=self.options("microsoft-images", keep=True),
-                )
-            )
         self.url = pulumi.Output.concat(self.registry.login_server, "/", REPOSITORY)
         self.register_outputs({"url": self.url})

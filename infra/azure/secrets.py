@@ -10,7 +10,7 @@ from typing import Any
 
 import pulumi
 
-from infra.azure import vaults
+from infra.azure import region, vaults
 from infra.azure.group import Group
 from infra.azure.identity import Identity
 from infra.azure.network import Network
@@ -40,7 +40,7 @@ class Secrets(Room):
         self.ready: list[pulumi.Resource] = []
         reader = identity.pods.get("secrets")
         if reader:
-            vault = vaults.vault(self, "secrets", group, tenant)
+            vault = vaults.vault(self, "secrets", group, tenant, open_to=region.open_to(spec))
             network.endpoint(self, "secrets", "vault", vault.id)
             workspace.gather(self, "secrets", vault.id, vaults.LOGGED)
             self.ready.append(grant(self, "secrets-read", "Key Vault Secrets User", vault.id, reader.identity))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import pulumi
 from pulumi_azure_native import keyvault
 
-from infra.azure import region
 from infra.azure.group import Group
 from infra.room import Room
 
@@ -18,9 +17,10 @@ LONGEST_RECOVERY, SHORTEST_RECOVERY = 90, 7
 """Days within which a deleted vault or key can be brought back (Key Vault soft-delete documentation)."""
 
 
-def vault(room: Room, what: str, group: Group, tenant: pulumi.Input[str], *, for_disks: bool = False) -> keyvault.Vault:
-    """A vault that answers inside the network, to Azure's own encryption services, and to the ranges that may reach the control plane."""
-    ranges = region.open_to(room.spec)
+def vault(
+    room: Room, what: str, group: Group, tenant: pulumi.Input[str], *, open_to: tuple[str, ...] = (), for_disks: bool = False
+) -> keyvault.Vault:
+    """A vault that answers inside the network, to Azure's own encryption services, and to the ranges in `open_to`."""
     return keyvault.Vault(
         room.name(f"{what}-vault"),
         resource_group_name=group.data.name,
@@ -37,8 +37,8 @@ def vault(room: Room, what: str, group: Group, tenant: pulumi.Input[str], *, for
             "enabled_for_deployment": False,
             "enabled_for_disk_encryption": for_disks,
             "enabled_for_template_deployment": False,
-            "public_network_access": "Enabled" if ranges else "Disabled",
-            "network_acls": {"default_action": "Deny", "bypass": "AzureServices", "ip_rules": [{"value": cidr} for cidr in ranges]},
+            "public_network_access": "Enabled" if open_to else "Disabled",
+            "network_acls": {"default_action": "Deny", "bypass": "AzureServices", "ip_rules": [{"value": cidr} for cidr in open_to]},
         },
         tags=room.tags(f"{what}-vault"),
         opts=room.options(f"{what}-vault", keep=True),

@@ -91,6 +91,14 @@ def azure_network_is_private(spec: PlatformSpec) -> Iterator[Finding]:
         yield Finding(_CIDR, f"{cidr} takes addresses that AKS keeps for itself", "a range apart from 172.30.0.0/15", (_ON_AZURE,))
 
 
+def azure_network_has_a_way_out(spec: PlatformSpec) -> Iterator[Finding]:
+    """Entra ID has no private endpoint (Private Link documentation, available services), and without it no pod gets its identity."""
+    if _on_azure(spec) and spec.network.nat == "none":
+        yield Finding(
+            ("network", "nat"), "pods on azure get their identity from Entra ID, which answers outside only", "single or per-zone", (_ON_AZURE,)
+        )
+
+
 def azure_nodes_have_addresses(spec: PlatformSpec) -> Iterator[Finding]:
     """Nodes take addresses of their subnet, pods a /24 per node of a range beside it (AKS documentation, Azure CNI Overlay, IP planning).
 
@@ -315,6 +323,7 @@ RULES: tuple[Rule, ...] = (
     azure_zone_is_a_number,
     azure_network_size,
     azure_network_is_private,
+    azure_network_has_a_way_out,
     azure_nodes_have_addresses,
     azure_pool_sizes,
     azure_pool_names,

@@ -57,6 +57,7 @@ CASES = [
     Case("network_is_private", {"network.cidr": "52.0.0.0/16"}, "network.cidr", "10.0.0.0/8", {"network.cidr": "100.64.0.0/16"}),
     Case("network_is_private", {"network.cidr": "172.30.0.0/16"}, "network.cidr", "AKS keeps", {"network.cidr": "172.29.0.0/16"}),
     Case("network_is_private", {"network.cidr": "172.16.0.0/12"}, "network.cidr", "AKS keeps", {"network.cidr": "172.16.0.0/13"}),
+    Case("network_has_a_way_out", {"network.nat": "none"}, "network.nat", "single or per-zone", {"network.nat": "single"}),
     Case("nodes_have_addresses", {f"{POOL}.max_nodes": 900}, "gpu_pools", "serves 1024", {f"{POOL}.max_nodes": 700}),
     Case(
         "nodes_have_addresses",
