@@ -6,6 +6,7 @@ the head's settings are checked before the engine starts, the base's are not (it
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -223,11 +224,16 @@ def _check_head(file: StackFile | None, head: Revision) -> list[str]:
     try:
         load_stack(str(file.path), file.path.parent)
     except TrainfleetError as error:
-        from infra.stackfile import shown_path
+        root = str(file.path)[: -len(file.shown_as)]
+        places = (f"{os.path.relpath(root)}/", root)  # as the check shows a file: from here, or in full
 
-        shown = shown_path(file.path)
-        problems = [Problem(each.where.replace(shown, file.shown_as), each.what, each.fix) for each in error.problems]
-        raise InputError(f"the head ({head.short}) cannot be built: {error.summary.replace(shown, file.shown_as)}", problems) from error
+        def plain(text: str) -> str:
+            for place in places:
+                text = text.replace(place, "")
+            return text
+
+        problems = [Problem(plain(each.where), plain(each.what), plain(each.fix)) for each in error.problems]
+        raise InputError(f"the head ({head.short}) cannot be built: {plain(error.summary)}", problems) from error
     return []
 
 
