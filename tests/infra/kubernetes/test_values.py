@@ -40,7 +40,7 @@ def test_a_document_is_its_fields_in_camel_case_without_those_left_out() -> None
 
 def test_a_key_that_is_not_declared_is_refused_by_name() -> None:
     with pytest.raises(TypeError, match="efect"):
-        Toleration(operator="Exists", efect="NoSchedule")  # type: ignore[call-arg] - the mistake that is tested
+        Toleration(operator="Exists", efect="NoSchedule")  # type: ignore[call-arg]  # the mistake that is tested
 
 
 def test_every_chart_gets_a_typed_document_and_no_module_of_values_knows_pulumis_resources() -> None:
@@ -49,7 +49,7 @@ def test_every_chart_gets_a_typed_document_and_no_module_of_values_knows_pulumis
         declared = [member for member in vars(module).values() if isinstance(member, type) and is_dataclass(member)]
         assert declared, found.name
         for one in declared:
-            assert one.__dataclass_params__.frozen, one  # type: ignore[attr-defined] - dataclasses keep it there
+            assert one.__dataclass_params__.frozen, one  # type: ignore[attr-defined]  # dataclasses keep it there
             keyed = getattr(one, "KEYS", {})
             assert keyed.keys() <= {each.name for each in fields(one)}, "a key for a field that is not there"
 
