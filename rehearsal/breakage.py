@@ -59,7 +59,7 @@ def _every_create(r: Rehearsal, step: Step) -> None:
 def updates_with_faults(r: Rehearsal, step: Step) -> None:
     """Change every resource that can be changed in place; each update fails once, and each is made in the end, alone."""
     found = plan.updatable(r.resources(), r.rules, r.seed) if r.fault == "all" else []
-    choices = [dataclasses.replace(choice, value=f"{choice.value} again") for choice in found]  # one of them was changed before
+    choices = [dataclasses.replace(choice, value=f"{choice.value}-again") for choice in found]  # one of them was changed before
     if not choices:
         step.ran = False
         return
