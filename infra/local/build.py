@@ -1,6 +1,7 @@
 """The local platform: the cluster of a kubeconfig, as it is, and the object store that the spec names. Makes no cloud resource.
 
-Called by infra.program through the registry. Easy to get wrong: the provider is bound to the context's name, so a
+Called by infra.program through the registry; the same layer goes on top. What only a cloud has is left out: identities, a secret store, a
+log store, an autoscaler, and a storage class, for which the cluster has its own. Easy to get wrong: the provider is bound to the context's name, so a
 cluster that comes up again under another port keeps what was made on it, and another context is another cluster.
 """
 
@@ -11,8 +12,8 @@ import json
 import pulumi_kubernetes as k8s
 
 from infra.local.kubeconfig import kubeconfig_path, reach
-from infra.machines import Machine, catalogue
-from infra.platform import Platform, Pool
+from infra.machines import machine_for_pool
+from infra.platform import Platform, Pool, Subject
 from infra.spec import GpuPool, PlatformSpec
 
 
@@ -48,23 +49,11 @@ def build(spec: PlatformSpec) -> Platform:
         shared_filesystem=None,
         autoscaler="",
         api_cidrs=(),
+        # Whoever gave the cluster its login named these groups; beside them, ours is there for accounts.
+        launchers=tuple(Subject("Group", name) for name in spec.kubernetes.launchers),
     )
 
 
 def found(spec: PlatformSpec, pool: GpuPool) -> Pool:
-    """GPU nodes that are already there: the spec says what they carry and how they are labelled; the GPU's memory is known by its name."""
-    memory = max((machine.gpu_memory_gib for machine in catalogue() if machine.accelerator == pool.accelerator), default=0.0)
-    machine = Machine(
-        cloud=spec.cloud,
-        instance_type="",
-        accelerator=pool.accelerator,
-        accelerators_per_node=pool.per_node,
-        gpu_memory_gib=memory,
-        vcpu=0,
-        memory_gib=0.0,
-        rdma="none",
-        rdma_nics=0,
-        price_region="",
-        source=f"the spec of {spec.name}",
-    )
-    return Pool(wish=pool, machine=machine, labels=dict(pool.labels), zones=(), nodes=None)
+    """GPU nodes that are already there: the spec says what they carry and how they are labelled."""
+    return Pool(wish=pool, machine=machine_for_pool(spec.cloud, pool), labels=dict(pool.labels), zones=(), nodes=None)

@@ -45,7 +45,7 @@ def reach(spec: PlatformSpec, path: Path) -> Reached:
         return Reached(spec.kubernetes.context, {})
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise _refused(Problem(where, f"{path} cannot be read: {str(error).splitlines()[0]}", "a kubeconfig in YAML")) from error
     if not isinstance(document, dict):
         raise _refused(Problem(where, f"{path} is not a kubeconfig", "a file with clusters, users and contexts"))

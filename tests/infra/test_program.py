@@ -16,7 +16,7 @@ from infra.spec import PlatformSpec
 from rehearsal import language
 from rehearsal.clouds.provider import serve
 from rehearsal.clouds.state import Cloud
-from rehearsal.commands import Runner
+from rehearsal.commands import Runner, resources_of
 from rehearsal.engine import find_engine
 from rehearsal.sandbox import read_project, sandbox
 from trainfleet import __version__
@@ -30,6 +30,7 @@ LOCAL: dict[str, Any] = {
     "owner": "ml@example.com",
     "storage": {"bucket_url": "s3://trainfleet/runs"},
     "secrets": {"provider": "none"},
+    "kubernetes": {"launchers": ["ml-engineers"]},
     "gpu_pools": [{"name": "l4", "accelerator": "L4", "per_node": 1, "labels": {"gpu": "l4"}}],
 }
 
@@ -69,6 +70,9 @@ def test_a_local_platform_makes_nothing_in_any_cloud_and_hands_out_the_contract(
         applied = runner.run("up", "--yes", "--skip-preview")
         assert applied.ok, applied.output[-4000:]
         outputs = read_outputs(json.loads(runner.run("stack", "output", "--json", "--stack", runner.sandbox.stack, events=False).output))
+        bindings = [each for each in resources_of(runner.sandbox.state) if each["type"].endswith(":RoleBinding")]
+    subjects = {(subject["kind"], subject["name"]) for binding in bindings for subject in binding["inputs"]["subjects"]}
+    assert subjects >= {("Group", "ml-engineers"), ("Group", "trainfleet:launchers")}
     packages = {step.token.split(":")[0] for step in applied.steps}
     assert packages == {"pulumi", "trainfleet", "kubernetes"}
     assert (outputs.cloud, outputs.bucket_url, outputs.registry, outputs.training_identity) == ("local", "s3://trainfleet/runs", "", "")

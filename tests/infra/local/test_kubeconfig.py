@@ -73,7 +73,9 @@ def test_a_context_that_leads_nowhere_is_refused(file: Path, context: str, messa
         reach(spec(context=context), file)
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "cannot be read"), ("- 1", "is not a kubeconfig"), ("{}", "has no current context")])
+@pytest.mark.parametrize(
+    ("text", "message"), [("{", "cannot be read"), ("[" * 50_000, "cannot be read"), ("- 1", "is not a kubeconfig"), ("{}", "has no current context")]
+)
 def test_a_file_that_is_no_kubeconfig_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "config"
     path.write_text(text)
