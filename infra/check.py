@@ -58,6 +58,7 @@ PACKAGES = {
 """By Pulumi package: whose settings stand under its name."""
 
 _PASSES = 12
+_IN_THE_CLEAR = "write it in the clear: a platform's spec holds no secrets, only their names"
 STACK_KEYS = ("config", "environment", "secretsprovider", "encryptedkey", "encryptionsalt")
 """What Pulumi allows at the top of a stack file."""
 
@@ -95,6 +96,13 @@ def load_stack(stack: str, root: Path | None = None, overrides: Sequence[str] = 
     if PLATFORM_KEY not in config:
         raise InputError(f"{file.shown_as} holds no platform", problems)
     platform = config[PLATFORM_KEY]
+    if encrypted := [
+        Problem(
+            f"{file.locate(PLATFORM_PATH + path)} {path_text(path)}".strip(), "is encrypted, and whoever reviews it has no passphrase", _IN_THE_CLEAR
+        )
+        for path in _encrypted(platform)
+    ]:
+        raise InputError(f"{file.shown_as}: {_count(encrypted)}", [*problems, *encrypted])
     changed: tuple[KeyPath, ...] = ()
     if overrides and isinstance(platform, Mapping):
         platform, changed = override(platform, overrides)
@@ -240,6 +248,15 @@ def _config(file: StackFile) -> tuple[dict[str, Any], list[Problem]]:
     return config, problems
 
 
+def _encrypted(value: Any, path: KeyPath = ()) -> list[KeyPath]:
+    """Where Pulumi wrote ciphertext instead of a value."""
+    if isinstance(value, Mapping):
+        if set(value) == {"secure"}:
+            return [path]
+        return [found for key, member in value.items() for found in _encrypted(member, (*path, str(key)))]
+    return [found for index, member in enumerate(value) for found in _encrypted(member, (*path, index))] if isinstance(value, list) else []
+
+
 def _provider_settings(file: StackFile, config: Mapping[str, Any], checked: _Checked) -> list[Problem]:
     """What the provider is told must be what the spec says, or the environment of whoever applies would decide where the platform stands."""
     spec = checked.spec
@@ -250,7 +267,10 @@ def _provider_settings(file: StackFile, config: Mapping[str, Any], checked: _Che
         meant, written = getattr(spec, name), config.get(key)
         if not meant or str(written) == meant or checked.rests_on_refused((name,)):
             continue
-        what = "is missing" if written is None else f"is {shown(written)}, but the platform's {name} is `{meant}`"
+        if _encrypted(written):
+            what = "is encrypted, and cannot be held against the platform's"
+        else:
+            what = "is missing" if written is None else f"is {shown(written)}, but the platform's {name} is `{meant}`"
         problems.append(Problem(f"{file.locate(('config', key))} {key}", what, f"write {key}: {_quoted(meant)}"))
     if spec.cloud is Cloud.AWS and spec.account and not checked.rests_on_refused(("account",)):
         problems += _aws_account(file, config, spec.account)

@@ -118,6 +118,8 @@ def allowed_ranges_are_narrow(spec: PlatformSpec) -> Iterator[Finding]:
             )
         elif allowed in spec.network.allowed_cidrs[:index]:
             yield Finding(where, f"{allowed} stands here twice", "keep one")
+        elif wider := next((each for each in spec.network.allowed_cidrs if each != allowed and allowed.subnet_of(each)), None):
+            yield Finding(where, f"{allowed} overlaps {wider}, which holds all of it", "keep the one that is meant")
 
 
 def _larger(cidr: IPv4Network, times: float) -> str:

@@ -297,6 +297,13 @@ def test_a_file_is_named_from_here_where_it_lies_below(tmp_path: Path, monkeypat
             "stacks/Pulumi.demo.yaml:1 azure-native:subscriptionId",
             f"is missing -> write azure-native:subscriptionId: {SUBSCRIPTION}",
         ),
+        (
+            "config:\n  trainfleet:platform:\n    secure: AAABAOv5kbKt\nencryptionsalt: v1:bm8=:v1:bm8=:bm8=\n",
+            "stacks/Pulumi.demo.yaml:2",
+            "is encrypted, and whoever reviews it has no passphrase",
+        ),
+        (PLATFORM.replace("owner: ml-platform@example.com", "owner: {secure: AAAB}"), "stacks/Pulumi.demo.yaml:7 owner", "write it in the clear"),
+        (PLATFORM.replace("aws:region: us-east-2", "aws:region: {secure: AAAB}"), "stacks/Pulumi.demo.yaml:2 aws:region", "is encrypted"),
         ("config: " + "[" * 200_000 + "\n", "stacks/Pulumi.demo.yaml:1", "is nested more than 100 deep"),
         ("config: " + "{a: " * 200_000 + "1" + "}" * 200_000, "stacks/Pulumi.demo.yaml:1", "brackets that are never closed"),
         (PLATFORM + "confg: 1\n", "stacks/Pulumi.demo.yaml:12 confg", "did you mean `config`?"),

@@ -86,6 +86,13 @@ CASES = [
     Case("allowed_ranges_are_narrow", {"network.allowed_cidrs": ["10.1.0.0/16"]}, "network.allowed_cidrs[0]", "private range"),
     Case(
         "allowed_ranges_are_narrow",
+        {"network.allowed_cidrs": ["203.0.113.0/25", "192.0.2.0/24", "203.0.113.0/24"]},
+        "network.allowed_cidrs[0]",
+        "overlaps 203.0.113.0/24",
+        {"network.allowed_cidrs": ["203.0.113.0/25", "203.0.113.128/25"]},
+    ),
+    Case(
+        "allowed_ranges_are_narrow",
         {"network.allowed_cidrs": ["192.0.2.0/24"] * 2},
         "network.allowed_cidrs[1]",
         "twice",
