@@ -163,8 +163,8 @@ def _standing(spec: PlatformSpec) -> Iterator[Part]:
         zones = len(platform_zones(spec))  # pools may name a zone of their own
     yield _part(spec, "control-plane", 1)
     if spec.network.nat != "none":
-        # A gateway of Google's and of Azure's serves the region; one of Amazon's serves from one zone.
-        ways_out = zones if spec.network.nat == "per-zone" and spec.cloud is Cloud.AWS else 1
+        # A gateway of Google's serves the region; those of Amazon and Azure stand in one zone.
+        ways_out = zones if spec.network.nat == "per-zone" and spec.cloud is not Cloud.GCP else 1
         yield _part(spec, "nat", ways_out)
         yield _part(spec, "address", ways_out)
     if spec.cloud is Cloud.AWS:
