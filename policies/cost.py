@@ -24,7 +24,6 @@ from policies.kinds import (
     LOG_GROUP,
     S3,
     S3_LIFECYCLE,
-    WORKSPACE,
 )
 from policies.read import at, at_least, is_true, lacking, listed, none_of, number, numbered, one_of, there
 from policies.rule import ADVICE, FROM_STAGING, Check, Resource, Rule, StackCheck, Violation
@@ -180,13 +179,12 @@ LOGS_EXPIRE = Rule(
     statement="Every log store has an end after which logs are deleted.",
     reason="Without one logs are kept and paid for ever.",
     fix="set kubernetes.log_retention_days",
-    references=("CKV_AWS_66", "Cloud Logging: retention", "Azure Monitor: data retention"),
+    references=("CKV_AWS_66", "Cloud Logging: retention"),
     severity="low",
     levels=FROM_STAGING,
     checks={
         LOG_GROUP: at_least("retentionInDays", 1),
         GCP_LOGS: at_least("retentionDays", 1, absent=30),
-        WORKSPACE: at_least("retentionInDays", 1, absent=30),
     },
 )
 OLD_DATA_GOES = Rule(

@@ -53,7 +53,7 @@ DISK_KEYS = {
 }
 """By driver: the parameter of a storage class that encrypts its volumes, or names the key that does."""
 YEAR = 365 * 86400
-WEEK = 7 * 86400
+TWO_WEEKS = 14
 
 
 def eks_secrets(resource: Resource) -> Iterable[Violation]:
@@ -302,19 +302,19 @@ KEYS_ROTATE = Rule(
 )
 KEYS_STAY = Rule(
     name="keys-cannot-vanish",
-    statement="A deleted key can be brought back for a week at least.",
-    reason="What a lost key encrypted is lost with it; a week is the time in which somebody notices.",
+    statement="A deleted key can be brought back for two weeks at least.",
+    reason="What a lost key encrypted is lost with it; two weeks are the time in which somebody notices.",
     fix="lengthen the key's deletion window, and turn purge protection on in a key vault",
     references=("CKV_GCP_82", "CKV_AZURE_110", "CKV_AZURE_42", "AZU-0016", "AWS KMS: deleting keys"),
     severity="high",
     levels=FROM_STAGING,
     checks={
-        KMS_KEY: at_least("deletionWindowInDays", 7, absent=30),
-        GCP_KEY: at_least("destroyScheduledDuration", WEEK, absent=30 * 86400),
+        KMS_KEY: at_least("deletionWindowInDays", TWO_WEEKS, absent=30),
+        GCP_KEY: at_least("destroyScheduledDuration", TWO_WEEKS * 86400, absent=30 * 86400),
         VAULT: all_of(
             true("properties.enablePurgeProtection"),
             not_false("properties.enableSoftDelete"),
-            at_least("properties.softDeleteRetentionInDays", 7, absent=90),
+            at_least("properties.softDeleteRetentionInDays", TWO_WEEKS, absent=90),
         ),
     },
 )

@@ -236,16 +236,16 @@ PAID_CONTROL_PLANE = Rule(
 )
 SECRETS_RECOVERABLE = Rule(
     name="recoverable-secrets",
-    statement="In production a deleted secret can be brought back for a week at least.",
+    statement="In production a deleted secret can be brought back for two weeks at least.",
     reason="A secret that is gone stops every new pod until somebody finds the value again.",
-    fix="recoveryWindowInDays (AWS), versionDestroyTtl (GCP), soft delete (Azure) of seven days or more",
+    fix="recoveryWindowInDays (AWS), versionDestroyTtl (GCP), soft delete (Azure) of fourteen days or more",
     references=("Secrets Manager: delete a secret", "Secret Manager: delayed destruction", "CKV_AZURE_42"),
     severity="medium",
     levels=IN_PRODUCTION,
     checks={
-        AWS_SECRET: at_least("recoveryWindowInDays", 7, absent=30),
-        "gcp:secretmanager/secret:Secret": at_least("versionDestroyTtl", 7 * DAY),
-        VAULT: at_least("properties.softDeleteRetentionInDays", 7, absent=90),
+        AWS_SECRET: at_least("recoveryWindowInDays", 14, absent=30),
+        "gcp:secretmanager/secret:Secret": at_least("versionDestroyTtl", 14 * DAY),
+        VAULT: at_least("properties.softDeleteRetentionInDays", 14, absent=90),
     },
 )
 LOGS_KEPT = Rule(

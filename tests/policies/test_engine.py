@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,10 +11,21 @@ from typing import Any
 import pytest
 import yaml
 
+from policies.catalogue import RULES
+from policies.rule import UNKNOWN
+from rehearsal.clouds.provider import HABITS
+from rehearsal.clouds.schema import packages
+from rehearsal.clouds.wire import UNKNOWN as UNKNOWN_ON_THE_WIRE
 from rehearsal.commands import Outcome
 from rehearsal.engine import find_engine
 from rehearsal.rehearse import Wishes, staged
 from rehearsal.sandbox import read_project
+from tests.policies.cases import exposure, identity, platform
+from tests.policies.cases.stacks import ALONE
+from tests.policies.cases.table import BASES, TAGS, Case
+from tests.policies.cases.table import broken as broken_props
+
+CASES = [*exposure.CASES, *identity.CASES, *platform.CASES]
 
 PROGRAM = """
 import json
@@ -23,24 +35,109 @@ import pulumi_aws as aws
 
 pulumi.Config("trainfleet").require_object("platform")
 tags = {"trainfleet:platform": "p", "trainfleet:environment": "dev", "trainfleet:owner": "a@b.c"}
-role = aws.iam.Role("role", assume_role_policy="{}", tags=tags)
+role = aws.iam.Role("p-role", assume_role_policy="{}", tags=tags)
 everything = {"Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
 # The role's ARN is known after the apply, and with it the document.
 document = role.arn.apply(lambda arn: json.dumps({**everything, "Id": arn}))
-aws.iam.RolePolicy("late", role=role.name, policy=document)
+aws.iam.RolePolicy("p-late", role=role.name, policy=document)
 """
-BUCKET = 'aws.s3.Bucket("bare", tags=tags)\n'
+BUCKET = 'aws.s3.Bucket("p-bare", tags=tags)\n'
+LACKS = {
+    f"{name}-everywhere"
+    for name in ("access-to-data-logged", "no-public-bucket", "old-data-goes", "own-key-for-buckets", "recoverable-objects", "tls-only-bucket")
+}
+"""What a bucket by itself lacks."""
+MANY = """
+import json
+from pathlib import Path
+
+import pulumi
+
+wished = json.loads(Path(__file__).with_name("resources.json").read_text())
+anchor = pulumi.CustomResource(wished["anchor"]["type"], "p-anchor", wished["anchor"]["props"])
+
+
+def value(node):
+    if isinstance(node, dict):
+        return {key: value(each) for key, each in node.items()}
+    if isinstance(node, list):
+        return [value(each) for each in node]
+    return anchor.id if node == "[unknown]" else node
+
+
+for each in wished["resources"]:
+    pulumi.CustomResource(each["type"], each["name"], value(each["props"]))
+"""
+CLOUD_SETTINGS = {
+    "aws:region": "us-east-2",
+    "gcp:project": "trainfleet-prod-123456",
+    "gcp:region": "us-central1",
+    "azure-native:location": "eastus",
+    "azure-native:subscriptionId": "11111111-2222-3333-4444-555555555555",
+}
+ANCHORS = {
+    "aws": {"type": "aws:ec2/eip:Eip", "props": {"domain": "vpc", "tags": TAGS}},
+    "gcp": {"type": "gcp:compute/network:Network", "props": {"autoCreateSubnetworks": False}},
+    "azure-native": {"type": "azure-native:resources:ResourceGroup", "props": {"location": "eastus", "tags": TAGS}},
+    "kubernetes": {"type": "kubernetes:core/v1:ConfigMap", "props": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "anchor"}}},
+}
+"""By package: a harmless resource whose id a preview does not know."""
+
+
+def text_of(node: Any) -> Any:
+    """Properties as JSON, with a mark where a preview does not know."""
+    if node is UNKNOWN:
+        return "[unknown]"
+    if isinstance(node, dict):
+        return {key: text_of(each) for key, each in node.items()}
+    return [text_of(each) for each in node] if isinstance(node, list) else node
+
+
+def lonely_props(kind: str) -> dict[str, Any]:
+    """The type's planned resource without what keeps the rules of a stack."""
+    props = dict(BASES[kind].props)
+    for alone in ALONE:
+        if alone.kind == kind:
+            props = {key: value for key, value in props.items() if key not in alone.without}
+            if "metadata" in alone.props:
+                props["metadata"] = {**props["metadata"], **alone.props["metadata"]}
+    return props
+
+
+def on_the_wire(node: Any) -> Any:
+    if node is UNKNOWN:
+        return UNKNOWN_ON_THE_WIRE
+    if isinstance(node, dict):
+        return {key: on_the_wire(each) for key, each in node.items()}
+    return [on_the_wire(each) for each in node] if isinstance(node, list) else node
+
+
+def taken(cloud: str, case: Case) -> bool:
+    """Whether the simulated provider takes the resource: one that it refuses shows the pack no properties."""
+    package, habits = packages()[cloud], HABITS[cloud]
+    if case.type not in package.classes:
+        return False
+    settings = {name.rpartition(":")[2]: value for name, value in CLOUD_SETTINGS.items() if name.startswith(f"{cloud}:")}
+    return not habits.check(package, case.type, habits.completed(package.resource(case.type), on_the_wire(broken_props(case).props), settings))
+
+
+def platform_of(kind: str) -> str:
+    """The platform that the base's tags name, with which its name has to begin."""
+    return BASES[kind].name.partition("-")[0]
 
 
 @pytest.fixture
 def engine(tmp_path: Path, root: Path) -> Iterator[Callable[..., Callable[[str], Outcome]]]:
-    """Start a program with a platform's exceptions; gives a function that runs one command with the pack."""
+    """Start a program with a platform's settings; gives a function that runs one command with the pack."""
     with ExitStack() as stack:
 
-        def start(program: str, exceptions: list[dict[str, Any]] | None = None) -> Callable[[str], Outcome]:
+        def start(
+            program: str, platform: dict[str, Any] | None = None, resources: list[dict[str, Any]] | None = None, anchor: str = ""
+        ) -> Callable[[str], Outcome]:
             (tmp_path / "__main__.py").write_text(program)
+            (tmp_path / "resources.json").write_text(json.dumps({"resources": resources, "anchor": ANCHORS.get(anchor)}))
             (tmp_path / "Pulumi.yaml").write_text("name: small\nruntime: python\n")
-            settings = {"config": {"trainfleet:platform": {"exceptions": exceptions or []}, "aws:region": "us-east-2"}}
+            settings = {"config": {"trainfleet:platform": platform or {"exceptions": []}, **CLOUD_SETTINGS}}
             (tmp_path / "Pulumi.dev.yaml").write_text(yaml.safe_dump(settings))
             rehearsal = stack.enter_context(staged(read_project(tmp_path, "dev"), find_engine(), Wishes()))
 
@@ -69,11 +166,44 @@ def test_what_a_preview_cannot_know_is_judged_when_it_is_applied(engine: Callabl
 def test_a_bucket_that_lacks_its_companions_stops_a_preview(engine: Callable[..., Callable[[str], Outcome]]) -> None:
     preview = engine(PROGRAM + BUCKET)("preview")
     assert preview.code != 0
-    assert broken(preview) == {"no-public-bucket-everywhere", "tls-only-bucket-everywhere"}, preview.output
+    assert broken(preview) == LACKS, preview.output
     assert "To mend:" in preview.violations[0].message
 
 
 def test_an_exception_written_in_the_stack_reaches_the_pack(engine: Callable[..., Callable[[str], Outcome]]) -> None:
-    entry = {"resource": "bare", "reason": "moved next week", "until": "2999-01-01"}
-    preview = engine(PROGRAM + BUCKET, [{"policy": policy, **entry} for policy in ("no-public-bucket", "tls-only-bucket-everywhere")])("preview")
+    entry = {"resource": "p-bare", "reason": "moved next week", "until": "2999-01-01"}
+    names = [policy.removesuffix("-everywhere") if policy.startswith("no-") else policy for policy in sorted(LACKS)]
+    preview = engine(PROGRAM + BUCKET, {"exceptions": [{"policy": policy, **entry} for policy in names]})("preview")
     assert (preview.code, broken(preview)) == (0, set()), preview.output
+
+
+def test_what_is_mandatory_in_production_is_advice_in_dev(engine: Callable[..., Callable[[str], Outcome]]) -> None:
+    preview = engine(PROGRAM + BUCKET, {"cloud": "aws", "environment": "dev"})("preview")
+    assert broken(preview) == {"no-public-bucket-everywhere", "tls-only-bucket-everywhere"}, preview.output
+    advice = {violation.policy for violation in preview.violations if violation.level == "advisory"}
+    assert advice == LACKS - broken(preview)
+
+
+@pytest.mark.parametrize("cloud", ["aws", "gcp", "azure-native", "kubernetes"])
+def test_each_rule_is_reported_by_the_engine_when_a_program_breaks_it(engine: Callable[..., Callable[[str], Outcome]], cloud: str) -> None:
+    """One program per cloud with one violating resource for each rule that the cloud keeps, all of which its provider would take."""
+    cases = {case.rule: case for case in reversed(CASES) if case.kind.startswith(f"{cloud}:") and taken(cloud, case)}
+    resources = [{"type": case.type, "name": f"p-{rule}", "props": text_of(broken_props(case).props)} for rule, case in cases.items()]
+    preview = engine(MANY, resources=resources, anchor=cloud)("preview")
+    reported = {(violation.policy, violation.urn.rpartition("::")[2]) for violation in preview.violations}
+    assert {(rule, f"p-{rule}") for rule in cases} - reported == set(), preview.output[-3000:]
+    assert {rule.name for rule in RULES if any(kind.startswith(f"{cloud}:") for kind in rule.checks)} == set(cases)
+
+
+@pytest.mark.parametrize("cloud", ["aws", "gcp", "azure-native", "kubernetes"])
+def test_each_rule_of_a_whole_stack_is_reported_by_the_engine(engine: Callable[..., Callable[[str], Outcome]], cloud: str) -> None:
+    """One program per cloud with one resource of each type that needs another, and no other."""
+    kinds = dict.fromkeys(one.kind for one in ALONE if one.kind.startswith(f"{cloud}:"))
+    resources = [
+        {"type": kind, "name": f"{platform_of(kind)}-alone-{index}", "props": text_of(lonely_props(kind))} for index, kind in enumerate(kinds)
+    ]
+    names = {each["type"]: each["name"] for each in resources}
+    preview = engine(MANY, resources=resources, anchor=cloud)("preview")
+    reported = {(violation.policy, violation.urn.rpartition("::")[2]) for violation in preview.violations}
+    wanted = {(f"{one.rule}-everywhere", names[one.kind]) for one in ALONE if one.kind in names}
+    assert wanted - reported == set(), preview.output[-3000:]

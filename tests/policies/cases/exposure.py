@@ -52,7 +52,7 @@ DENY_HTTP: dict[str, Any] = {
     "Effect": "Deny",
     "Principal": "*",
     "Action": "s3:*",
-    "Resource": ["b", "b/*"],
+    "Resource": ["arn:aws:s3:::b", "arn:aws:s3:::b/*"],
     "Condition": {"Bool": {"aws:SecureTransport": "false"}},
 }
 
@@ -116,7 +116,7 @@ BUCKETS = [
         Case("tls-only-bucket", S3_POLICY, {"policy": text}, "SecureTransport")
         for text in (
             document({**DENY_HTTP, "Effect": "Allow"}),
-            document({**DENY_HTTP, "Principal": {"AWS": "arn:me"}}),
+            document({**DENY_HTTP, "Principal": {"AWS": "arn:aws:iam::111122223333:root"}}),
             document({**DENY_HTTP, "Action": "s3:GetObject"}),
             document({**DENY_HTTP, "Condition": {}}),
             "not JSON",
@@ -150,7 +150,12 @@ ADDRESSES = [
     Case("no-ssh-to-nodes", EKS_NODES, {"remoteAccess": {"ec2SshKey": "k"}}, "ec2SshKey"),
     Case("no-ssh-to-nodes", LAUNCH_TEMPLATE, {"keyName": "k"}, "keyName"),
     Case("no-ssh-to-nodes", GKE_NODES, {"nodeConfig.metadata": {"ssh-keys": "me:ssh-rsa A"}}, "ssh-keys"),
-    Case("no-ssh-to-nodes", AKS, {"linuxProfile": {"adminUsername": "me", "ssh": {"publicKeys": [{"keyData": "k"}]}}}, "linuxProfile.ssh"),
+    Case(
+        "no-ssh-to-nodes",
+        AKS,
+        {"linuxProfile": {"adminUsername": "me", "ssh": {"publicKeys": [{"keyData": "ssh-rsa AAAAB3NzaC1yc2E= me"}]}}},
+        "linuxProfile.ssh",
+    ),
     *(
         Case("closed-stores", kind, {"publicNetworkAccess": "Enabled", "networkRuleSet.defaultAction": "Allow"}, "publicNetworkAccess")
         for kind in (AZURE_STORAGE, ACR)
@@ -204,10 +209,11 @@ KEYS = [
     Case("keys-rotate", KMS_KEY, {"enableKeyRotation": False}, "enableKeyRotation"),
     Case("keys-rotate", GCP_KEY, {"rotationPeriod": GONE}, "rotationPeriod"),
     Case("keys-rotate", GCP_KEY, {"rotationPeriod": "63072000s"}, "a year or less"),
-    Case("keys-cannot-vanish", KMS_KEY, {"deletionWindowInDays": 5}, "deletionWindowInDays is `5`"),
+    Case("keys-cannot-vanish", KMS_KEY, {"deletionWindowInDays": 7}, "deletionWindowInDays is `7`"),
     Case("keys-cannot-vanish", GCP_KEY, {"destroyScheduledDuration": "86400s"}, "destroyScheduledDuration"),
     Case("keys-cannot-vanish", VAULT, {"properties.enablePurgeProtection": GONE}, "enablePurgeProtection"),
     Case("keys-cannot-vanish", VAULT, {"properties.enableSoftDelete": False}, "enableSoftDelete"),
+    Case("keys-cannot-vanish", VAULT, {"properties.softDeleteRetentionInDays": 7}, "softDeleteRetentionInDays is `7`"),
     Case("verified-boot", GKE, {"enableShieldedNodes": False}, "enableShieldedNodes"),
     Case("verified-boot", GKE_NODES, {"nodeConfig.shieldedInstanceConfig.enableSecureBoot": False}, "enableSecureBoot"),
     Case("verified-boot", f"{GKE_NODES}#gpu", {"nodeConfig.shieldedInstanceConfig.enableIntegrityMonitoring": False}, "enableIntegrityMonitoring"),

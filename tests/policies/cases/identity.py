@@ -153,7 +153,12 @@ NETWORK = [
     Case("network-policies-enforced", GKE, {"datapathProvider": GONE}, "datapathProvider"),
     Case("network-policies-enforced", AKS, {"networkProfile.networkPolicy": "none"}, "networkPolicy"),
     Case("pods-have-addresses", GKE, {"ipAllocationPolicy": GONE, "networkingMode": "ROUTES"}, "ipAllocationPolicy"),
-    Case("pods-have-addresses", AKS, {"networkProfile.networkPlugin": "kubenet"}, "kubenet"),
+    Case(
+        "pods-have-addresses",
+        AKS,
+        {"networkProfile.networkPlugin": "kubenet", "networkProfile.networkPluginMode": GONE, "networkProfile.networkDataplane": GONE},
+        "kubenet",
+    ),
     Case("known-way-out", AKS, {"networkProfile.outboundType": "loadBalancer"}, "loadBalancer"),
     Case("known-way-out", AZURE_SUBNET, {"natGateway": GONE, "defaultOutboundAccess": GONE}, "natGateway"),
 ]

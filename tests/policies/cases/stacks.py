@@ -47,6 +47,8 @@ class Alone:
     props: dict[str, Any] = field(default_factory=dict)
     mended: dict[str, Any] | None = None
     """Properties with which the resource itself keeps the rule."""
+    without: tuple[str, ...] = ()
+    """Properties of the planned resource of the type by which it keeps the rule."""
 
 
 FLOW = "azure-native:network:FlowLog"
@@ -102,10 +104,18 @@ ALONE = [
         "privateIpGoogleAccess",
         ((GKE_NODES, "networkConfig", {}),),
         mended={"privateIpGoogleAccess": True},
+        without=("privateIpGoogleAccess",),
     ),
     Alone("network-logged", VPC, "no flow log", (("aws:ec2/flowLog:FlowLog", "vpcId", {}),)),
     Alone("network-logged", VNET, "no flow log", ((FLOW, "targetResourceId", {}),)),
-    Alone("network-logged", GCP_SUBNET, "logConfig is missing", ((GKE_NODES, "networkConfig", {}),), mended={"purpose": "REGIONAL_MANAGED_PROXY"}),
+    Alone(
+        "network-logged",
+        GCP_SUBNET,
+        "logConfig is missing",
+        ((GKE_NODES, "networkConfig", {}),),
+        mended={"purpose": "REGIONAL_MANAGED_PROXY"},
+        without=("logConfig",),
+    ),
     Alone("no-default-network", VPC, "default security group", (("aws:ec2/defaultSecurityGroup:DefaultSecurityGroup", "vpcId", {}),)),
     Alone(
         "namespaces-closed",

@@ -154,7 +154,7 @@ BY_HAND: dict[str, dict[str, Any]] = {
     "aws:sqs/queuePolicy:QueuePolicy": {"queueUrl": "https://sqs.us-east-2.amazonaws.com/111122223333/q", "policy": MINE},
     "azure-native:containerregistry:Registry": {
         "resourceGroupName": "g",
-        "registryName": "imgs",
+        "registryName": "images1",
         "location": "eastus",
         "sku": {"name": "Premium"},
         "adminUserEnabled": False,
@@ -183,7 +183,7 @@ BY_HAND: dict[str, dict[str, Any]] = {
     },
     "azure-native:storagecache:AmlFilesystem": {
         "resourceGroupName": "g",
-        "filesystemSubnet": "s",
+        "filesystemSubnet": "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v/subnets/s",
         "location": "eastus",
         "sku": {"name": "AMLFS-Durable-Premium-250"},
         "storageCapacityTiB": 8,
