@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from infra.azure.sizes import INLINE_NODES, INLINE_POOL
 from infra.machines import Machine, machine_for_pool, system_machine
 from infra.spec import Capacity, Cloud, PlatformSpec
 
@@ -63,6 +64,9 @@ def cost(spec: PlatformSpec) -> Cost:
         return Cost(())
     system = system_machine(spec)
     pools = [PoolCost("system", system, spec.system_pool.min_nodes, spec.system_pool.max_nodes, system.usd_per_hour(Capacity.ON_DEMAND))]
+    if spec.cloud is Cloud.AZURE:
+        # The pool without which AKS makes no cluster, beside the spec's own.
+        pools.append(PoolCost(INLINE_POOL, system, *INLINE_NODES[spec.production], system.usd_per_hour(Capacity.ON_DEMAND)))
     for pool in spec.gpu_pools:
         try:
             machine = machine_for_pool(spec.cloud, pool)
@@ -161,6 +165,10 @@ def _standing(spec: PlatformSpec) -> Iterator[Part]:
         from infra.aws.region import platform_zones
 
         zones = len(platform_zones(spec))  # pools may name a zone of their own
+    if spec.cloud is Cloud.AZURE:
+        from infra.azure.region import platform_zones as azure_zones
+
+        zones = len(azure_zones(spec)) + 1  # pools over several zones have a way out of their own
     yield _part(spec, "control-plane", 1)
     if spec.network.nat != "none":
         # A gateway of Google's serves the region; those of Amazon and Azure stand in one zone.
@@ -171,6 +179,12 @@ def _standing(spec: PlatformSpec) -> Iterator[Part]:
         from infra.aws.region import endpoint_services
 
         yield _part(spec, "endpoint", len(endpoint_services(spec)) * zones)
+    if spec.cloud is Cloud.AZURE:
+        from infra.azure.region import endpoint_kinds
+
+        # Two vaults where there are secrets: one for keys, one for them.
+        second = spec.secrets.provider == "cloud" and bool(spec.secrets.names)
+        yield _part(spec, "endpoint", len(endpoint_kinds(spec)) + second)
     if shared := spec.storage.shared_filesystem:
         row = f"lustre-{shared.throughput_mbps_per_tib}" if shared.kind == "lustre" else "nfs"
         yield _part(spec, row, shared.capacity_gib, name="shared-filesystem")
