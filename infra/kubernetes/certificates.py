@@ -165,4 +165,4 @@ class Certificates(pulumi.ComponentResource):
 
     def _resource(self, kind: str, name: str, spec: Any, after: pulumi.Resource) -> pulumi.Resource:
         metadata = {"name": name, "namespace": TRAINING_NAMESPACE}
-        return custom(f"{self._spec.name}-{kind.lower()}-{name}", f"{API_VERSION}:{kind}", metadata, parent=self, depends_on=[after], spec=spec)
+        return custom(f"{self._spec.name}-{kind.lower()}-{name}", f"{API_VERSION}:{kind}", metadata, {"spec": spec}, parent=self, depends_on=[after])

@@ -15,6 +15,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from infra.kubernetes.documents import plain
+from infra.kubernetes.known import known, refuse_unknown
 
 TIMEOUT_SECONDS = 600
 
@@ -56,7 +57,13 @@ def release(
     parent: pulumi.Resource,
     depends_on: Sequence[pulumi.Resource] = (),
 ) -> k8s.helm.v3.Release:
-    """Install a chart: whole or not at all, within ten minutes, without its `crds` folder (Helm never upgrades what is in it)."""
+    """Install a chart: whole or not at all, within ten minutes, without its `crds` folder (Helm never upgrades what is in it).
+
+    Raises:
+        TrainfleetError: a value that the chart does not know.
+    """
+    document = plain(values)
+    refuse_unknown(f"the values of chart {chart.name}", known()["charts"][chart.name]["values"], document)
     packed = chart.repository.startswith("oci://")
     return k8s.helm.v3.Release(
         name,
@@ -67,7 +74,7 @@ def release(
             # A fixed release name: the names of the workloads follow from it, and policies and runbooks name them.
             name=chart.name,
             namespace=namespace,
-            values=plain(values),
+            values=document,
             atomic=True,
             cleanup_on_fail=True,
             create_namespace=False,

@@ -12,16 +12,24 @@ from typing import Any
 import pulumi
 
 from infra.kubernetes.documents import plain
+from infra.kubernetes.known import ANYTHING, known, refuse_unknown
 
 
 def custom(
-    name: str, kind: str, metadata: dict[str, str], *, parent: pulumi.Resource, depends_on: list[pulumi.Resource], **body: Any
+    name: str, kind: str, metadata: dict[str, str], body: Any, *, parent: pulumi.Resource, depends_on: list[pulumi.Resource]
 ) -> pulumi.CustomResource:
-    """A resource of `kind`, written group/version:Kind, with the documents in `body` beside its metadata."""
+    """A resource of `kind`, written group/version:Kind, with what stands beside its metadata in `body`.
+
+    Raises:
+        TrainfleetError: a kind or a key that known.json does not have.
+    """
     api_version, _, short = kind.partition(":")
+    kinds, document = known()["kinds"], plain(body)
+    refuse_unknown("a custom resource", dict.fromkeys(kinds, ANYTHING), {kind: document})
+    refuse_unknown(f"{name}, of kind {short},", kinds[kind], document)
     return pulumi.CustomResource(
         f"kubernetes:{kind}",
         name,
-        {"apiVersion": api_version, "kind": short, "metadata": metadata, **plain(body)},
+        {"apiVersion": api_version, "kind": short, "metadata": metadata, **document},
         pulumi.ResourceOptions(parent=parent, depends_on=depends_on, delete_before_replace=True),
     )

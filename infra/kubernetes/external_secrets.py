@@ -85,7 +85,7 @@ class ExternalSecrets(pulumi.ComponentResource):
 
     def _resource(self, kind: str, metadata: dict[str, str], spec: StoreSpec | SecretSpec, after: pulumi.Resource) -> pulumi.Resource:
         name = f"{self._spec.name}-{kind.lower()}-{metadata['name']}"
-        return custom(name, f"{API_VERSION}:{kind}", metadata, parent=self, depends_on=[after], spec=spec)
+        return custom(name, f"{API_VERSION}:{kind}", metadata, {"spec": spec}, parent=self, depends_on=[after])
 
 
 def secret(name: str, remote: pulumi.Input[str]) -> SecretSpec:

@@ -94,7 +94,7 @@ class Monitoring(pulumi.ComponentResource):
     def _resource(self, kind: str, name: str, spec: Any) -> None:
         metadata = {"name": name, "namespace": MONITORING_NAMESPACE}
         resource = f"{self._spec.name}-{kind.lower()}-{name}"
-        custom(resource, f"{API_VERSION}:{kind}", metadata, parent=self, depends_on=self.definitions, spec=spec)
+        custom(resource, f"{API_VERSION}:{kind}", metadata, {"spec": spec}, parent=self, depends_on=self.definitions)
 
 
 def ray_pods(kind: str) -> PodMonitorSpec:

@@ -8,6 +8,7 @@ for the chart, because the chart brings its definition (pulumi-kubernetes#3247).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pulumi
 
@@ -80,17 +81,18 @@ class Queue(pulumi.ComponentResource):
         self._spec = spec
         if here.queue:
             chart = release(f"{spec.name}-kueue", KUEUE, QUEUE_NAMESPACE, kueue(monitored=here.monitoring), parent=self)
-            flavors = [self._resource("ResourceFlavor", SYSTEM_FLAVOR, [chart], spec=FlavorSpec({}, ()))]
-            flavors += [self._resource("ResourceFlavor", pool.wish.name, [chart], spec=flavor(pool)) for pool in platform.pools]
-            cluster = self._resource("ClusterQueue", QUEUE, flavors, spec=cluster_queue(platform, spec))
-            self._resource("LocalQueue", QUEUE, [cluster], namespace=TRAINING_NAMESPACE, spec=LocalQueueSpec(QUEUE))
+            flavors = [self._resource("ResourceFlavor", SYSTEM_FLAVOR, [chart], {"spec": FlavorSpec({}, ())})]
+            flavors += [self._resource("ResourceFlavor", pool.wish.name, [chart], {"spec": flavor(pool)}) for pool in platform.pools]
+            cluster = self._resource("ClusterQueue", QUEUE, flavors, {"spec": cluster_queue(platform, spec)})
+            self._resource("LocalQueue", QUEUE, [cluster], {"spec": LocalQueueSpec(QUEUE)}, TRAINING_NAMESPACE)
             for name, value in PRIORITIES.items():
-                self._resource("WorkloadPriorityClass", name, [chart], value=value, description=f"Trainings of priority {name.rpartition('-')[2]}")
+                body = {"value": value, "description": f"Trainings of priority {name.rpartition('-')[2]}"}
+                self._resource("WorkloadPriorityClass", name, [chart], body)
         self.register_outputs({})
 
-    def _resource(self, kind: str, name: str, after: list[pulumi.Resource], namespace: str | None = None, **body: object) -> pulumi.Resource:
+    def _resource(self, kind: str, name: str, after: list[pulumi.Resource], body: Any, namespace: str = "") -> pulumi.Resource:
         metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
-        return custom(f"{self._spec.name}-kueue-{kind.lower()}-{name}", f"{API_VERSION}:{kind}", metadata, parent=self, depends_on=after, **body)
+        return custom(f"{self._spec.name}-kueue-{kind.lower()}-{name}", f"{API_VERSION}:{kind}", metadata, body, parent=self, depends_on=after)
 
 
 def flavor(pool: Pool) -> FlavorSpec:

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 from infra.kubernetes.documents import plain
+from infra.kubernetes.known import known, refuse_unknown
 from infra.kubernetes.values.common import Amounts, Image, Resources
 from infra.platform import TRAINING_NAMESPACE
 
@@ -111,7 +112,9 @@ def kueue(*, monitored: bool) -> Kueue:
         image=Image(tag=VERSION, repository="registry.k8s.io/kueue/kueue", pull_policy="IfNotPresent"),
         resources=Resources(Amounts("500m", "512Mi"), Amounts(memory="1Gi")),
     )
-    return Kueue(monitored, ControllerManager(manager), ManagerConfig(json.dumps(plain(configuration()), indent=2)))
+    document = plain(configuration())
+    refuse_unknown("Kueue's configuration", known()["kinds"][f"{document['apiVersion']}:{document['kind']}"], document)
+    return Kueue(monitored, ControllerManager(manager), ManagerConfig(json.dumps(document, indent=2)))
 
 
 def configuration() -> Configuration:

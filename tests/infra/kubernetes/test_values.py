@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 
-from infra.kubernetes import values
+from infra.kubernetes import charts, values
 from infra.kubernetes.documents import plain
+from infra.kubernetes.known import known, refuse_unknown
 from infra.kubernetes.values.common import Amounts, Resources, Toleration
 from infra.platform import LogStore
+from infra.spec import Ray
 from tests.infra.kubernetes.planned import IDENTITIES, LOGS, Planned, plan
+from trainfleet.errors import TrainfleetError
 
 SECRET_KEY = re.compile(r"(password|passwd|token|api_?key|private_?key|credential)s?$", re.IGNORECASE)
 
@@ -143,3 +146,38 @@ def test_the_token_is_filled_by_the_cluster() -> None:
     assert secret["type"] == "kubernetes.io/service-account-token"
     assert secret["metadata"]["annotations"] == {"kubernetes.io/service-account.name": "launcher"}
     assert whole().inputs["lab-account-launcher"]["automountServiceAccountToken"] is False
+
+
+def test_the_looked_up_keys_are_of_the_versions_that_are_installed() -> None:
+    pins = {chart.name: chart.version for chart in vars(charts).values() if isinstance(chart, charts.Chart)}
+    pins["kuberay-operator"] = Ray().operator
+    assert {name: entry["version"] for name, entry in known()["charts"].items()} == pins, "look the values up again, then raise it in known.json"
+
+
+def test_a_value_and_a_field_that_nobody_reads_are_refused_by_name_with_the_nearest() -> None:
+    with pytest.raises(TrainfleetError, match=r"config\.outptus: is not a key of it \(did you mean `outputs`\?\)"):
+        refuse_unknown("fluent-bit", known()["charts"]["fluent-bit"]["values"], {"config": {"outptus": ""}})
+    kinds = known()["kinds"]["kueue.x-k8s.io/v1beta2:ClusterQueue"]
+    with pytest.raises(TrainfleetError, match=r"resourceGroups\[0\]\.flavors\[1\]\.nmae"):
+        refuse_unknown("queue", kinds, {"spec": {"resourceGroups": [{"flavors": [{"name": "a"}, {"nmae": "b"}]}]}})
+
+
+def test_a_map_of_anything_takes_anything() -> None:
+    refuse_unknown("flavour", known()["kinds"]["kueue.x-k8s.io/v1beta2:ResourceFlavor"], {"spec": {"nodeLabels": {"any/label": "x"}}})
+
+
+@pytest.mark.parametrize(
+    ("module", "kind", "right", "wrong"),
+    [
+        ("infra.kubernetes.values.monitoring", "PrometheusSpec", "rule_selector_nil_uses_helm_values", "rule_selector_nil_use_helm_values"),
+        ("infra.kubernetes.values.logs", "FluentBit", "priority_class_name", "priorty_class_name"),
+    ],
+)
+def test_a_declaration_that_is_misspelt_stops_the_program_by_name(
+    monkeypatch: pytest.MonkeyPatch, module: str, kind: str, right: str, wrong: str
+) -> None:
+    """As if the field's name were misspelt where it is declared: every key of such a document goes through the same check."""
+    loaded = import_module(module)
+    monkeypatch.setattr(getattr(loaded, kind), "KEYS", {right: wrong}, raising=False)
+    with pytest.raises(TrainfleetError, match=wrong):
+        plan()
