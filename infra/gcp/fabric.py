@@ -150,7 +150,7 @@ class FabricNetworks(Room):
                 self.name(f"{link.name}-parameters"),
                 api_version="networking.gke.io/v1",
                 kind="GKENetworkParamSet",
-                metadata={"name": link.name},
+                metadata=k8s.meta.v1.ObjectMetaArgs(name=link.name),
                 spec={"vpc": link.network.name, "vpcSubnet": link.subnet.name, "deviceMode": link.mode},
                 opts=self.options(f"{link.name}-parameters", delete_before_replace=True),
             )
@@ -158,7 +158,7 @@ class FabricNetworks(Room):
                 self.name(f"{link.name}-network"),
                 api_version="networking.gke.io/v1",
                 kind="Network",
-                metadata={"name": link.name},
+                metadata=k8s.meta.v1.ObjectMetaArgs(name=link.name),
                 spec={"type": "Device", "parametersRef": {"group": "networking.gke.io", "kind": "GKENetworkParamSet", "name": link.name}},
                 opts=self.options(f"{link.name}-network", depends_on=[parameters], delete_before_replace=True),
             )
