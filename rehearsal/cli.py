@@ -5,6 +5,7 @@ Reads arguments, shows progress on stderr and the result on stdout; the work is 
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -58,6 +59,10 @@ def main(  # noqa: PLR0917 - one per flag
             "`lag`, lets things `hang`; or `all` of it, and every update and delete fails once too."
         ),
     ] = "one",
+    quota: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TYPE=N", help="How many of a type the cloud grants, e.g. aws:ec2/eip:Eip=2 (default: a new account's)."),
+    ] = None,
     until: Annotated[
         str, typer.Option(metavar="STEP", help="The last step to take, for a quick look: preview, policies, apply, no-op, ... (default: all).")
     ] = "",
@@ -85,11 +90,20 @@ def main(  # noqa: PLR0917 - one per flag
     for path in (resources, outputs):
         if path is not None and not path.resolve().parent.is_dir():
             raise InputError("cannot write there", [Problem(str(path), "its folder does not exist", f"mkdir -p {path.parent}")])
-    wishes = Wishes(chosen, fault, seed, keep.resolve() if keep else None, resources, outputs, until)
+    wishes = Wishes(chosen, fault, seed, keep.resolve() if keep else None, resources, outputs, until, _quotas(quota or []))
     report = _run(project, _engine(), wishes, (subject, settings, checked))
     _print(report, as_json=as_json)
     if not report.ok:
         raise typer.Exit(1)
+
+
+def _quotas(given: list[str]) -> dict[str, int]:
+    from trainfleet.errors import InputError, Problem
+
+    wrong = [text for text in given if not re.fullmatch(r"[\w-]+:[\w/.]+:\w+=\d+", text)]
+    if wrong:
+        raise InputError("not a quota", [Problem("--quota", f"{text!r} is not TYPE=N", "aws:ec2/eip:Eip=2") for text in wrong])
+    return {token: int(most) for token, _, most in (text.partition("=") for text in given)}
 
 
 def _subject(target: str, stack: str, overrides: list[str]) -> tuple[Project, dict[str, Any] | None, list[Path], str]:

@@ -92,7 +92,7 @@ def dependents(resources: list[dict[str, Any]], urn: str) -> set[str]:
 
 def _ordered(resources: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
     """Return what clouds made, the least followed by others first."""
-    made = [resource for resource in resources if resource.get("custom") and is_real(resource["type"]) and not resource.get("external")]
+    made = [resource for resource in resources if _is_made(resource) and not resource.get("external")]
     shuffled = sorted(made, key=lambda resource: str(resource["urn"]))
     random.Random(seed).shuffle(shuffled)
     return sorted(shuffled, key=lambda resource: len(dependents(resources, resource["urn"])))
@@ -112,12 +112,18 @@ def updatable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: int
     return found
 
 
+FOLLOWED = 5
+"""A replacement that more resources follow is hard to foresee; one that none follows shows little."""
+
+
 def replaceable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: int) -> list[Choice]:
     """Return changes that replace a resource: a new physical name, else another text that the table says replaces it.
 
-    First those with a few resources after them, so that the rehearsal sees how dependents follow.
+    First those on which a few others depend (at most `FOLLOWED`, the most first), then those on which more do, the fewest
+    first, so that the rehearsal sees how dependents follow; last those on which nothing does.
     """
-    found: list[tuple[int, Choice]] = []
+    found: list[tuple[tuple[int, int], Choice]] = []
+    made = {resource["urn"] for resource in resources if _is_made(resource)}
     for resource in _ordered(resources, seed):
         if resource.get("protect") or resource.get("retainOnDelete"):
             continue
@@ -126,10 +132,15 @@ def replaceable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: i
         for path in (name, *(path for path in (rule.replace if rule else ()) if len(path) == 1 and path != name)):
             value = _at(inputs, path)
             if isinstance(value, str) and value not in ("", UNKNOWN) and _forced(resource, path, rule) and _is_own_text(resource, path):
-                followers = len(dependents(resources, resource["urn"]))
-                found.append((0 if 1 <= followers <= 5 else 1 + followers, Choice(resource["urn"], resource["type"], path, f"{value}-2")))
+                followers = len(made & dependents(resources, resource["urn"]))
+                rank = (0, -followers) if 1 <= followers <= FOLLOWED else (1, followers) if followers else (2, 0)
+                found.append((rank, Choice(resource["urn"], resource["type"], path, f"{value}-2")))
                 break
     return [choice for _, choice in sorted(found, key=lambda pair: pair[0])]
+
+
+def _is_made(resource: dict[str, Any]) -> bool:
+    return bool(resource.get("custom")) and is_real(resource["type"])
 
 
 def physical_name_path(resource: dict[str, Any]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,8 @@ class Wishes:
     outputs: Path | None = None
     until: str = ""
     """The last step to take; empty for all of them."""
+    quotas: dict[str, int] = field(default_factory=dict)
+    """How many of a type the cloud grants."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def staged(
     project: Project, engine: Engine, wishes: Wishes, *, settings: dict[str, Any] | None = None, show: Show | None = None
 ) -> Iterator[Rehearsal]:
     """Set the stage: a sandbox with an empty stack, simulated providers and a language host, all gone at the end."""
-    cloud, programs = Cloud(), language.Programs(python=sys.executable, root=project.root)
+    cloud, programs = Cloud(quotas=wishes.quotas), language.Programs(python=sys.executable, root=project.root)
     with (
         sigterm_as_interrupt(),
         sandbox(project, settings, keep=wishes.keep) as box,

@@ -10,6 +10,7 @@ instances, told apart by their connection.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from concurrent import futures
 from dataclasses import dataclass
@@ -24,13 +25,15 @@ from pulumi.runtime.proto import provider_pb2_grpc as rpc
 
 from rehearsal.clouds.aws import AwsHabits
 from rehearsal.clouds.azure import AzureHabits
+from rehearsal.clouds.check import Mistake
 from rehearsal.clouds.gcp import GcpHabits
 from rehearsal.clouds.habits import Habits
 from rehearsal.clouds.kubernetes import KubernetesHabits
 from rehearsal.clouds.replace import Rule, join_path, table
 from rehearsal.clouds.schema import Package, packages
-from rehearsal.clouds.state import AlreadyThereError, Cloud, Operation, Record
+from rehearsal.clouds.state import Cloud, Operation, Record, RefusedError
 from rehearsal.clouds.trouble import TRIES, HalfMadeError, InjectedFaultError, ThrottledError
+from rehearsal.clouds.values import digest
 from rehearsal.clouds.wire import UNKNOWN, from_struct, plain, to_struct
 
 HABITS: dict[str, Habits] = {"aws": AwsHabits(), "azure-native": AzureHabits(), "gcp": GcpHabits(), "kubernetes": KubernetesHabits()}
@@ -71,6 +74,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         self.habits = HABITS.get(package.name) or Habits()
         self.settings: dict[str, dict[str, Any]] = {}
         """Each provider instance's settings, by its connection."""
+        self._right: set[str] = set()
 
     def Handshake(self, request: Any, context: Any) -> Any:
         return pb.ProviderHandshakeResponse(accept_secrets=True, accept_resources=False, accept_outputs=False)
@@ -103,7 +107,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
     def Check(self, request: Any, context: Any) -> Any:
         settings = self.settings.get(context.peer(), {})
         inputs = self.habits.completed(self.package.resource(request.type), from_struct(request.news), settings)
-        mistakes = self.habits.check(self.package, request.type, plain(inputs))
+        mistakes = self._mistakes(request.type, plain(inputs))
         if mistakes:
             self.cloud.refuse(request.urn, mistakes)
             return pb.CheckResponse(failures=[pb.CheckFailure(property=mistake.path, reason=str(mistake)) for mistake in mistakes])
@@ -112,6 +116,16 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
             self.package.resource(request.type), request.type, inputs, from_struct(request.olds), request.urn.rsplit("::", 1)[-1], random
         )
         return pb.CheckResponse(inputs=to_struct(named))
+
+    def _mistakes(self, token: str, inputs: dict[str, Any]) -> list[Mistake]:
+        """Return the mistakes in plain inputs; what was right once is not looked at again, in whichever run it comes."""
+        key = digest(token, json.dumps(inputs, sort_keys=True))
+        if key in self._right:
+            return []
+        mistakes = self.habits.check(self.package, token, inputs)
+        if not mistakes:
+            self._right.add(key)
+        return mistakes
 
     def Diff(self, request: Any, context: Any) -> Any:
         old, new = from_struct(request.old_inputs), from_struct(request.news)
@@ -150,7 +164,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
             self._make(Record(request.urn, request.type, resource_id, unique, inputs, outputs), request.timeout)
         except HalfMadeError as error:
             _half_made(context, str(error), resource_id, inputs, outputs)
-        except (InjectedFaultError, AlreadyThereError) as error:
+        except (InjectedFaultError, RefusedError) as error:
             context.abort(grpc.StatusCode.UNKNOWN, str(error))
         return pb.CreateResponse(id=resource_id, properties=to_struct(outputs))
 
@@ -180,14 +194,14 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
                 self.cloud.update(request.type, request.id, request.urn, inputs, outputs)
             except KeyError:
                 context.abort(grpc.StatusCode.NOT_FOUND, f"{request.type} {request.id} does not exist any more")
-            except InjectedFaultError as error:
+            except (InjectedFaultError, RefusedError) as error:
                 context.abort(grpc.StatusCode.UNKNOWN, str(error))
         return pb.UpdateResponse(properties=to_struct(outputs))
 
     def Delete(self, request: Any, context: Any) -> Any:
         try:
             self.cloud.delete(request.type, request.id, request.urn)
-        except InjectedFaultError as error:
+        except (InjectedFaultError, RefusedError) as error:
             context.abort(grpc.StatusCode.UNKNOWN, str(error))
         return empty_pb2.Empty()
 

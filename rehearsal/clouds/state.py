@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rehearsal.clouds.check import Mistake
+from rehearsal.clouds.live import cloud_refuses
 from rehearsal.clouds.trouble import FailOnce, InjectedFaultError, Trouble
 from rehearsal.clouds.values import digest
 from rehearsal.clouds.wire import digested
@@ -47,8 +48,12 @@ class Operation:
     """What was refused, where `verb` is `fail`."""
 
 
-class AlreadyThereError(Exception):
-    """Raised when a physical name is taken, as clouds do."""
+class RefusedError(Exception):
+    """Raised when a cloud refuses an operation because of what else exists there."""
+
+
+class AlreadyThereError(RefusedError):
+    """Raised when a physical name is taken."""
 
 
 @dataclass
@@ -61,6 +66,8 @@ class Cloud:
     """What Check refused, by URN; the rehearsal shows it instead of the engine's rendering."""
     unknown_functions: list[str] = field(default_factory=list)
     trouble: Trouble = field(default_factory=Trouble)
+    quotas: dict[str, int] = field(default_factory=dict)
+    """How many of a type may exist, where it is not as live/*.toml says."""
     _made: dict[str, int] = field(default_factory=dict, repr=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
@@ -79,6 +86,7 @@ class Cloud:
         Raises:
             InjectedFaultError: the rehearsal wanted this create to fail.
             AlreadyThereError: the physical name is taken.
+            RefusedError: what else exists forbids it.
         """
         with self._lock:
             self._strike("create", record, timeout)
@@ -86,6 +94,7 @@ class Cloud:
             if taken is not None:
                 owner = f" (made by {taken.urn.rsplit('::', 1)[-1]})"
                 raise AlreadyThereError(f"{record.unique.split('|', 1)[1]} already exists{owner}: physical names must be unique")
+            self._judge("create", record)
             self.records[record.token, record.id] = record
             self._made[record.urn] = self._made.get(record.urn, 0) + 1
             self.operations.append(Operation("create", record.urn, record.token, record.id))
@@ -97,12 +106,15 @@ class Cloud:
         Raises:
             InjectedFaultError: the rehearsal wanted this update to fail.
             KeyError: there is none.
+            RefusedError: what else exists forbids it.
         """
         with self._lock:
             record = self.records.get((token, resource_id))
             if record is None:
                 raise KeyError(resource_id)
-            self._strike("update", Record(urn, token, resource_id, record.unique, inputs, outputs))
+            changed = Record(urn, token, resource_id, record.unique, inputs, outputs)
+            self._strike("update", changed)
+            self._judge("update", changed)
             record.inputs, record.outputs, record.urn = inputs, outputs, urn
             self.operations.append(Operation("update", urn, token, resource_id))
 
@@ -111,11 +123,19 @@ class Cloud:
 
         Raises:
             InjectedFaultError: the rehearsal wanted this delete to fail.
+            RefusedError: something else still uses it.
         """
         with self._lock:
-            self._strike("delete", self.records.get((token, resource_id)) or Record(urn, token, resource_id, "", {}, {}))
+            record = self.records.get((token, resource_id)) or Record(urn, token, resource_id, "", {}, {})
+            self._strike("delete", record)
+            self._judge("delete", record)
             self.records.pop((token, resource_id), None)
             self.operations.append(Operation("delete", urn, token, resource_id))
+
+    def _judge(self, verb: str, record: Record) -> None:
+        if reason := cloud_refuses(verb, record, self.records.values(), self.quotas):
+            self.operations.append(Operation("refuse", record.urn, record.token, record.id, verb))
+            raise RefusedError(reason)
 
     def _strike(self, verb: str, record: Record, timeout: float = 0.0) -> None:
         try:

@@ -51,6 +51,7 @@ def test_a_quick_look_ends_with_the_step_that_was_named(trainfleet: Call, engine
         (["/proc"], "has no Pulumi.yaml"),
         ([str(PROGRAMS / "small"), "--fault", "some"], "'some' is not known"),
         ([str(PROGRAMS / "small"), "--until", "polices"], "did you mean `policies`?"),
+        ([str(PROGRAMS / "small"), "--quota", "eips=2"], "'eips=2' is not TYPE=N"),
         ([str(PROGRAMS / "small"), "--set", "a=b"], "--set changes a platform spec"),
         ([str(PROGRAMS / "small"), "--policy-pack", "/proc"], "has no PulumiPolicy.yaml"),
         ([str(PROGRAMS / "small"), "--resources", "/no/such/folder/x.jsonl"], "its folder does not exist"),
