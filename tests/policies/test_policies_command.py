@@ -1,0 +1,83 @@
+"""`trainfleet policies`: the table, one rule, scripts, the document, and what it says to a wrong word."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from policies.catalogue import RULES
+from policies.document import markdown, of_interest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_the_document_is_what_the_rules_say(root: Path) -> None:
+    assert (root / "docs" / "policies.md").read_text() == markdown(), "stale: trainfleet policies --markdown > docs/policies.md"
+
+
+def test_the_document_names_every_rule_with_its_reason_remedy_and_sources() -> None:
+    text = markdown()
+    for rule in RULES:
+        section = text.partition(f"### {rule.name}\n")[2].partition("\n###")[0]
+        for part in (rule.statement, rule.reason, rule.fix, *rule.references):
+            assert part in section, (rule.name, part)
+
+
+def test_the_table_lists_every_rule_with_its_levels(trainfleet: Run) -> None:
+    done = trainfleet("policies")
+    assert done.returncode == 0, done.stderr
+    for rule in RULES:
+        assert rule.name in done.stdout
+    assert f"{len(RULES)} rules" in done.stdout
+
+
+def test_a_script_reads_one_document(trainfleet: Run) -> None:
+    listed = json.loads(trainfleet("policies", "--json", "--cloud", "azure", "--severity", "critical").stdout)
+    assert [rule["name"] for rule in listed] == [rule.name for rule in of_interest("azure", "critical")]
+    assert all(rule["severity"] == "critical" and "azure" in rule["clouds"] for rule in listed)
+    one = json.loads(trainfleet("policies", "closed-stores", "--json").stdout)
+    assert one["levels"] == {"dev": "advisory", "staging": "mandatory", "prod": "mandatory"}
+
+
+@pytest.mark.parametrize("name", ["no-public-bucket", "no-public-bucket-everywhere"])
+def test_one_rule_is_shown_whole(trainfleet: Run, name: str) -> None:
+    said = trainfleet("policies", name).stdout
+    (rule,) = [rule for rule in RULES if rule.name == "no-public-bucket"]
+    for part in (rule.statement, rule.reason, rule.fix, "CKV2_AWS_6", "storage.StorageAccount"):
+        assert part in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["no-public-buckets"], "did you mean `no-public-bucket`?"),
+        (["--cloud", "mars"], "aws, gcp, azure, kubernetes"),
+        (["--severity", "huge"], "low, medium, high, critical"),
+        (["--check", "nowhere/policies.md"], "cannot read the document"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_the_right_ones(trainfleet: Run, arguments: list[str], says: str) -> None:
+    done = trainfleet("policies", *arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
+def test_a_stale_document_is_told_with_the_command_that_writes_it(trainfleet: Run, tmp_path: Path) -> None:
+    file = tmp_path / "policies.md"
+    file.write_text(markdown())
+    assert trainfleet("policies", "--check", str(file)).returncode == 0
+    file.write_text(markdown() + "more\n")
+    done = trainfleet("policies", "--check", str(file))
+    assert done.returncode == 1
+    assert "is not what the rules say" in done.stderr
+
+
+def test_the_command_imports_neither_pulumi_nor_the_platforms() -> None:
+    script = "import sys; import policies.cli, policies.document; print([name for name in sys.modules if name.split('.')[0] in ('pulumi', 'infra', 'pydantic')])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
