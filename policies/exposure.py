@@ -32,7 +32,7 @@ from policies.kinds import (
     SERVICE,
     VAULT,
 )
-from policies.read import WORLD, absent, at, false, is_true, lacking, listed, not_true, numbered, one_of, statements, true
+from policies.read import WORLD, absent, at, false, is_true, lacking, listed, not_false, not_true, numbered, one_of, statements, true
 from policies.rule import UNKNOWN, Json, Resource, Rule, Violation
 
 BLOCKS = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
@@ -202,17 +202,6 @@ def gcp_addresses(resource: Resource) -> Iterable[Violation]:
             yield Violation(f"{where}.accessConfigs gives the machine a public address")
 
 
-def gke_private_nodes(resource: Resource) -> Iterable[Violation]:
-    if not is_true(at(resource.props, "privateClusterConfig.enablePrivateNodes")):
-        yield Violation("privateClusterConfig.enablePrivateNodes is not true")
-
-
-def gke_pool_addresses(resource: Resource) -> Iterable[Violation]:
-    private = at(resource.props, "networkConfig.enablePrivateNodes")
-    if private is not None and not is_true(private):
-        yield Violation("networkConfig.enablePrivateNodes is false")
-
-
 def aks_inline_addresses(resource: Resource) -> Iterable[Violation]:
     for where, pool in numbered("agentPoolProfiles", resource.props.get("agentPoolProfiles")):
         if is_true(pool.get("enableNodePublicIP")):
@@ -348,8 +337,8 @@ NO_PUBLIC_NODE = Rule(
         AWS_SUBNET: not_true("mapPublicIpOnLaunch"),
         LAUNCH_TEMPLATE: template_addresses,
         EC2: not_true("associatePublicIpAddress"),
-        GKE: gke_private_nodes,
-        GKE_NODES: gke_pool_addresses,
+        GKE: true("privateClusterConfig.enablePrivateNodes"),
+        GKE_NODES: not_false("networkConfig.enablePrivateNodes"),
         GCP_INSTANCE: gcp_addresses,
         AKS: aks_inline_addresses,
         AKS_NODES: not_true("enableNodePublicIP"),
