@@ -53,7 +53,6 @@ _UNIQUE_SERVICES = {"eks", "iam", "s3", "ecr", "cloudwatch", "secretsmanager", "
 _UNIQUE_TYPES = {"ec2/launchTemplate:LaunchTemplate", "ec2/securityGroup:SecurityGroup", "ec2/placementGroup:PlacementGroup"}
 
 
-
 def short(token: str) -> str:
     """Return a type token without the package."""
     return token.split(":", 1)[1]

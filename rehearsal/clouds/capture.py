@@ -81,8 +81,8 @@ def _mocks() -> Any:
         def new_resource(self, args: MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
             return "", {}
 
-        def call(self, args: MockCallArgs) -> dict[Any, Any]:
-            return _unknown_answer(_Called.answer, args.args) if _Called.answer is not None else {}
+        def call(self, args: MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
+            return (_unknown_answer(_Called.answer, args.args) if _Called.answer is not None else {}), None
 
     return Unknowns()
 
@@ -96,7 +96,7 @@ def _monitor(sent: list[Sent]) -> Any:
             urn = self.make_urn(request.parent, request.type, request.name)
             if request.type != "pulumi:pulumi:Stack":
                 sent.append(Sent(request.type, request.name, _marked(plain(from_struct(request.object)))))
-            return resource_pb2.RegisterResourceResponse(urn=urn, id="", object=request.object)
+            return resource_pb2.RegisterResourceResponse(urn=urn, id="")
 
     return Monitor(_mocks())
 

@@ -126,7 +126,34 @@ def _listed(document: str, start: int, *, bare: bool) -> tuple[list[str], bool]:
     return items, good
 
 
-_PROSE = frozenset(["a", "an", "the", "of", "to", "in", "is", "are", "be", "not", "one", "any", "all", "none-of", "value", "values", "string", "number", "integer", "valid", "this", "that", "it", "see"])
+_PROSE = frozenset(
+    [
+        "a",
+        "an",
+        "the",
+        "of",
+        "to",
+        "in",
+        "is",
+        "are",
+        "be",
+        "not",
+        "one",
+        "any",
+        "all",
+        "none-of",
+        "value",
+        "values",
+        "string",
+        "number",
+        "integer",
+        "valid",
+        "this",
+        "that",
+        "it",
+        "see",
+    ]
+)
 
 
 def _bullets(document: str, start: int) -> tuple[list[str], bool] | None:

@@ -50,8 +50,13 @@ def document_mistakes(value: Any, kind: str) -> list[Found]:
         try:
             value = json.loads(value)
         except ValueError as error:
-            return [("", f"is not JSON: {error}", "write it with json.dumps")]
+            return [("", f"{_shortened(value)} is not JSON: {error}", "write it with json.dumps")]
     return list(KINDS[kind](value))
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _policy(value: Any, kind: str) -> Iterator[Found]:
@@ -119,13 +124,21 @@ def _parties(where: str, statement: dict[str, Any], kind: str) -> Iterator[Found
     resources = [key for key in ("Resource", "NotResource") if key in statement]
     if kind == "identity":
         if principal is not None:
-            yield f"{where}.Principal", "is not allowed in the policy of an identity", "leave it out: the identity is the principal"
+            yield (
+                f"{where}.Principal",
+                f"{_shortened(principal)} is not allowed in the policy of an identity",
+                "leave it out: the identity is the principal",
+            )
         if not resources:
             yield f"{where}.Resource", "missing", "the policy of an identity needs Resource or NotResource"
     elif principal is None:
         yield f"{where}.Principal", "missing", "say who may, as in {'Service': 'ec2.amazonaws.com'}"
     if kind == "trust" and resources:
-        yield f"{where}.{resources[0]}", "is not allowed in a trust policy", "leave it out: the role is the resource"
+        yield (
+            f"{where}.{resources[0]}",
+            f"{_shortened(statement[resources[0]])} is not allowed in a trust policy",
+            "leave it out: the role is the resource",
+        )
     if kind == "resource" and not resources:
         yield f"{where}.Resource", "missing", "the policy of a resource needs Resource or NotResource"
     if principal not in (None, UNKNOWN):
@@ -164,7 +177,7 @@ def _action(where: str, action: str, kind: str) -> Iterator[Found]:
         if not any(_like(action, known) for known in _TRUST_ACTIONS):
             yield where, f"{action!r} is not an action of a trust policy", did_you_mean(action, _TRUST_ACTIONS)
     elif service.lower() not in SERVICES:
-        yield where, f"{service!r} is not the prefix of a service", did_you_mean(service.lower(), SERVICES)
+        yield where, f"{action!r}: {service!r} is not the prefix of a service", did_you_mean(service.lower(), SERVICES)
 
 
 def _like(pattern: str, text: str) -> bool:
@@ -253,7 +266,7 @@ def _selection(where: str, selection: dict[str, Any]) -> Iterator[Found]:
     if status == "tagged" and not (selection.get("tagPrefixList") or selection.get("tagPatternList")):
         yield f"{where}.tagPrefixList", "missing, because tagStatus is 'tagged'", "give tagPrefixList or tagPatternList"
     if count is not None and count != "imageCountMoreThan" and selection.get("countUnit") != "days":
-        yield f"{where}.countUnit", f"must be 'days', because countType is {count!r}", ""
+        yield f"{where}.countUnit", f"must be 'days', not {selection.get('countUnit')!r}, because countType is {count!r}", ""
     number = selection.get("countNumber")
     if number is not None and (isinstance(number, (str, bool)) or number < 1):
         yield f"{where}.countNumber", f"{number!r} is not a number above 0", ""
