@@ -154,6 +154,8 @@ class Cluster(Room):
                 depends_on=[*joins, *identity.ready, *keys.ready, *registry.ready, *network.ready],
                 delete_before_replace=True,
                 ignore_changes=["agentPoolProfiles"],
+                # Its place in the network is for good; the provider would send the change and show Azure's refusal.
+                replace_on_changes=["apiServerAccessProfile.subnetId"],
                 custom_timeouts=pulumi.CustomTimeouts(create="60m", update="120m", delete="60m"),
             ),
         )

@@ -76,9 +76,8 @@ class GpuPools(Room):
         disk = nodes.os_disk(machine, pool.disk_gib)
         placement = self._placement_group(pool, machine, zones) if needs_placement_group(pool) else None
         waits = [*self.cluster.ready, *([placement[1]] if placement else [])]
-        name = region.node_pool_name(
-            pool.name, machine.instance_type, zones, disk, pool.disk_gib, bought, needs_placement_group(pool), self.spec.network.nat == "per-zone"
-        )
+        where = (zones, self.network.nodes_range(zones), needs_placement_group(pool))
+        name = region.node_pool_name(pool.name, machine.instance_type, where, disk, pool.disk_gib, bought, nodes.PODS_PER_NODE)
         group = containerservice.AgentPool(
             self.name(pool.name),
             resource_group_name=self.cluster.group.platform.name,

@@ -36,7 +36,9 @@ class Network(Room):
             # A rule on a subnet then holds for private endpoints in it as well.
             private_endpoint_v_net_policies="Disabled",
             tags=self.tags("vnet"),
-            opts=self.options("vnet"),
+            # Azure takes no range away in which something lives, so another range is another network. Said to the engine, because
+            # the provider would send the change and show Azure's refusal in the middle of an apply.
+            opts=self.options("vnet", replace_on_changes=["addressSpace"]),
         )
         self._last: list[pulumi.Resource] = []
         pods = region.pod_cidr(spec.network.cidr)
@@ -61,6 +63,11 @@ class Network(Room):
     def nodes_subnet(self, zones: tuple[str, ...]) -> net.Subnet:
         """Where nodes of these zones live: the one zone's subnet, or the one that spans them all."""
         return self.zonal.get(zones[0], self.nodes) if len(zones) == 1 else self.nodes
+
+    def nodes_range(self, zones: tuple[str, ...]) -> str:
+        """The range of that subnet: nodes cannot move to another, so their pool's name is made of it."""
+        own = self.spec.network.nat == "per-zone" and len(zones) == 1
+        return str(self.plan.zonal[zones[0]] if own else self.plan.nodes)
 
     def lustre_subnet(self) -> net.Subnet:
         """The subnet of the parallel filesystem, made where there is one."""
@@ -110,7 +117,7 @@ class Network(Room):
             # Rules of the security group hold for private endpoints too, which they do not by default.
             private_endpoint_network_policies="NetworkSecurityGroupEnabled",
             # One after the other: Azure refuses a second change of one network while the first is going on.
-            opts=self.options(f"{what}-subnet", depends_on=self._last),
+            opts=self.options(f"{what}-subnet", depends_on=self._last, replace_on_changes=["addressPrefix"], delete_before_replace=True),
         )
         self._last = [subnet]
         return subnet
@@ -159,7 +166,8 @@ class Network(Room):
                 registration_enabled=False,
                 location="Global",
                 tags=self.tags(f"dns-{kind}-link"),
-                opts=self.options(f"dns-{kind}-link"),
+                # A link belongs to its network for good.
+                opts=self.options(f"dns-{kind}-link", replace_on_changes=["virtualNetwork"], delete_before_replace=True),
             )
         )
         return zone

@@ -31,7 +31,9 @@ class SystemPool(Room):
             self.name("system"),
             resource_group_name=cluster.group.platform.name,
             resource_name_=cluster.cluster.name,
-            agent_pool_name=region.node_pool_name("system", self.machine.instance_type, zones, DISK_GIB),
+            agent_pool_name=region.node_pool_name(
+                "system", self.machine.instance_type, zones, DISK_GIB, network.nodes_range(()), nodes.PODS_PER_NODE
+            ),
             mode="User",
             type="VirtualMachineScaleSets",
             vm_size=self.machine.instance_type,
