@@ -101,7 +101,7 @@ class Identity(Room):
 
     def _hyperpod(self, keys: Keys, account: pulumi.Input[str], bucket_arn: pulumi.Input[str]) -> aws.iam.Role:
         """The execution role of HyperPod's nodes. The CNI's rights are with its own pods here too."""
-        role = self._role("hyperpod", policy.trust_service("sagemaker.amazonaws.com", {"StringEquals": {"aws:SourceAccount": account}}))
+        role = self._role("hyperpod", policy.trust_service("sagemaker.amazonaws.com"))
         for managed in ("AmazonSageMakerClusterInstanceRolePolicy", "AmazonEC2ContainerRegistryPullOnly"):
             self._managed("hyperpod", role, managed)
         rights = permissions.hyperpod_node(

@@ -6,6 +6,7 @@ import copy
 import json
 import re
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +16,17 @@ from infra.aws.hyperpod import SCRIPT, cluster_request, health_checks, stand_ins
 from infra.aws.hyperpod_request import Cluster
 from infra.machines import machine_for_pool
 from infra.spec import Cloud, GpuPool
+from rehearsal.engine import find_engine
+from rehearsal.rehearse import Wishes, rehearse
+from rehearsal.sandbox import read_project
+from rehearsal.subject import stack_settings
 from tests.infra.aws.platforms import platform
 
 STEADY = {"name": "steady", "accelerator": "H100", "per_node": 8, "min_nodes": 2, "max_nodes": 2, "kind": "hyperpod"}
 PLAN = "arn:aws:sagemaker:us-east-2:111122223333:training-plan/my-plan"
+# The simulated provider reads every class of the SDK, the old ones too, and those warn.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
 TAGS = {"team": "ml", "Name": "lab-hyperpod"}
 
 
@@ -139,7 +147,7 @@ def test_the_lifecycle_script_is_a_script_that_ends_well_where_nothing_is_as_it_
     )
 
 
-def test_containers_go_to_the_large_disk(tmp_path: Any) -> None:
+def test_containers_go_to_the_large_disk(tmp_path: Path) -> None:
     config = tmp_path / "etc" / "eks" / "containerd" / "containerd-config.toml"
     config.parent.mkdir(parents=True)
     config.write_text('version = 3\nroot = "/var/lib/containerd"\nstate = "/run/containerd"\n')
@@ -152,3 +160,12 @@ def test_containers_go_to_the_large_disk(tmp_path: Any) -> None:
     done = subprocess.run(["bash", "-c", moved], capture_output=True, text=True, check=False, env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin"})
     assert done.returncode == 0, done.stderr
     assert config.read_text() == f'version = 3\nroot = "{tmp_path}/opt/sagemaker/containerd"\nstate = "/run/containerd"\n'
+
+
+@pytest.mark.deep
+def test_a_production_stack_with_a_hyperpod_pool_is_rehearsed_whole(root: Path) -> None:
+    pool = "{name: steady, accelerator: H100, per_node: 8, min_nodes: 2, max_nodes: 2, kind: hyperpod, interconnect: best, compact: true}"
+    settings = stack_settings("aws-prod", root, [f"gpu_pools=[{pool}, {{name: l4, accelerator: L4, per_node: 4, max_nodes: 16, capacity: spot}}]"])
+    report = rehearse(read_project(root, "aws-prod"), find_engine(), Wishes([root / "policies"]), subject="aws-prod", settings=settings)
+    assert report.ok, report.problems
+    assert report.missing_rules == []
