@@ -69,6 +69,19 @@ def resources(state: list[dict[str, Any]], early: Mapping[tuple[str, str], Itera
     return [dataclasses.replace(resource, early=frozenset(early.get((resource.token, resource.name), ()))) for resource in _resources(state)]
 
 
+def settings(state: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the stack's settings that the default providers were made with (`aws:region`, `gcp:project`), as a settings file has them."""
+    found: dict[str, Any] = {}
+    for entry in state:
+        if entry["type"].startswith(PROVIDERS) and "::default_" in entry["urn"]:
+            package = entry["type"].removeprefix(PROVIDERS)
+            plain = _plain(entry.get("inputs") or {})
+            found |= {
+                f"{package}:{name}": value for name, value in plain.items() if isinstance(value, str) and name not in ("version", "pluginDownloadURL")
+            }
+    return found
+
+
 def _resources(state: list[dict[str, Any]]) -> Iterator[Resource]:
     for entry in state:
         token, inputs = entry["type"], entry.get("inputs") or {}
@@ -101,11 +114,11 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
-def write_program(folder: Path, wanted: list[Resource], name: str = "flat") -> None:
-    """Write Pulumi.yaml, an empty stack and the program into a folder."""
+def write_program(folder: Path, wanted: list[Resource], config: Mapping[str, Any] | None = None, name: str = "flat") -> None:
+    """Write Pulumi.yaml, a stack with these settings and the program into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "Pulumi.yaml").write_text(f"name: {name}\nruntime: python\n")
-    (folder / "Pulumi.flat.yaml").write_text("config: {}\n")
+    (folder / "Pulumi.flat.yaml").write_text(json.dumps({"config": dict(config or {})}))
     # The resources are a module, so that Python keeps its compiled form as it does for any package of a real platform.
     (folder / "__main__.py").write_text("import everything  # noqa: F401\n")
     (folder / "everything.py").write_text(source(wanted))
@@ -181,5 +194,9 @@ def same_resources(one: dict[tuple[str, str], Any], other: dict[tuple[str, str],
 
 
 def unnamed(inputs: Any) -> str:
-    """Return inputs as text, with a star for what the provider makes up in a name, which depends on the program's."""
-    return re.sub(r"-[0-9a-f]{7}(?![0-9a-z])", "-*", json.dumps(inputs, sort_keys=True))
+    """Return inputs as text, with a star for what the provider makes up in a name, which depends on the program's.
+
+    AWS and Google Cloud get seven digits after a hyphen, Azure eight and no hyphen, roles on Azure a UUID.
+    """
+    text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", "*", json.dumps(inputs, sort_keys=True))
+    return re.sub(r"-[0-9a-f]{7}(?![0-9a-z])|(?<=[a-z0-9])[0-9a-f]{8}(?![0-9a-z-])", lambda found: "-*" if found[0][0] == "-" else "*", text)

@@ -1,10 +1,11 @@
-"""What do components, spec and rules cost? A preview of `aws-prod` against the same resources in one flat program.
+"""What do components, spec and rules cost? A preview of a stack of each cloud against the same resources in one flat program.
 
-    python -m benchmarks.preview [--smoke] [--json]
+    python -m benchmarks.preview [--stack NAME] [--smoke] [--json]
 
 Both run on the same engine and the same simulated clouds, in turn, so that a busy machine slows both. The flat program is
-written from the state of an applied platform and must plan the very same resources, or there is no figure. Beside it, the
-commands a user waits for most. Easy to get wrong: the first run of each compiles Python files, so it is not counted.
+written from the state of an applied platform and must plan the very same resources, or there is no figure. Beside the time:
+the peak memory of the program, and the modules of the SDKs that it imports. Then the commands a user waits for most. Easy to
+get wrong: the first run of each compiles Python files, so it is not counted.
 """
 
 from __future__ import annotations
@@ -19,54 +20,80 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks import command
-from benchmarks.flat import Resource, resources, same_resources, write_program
+from benchmarks.flat import Resource, resources, same_resources, settings, write_program
 from rehearsal.clouds.wire import UNKNOWN
 from rehearsal.commands import Outcome, Runner
 from rehearsal.engine import Engine, find_engine
 from rehearsal.plan import managed
 from rehearsal.rehearse import Wishes, staged
 from rehearsal.sandbox import Project, read_project
-from rehearsal.steps import APPLY
+from rehearsal.stage import APPLY
 from trainfleet.errors import TrainfleetError
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGETS = {"ratio": 1.15, "trainfleet --help": 0.4, "trainfleet spec check": 0.5}
-PACKAGES = ("pulumi", "pulumi-aws", "pulumi-kubernetes")
+STACKS = ("aws-prod", "gcp-prod", "azure-prod")
+SMOKE = ("aws-dev", "gcp-dev", "azure-dev")
+TARGETS = {"ratio": 1.15, "memory": 1.15, "modules": 0, "trainfleet --help": 0.4, "trainfleet spec check": 0.5}
+PACKAGES = ("pulumi", "pulumi-aws", "pulumi-gcp", "pulumi-azure-native", "pulumi-kubernetes")
 
 
-def measure(stack: str, rounds: int, calls: int) -> dict[str, Any]:
-    """Measure everything and return the document that `--json` prints. Times are in seconds."""
+class Measured(NamedTuple):
+    """Previews of one program: seconds of each, the most memory that the program ever held (MiB), and what it imported of the SDKs."""
+
+    seconds: list[float]
+    memory: float
+    modules: frozenset[str]
+
+
+def measure(stacks: Sequence[str], rounds: int, calls: int) -> dict[str, Any]:
+    """Measure everything and return the document that `--json` prints. Times are in seconds, memory is in MiB."""
     engine = find_engine(lambda line: print(line, file=sys.stderr))
-    wanted = applied(read_project(ROOT, stack), engine)
-    with tempfile.TemporaryDirectory(prefix="trainfleet-flat-") as folder:
-        write_program(Path(folder), wanted)
-        structured, flat = interleaved(read_project(ROOT, stack), read_project(Path(folder)), engine, rounds)
-    commands = {"trainfleet --help": ["--help"], "trainfleet spec check": ["spec", "check", stack]}
+    commands = {"trainfleet --help": ["--help"], "trainfleet spec check": ["spec", "check", stacks[0]]}
     return {
         "date": datetime.date.today().isoformat(),
         "machine": machine(),
         "versions": {"python": platform.python_version(), "engine": engine.version, **{name: importlib.metadata.version(name) for name in PACKAGES}},
-        "stack": stack,
-        "resources": len(wanted),
-        "preview": {"structured": figures(structured), "flat": figures(flat), "ratio": ratio(structured, flat)},
+        "stacks": {stack: compared(read_project(ROOT, stack), engine, rounds) for stack in stacks},
         "commands": {name: figures([call(arguments) for _ in range(calls + 1)][1:]) for name, arguments in commands.items()},
         "targets": TARGETS,
     }
 
 
-def applied(project: Project, engine: Engine) -> list[Resource]:
-    """Apply a stack to a simulated cloud and return the resources in its state."""
+def compared(project: Project, engine: Engine, rounds: int) -> dict[str, Any]:
+    """Measure one stack against the flat program of its resources."""
+    wanted, config = applied(project, engine)
+    with tempfile.TemporaryDirectory(prefix="trainfleet-flat-") as folder:
+        write_program(Path(folder), wanted, config)
+        structured, flat = interleaved(project, read_project(Path(folder)), engine, rounds)
+    return {
+        "resources": len(wanted),
+        "structured": figures(structured.seconds),
+        "flat": figures(flat.seconds),
+        "ratio": ratio(structured.seconds, flat.seconds),
+        "memory": {
+            "structured": round(structured.memory, 1),
+            "flat": round(flat.memory, 1),
+            "ratio": round(structured.memory / flat.memory, 3),
+        },
+        "modules": {"count": len(structured.modules), "not in the flat program": sorted(structured.modules - flat.modules)},
+    }
+
+
+def applied(project: Project, engine: Engine) -> tuple[list[Resource], dict[str, Any]]:
+    """Apply a stack to a simulated cloud and return the resources in its state, and its providers' settings."""
     with staged(project, engine, Wishes()) as rehearsal:
         early = planned(preview(rehearsal.runner))
         expect(rehearsal.runner.run(*APPLY), f"the apply of {project.stack}")
-        return resources(rehearsal.resources(), early)
+        state = rehearsal.resources()
+        return resources(state, early), settings(state)
 
 
-def interleaved(structured: Project, flat: Project, engine: Engine, rounds: int) -> tuple[list[float], list[float]]:
+def interleaved(structured: Project, flat: Project, engine: Engine, rounds: int) -> tuple[Measured, Measured]:
     """Preview both programs in turn, each round in the other order. The first of each is checked and not counted.
 
     Raises:
@@ -76,11 +103,22 @@ def interleaved(structured: Project, flat: Project, engine: Engine, rounds: int)
         differences = same_resources(planned(preview(one.runner)), planned(preview(other.runner)))
         if differences:
             raise TrainfleetError("the flat program is not the same platform: " + "; ".join(differences[:5]))
+        footprints = [footprint(stage.runner) for stage in (one, other)]
         times: tuple[list[float], list[float]] = ([], [])
         for number in range(rounds):
             for which in (0, 1) if number % 2 == 0 else (1, 0):
                 times[which].append(preview((one, other)[which].runner).seconds)
-        return times
+        return Measured(times[0], *footprints[0]), Measured(times[1], *footprints[1])
+
+
+def footprint(runner: Runner) -> tuple[float, frozenset[str]]:
+    """Return the peak memory of a runner's last program in MiB, and the SDK modules that it imported, as `pulumi_aws.ec2`.
+
+    To be asked after the first preview: from the second on a program begins with what the first one imported.
+    """
+    peak = int(runner.sandbox.file("program.memory").read_text()) / 1024
+    names = runner.sandbox.file("program.modules").read_text().split()
+    return peak, frozenset(".".join(name.split(".")[:2]) for name in names if name.startswith("pulumi_") and name.count("."))
 
 
 def preview(runner: Runner) -> Outcome:
@@ -153,27 +191,35 @@ def machine() -> dict[str, Any]:
 
 def show(document: dict[str, Any]) -> None:
     """Print the figures as they go into docs/benchmarks.md."""
-    on, versions, made = document["machine"], document["versions"], document["preview"]
-    rows = [
-        (f"preview of {document['stack']}, {document['resources']} resources", made["structured"], ""),
-        ("the same, in one flat program", made["flat"], ""),
-        *((name, document["commands"][name], f"<= {document['targets'][name]} s") for name in document["commands"]),
-    ]
+    on, versions, targets = document["machine"], document["versions"], document["targets"]
     print(f"{document['date']}, {on['cpu']}, {on['cpus']} CPUs, {on['memory_gib']} GiB, {on['system']}, load {on['load']} at the end")
     print(", ".join(f"{name} {version}" for name, version in versions.items()) + "\n")
     print("| what | median s | least | most | runs | target |\n|---|---|---|---|---|---|")
-    for name, row, target in rows:
-        print(f"| {name} | {row['median']:.2f} | {row['least']:.2f} | {row['most']:.2f} | {len(row['all'])} | {target} |")
-    for name, value in made["ratio"].items():
-        print(f"| ratio, {name} | {value:.3f} | | | | <= {document['targets']['ratio']} |")
+    for stack, made in document["stacks"].items():
+        _row(f"preview of {stack}, {made['resources']} resources", made["structured"])
+        _row("the same, in one flat program", made["flat"])
+        for name, value in made["ratio"].items():
+            print(f"| {stack}: ratio, {name} | {value:.3f} | | | | <= {targets['ratio']} |")
+    for name, row in document["commands"].items():
+        _row(name, row, f"<= {targets[name]} s")
+    print("\n| stack | memory MiB | flat | ratio | target | SDK modules | not in the flat program |\n|---|---|---|---|---|---|---|")
+    for stack, made in document["stacks"].items():
+        held, modules = made["memory"], made["modules"]
+        more = ", ".join(modules["not in the flat program"]) or "none"
+        print(f"| {stack} | {held['structured']} | {held['flat']} | {held['ratio']:.3f} | <= {targets['memory']} | {modules['count']} | {more} |")
+
+
+def _row(name: str, row: dict[str, Any], target: str = "") -> None:
+    print(f"| {name} | {row['median']:.2f} | {row['least']:.2f} | {row['most']:.2f} | {len(row['all'])} | {target} |")
 
 
 def _chosen(name: str, smoke: bool) -> dict[str, Any]:
-    return measure(name or "aws-dev", 1, 1) if smoke else measure(name or "aws-prod", 9, 15)
+    stacks = (name,) if name else SMOKE if smoke else STACKS
+    return measure(stacks, 1, 1) if smoke else measure(stacks, 9, 15)
 
 
 def main() -> int:
-    """Measure and print; `aws-prod` by default, in a smoke run `aws-dev`."""
+    """Measure and print; the prod stack of each cloud by default, in a smoke run the dev stacks."""
     return command.run(__doc__, "stack", _chosen, show)
 
 

@@ -14,6 +14,7 @@ import linecache
 import logging
 import os
 import re
+import resource
 import runpy
 import signal
 import sys
@@ -48,6 +49,7 @@ def _in_fork(run: dict[str, Any], seen: Path) -> int:
         return main(run)
     finally:
         seen.write_text("\n".join(name for name, module in list(sys.modules.items()) if _is_of_an_sdk(name) and not _is_lazy(module)))
+        seen.with_suffix(".memory").write_text(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
         sys.stdout.flush()
         sys.stderr.flush()
 

@@ -25,7 +25,9 @@ class Store(pulumi.ComponentResource):
         inside = pulumi.ResourceOptions(parent=self)
         self.role = aws.iam.Role(f"{name}-role", assume_role_policy="{}", tags={"owner": "me"}, opts=inside)
         self.bucket = aws.s3.Bucket(f"{name}-bucket", tags={"role": self.role.name}, opts=inside)
-        policy = pulumi.Output.all(self.role.arn, self.bucket.arn).apply(lambda parts: json.dumps({"who": parts[0], "what": parts[1]}))
+        policy = pulumi.Output.all(self.role.arn, self.bucket.arn).apply(
+            lambda parts: json.dumps({"Version": "2012-10-17", "Statement": [
+                {"Effect": "Allow", "Principal": {"AWS": parts[0]}, "Action": "s3:GetObject", "Resource": f"{parts[1]}/*"}]}))
         aws.s3.BucketPolicy(f"{name}-policy", bucket=self.bucket.id, policy=policy, opts=inside)
         self.register_outputs({})
 
@@ -50,16 +52,52 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_both_programs_are_previewed_in_turn(project: Path, engine: Engine, tmp_path: Path) -> None:
-    wanted = preview.applied(read_project(project), engine)
+    wanted, config = preview.applied(read_project(project), engine)
+    assert config == {}
     assert [resource.name for resource in wanted] == ["small-role", "small-bucket", "small-policy"]
     write_program(tmp_path / "flat", wanted)
     structured, flat = preview.interleaved(read_project(project), read_project(tmp_path / "flat"), engine, rounds=2)
-    assert len(structured) == len(flat) == 2
-    assert all(seconds > 0 for seconds in structured + flat)
+    assert len(structured.seconds) == len(flat.seconds) == 2
+    assert all(seconds > 0 for seconds in structured.seconds + flat.seconds)
+    assert structured.memory > 20 < flat.memory
+    assert structured.modules == flat.modules
+    assert {"pulumi_aws.iam", "pulumi_aws.s3"} <= structured.modules
+    assert {name.split(".")[0] for name in structured.modules} == {"pulumi_aws"}
 
     (tmp_path / "flat" / "everything.py").write_text((tmp_path / "flat" / "everything.py").read_text().replace("'owner': 'me'", "'owner': 'you'"))
     with pytest.raises(TrainfleetError, match="not the same platform: aws:iam/role:Role small-role"):
         preview.interleaved(read_project(project), read_project(tmp_path / "flat"), engine, rounds=1)
+
+
+OTHER_CLOUDS = {
+    "gcp": (
+        "gcp",
+        'n = gcp.compute.Network("net")\ngcp.compute.Subnetwork("s", network=n.id, ip_cidr_range="10.0.0.0/20")\n',
+        {"gcp:project": "my-project", "gcp:region": "europe-west4"},
+    ),
+    "azure": (
+        "azure_native",
+        'g = azure_native.resources.ResourceGroup("rg")\nw = azure_native.managedidentity.UserAssignedIdentity("w", resource_group_name=g.name)\n'
+        'azure_native.managedidentity.FederatedIdentityCredential("f", resource_group_name=g.name, resource_name_=w.name, issuer="https://i.example/a",\n'
+        '  subject="system:serviceaccount:a:b", audiences=["api://AzureADTokenExchange"])\n',
+        {"azure-native:subscriptionId": "22222222-1111-2222-3333-444444444444", "azure-native:location": "westeurope"},
+    ),
+}
+
+
+@pytest.mark.parametrize("cloud", sorted(OTHER_CLOUDS))
+def test_a_flat_program_of_another_cloud_is_the_same_platform_with_the_same_settings(
+    project: Path, engine: Engine, tmp_path: Path, cloud: str
+) -> None:
+    module, code, config = OTHER_CLOUDS[cloud]
+    (project / "__main__.py").write_text(f"import pulumi_{module} as {module}\n{code}")
+    (project / "Pulumi.dev.yaml").write_text(json.dumps({"config": config}))
+    wanted, found = preview.applied(read_project(project), engine)
+    assert found == config
+    write_program(tmp_path / "flat", wanted, found)
+    structured, flat = preview.interleaved(read_project(project), read_project(tmp_path / "flat"), engine, rounds=1)
+    assert structured.modules == flat.modules
+    assert {name.split(".")[0] for name in structured.modules} == {f"pulumi_{module}"}
 
 
 def test_a_program_that_fails_gives_no_figure(project: Path, engine: Engine) -> None:
@@ -78,15 +116,23 @@ def test_the_table_has_every_figure_and_its_target(capsys: pytest.CaptureFixture
         "date": "2026-11-21",
         "machine": preview.machine(),
         "versions": {"python": "3.11.7"},
-        "stack": "aws-prod",
-        "resources": 3,
-        "preview": {"structured": preview.figures([2.2]), "flat": preview.figures([2.0]), "ratio": preview.ratio([2.2], [2.0])},
+        "stacks": {
+            "aws-prod": {
+                "resources": 3,
+                "structured": preview.figures([2.2]),
+                "flat": preview.figures([2.0]),
+                "ratio": preview.ratio([2.2], [2.0]),
+                "memory": {"structured": 110.0, "flat": 100.0, "ratio": 1.1},
+                "modules": {"count": 7, "not in the flat program": ["pulumi_aws.glue"]},
+            }
+        },
         "commands": {"trainfleet --help": preview.figures([0.31])},
         "targets": preview.TARGETS,
     }
     preview.show(document)
     said = capsys.readouterr().out
-    assert "| ratio, of medians | 1.100 | | | | <= 1.15 |" in said
+    assert "| aws-prod: ratio, of medians | 1.100 | | | | <= 1.15 |" in said
+    assert "| aws-prod | 110.0 | 100.0 | 1.100 | <= 1.15 | 7 | pulumi_aws.glue |" in said
     assert "| trainfleet --help | 0.31 | 0.31 | 0.31 | 1 | <= 0.4 s |" in said
     assert str(document["machine"]["cpu"]) in said  # type: ignore[index] # a document, read as JSON is
     json.dumps(document)
