@@ -177,6 +177,9 @@ def _check_custom(package: Package, token: str, inputs: dict[str, Any], schema: 
     mistakes += check_object("metadata", metadata, ObjectMetaArgs, strict=True) if metadata else []
     wrong = {mistake.path for mistake in mistakes}
     mistakes += [mistake for mistake in metadata_mistakes(kind, metadata) if mistake.path not in wrong]
+    # Kinds whose definition comes with the cluster and not with a chart have rows instead of a schema (GKE's networks).
+    wrong = {mistake.path for mistake in mistakes}
+    mistakes += [mistake for mistake in broken("kubernetes", token, inputs) if mistake.path not in wrong]
     if schema is None:
         group = group_version(token).split("/")[0]
         kinds = [name.split(":")[1] for name in _shipped() if name.startswith(f"{group}/")]
