@@ -90,14 +90,15 @@ class Logs(Room):
             tags=self.tags("metrics"),
             opts=self.options("metrics"),
         )
+        # A short name: with Pulumi's digits it may have 44 characters, and the platform's own may be 24 of them.
         entrance = monitor.DataCollectionEndpoint(
-            self.name("metrics-entrance"),
+            self.name("metrics-in"),
             resource_group_name=self.group.platform.name,
             location=self.spec.region,
             kind="Linux",
             network_acls={"public_network_access": "Enabled"},
-            tags=self.tags("metrics-entrance"),
-            opts=self.options("metrics-entrance"),
+            tags=self.tags("metrics-in"),
+            opts=self.options("metrics-in"),
         )
         rule = monitor.DataCollectionRule(
             self.name("metrics-rule"),
