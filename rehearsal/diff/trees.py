@@ -62,7 +62,7 @@ class Repository:
         """Run git and return what it said, or raise with its words."""
         code, said = self._try(*arguments, index=index)
         if code != 0:
-            raise InputError("git could not do it", [Problem(f"git {arguments[0]}", said.removeprefix("fatal: "))])
+            raise InputError("git could not do it", [Problem("git", said.removeprefix("fatal: "))])
         return said
 
     def _try(self, *arguments: str, index: Path | None = None) -> tuple[int, str]:
