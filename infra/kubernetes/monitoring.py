@@ -63,6 +63,14 @@ class ServiceMonitorSpec:
     endpoints: tuple[Endpoint, ...]
 
 
+BROUGHT_EXPORTER = PodMonitorSpec(
+    # The one cloud that brings an exporter is GKE (docs: "Collect and view DCGM metrics"); its own collector feeds another store.
+    Namespaces(("gke-managed-system",)),
+    Selector({"app.kubernetes.io/name": "gke-managed-dcgm-exporter"}),
+    (Endpoint("metrics", "15s"),),
+)
+
+
 class Monitoring(pulumi.ComponentResource):
     """The definitions, the stack, dashboards, monitors and rules; nothing when monitoring is off."""
 
@@ -78,6 +86,8 @@ class Monitoring(pulumi.ComponentResource):
                 self._dashboard(board.uid, board.json())
             for kind in ("head", "worker"):
                 self._resource("PodMonitor", f"ray-{kind}", ray_pods(kind))
+            if here.brought_gpu_metrics:
+                self._resource("PodMonitor", "gpu-metrics", BROUGHT_EXPORTER)
             if here.kuberay:
                 self._resource("ServiceMonitor", "kuberay-operator", operator())
             self._resource("PrometheusRule", "trainfleet", alert_rules(platform, here))

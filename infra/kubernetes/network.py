@@ -116,8 +116,9 @@ def _metrics(here: Parts, namespaces: set[str]) -> list[Opening]:
     same = NetworkPolicyPeerArgs(pod_selector=LabelSelectorArgs())
     towards = [NetworkPolicyEgressRuleArgs(to=[peer(namespace)], ports=tcp(*ports)) for namespace, ports in scraped.items()]
     towards.append(NetworkPolicyEgressRuleArgs(to=[peer("kube-system")], ports=tcp(CLUSTER_DNS_METRICS_PORT)))
-    # By port alone: under Cilium no range ever matches a node. The metadata service answers on neither port.
-    nodes = NetworkPolicyEgressRuleArgs(ports=tcp(*NODE_METRICS_PORTS))
+    # By port alone: under Cilium no range ever matches a node. The metadata service answers on none of these.
+    ports = (*NODE_METRICS_PORTS, EXPORTER_PORT) if here.brought_gpu_metrics else NODE_METRICS_PORTS
+    nodes = NetworkPolicyEgressRuleArgs(ports=tcp(*ports))
     return [
         Opening(
             MONITORING_NAMESPACE,

@@ -29,6 +29,8 @@ class Parts:
     nccl_plugins: tuple[str, ...]
     """Fabrics whose NCCL plugin is installed."""
     gpu_metrics: bool
+    brought_gpu_metrics: bool
+    """Whether the cloud's own exporter is scraped instead."""
     autoscaler: bool
     network_policies: bool
     priority_classes: bool
@@ -65,6 +67,7 @@ def parts(platform: Platform, spec: PlatformSpec) -> Parts:
         infiniband_plugin=any(pool.machine.rdma == "infiniband" for pool in fast),
         nccl_plugins=tuple(sorted({pool.machine.rdma for pool in fast} & set(INSTALLED_FABRICS))),
         gpu_metrics=layer.gpu_metrics and bool(pools) and "gpu-metrics" not in brings,
+        brought_gpu_metrics=layer.gpu_metrics and bool(pools) and "gpu-metrics" in brings,
         autoscaler=layer.autoscaler and "autoscaler" not in brings and platform.autoscaler == "generic" and "autoscaler" in platform.identities,
         network_policies=layer.network_policies,
         priority_classes=layer.priority_classes,

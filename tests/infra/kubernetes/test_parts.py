@@ -66,6 +66,16 @@ def test_what_the_cloud_brings_is_not_installed_a_second_time(part: Brought) -> 
     assert name not in plan(brings=frozenset({part})).types
 
 
+def test_an_exporter_that_the_cloud_brings_is_scraped_all_the_same() -> None:
+    brought = plan(brings=frozenset({"gpu-metrics"}))
+    (endpoint,) = brought.custom("PodMonitor")["gpu-metrics"]["spec"]["podMetricsEndpoints"]
+    assert endpoint == {"port": "metrics", "interval": "15s"}
+    (anywhere,) = [rule for rule in brought.inputs["lab-network-monitoring-metrics"]["spec"]["egress"] if "to" not in rule]
+    assert {port["port"] for port in anywhere["ports"]} == {9100, 10250, 9400}
+    assert "gpu-metrics" not in whole().custom("PodMonitor")
+    assert "gpu-metrics" not in plan({"layer": {"gpu_metrics": False}}, brings=frozenset({"gpu-metrics"})).custom("PodMonitor")
+
+
 def test_turning_network_policies_off_leaves_none_and_namespaces_as_they_are() -> None:
     without = plan({"layer": {"network_policies": False}})
     assert not without.of("NetworkPolicy")
