@@ -137,9 +137,10 @@ def test_the_cost_of_a_larger_pool_is_right(repo: Repo, diff: Diffs) -> None:
 
 
 def test_a_price_that_is_missing_is_said_and_not_counted_as_nothing(repo: Repo, diff: Diffs) -> None:
-    repo.replace(STACK, "accelerator: A10G, per_node: 1, min_nodes: 0", "accelerator: H100, per_node: 1, capacity: spot, min_nodes: 0")
+    held = "accelerator: H200, per_node: 8, instance_type: p5e.48xlarge, capacity: reserved, reservation: cr-0123456789abcdef0"
+    repo.replace(STACK, "accelerator: A10G, per_node: 1", held)
     done = diff("one", "--worktree")
-    assert "no price known for a10g" in done.stdout
+    assert "no price known for a10g" in done.stdout, done.stderr
     assert "No price is known for a10g" in done.stdout
 
 
