@@ -26,7 +26,30 @@ NETWORK = {
     "spec": {"type": "Device", "parametersRef": {"group": "networking.gke.io", "kind": "GKENetworkParamSet", "name": "rdma-0"}},
 }
 MAIL = {"displayName": "ml", "type": "email", "labels": {"email_address": "ml@example.com"}}
+VOLUME = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolume",
+    "metadata": {"name": "shared"},
+    "spec": {
+        "accessModes": ["ReadWriteMany"],
+        "capacity": {"storage": "9000Gi"},
+        "csi": {
+            "driver": "lustre.csi.storage.gke.io",
+            "volumeHandle": "my-project/us-central1-a/shared",
+            "volumeAttributes": {"ip": "10.0.0.3", "filesystem": "shared"},
+        },
+    },
+}
+DISKS = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "encrypted"},
+    "provisioner": "pd.csi.storage.gke.io",
+    "parameters": {"type": "pd-balanced", "disk-encryption-kms-key": "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"},
+}
 WRITTEN = {
+    "kubernetes:core/v1:PersistentVolume": VOLUME,
+    "kubernetes:storage.k8s.io/v1:StorageClass": DISKS,
     "kubernetes:networking.gke.io/v1:GKENetworkParamSet": PARAMETERS,
     "kubernetes:networking.gke.io/v1:Network": NETWORK,
     "gcp:monitoring/notificationChannel:NotificationChannel": MAIL,
@@ -51,6 +74,10 @@ def test_what_the_platform_writes_is_accepted(token: str) -> None:
         ("kubernetes:networking.gke.io/v1:Network", ("spec", "type")),
         ("kubernetes:networking.gke.io/v1:Network", ("spec", "parametersRef")),
         *(("kubernetes:networking.gke.io/v1:Network", ("spec", "parametersRef", key)) for key in ("group", "kind", "name")),
+        ("kubernetes:core/v1:PersistentVolume", ("spec", "csi", "volumeAttributes", "ip")),
+        ("kubernetes:core/v1:PersistentVolume", ("spec", "csi", "volumeAttributes", "filesystem")),
+        ("kubernetes:storage.k8s.io/v1:StorageClass", ("parameters", "type")),
+        ("kubernetes:storage.k8s.io/v1:StorageClass", ("parameters", "disk-encryption-kms-key")),
         ("gcp:monitoring/notificationChannel:NotificationChannel", ("labels", "email_address")),
     ],
 )
