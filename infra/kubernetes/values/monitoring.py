@@ -1,4 +1,7 @@
-"""Values of kube-prometheus-stack: Prometheus that finds every monitor, Grafana without accounts, and no alerts of parts that managed clusters hide."""
+"""Values of kube-prometheus-stack: Prometheus that finds every monitor, Grafana without accounts, no alerts of hidden parts.
+
+Easy to get wrong: managed clusters hide etcd, the scheduler and the controllers, and an alert on them would never be quiet.
+"""
 
 from __future__ import annotations
 
