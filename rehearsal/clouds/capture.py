@@ -82,7 +82,7 @@ def _mocks() -> Any:
             return "", {}
 
         def call(self, args: MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
-            return (_unknown_answer(_Called.answer, args.args) if _Called.answer is not None else {}), None
+            return (_unknown_answer(_Called.answer, args.args) if _Called.answer is not None else {}), []
 
     return Unknowns()
 

@@ -53,15 +53,12 @@ def chosen(package: str) -> list[str]:
 def refused(package: str, tokens: list[str]) -> tuple[int, list[str]]:
     """Return how many resources the examples of these types register, and what is refused of them."""
     count, said = 0, []
-    for token, code in ((token, code) for token in tokens for code in documented_examples(packages()[package], token)):
-        for item in programs(code):
+    for token in tokens:
+        for item in (item for code in documented_examples(packages()[package], token) for item in programs(code)):
             count += 1
-            known = item.token.split(":", 1)[0] == package
-            said += (
-                [f"{token}: {item.token} {mistake}" for mistake in HABITS[package].check(packages()[package], item.token, item.inputs)]
-                if known
-                else []
-            )
+            if item.token.split(":", 1)[0] == package:
+                found = HABITS[package].check(packages()[package], item.token, item.inputs)
+                said += [f"{token}: {item.token} {mistake}" for mistake in found]
     return count, [text for text in said if not any(part in text for part in WRONG)]
 
 
