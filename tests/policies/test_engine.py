@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from tests.policies.cases import exposure, identity, platform
 from tests.policies.cases.stacks import ALONE
 from tests.policies.cases.table import BASES, TAGS, Case
 from tests.policies.cases.table import broken as broken_props
+from tests.policies.gather import copied
 
 CASES = [*exposure.CASES, *identity.CASES, *platform.CASES]
 
@@ -95,10 +98,12 @@ def text_of(node: Any) -> Any:
 
 def lonely_props(kind: str) -> dict[str, Any]:
     """The type's planned resource without what keeps the rules of a stack."""
-    props = dict(BASES[kind].props)
+    props = copied(BASES[kind].props)
     for alone in ALONE:
         if alone.kind == kind:
-            props = {key: value for key, value in props.items() if key not in alone.without}
+            for path in alone.without:
+                *parents, last = path.split(".")
+                reduce(operator.getitem, parents, props).pop(last, None)
             if "metadata" in alone.props:
                 props["metadata"] = {**props["metadata"], **alone.props["metadata"]}
     return props

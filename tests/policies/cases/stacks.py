@@ -48,7 +48,7 @@ class Alone:
     mended: dict[str, Any] | None = None
     """Properties with which the resource itself keeps the rule."""
     without: tuple[str, ...] = ()
-    """Properties of the planned resource of the type by which it keeps the rule."""
+    """Paths of the planned resource of the type by which it keeps the rule."""
 
 
 FLOW = "azure-native:network:FlowLog"
@@ -135,7 +135,14 @@ ALONE = [
     Alone("budget-with-alerts", GKE, "no budget", ((GCP_BUDGET, "", {}),)),
     Alone("budget-with-alerts", AKS, "no budget", tuple((kind, "", {}) for kind in AZURE_BUDGETS)),
     Alone("old-images-go", ECR, "no lifecycle", (("aws:ecr/lifecyclePolicy:LifecyclePolicy", "repository", {}),)),
-    Alone("keys-rotate", AZURE_KEY, "lifetimeActions", ((AKS, "securityProfile", {}),), mended={"properties": EVERY_DAY}),
+    Alone(
+        "keys-rotate",
+        AZURE_KEY,
+        "lifetimeActions",
+        ((AKS, "securityProfile", {}),),
+        mended={"properties": EVERY_DAY},
+        without=("properties.rotationPolicy",),
+    ),
     Alone("control-plane-logged", AKS, "no diagnostic setting", ((AZURE_DIAGNOSTICS[0], "resourceUri", {}),)),
     Alone("maintenance-window", AKS, "no maintenance", (("azure-native:containerservice:MaintenanceConfiguration", "resourceName", {}),)),
 ]
