@@ -7,7 +7,7 @@ little depends, so that what follows can be foreseen.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,17 +99,26 @@ def _ordered(resources: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]
 
 
 def updatable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: int) -> list[Choice]:
-    """Return changes that happen in place, the least followed by others first: a new label, else a new description."""
+    """Return changes that happen in place, the least followed by others first: a new label, description or annotation."""
     found = []
     for resource in _ordered(resources, seed):
-        token, inputs = resource["type"], resource.get("inputs") or {}
-        rule = rules.get(token)
-        for path, value in ((*habits_of(token).drift_path(token), LABEL), "changed"), (("description",), "rehearsed"):
-            there = _is_map(_at(inputs, path[:-1])) if len(path) > 1 else isinstance(inputs.get("description"), str)
-            if there and not _ignored(resource, path) and not (rule and rule.forces(path)):
+        token, rule = resource["type"], rules.get(resource["type"])
+        for path, value in _ways_to_update(resource):
+            if not _ignored(resource, path) and not (rule and rule.forces(path)):
                 found.append(Choice(resource["urn"], token, path, value))
                 break
     return found
+
+
+def _ways_to_update(resource: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    token, inputs = resource["type"], resource.get("inputs") or {}
+    labels = habits_of(token).drift_path(token)
+    if _is_map(_at(inputs, labels)):
+        yield (*labels, LABEL), "changed"
+    if isinstance(inputs.get("description"), str):
+        yield ("description",), "rehearsed"
+    if token.startswith("kubernetes:") and _is_map(inputs.get("metadata")):
+        yield ("metadata", "annotations", LABEL), "changed"
 
 
 FOLLOWED = 5
@@ -132,11 +141,17 @@ def replaceable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: i
         for path in (name, *(path for path in (rule.replace if rule else ()) if len(path) == 1 and path != name)):
             value = _at(inputs, path)
             if isinstance(value, str) and value not in ("", UNKNOWN) and _forced(resource, path, rule) and _is_own_text(resource, path):
-                followers = len(made & dependents(resources, resource["urn"]))
-                rank = (0, -followers) if 1 <= followers <= FOLLOWED else (1, followers) if followers else (2, 0)
-                found.append((rank, Choice(resource["urn"], resource["type"], path, f"{value}-2")))
+                found.append((_rank(dependents(resources, resource["urn"]), made), Choice(resource["urn"], resource["type"], path, f"{value}-2")))
                 break
     return [choice for _, choice in sorted(found, key=lambda pair: pair[0])]
+
+
+def _rank(followers: set[str], made: set[str]) -> tuple[int, int]:
+    """Return how late a replacement is to be chosen. What a provider depends on (a cluster) comes last: all that is in it goes with it."""
+    count = len(followers & made)
+    if any("pulumi:providers:" in urn for urn in followers):
+        return (3, count)
+    return (0, -count) if 1 <= count <= FOLLOWED else (1, count) if count else (2, 0)
 
 
 def _is_made(resource: dict[str, Any]) -> bool:
