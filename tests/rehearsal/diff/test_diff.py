@@ -304,7 +304,7 @@ def test_an_interrupt_leaves_no_folder_no_process_and_no_work_tree(repo: Repo, c
     environment = os.environ | {"TMPDIR": str(scratch), "XDG_CACHE_HOME": str(cache_home)}
     # Signals as a shell gives them to a command in front, also where the tests themselves run in the background and ignore Ctrl-C.
     start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from trainfleet.cli import main; main()"
-    command = [sys.executable, "-c", start, "diff", "one", "--worktree", "--no-cache"]
+    command = [sys.executable, "-P", "-c", start, "diff", "one", "--worktree", "--no-cache"]
     child = subprocess.Popen(
         command, cwd=repo.root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
