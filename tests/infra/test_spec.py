@@ -83,6 +83,7 @@ def platforms(draw: st.DrawFn) -> dict[str, Any]:
             st.lists(
                 st.fixed_dictionaries({"policy": NAMES, "resource": NAMES, "reason": st.just("a good reason"), "until": st.just("9999-12-31")}),
                 max_size=2,
+                unique_by=lambda exception: (exception["policy"], exception["resource"]),
             )
         ),
     }
