@@ -163,7 +163,7 @@ def gcp_rdma_is_in_one_zone(spec: PlatformSpec) -> Iterator[Finding]:
     """An RDMA network is of one zone, and the names of its interfaces exist once in a cluster (VPC guide, RDMA network profile)."""
     first = ""
     for path, pool, machine in _machines(spec):
-        if not region.uses_fabric(pool, machine) or machine.rdma != "roce":
+        if not region.uses_fabric(pool, machine) or machine.rdma != "roce" or not region.pool_zones(spec, pool):
             continue
         zone = region.pool_zones(spec, pool)[0]
         first = first or zone

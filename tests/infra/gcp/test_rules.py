@@ -215,3 +215,8 @@ def test_every_rule_has_a_case_and_a_reason_with_its_source() -> None:
 
 def test_the_base_breaks_no_rule() -> None:
     assert list(broken(changed({}))) == []
+
+
+def test_no_rule_raises_where_the_region_is_unknown() -> None:
+    spec = changed({"region": "mars", "gpu_pools": [{"name": "a", **B200}, {"name": "b", **ULTRA}]})
+    assert [path_text(finding.where) for finding in broken(spec)] == ["region"]
