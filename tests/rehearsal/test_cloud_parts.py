@@ -11,8 +11,10 @@ import pytest
 from rehearsal.clouds.provider import HABITS, changes
 from rehearsal.clouds.replace import Rule, join_path, split_path, table
 from rehearsal.clouds.schema import packages
-from rehearsal.clouds.state import AlreadyThereError, Cloud, InjectedFaultError, Record
+from rehearsal.clouds.state import AlreadyThereError, Cloud, Record
+from rehearsal.clouds.trouble import InjectedFaultError
 from rehearsal.clouds.wire import UNKNOWN, digested, has_unknown, masked, plain, secret
+from rehearsal.plan import replaceable
 from trainfleet.errors import InputError
 
 AWS = HABITS["aws"]
@@ -154,3 +156,26 @@ def test_what_exists_is_written_without_secrets(tmp_path: Path) -> None:
     written = (tmp_path / "cloud.json").read_text()
     assert "planted" not in written
     assert json.loads(written)[0]["id"] == "prod"
+
+
+def test_something_that_others_follow_is_replaced_first_and_a_cluster_last() -> None:
+    def entry(token: str, logical: str, *needs: str, **inputs: str) -> dict[str, object]:
+        return {
+            "urn": f"urn::{token}::{logical}",
+            "type": token,
+            "custom": True,
+            "inputs": inputs,
+            "dependencies": [f"urn::{need}" for need in needs],
+        }
+
+    role, topic = "aws:iam/role:Role", "aws:sns/topic:Topic"
+    state = [
+        entry(topic, "alone", name="alone"),
+        entry(role, "followed", name="followed"),
+        entry("aws:iam/rolePolicyAttachment:RolePolicyAttachment", "one", f"{role}::followed"),
+        entry(role, "cluster", name="cluster"),
+        entry("pulumi:providers:kubernetes", "inside", f"{role}::cluster"),
+    ]
+    rules = {token: Rule("test", (("name",),)) for token in (role, topic)}
+    for seed in range(5):
+        assert [choice.name for choice in replaceable(state, rules, seed)] == ["followed", "alone", "cluster"]
