@@ -116,7 +116,7 @@ def judged(package: str, name: str, args: dict[str, Any], style: str) -> list[st
     """Return what a program is refused with: by the SDK, or by the simulated cloud."""
     try:
         sent = capture(program(name, args, style))
-    except (TypeError, AttributeError, ValueError) as error:
+    except (TypeError, AttributeError, ValueError, AssertionError) as error:
         return [str(error)]
     installed = packages()[package]
     return [str(mistake) for item in sent for mistake in HABITS[package].check(installed, item.token, item.inputs)]

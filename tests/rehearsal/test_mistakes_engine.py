@@ -1,0 +1,35 @@
+"""A few mistakes of the table through the real engine: what is refused there is what the table says, in every package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rehearsal.engine import Engine
+from rehearsal.rehearse import rehearse
+from rehearsal.sandbox import read_project
+
+MISTAKES = [
+    ('aws.s3.Bucket("b", bucket="Training_Data")', "aws:s3/bucket:Bucket b bucket: 'Training_Data' is not valid here"),
+    (
+        'import pulumi_gcp as gcp\ngcp.storage.Bucket("b", location="EU", storage_class="STANDARD_IA")',
+        "gcp:storage/bucket:Bucket b storageClass: 'STANDARD_IA' is not one of",
+    ),
+    (
+        'import pulumi_azure_native as az\naz.storage.StorageAccount("s", resource_group_name="g", kind="StorageV2", sku={"name": "Standart_LRS"})',
+        "azure-native:storage:StorageAccount s sku.name: 'Standart_LRS' is not one of the values",
+    ),
+    (
+        'k8s.core.v1.Pod("p", spec={"containers": [{"name": "x", "image": "y", "resources": {"limits": {"memory": "8Gb"}}}]})',
+        "kubernetes:core/v1:Pod p spec.containers[0].resources.limits[\"memory\"]: '8Gb' is not a quantity",
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "said"), MISTAKES, ids=[said.split(" ")[0] for _, said in MISTAKES])
+def test_a_mistake_stops_the_preview_by_name_and_value(engine: Engine, program: Callable[[str], Path], code: str, said: str) -> None:
+    report = rehearse(read_project(program(code)), engine)
+    assert not report.ok
+    assert any(said in str(problem) for problem in report.problems), report.problems
