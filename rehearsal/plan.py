@@ -141,9 +141,21 @@ def replaceable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: i
         for path in (name, *(path for path in (rule.replace if rule else ()) if len(path) == 1 and path != name)):
             value = _at(inputs, path)
             if isinstance(value, str) and value not in ("", UNKNOWN) and _forced(resource, path, rule) and _is_own_text(resource, path):
-                found.append((_rank(dependents(resources, resource["urn"]), made), Choice(resource["urn"], resource["type"], path, f"{value}-2")))
+                found.append(
+                    (
+                        _rank(dependents(resources, resource["urn"]), made),
+                        Choice(resource["urn"], resource["type"], path, _other(resource["type"], value)),
+                    )
+                )
                 break
     return [choice for _, choice in sorted(found, key=lambda pair: pair[0])]
+
+
+def _other(token: str, value: str) -> str:
+    """Return another text that is as good a name; many of Azure's are short and take no hyphen, so only the last character changes there."""
+    if token.startswith("azure-native:"):
+        return value[:-1] + ("1" if value[-1] == "0" else "0")
+    return f"{value}-2"
 
 
 def _rank(followers: set[str], made: set[str]) -> tuple[int, int]:
@@ -173,7 +185,7 @@ def _is_own_text(resource: dict[str, Any], path: tuple[str, ...]) -> bool:
     """Say whether a property is the program's own free text: not another resource's value, no id, no enum, not ignored."""
     if _ignored(resource, path) or (len(path) == 1 and (resource.get("propertyDependencies") or {}).get(path[0])):
         return False
-    return path != ("region",) and _is_free(resource["type"], path)
+    return path[-1] not in ("region", "location", "zone", "project") and _is_free(resource["type"], path)
 
 
 def _is_free(token: str, path: tuple[str, ...]) -> bool:
