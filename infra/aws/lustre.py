@@ -84,6 +84,7 @@ class Lustre(Room):
             handle=self.filesystem.id,
             attributes={"dnsname": self.filesystem.dns_name, "mountname": self.filesystem.mount_name},
             capacity_gib=wish.capacity_gib,
+            mount_options=("flock",),
         )
         self.register_outputs({})
 
