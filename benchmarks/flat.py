@@ -134,6 +134,9 @@ def source(wanted: list[Resource]) -> str:
     modules: dict[str, None] = {}
     calls = []
     for resource in wanted:
+        if _outside(resource):
+            calls.append(f"{names[resource.urn]} = {_untyped(resource, names)}")
+            continue
         module, cls, arguments = _call(resource)
         # The package alone, as people write it. `import pulumi_kubernetes.apiextensions` beside the SDK's lazy loading was seen
         # to leave a module where the class CustomResource should be.
@@ -143,6 +146,19 @@ def source(wanted: list[Resource]) -> str:
         calls.append(f"{names[resource.urn]} = {module}.{cls}(\n{lines})\n")
     imports = "".join(f"import {module}\n" for module in sorted(modules))
     return HEADER.replace("import pulumi\n", f"import pulumi\n{imports}", 1) + "".join(calls)
+
+
+def _outside(resource: Resource) -> bool:
+    """Say whether the SDK has no class for a kind: what charts define."""
+    package, _, _ = resource.token.partition(":")
+    return package == "kubernetes" and resource.token not in packages()[package].classes
+
+
+def _untyped(resource: Resource, names: dict[str, str]) -> str:
+    """Return the call that registers a kind of no class, as infra.kubernetes does: by its type and whatever stands in it."""
+    inputs = "".join(f"        {wire!r}: {_value(resource, wire, names)},\n" for wire in resource.inputs)
+    options = "".join(f"    {line},\n" for line in _options(resource, names))
+    return f"pulumi.CustomResource(\n    {resource.token!r},\n    {resource.name!r},\n    {{\n{inputs}    }},\n{options})\n"
 
 
 def _value(resource: Resource, wire: str, names: dict[str, str]) -> str:
@@ -166,8 +182,8 @@ def _call(resource: Resource) -> tuple[str, str, dict[str, str]]:
     package, _, kind = resource.token.partition(":")
     if resource.token.startswith(PROVIDERS):
         module, cls = packages()[resource.token.removeprefix(PROVIDERS)].module, "Provider"
-    elif package == "kubernetes" and (kind.endswith(":CustomResourceDefinition") or resource.token not in packages()[package].classes):
-        # As infra.kubernetes makes them: the untyped class, which translates no key of a large schema.
+    elif package == "kubernetes" and kind.endswith(":CustomResourceDefinition"):
+        # As infra.kubernetes makes it: the untyped class, which translates no key of a large schema.
         return (
             "pulumi_kubernetes.apiextensions",
             "CustomResource",

@@ -45,6 +45,11 @@ STATE: list[dict[str, Any]] = [
         {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "x"}, "spec": {"group": "ray.io"}},
         provider=f"{PROVIDER}::5678",
     ),
+    entry(
+        URN.format("kubernetes:kueue.x-k8s.io/v1beta1:WorkloadPriorityClass", "prod-high"),
+        {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 100},
+        provider=f"{PROVIDER}::5678",
+    ),
 ]
 EARLY = {("aws:eks/podIdentityAssociation:PodIdentityAssociation", "prod-trainer"): ["clusterName", "namespace"]}
 
@@ -55,13 +60,15 @@ def calls() -> dict[str, tuple[str, dict[str, str]]]:
     found = {}
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            name = ast.literal_eval(node.value.args[0])
-            found[name] = (ast.unparse(node.value.func), {str(keyword.arg): ast.unparse(keyword.value) for keyword in node.value.keywords})
+            arguments = {str(keyword.arg): ast.unparse(keyword.value) for keyword in node.value.keywords}
+            if len(node.value.args) == 3:  # without a class: type, name and what stands in it
+                arguments |= dict.fromkeys(["token"], ast.literal_eval(node.value.args[0])) | {"inputs": ast.unparse(node.value.args[2])}
+            found[ast.literal_eval(node.value.args[-2 if len(node.value.args) == 3 else 0])] = (ast.unparse(node.value.func), arguments)
     return found
 
 
 def test_only_what_a_program_registers_itself_is_there_and_in_the_order_of_the_state() -> None:
-    assert list(calls()) == ["prod-key", "prod-role", "prod-kubernetes", "prod-trainer", "prod-training", "prod-crd"]
+    assert list(calls()) == ["prod-key", "prod-role", "prod-kubernetes", "prod-trainer", "prod-training", "prod-crd", "prod-high"]
 
 
 def test_a_name_that_the_provider_made_up_is_left_to_it() -> None:
@@ -98,6 +105,14 @@ def test_a_class_gives_its_own_kind_and_a_definition_is_made_of_the_untyped_one(
     assert cls == "pulumi_kubernetes.apiextensions.CustomResource"
     assert arguments["api_version"] == "'apiextensions.k8s.io/v1'"
     assert arguments["kind"] == "'CustomResourceDefinition'"
+
+
+def test_a_kind_that_a_chart_defines_keeps_all_that_stands_in_it() -> None:
+    cls, arguments = calls()["prod-high"]
+    assert cls == "pulumi.CustomResource"
+    assert arguments["token"] == "kubernetes:kueue.x-k8s.io/v1beta1:WorkloadPriorityClass"
+    assert ast.literal_eval(arguments["inputs"])["value"] == 100
+    assert arguments["opts"] == "pulumi.ResourceOptions(provider=r2)"
 
 
 def test_the_folder_is_a_pulumi_project(tmp_path: Any) -> None:
