@@ -18,7 +18,7 @@ def test_the_same_value_is_read_once() -> None:
 
 
 def test_a_mark_of_identity_holds_the_value_so_that_no_other_takes_its_place() -> None:
-    ask = once(lambda value: dict(value), id)
+    ask = once(dict, id)
     answers = [ask({"number": number}) for number in range(100)]
     assert [answer["number"] for answer in answers] == list(range(100))
 

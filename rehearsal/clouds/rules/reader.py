@@ -159,11 +159,13 @@ def _ordered(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) ->
 def _inside(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) -> Iterator[Mistake]:
     """An address or range that must lie inside a range beside it."""
     inner, outer = row["inside"]
-    small, large = scope.get(inner), scope.get(outer)
-    if isinstance(small, str) and isinstance(large, str) and known(small) and known(large):
+    large = scope.get(outer)
+    for where, small in find(scope, inner):
+        if not (isinstance(small, str) and isinstance(large, str) and known(small) and known(large)):
+            continue
         with contextlib.suppress(ValueError, TypeError):  # what is no range was said already
             if not ipaddress.ip_network(small, strict=False).subnet_of(ipaddress.ip_network(large, strict=False)):  # type: ignore[arg-type] # of one version, or TypeError
-                yield Mistake(_join(path, inner), f"{small!r} is not inside `{outer}`, which is {large}", say)
+                yield Mistake(_join(path, where), f"{small!r} is not inside `{outer}`, which is {large}", say)
 
 
 def _unique(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) -> Iterator[Mistake]:

@@ -8,6 +8,7 @@ Easy to get wrong: numbers may come as text, because a bridged provider takes bo
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import re
 from collections.abc import Callable
@@ -15,7 +16,9 @@ from typing import Any
 
 from rehearsal.clouds.documents import document_mistakes
 from rehearsal.clouds.quantities import cron_fault
-from trainfleet.nearest import did_you_mean
+from trainfleet.nearest import did_you_mean, nearest
+
+ALL_BUT = 0.9
 
 Complaint = tuple[str, str]
 """What is wrong, and what would be right."""
@@ -133,6 +136,22 @@ def port(value: Any, wanted: bool) -> list[Complaint]:
     return [(f"{shown(value)} is an empty range of ports", "the first must be the lower one")] if numbers != sorted(numbers) else []
 
 
+def port_or_name(value: Any, wanted: bool) -> list[Complaint]:
+    """A port as a number, or the name of one."""
+    text = str(value)
+    if text.isdigit():
+        return [] if 1 <= int(text) <= 65535 else [(f"{shown(value)} is not a port", "ports are from 1 to 65535")]
+    return [] if re.fullmatch(r"(?=.*[a-z])[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?", text) else [(f"{shown(value)} is not the name of a port", "")]
+
+
+def near(value: Any, values: list[Any]) -> list[Complaint]:
+    """Not all but one of the names that are known, where there are others too: only a slip is refused."""
+    known = [str(choice) for choice in values]
+    close = nearest(str(value), known)
+    slip = close and str(value) not in known and difflib.SequenceMatcher(None, str(value).lower(), close.lower()).ratio() >= ALL_BUT
+    return [(f"{shown(value)} is not one of the values", did_you_mean(str(value), known))] if slip else []
+
+
 def cron(value: Any, wanted: bool) -> list[Complaint]:
     fault = cron_fault(str(value))
     return [(f"{shown(value)} is not a schedule: {fault}", "a schedule is like '0 3 * * *'")] if fault else []
@@ -167,6 +186,8 @@ WORDS: dict[str, Callable[[Any, Any], list[Complaint]]] = {
     "address_or_range": address_or_range,
     "tag_or_range": tag_or_range,
     "port": port,
+    "port_or_name": port_or_name,
+    "near": near,
     "cron": cron,
     "document": document,
 }
