@@ -81,6 +81,7 @@ _LISTS = re.compile(
 _BULLET = re.compile(rf"^\s*(?:[*+-]|\d+\.)\s+(?:\*\*)?{_QUOTED}(?:\*\*)?(?=\s|[:.,(–-]|$)", re.M)
 _PLAIN_BULLET = re.compile(r"^\s*(?:[*+-])\s+(?:\*\*)?(?P<bare>[A-Z][A-Z0-9_]{2,50})(?:\*\*)?(?=\s*(?:[:.(–-]|$))", re.M)
 _ANY_BULLET = re.compile(r"^\s*(?:[*+-]|\d+\.)\s+\S", re.M)
+_QUOTED_AGAIN = re.compile(r"\b(?:possible|allowed|supported|valid)\s+values\s+are\s*:\s*[`\"]$", re.I)
 _VALUE = re.compile(r"[A-Za-z0-9*_-][\w.:/+ -]*|\*|-1")
 
 
@@ -91,7 +92,8 @@ def _values(document: str, names: set[str], *, number: bool) -> tuple[tuple[str,
     for match in _LISTS.finditer(document):
         start = match.end()
         items, good = _bullets(document, start) or _listed(document, start, bare=bool(match.group("strong")))
-        if not _are_values(items, names, number=number):
+        alone = len(items) == 1 and bool(match.group("strong")) and good and _QUOTED_AGAIN.search(document[match.start() : match.end() + 1]) is not None
+        if not _are_values(items, names, number=number, least=1 if alone else 2):
             continue
         found |= dict.fromkeys(items)
         before = document[max(0, match.start() - 60) : match.start()].rsplit(".", 1)[-1]
@@ -168,8 +170,8 @@ def _bullets(document: str, start: int) -> tuple[list[str], bool] | None:
     return (items, len(items) == len(indents)) if items else None
 
 
-def _are_values(items: list[str], names: set[str], *, number: bool) -> bool:
-    if len(items) < 2 or any(not _VALUE.fullmatch(item) for item in items):
+def _are_values(items: list[str], names: set[str], *, number: bool, least: int = 2) -> bool:
+    if len(items) < least or any(not _VALUE.fullmatch(item) for item in items):
         return False
     if any(item.replace("_", "").replace(".", "").lower() in names for item in items):
         return False

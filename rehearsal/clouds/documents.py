@@ -39,7 +39,7 @@ _TRUST_ACTIONS = (
 )
 _ARN = re.compile(r"arn:[\w*?${}-]+:[\w.*?${}-]*:[\w*?${}-]*:[^:]*:.+", re.S)
 _PARTITIONS = re.compile(r"aws(?:-cn|-us-gov|-iso(?:-[a-z])?|-eusc)?|\*|\$\{.*\}")
-_SERVICE_HOST = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.(?:amazonaws\.com(?:\.cn)?|amazon\.com|aws\.internal)|\*")
+_SERVICE_HOST = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.(?:amazonaws\.com(?:\.cn)?|aws\.internal)|alexa-[a-z]+\.amazon\.com|\*")
 
 
 def document_mistakes(value: Any, kind: str) -> list[Found]:
@@ -139,10 +139,22 @@ def _parties(where: str, statement: dict[str, Any], kind: str) -> Iterator[Found
             f"{_shortened(statement[resources[0]])} is not allowed in a trust policy",
             "leave it out: the role is the resource",
         )
+    if kind == "trust" and isinstance(principal, dict):
+        yield from _way_in(where, set(principal), dict(_texts(f"{where}.Action", statement.get("Action"))))
     if kind == "resource" and not resources:
         yield f"{where}.Resource", "missing", "the policy of a resource needs Resource or NotResource"
     if principal not in (None, UNKNOWN):
         yield from _principal(f"{where}.Principal", principal)
+
+
+def _way_in(where: str, principals: set[str], actions: dict[str, str]) -> Iterator[Found]:
+    """An outside identity comes in by a token, everybody else without one (IAM Access Analyzer, mismatched action for principal)."""
+    for at, action in actions.items():
+        by_token = action in ("sts:AssumeRoleWithWebIdentity", "sts:AssumeRoleWithSAML")
+        if principals == {"Federated"} and action == "sts:AssumeRole":
+            yield at, f"{action!r} is not possible for a Federated principal", "it must be 'sts:AssumeRoleWithWebIdentity' or 'sts:AssumeRoleWithSAML'"
+        elif principals and "Federated" not in principals and by_token:
+            yield at, f"{action!r} needs a Federated principal, not {' and '.join(sorted(principals))}", "it must be 'sts:AssumeRole'"
 
 
 def _principal(where: str, principal: Any) -> Iterator[Found]:

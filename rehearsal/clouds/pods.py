@@ -40,6 +40,20 @@ def object_mistakes(kind: str, inputs: dict[str, Any]) -> Iterator[Mistake]:
     yield from _selector(kind, inputs)
     yield from _service(inputs) if kind == "Service" else ()
     yield from _sizes(kind, _map(inputs.get("spec")))
+    if kind not in _LABELLED:
+        yield from _selectors("spec", inputs.get("spec"))
+
+
+def _selectors(path: str, value: Any) -> Iterator[Mistake]:
+    """Labels of every selector inside a value; those of workloads are looked at with their templates."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _selectors(f"{path}[{index}]", item)
+    for name, item in _map(value).items():
+        if name == "matchLabels":
+            yield from labels_mistakes(f"{path}.{name}", item)
+        elif isinstance(item, (dict, list)):
+            yield from _selectors(f"{path}.{name}", item)
 
 
 def _service(inputs: dict[str, Any]) -> Iterator[Mistake]:
@@ -158,6 +172,7 @@ def _container(where: str, container: dict[str, Any], volumes: set[str] | None) 
             if len(given) != 1:
                 what = f"has {' and '.join(given)}" if given else "has no handler"
                 yield Mistake(f"{where}.{probe}", what, f"it needs exactly one of {', '.join(_HANDLERS)}")
+            yield from _probe_port(where, probe, value, container)
     paths: set[str] = set()
     for index, mount in enumerate(_list(container.get("volumeMounts"))):
         name, path = _map(mount).get("name"), _map(mount).get("mountPath")
@@ -169,6 +184,18 @@ def _container(where: str, container: dict[str, Any], volumes: set[str] | None) 
     for index, variable in enumerate(_list(container.get("env"))):
         if isinstance(variable, dict) and variable.get("value") and variable.get("valueFrom"):
             yield Mistake(f"{where}.env[{index}].valueFrom", "conflicts with `value`", "give one of them")
+
+
+def _probe_port(where: str, probe: str, value: dict[str, Any], container: dict[str, Any]) -> Iterator[Mistake]:
+    """A port that a probe names is one of the container's own (core/v1 HTTPGetAction: name must be a port of the container)."""
+    ports = container.get("ports")
+    names = [_map(port).get("name") for port in _list(ports)]
+    if (ports is not None and not isinstance(ports, list)) or UNKNOWN in (*names, *_list(ports)):
+        return
+    for handler in ("httpGet", "tcpSocket"):
+        name = _map(value.get(handler)).get("port")
+        if _is_text(name) and not name.isdigit() and name not in names:
+            yield Mistake(f"{where}.{probe}.{handler}.port", f"{name!r} is not a port of this container", did_you_mean(name, filter(None, names)))
 
 
 def _volumes(spec: dict[str, Any], claims: Sequence[Any]) -> set[str] | None:

@@ -84,7 +84,7 @@ ACCEPTED = [
     ("aws:eks/nodeGroup:NodeGroup", {**NODES, "capacityType": "CAPACITY_BLOCK", "diskSize": "50"}),
     ("aws:iam/role:Role", {"assumeRolePolicy": json.dumps(TRUST)}),
     ("aws:iam/role:Role", {"assumeRolePolicy": TRUST}),
-    ("aws:sns/topicSubscription:TopicSubscription", {"topic": "t", "endpoint": "a@b", "protocol": "email"}),
+    ("aws:sns/topicSubscription:TopicSubscription", {"topic": "arn:aws:sns:us-east-2:111122223333:t", "endpoint": "a@b", "protocol": "email"}),
     ("aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration", {"bucket": "b", "rules": []}),
     ("kubernetes:core/v1:Service", {"spec": {"ports": [{"name": "a", "port": 80, "targetPort": "http"}, {"name": "b", "port": 81, "targetPort": 8080}]}}),
     ("kubernetes:example.com/v1:Thing", {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "x"}, "spec": {"anything": [1]}}),

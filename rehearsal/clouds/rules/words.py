@@ -18,7 +18,7 @@ from rehearsal.clouds.documents import document_mistakes
 from rehearsal.clouds.quantities import cron_fault
 from trainfleet.nearest import did_you_mean, nearest
 
-ALL_BUT = 0.9
+ALL_BUT = 0.85
 
 Complaint = tuple[str, str]
 """What is wrong, and what would be right."""
