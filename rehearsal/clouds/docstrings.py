@@ -71,6 +71,8 @@ _LISTS = re.compile(
       | \bmust\s(?:only\s)?be\s(?:set\sto\s)?(?:either|one\sof|any\sof)
       | \b(?:should|can|may)\s(?:only\s|currently\s)?be\s(?:set\sto\s)?(?:either|one\sof)
       | \bshould\sbe\sset\sto
+      | (?:^|\.\s)supports(?=\s`[A-Z0-9_]+`,)
+      | ,\seither(?=\s`[^`]+`\sor\s`[^`]+`\s*(?:\.|$))
       | (?:^|\.\s)(?:can|must|should|may)\s(?:only\s)?be
       | (?:^|\.\s|:\s|\)\s|-\s)(?:either|one\sof)
       )
@@ -82,6 +84,7 @@ _BULLET = re.compile(rf"^\s*(?:[*+-]|\d+\.)\s+(?:\*\*)?{_QUOTED}(?:\*\*)?(?=\s|[
 _PLAIN_BULLET = re.compile(r"^\s*(?:[*+-])\s+(?:\*\*)?(?P<bare>[A-Z][A-Z0-9_]{2,50})(?:\*\*)?(?=\s*(?:[:.(–-]|$))", re.M)
 _ANY_BULLET = re.compile(r"^\s*(?:[*+-]|\d+\.)\s+\S", re.M)
 _QUOTED_AGAIN = re.compile(r"\b(?:possible|allowed|supported|valid)\s+values\s+are\s*:\s*[`\"]$", re.I)
+_TWO = re.compile(r"`[^`]+`\s+(?:or|and)\s+`[^`]+`\s*(?:\.|$)")  # "include" with two of them is all of them
 _VALUE = re.compile(r"[A-Za-z0-9*_-][\w.:/+ -]*|\*|-1")
 
 
@@ -92,13 +95,16 @@ def _values(document: str, names: set[str], *, number: bool) -> tuple[tuple[str,
     for match in _LISTS.finditer(document):
         start = match.end()
         items, good = _bullets(document, start) or _listed(document, start, bare=bool(match.group("strong")))
-        alone = len(items) == 1 and bool(match.group("strong")) and good and _QUOTED_AGAIN.search(document[match.start() : match.end() + 1]) is not None
+        alone = (
+            len(items) == 1 and bool(match.group("strong")) and good and _QUOTED_AGAIN.search(document[match.start() : match.end() + 1]) is not None
+        )
         if not _are_values(items, names, number=number, least=1 if alone else 2):
             continue
         found |= dict.fromkeys(items)
         before = document[max(0, match.start() - 60) : match.start()].rsplit(".", 1)[-1]
         conditional = re.search(r"\b(?:if|when|unless|only|conflicts?|required)\b", before, re.I) is not None
-        closed |= bool(match.group("strong")) and good and not match.group("include") and not conditional
+        included = bool(match.group("include")) and not _TWO.match(document, match.end())
+        closed |= bool(match.group("strong")) and good and not included and not conditional
     return tuple(found), closed
 
 

@@ -152,7 +152,11 @@ def _way_in(where: str, principals: set[str], actions: dict[str, str]) -> Iterat
     for at, action in actions.items():
         by_token = action in ("sts:AssumeRoleWithWebIdentity", "sts:AssumeRoleWithSAML")
         if principals == {"Federated"} and action == "sts:AssumeRole":
-            yield at, f"{action!r} is not possible for a Federated principal", "it must be 'sts:AssumeRoleWithWebIdentity' or 'sts:AssumeRoleWithSAML'"
+            yield (
+                at,
+                f"{action!r} is not possible for a Federated principal",
+                "it must be 'sts:AssumeRoleWithWebIdentity' or 'sts:AssumeRoleWithSAML'",
+            )
         elif principals and "Federated" not in principals and by_token:
             yield at, f"{action!r} needs a Federated principal, not {' and '.join(sorted(principals))}", "it must be 'sts:AssumeRole'"
 

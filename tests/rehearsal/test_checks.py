@@ -49,7 +49,11 @@ REFUSED = [
         {**NODES, "taints": [{"key": "a", "effect": "NoSchedule"}]},
         "taints[0].effect: 'NoSchedule' is not one of the values (did you mean",
     ),
-    ("aws:iam/policyAttachment:PolicyAttachment", {"policyArn": "arn:aws:iam::aws:policy/A", "rolez": []}, "rolez: unknown property (did you mean `roles`?)"),
+    (
+        "aws:iam/policyAttachment:PolicyAttachment",
+        {"policyArn": "arn:aws:iam::aws:policy/A", "rolez": []},
+        "rolez: unknown property (did you mean `roles`?)",
+    ),
     ("aws:eks/clustr:Clustr", {}, "aws:eks/clustr:Clustr is not a type of pulumi-aws"),
     (
         "kubernetes:apps/v1:Deployment",
@@ -86,7 +90,10 @@ ACCEPTED = [
     ("aws:iam/role:Role", {"assumeRolePolicy": TRUST}),
     ("aws:sns/topicSubscription:TopicSubscription", {"topic": "arn:aws:sns:us-east-2:111122223333:t", "endpoint": "a@b", "protocol": "email"}),
     ("aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration", {"bucket": "b", "rules": []}),
-    ("kubernetes:core/v1:Service", {"spec": {"ports": [{"name": "a", "port": 80, "targetPort": "http"}, {"name": "b", "port": 81, "targetPort": 8080}]}}),
+    (
+        "kubernetes:core/v1:Service",
+        {"spec": {"ports": [{"name": "a", "port": 80, "targetPort": "http"}, {"name": "b", "port": 81, "targetPort": 8080}]}},
+    ),
     ("kubernetes:example.com/v1:Thing", {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "x"}, "spec": {"anything": [1]}}),
     ("kubernetes:helm.sh/v3:Release", {"chart": "kuberay-operator", "values": {"a": {"b": 1}}, "compat": "true"}),
 ]
