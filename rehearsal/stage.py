@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,11 +82,14 @@ class Rehearsal:
         """Return the resources whose create the engine began and never heard of again."""
         return pending_of(self.runner.sandbox.state)
 
-    def state_matches_cloud(self, step: Step) -> bool:
-        """Book what exists in the cloud and is not in the engine's state, or the other way round."""
+    def state_matches_cloud(self, step: Step, *, kept: Collection[str] = ()) -> bool:
+        """Book what exists in the cloud and is not in the engine's state, or the other way round.
+
+        `kept` may leave the state and stay in the cloud: what the program keeps when it is destroyed (retain_on_delete).
+        """
         known = {(resource["type"], resource["id"]): resource["urn"] for resource in self.real() if resource.get("id")}
         for key, record in self.cloud.records.items():
-            if key not in known:
+            if key not in known and record.urn not in kept:
                 self.report.lost.append(record.urn)
                 self.unexpected(step, "exists in the cloud and is not in the engine's state", record.urn)
         for key, urn in known.items():
