@@ -140,14 +140,14 @@ def _parties(where: str, statement: dict[str, Any], kind: str) -> Iterator[Found
             "leave it out: the role is the resource",
         )
     if kind == "trust" and isinstance(principal, dict):
-        yield from _way_in(where, set(principal), dict(_texts(f"{where}.Action", statement.get("Action"))))
+        yield from _way_in(set(principal), dict(_texts(f"{where}.Action", statement.get("Action"))))
     if kind == "resource" and not resources:
         yield f"{where}.Resource", "missing", "the policy of a resource needs Resource or NotResource"
     if principal not in (None, UNKNOWN):
         yield from _principal(f"{where}.Principal", principal)
 
 
-def _way_in(where: str, principals: set[str], actions: dict[str, str]) -> Iterator[Found]:
+def _way_in(principals: set[str], actions: dict[str, str]) -> Iterator[Found]:
     """An outside identity comes in by a token, everybody else without one (IAM Access Analyzer, mismatched action for principal)."""
     for at, action in actions.items():
         by_token = action in ("sts:AssumeRoleWithWebIdentity", "sts:AssumeRoleWithSAML")

@@ -29,9 +29,10 @@ from rehearsal.clouds.check import Mistake
 from rehearsal.clouds.gcp import GcpHabits
 from rehearsal.clouds.habits import Habits
 from rehearsal.clouds.kubernetes import KubernetesHabits
+from rehearsal.clouds.record import Record
 from rehearsal.clouds.replace import Rule, join_path, table
 from rehearsal.clouds.schema import Package, packages
-from rehearsal.clouds.state import Cloud, Operation, Record, RefusedError
+from rehearsal.clouds.state import Cloud, Operation, RefusedError
 from rehearsal.clouds.trouble import TRIES, HalfMadeError, InjectedFaultError, ThrottledError
 from rehearsal.clouds.values import digest
 from rehearsal.clouds.wire import UNKNOWN, from_struct, plain, to_struct

@@ -18,22 +18,11 @@ from typing import Any
 
 from rehearsal.clouds.check import Mistake
 from rehearsal.clouds.live import cloud_refuses
+from rehearsal.clouds.record import Record
 from rehearsal.clouds.trouble import FailOnce, InjectedFaultError, Trouble
 from rehearsal.clouds.values import digest
 from rehearsal.clouds.wire import digested
 from trainfleet.files import write_whole
-
-
-@dataclass
-class Record:
-    """A thing that exists: the resource it belongs to, what was asked for, and what it is like (wire values)."""
-
-    urn: str
-    token: str
-    id: str
-    unique: str
-    inputs: dict[str, Any]
-    outputs: dict[str, Any]
 
 
 @dataclass(frozen=True)

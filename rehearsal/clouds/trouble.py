@@ -16,7 +16,7 @@ from rehearsal.clouds.values import digest
 from rehearsal.clouds.wire import plain
 
 if TYPE_CHECKING:
-    from rehearsal.clouds.state import Record
+    from rehearsal.clouds.record import Record
 
 TRIES = 5
 """How often the simulated providers try a throttled call before they give up."""

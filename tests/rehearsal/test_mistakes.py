@@ -1,7 +1,7 @@
 """A table of plausible mistakes over four packages: each is refused by name, in dict style and in typed style, and its right twin passes.
 
-The tables are `mistakes/*.toml`; the head of aws.toml says how a row is read. A program runs without an engine (see
-`rehearsal.clouds.capture`), so what is judged is what the SDK would send. Some SDK classes refuse a wrong keyword themselves.
+The tables are `mistakes/<package>.toml` and `<package>.second.toml`; the head of aws.toml says how a row is read. A program runs
+without an engine (see `rehearsal.clouds.capture`), so what is judged is what the SDK would send. Some SDK classes refuse a wrong keyword themselves.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEAST = {"aws": 45, "gcp": 35, "azure-native": 35, "kubernetes": 35}
 def tables() -> Iterator[tuple[str, str, dict[str, Any], list[list[Any]]]]:
     for file in sorted(TABLES.glob("*.toml")):
         for name, entry in tomllib.loads(file.read_text()).items():
-            yield file.stem, name, entry["right"], entry["wrong"]
+            yield file.name.split(".")[0], name, entry["right"], entry["wrong"]
 
 
 RIGHT = [(package, name, right) for package, name, right, _ in tables()]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rehearsal.clouds.wire import UNKNOWN, plain
 
 if TYPE_CHECKING:
-    from rehearsal.clouds.state import Record
+    from rehearsal.clouds.record import Record
 
 HERE = Path(__file__).parent
 KINDS = {
