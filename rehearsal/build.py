@@ -24,11 +24,11 @@ from filelock import FileLock, Timeout
 
 import tools
 from rehearsal.commands import kill_tree, spawn
-from rehearsal.engine import MINIMUM, Engine
 from trainfleet.errors import MissingToolError, Problem, TrainfleetError
 
 PINS = Path(tools.__file__).parent / "engine"
-PACKAGE = "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi"
+ENGINE = "github.com/pulumi/pulumi/pkg/v3"
+PACKAGE = f"{ENGINE}/cmd/pulumi"
 _VERSION_FLAG = "github.com/pulumi/pulumi/sdk/v3/go/common/version.Version"
 SHIMS = {"pulumi-language-python": "rehearsal.language", "pulumi-analyzer-policy-python": "rehearsal.analyzer"}
 _REPORT_EVERY = 5.0
@@ -74,26 +74,26 @@ def pinned(name: str) -> str:
     return match.group(1)
 
 
-def built_engine(progress: Progress) -> Engine:
-    """Return the engine in the cache, building it first when it is not there.
+def built_engine(progress: Progress) -> tuple[Path, str]:
+    """Return the engine in the cache and its version, building it first when it is not there.
 
     Raises:
         MissingToolError: neither Go nor a package index to take it from; says what to install.
         TrainfleetError: the build failed; says with which words.
     """
     folder = cache_folder() / f"engine-{key()}"
-    version = pinned("github.com/pulumi/pulumi/pkg/v3")
-    engine = Engine(folder / "bin" / "pulumi", version, built=True)
-    if engine.path.is_file():
-        return engine
+    version = pinned(ENGINE)
+    engine = folder / "bin" / "pulumi"
+    if engine.is_file():
+        return engine, version
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _one_at_a_time(folder.with_suffix(".lock"), progress):
-            if not engine.path.is_file():
+            if not engine.is_file():
                 _build(folder, version, progress)
     except OSError as error:
         raise TrainfleetError("the engine cannot be built", [_unwritable(error, folder.parent)]) from error
-    return engine
+    return engine, version
 
 
 @contextlib.contextmanager
@@ -183,7 +183,7 @@ def _go_in(folder: Path) -> Path | None:
 
 
 def _what_to_install(needed: str, why: str) -> Problem:
-    minimum = ".".join(map(str, MINIMUM))
+    minimum = pinned(ENGINE)
     return Problem(
         "pulumi", f"there is no Pulumi {minimum} or newer on PATH, and no Go to build one ({why})", f"install Pulumi >= {minimum}, or Go >= {needed}"
     )

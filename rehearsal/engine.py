@@ -41,7 +41,7 @@ def find_engine(progress: Progress | None = None) -> Engine:
         return found
     from rehearsal.build import built_engine
 
-    return built_engine(progress or (lambda _: None))
+    return Engine(*built_engine(progress or (lambda _: None)), built=True)
 
 
 def installed() -> Engine | None:

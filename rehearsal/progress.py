@@ -6,8 +6,8 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
-from rehearsal.rehearse import Show
 from rehearsal.report import Step
+from rehearsal.stage import Show
 
 
 @contextlib.contextmanager

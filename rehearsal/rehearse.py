@@ -9,54 +9,19 @@ from __future__ import annotations
 import collections
 import contextlib
 import json
-import signal
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from rehearsal import language
-from rehearsal.clouds import provider
-from rehearsal.clouds.replace import table
-from rehearsal.clouds.state import Cloud
 from rehearsal.clouds.wire import masked
-from rehearsal.commands import Runner
 from rehearsal.engine import Engine
 from rehearsal.report import Report, Step
 from rehearsal.rounds import Order, beside, differences
-from rehearsal.sandbox import Project, sandbox
-from rehearsal.stage import Rehearsal
+from rehearsal.sandbox import Project
+from rehearsal.stage import Rehearsal, Show, Wishes, staged
 from rehearsal.steps import STEPS
 from trainfleet.errors import TrainfleetError
 from trainfleet.files import write_whole
-
-DONE_SECONDS_AFTER_INTERRUPT = 5
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What the user asked for beside the program itself."""
-
-    policy_packs: Sequence[Path] = ()
-    fault: str = "one"
-    seed: int = 0
-    keep: Path | None = None
-    resources: Path | None = None
-    outputs: Path | None = None
-    until: str = ""
-    """The last step to take; empty for all of them."""
-    quotas: dict[str, int] = field(default_factory=dict)
-    """How many of a type the cloud grants."""
-
-
-@dataclass(frozen=True)
-class Show:
-    """Where progress goes: a step begins, a resource is done, a step ends."""
-
-    begin: Callable[[Step], None] = lambda _: None
-    resource: Callable[[str, int], None] = lambda *_: None
-    end: Callable[[Step], None] = lambda _: None
 
 
 def rehearse(
@@ -95,26 +60,6 @@ def rehearse(
             rehearsal.cloud.save(rehearsal.runner.sandbox.file("cloud.json"))
             report.kept = str(rehearsal.runner.sandbox.folder)
     return report
-
-
-@contextlib.contextmanager
-def staged(
-    project: Project, engine: Engine, wishes: Wishes, *, settings: dict[str, Any] | None = None, show: Show | None = None
-) -> Iterator[Rehearsal]:
-    """Set the stage: a sandbox with an empty stack, simulated providers and a language host, all gone at the end."""
-    cloud, programs = Cloud(quotas=wishes.quotas), language.Programs(python=sys.executable, root=project.root)
-    with (
-        sigterm_as_interrupt(),
-        sandbox(project, settings, keep=wishes.keep) as box,
-        provider.serve(cloud) as providers,
-        language.serve(programs) as languages,
-    ):
-        programs.environment, programs.secret_keys = box.environment, box.secret_keys
-        programs.failure_file, programs.output = box.file("failure.json"), box.file("program.txt")
-        environment = {"PULUMI_DEBUG_PROVIDERS": providers, "PULUMI_DEBUG_LANGUAGES": languages}
-        runner = Runner(engine.path, box, environment, (show or Show()).resource)
-        runner.init()
-        yield Rehearsal(project, runner, cloud, programs, table(), wishes.policy_packs, wishes.fault, wishes.seed)
 
 
 def _walk(rehearsal: Rehearsal, show: Show, until: str) -> Iterator[Step]:
@@ -166,24 +111,6 @@ def resource_lines(rehearsal: Rehearsal) -> str:
         for planned in rehearsal.everything
     ]
     return "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)
-
-
-@contextlib.contextmanager
-def sigterm_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM end a command as Ctrl-C does, so that it cleans up."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not the main thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 __all__ = ["Rehearsal", "Show", "TrainfleetError", "Wishes", "rehearse", "resource_lines", "staged"]

@@ -23,7 +23,7 @@ from rehearsal.commands import Planned, kill_tree, spawn
 from rehearsal.engine import Engine
 from rehearsal.report import Report, Step
 from rehearsal.sandbox import Project
-from rehearsal.stage import APPLY, Rehearsal
+from rehearsal.stage import APPLY, Rehearsal, staged
 from trainfleet.errors import Problem, TrainfleetError
 
 ROUNDS = {
@@ -108,8 +108,6 @@ def differences(r: Rehearsal, step: Step, here: dict[str, str], made: dict[str, 
 
 @contextlib.contextmanager
 def _stage(order: Order, fault: str) -> Iterator[Rehearsal]:
-    from rehearsal.rehearse import staged
-
     with staged(order.project, order.engine, replace(order.wishes, fault=fault, policy_packs=(), keep=None), settings=order.settings) as r:
         r.report, r.plan = Report(order.project.name, order.engine.version, order.wishes.seed), order.plan
         yield r

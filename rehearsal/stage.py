@@ -1,30 +1,60 @@
 """What the steps of a rehearsal share: the stack's engine, cloud and program, what is planned, and how a step books what it saw.
 
-`steps.py` and `breakage.py` are functions over a `Rehearsal`; `rehearse.py` makes one.
+`staged` makes a `Rehearsal`; `steps.py` and `breakage.py` are functions over one; `rehearse.py` and `rounds.py` walk through them.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Sequence
+import signal
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rehearsal import faults, plan
-from rehearsal.clouds.replace import Rule
+from rehearsal import faults, language, plan
+from rehearsal.clouds import provider
+from rehearsal.clouds.replace import Rule, table
 from rehearsal.clouds.state import Cloud
 from rehearsal.clouds.wire import digested
 from rehearsal.commands import Outcome, Planned, Runner, pending_of, resources_of
+from rehearsal.engine import Engine
 from rehearsal.language import Programs
 from rehearsal.report import Report, Step
-from rehearsal.sandbox import Project
+from rehearsal.sandbox import Project, sandbox
 from trainfleet.errors import Problem
 
 APPLY = ("up", "--yes", "--skip-preview", "--suppress-outputs")
 DESTROY = ("destroy", "--yes", "--skip-preview")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user asked for beside the program itself."""
+
+    policy_packs: Sequence[Path] = ()
+    fault: str = "one"
+    seed: int = 0
+    keep: Path | None = None
+    resources: Path | None = None
+    outputs: Path | None = None
+    until: str = ""
+    """The last step to take; empty for all of them."""
+    quotas: dict[str, int] = field(default_factory=dict)
+    """How many of a type the cloud grants."""
+
+
+@dataclass(frozen=True)
+class Show:
+    """Where progress goes: a step begins, a resource is done, a step ends."""
+
+    begin: Callable[[Step], None] = lambda _: None
+    resource: Callable[[str, int], None] = lambda *_: None
+    end: Callable[[Step], None] = lambda _: None
 
 
 @dataclass
@@ -128,3 +158,41 @@ class Rehearsal:
 def counted(ops: Iterable[str]) -> dict[str, int]:
     """Return how often each operation is there."""
     return dict(collections.Counter(ops))
+
+
+@contextlib.contextmanager
+def staged(
+    project: Project, engine: Engine, wishes: Wishes, *, settings: dict[str, Any] | None = None, show: Show | None = None
+) -> Iterator[Rehearsal]:
+    """Set the stage: a sandbox with an empty stack, simulated providers and a language host, all gone at the end."""
+    cloud, programs = Cloud(quotas=wishes.quotas), language.Programs(python=sys.executable, root=project.root)
+    with (
+        sigterm_as_interrupt(),
+        sandbox(project, settings, keep=wishes.keep) as box,
+        provider.serve(cloud) as providers,
+        language.serve(programs) as languages,
+    ):
+        programs.environment, programs.secret_keys = box.environment, box.secret_keys
+        programs.failure_file, programs.output = box.file("failure.json"), box.file("program.txt")
+        environment = {"PULUMI_DEBUG_PROVIDERS": providers, "PULUMI_DEBUG_LANGUAGES": languages}
+        runner = Runner(engine.path, box, environment, (show or Show()).resource)
+        runner.init()
+        yield Rehearsal(project, runner, cloud, programs, table(), wishes.policy_packs, wishes.fault, wishes.seed)
+
+
+@contextlib.contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does, so that it cleans up."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -7,15 +7,24 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
-from rehearsal.diff.model import Loss
 from trainfleet.errors import InputError, Problem
 
 TABLE = Path(__file__).with_name("losses.toml")
 KINDS = ("data", "keys", "access", "work", "addresses", "secrets", "downtime", "nothing")
 QUIET = frozenset({"nothing", "downtime"})
 """Kinds that a later apply mends by itself."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What goes with a resource of one type. `loud`: a later apply does not bring it back."""
+
+    kinds: tuple[str, ...]
+    why: str
+    loud: bool
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from infra.cost import HOURS_PER_MONTH, Bill
+from rehearsal.diff.losses import Loss, weight
 from rehearsal.diff.trees import Revision
 
 SCHEMA_VERSION = 1
@@ -37,15 +38,6 @@ class Verdict(StrEnum):
 
 
 EXIT = {Verdict.NONE: 0, Verdict.CHANGE: 2, Verdict.DESTRUCTIVE: 3}
-
-
-@dataclass(frozen=True)
-class Loss:
-    """What goes with a resource of one type. `loud`: a later apply does not bring it back."""
-
-    kinds: tuple[str, ...]
-    why: str
-    loud: bool
 
 
 @dataclass(frozen=True)
@@ -164,8 +156,6 @@ class Diff:
         """Name what goes, the data first; a handful by name."""
         if not (loud := [change for change in changes if change.destructive]):
             return ""
-        from rehearsal.diff.losses import weight
-
         groups: dict[str, list[str]] = {}
         for change in sorted(loud, key=lambda change: (weight(change.loss), change.name)):
             kind = "LEAVES BEHIND" if change.kept else f"LOSES {(change.loss.kinds[0] if change.loss else 'what is not known').upper()}"

@@ -22,8 +22,8 @@ from rehearsal.clouds.state import Cloud
 from rehearsal.commands import Outcome, Runner, Violation
 from rehearsal.diff.trees import Revision
 from rehearsal.engine import Engine
-from rehearsal.rehearse import sigterm_as_interrupt
 from rehearsal.sandbox import Project, Sandbox, sandbox
+from rehearsal.stage import sigterm_as_interrupt
 from trainfleet.errors import TrainfleetError
 
 APPLY = ("up", "--yes", "--skip-preview", "--suppress-outputs")

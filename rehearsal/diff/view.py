@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from infra.cost import HOURS_PER_MONTH, NOT_COUNTED, Bill, Part
-from rehearsal.diff.losses import weight
-from rehearsal.diff.model import Change, Diff, Loss, Property, Verb, money
+from rehearsal.diff.losses import Loss, weight
+from rehearsal.diff.model import Change, Diff, Property, Verb, money
 
 TITLES = {Verb.DELETE: "Deleted", Verb.REPLACE: "Replaced", Verb.UPDATE: "Updated", Verb.CREATE: "Created"}
 """In the order in which a reviewer wants them: what is lost first."""

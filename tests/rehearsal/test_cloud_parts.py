@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from rehearsal.clouds.provider import HABITS, changes
+from rehearsal.clouds.record import Record
 from rehearsal.clouds.replace import Rule, join_path, split_path, table
 from rehearsal.clouds.schema import packages
-from rehearsal.clouds.state import AlreadyThereError, Cloud, Record
+from rehearsal.clouds.state import AlreadyThereError, Cloud
 from rehearsal.clouds.trouble import InjectedFaultError
 from rehearsal.clouds.wire import UNKNOWN, digested, has_unknown, masked, plain, secret
 from rehearsal.plan import replaceable

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.clouds.state import Cloud, Record
+from rehearsal.clouds.record import Record
+from rehearsal.clouds.state import Cloud
 from rehearsal.clouds.trouble import TRIES, Crash, FailOnce, HalfMadeError, Hang, InjectedFaultError, Lag, Throttle, ThrottledError
 from rehearsal.engine import Engine
 from rehearsal.rehearse import Wishes, rehearse

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from rehearsal.clouds.live import rules
+from rehearsal.clouds.record import Record
 from rehearsal.clouds.schema import packages
-from rehearsal.clouds.state import Cloud, Record, RefusedError
+from rehearsal.clouds.state import Cloud, RefusedError
 from rehearsal.engine import Engine
 from rehearsal.rehearse import Wishes, rehearse
 from rehearsal.sandbox import read_project
