@@ -195,7 +195,11 @@ def _probe_port(where: str, probe: str, value: dict[str, Any], container: dict[s
     for handler in ("httpGet", "tcpSocket"):
         name = _map(value.get(handler)).get("port")
         if _is_text(name) and not name.isdigit() and name not in names:
-            yield Mistake(f"{where}.{probe}.{handler}.port", f"{name!r} is not a port of this container", did_you_mean(name, filter(None, names)))
+            yield Mistake(
+                f"{where}.{probe}.{handler}.port",
+                f"{name!r} is not a port of this container",
+                did_you_mean(name, filter(None, names)) if any(names) else "give the port a name",
+            )
 
 
 def _volumes(spec: dict[str, Any], claims: Sequence[Any]) -> set[str] | None:
