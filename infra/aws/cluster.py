@@ -75,6 +75,9 @@ class Cluster(Room):
                 delete_before_replace=True,
                 # Said once, when the cluster is made. To AWS another answer is another cluster, and naming an administrator must not be.
                 ignore_changes=["accessConfig.bootstrapClusterCreatorAdminPermissions"],
+                # A cluster never leaves its network, and the provider would only show the refusal of EKS in the middle of an apply. Zones
+                # come and go, but the first is always there: another subnet in it is another network.
+                replace_on_changes=["vpcConfig.subnetIds[0]"],
             ),
         )
         self.security_group_id = self.cluster.vpc_config.apply(lambda vpc: _told(vpc.cluster_security_group_id, "security group"))
