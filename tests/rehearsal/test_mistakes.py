@@ -40,7 +40,9 @@ WRONG = [(package, name, right, row) for package, name, right, rows in tables() 
 
 def resource_class(name: str) -> Any:
     module, cls = f"pulumi_{name}".rsplit(".", 1)
-    return getattr(importlib.import_module(module), cls)
+    found = getattr(importlib.import_module(module), cls)
+    # Where a part of the SDK was imported by itself before, the package's attribute is the module of that name.
+    return getattr(found, cls) if inspect.ismodule(found) else found
 
 
 def changed(right: dict[str, Any], row: list[Any]) -> dict[str, Any]:

@@ -66,7 +66,9 @@ def test_every_type_and_path_is_in_the_installed_sdk(token: str) -> None:
 @pytest.mark.parametrize("token", sorted(ENTRIES))
 def test_every_row_has_a_source_and_says_each_thing_once(token: str) -> None:
     entry = ENTRIES[token]
-    assert re.match(r"[\w-]+/[\w-]+ \S+\.go ", entry["source"]), "a source is: repository, file, version"
+    assert re.match(r"[\w-]+/[\w-]+ \S+\.(go|markdown) ", entry["source"]), (
+        "a source is: repository, file of the provider or of its documentation, version"
+    )
     assert set(entry) <= KEYS
     paths = [split_path(path) for path in entry["replace"]]
     assert all(join_path(split_path(path)) == path for path in entry["replace"])

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,10 @@ def test_a_new_stack_makes_everything_and_a_deleted_one_takes_everything(repo: R
 
 
 def test_the_second_diff_takes_the_base_from_the_cache_and_says_the_same(repo: Repo, diff: Diffs) -> None:
-    repo.replace(STACK, "team: ml", "team: vision")
+    base = f"team: t{uuid.uuid4().hex[:8]}"  # no earlier run of this test has left it in the cache
+    repo.replace(STACK, "team: ml", base)
+    repo.commit()
+    repo.replace(STACK, base, "team: vision")
     repo.commit()
     first, second, without = (document(diff("one", "--json", *more)) for more in ((), (), ("--no-cache",)))
     assert (first["base_from_cache"], second["base_from_cache"], without["base_from_cache"]) == (False, True, False)

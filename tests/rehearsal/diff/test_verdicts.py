@@ -59,7 +59,15 @@ CASES = (
         {"prod-a10g": "replace"},
         at_most=8 * (5.672 - 1.006),
     ),
-    Case("aws-prod", "the network's range", stack("aws-prod"), "10.40.0.0/16", "10.41.0.0/16", 3, {"prod-vpc": "replace", "prod-eks": "replace", "prod-a10g": "replace"}),
+    Case(
+        "aws-prod",
+        "the network's range",
+        stack("aws-prod"),
+        "10.40.0.0/16",
+        "10.41.0.0/16",
+        3,
+        {"prod-vpc": "replace", "prod-eks": "replace", "prod-a10g": "replace"},
+    ),
     Case(
         "aws-prod",
         "the bucket's name",
