@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -129,10 +129,23 @@ def _enum(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
     known = [str(choice) for choice in declared.kind.values]
     if str(value) in (*known, *declared.said.values, *declared.said.mentioned):
         return
-    near = nearest(str(value), known) if len(known) <= _FEW else None
+    near = nearest(str(value), known) if len(known) <= _FEW else _respelt(str(value), known)
     # Where others may come, a value is refused only when it is all but one of the known: two names may well share a beginning.
-    if declared.kind.closed or (near and difflib.SequenceMatcher(None, str(value).lower(), near.lower()).ratio() >= _ALL_BUT):
+    if declared.kind.closed or (near and _similar(str(value), near)):
         yield Mistake(path, f"{value!r} is not one of the values", did_you_mean(str(value), known))
+
+
+def _respelt(value: str, known: Iterable[str]) -> str | None:
+    """Return the known value that differs in capitals and punctuation alone."""
+    return next((choice for choice in known if _bare(choice) == _bare(value)), None)
+
+
+def _bare(value: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", value.lower())
+
+
+def _similar(value: str, near: str) -> bool:
+    return _bare(value) == _bare(near) or difflib.SequenceMatcher(None, value.lower(), near.lower()).ratio() >= _ALL_BUT
 
 
 _FEW = 30
@@ -145,7 +158,7 @@ def _text(path: str, value: str, said: Said) -> Iterator[Mistake]:
         and value
         and value not in said.values
         and value not in said.mentioned
-        and (said.closed or nearest(value, said.values) is not None)
+        and (said.closed or nearest(value, said.values) is not None or _respelt(value, said.values))
     ):
         yield Mistake(path, f"{value!r} is not one of the documented values", did_you_mean(value, said.values), documented=True)
     low, high = said.length

@@ -58,7 +58,7 @@ _OPEN = re.compile(
     r"such as|e\.g|for example|for instance|examples?|like|etc|and so on|among other|\.\.\.|not limited|patterns?|wildcard|prefix|some|additional",
     re.I,
 )
-_WORDS = r"values?|options?|types?|modes?|choices?|settings?|actions?|strateg(?:y|ies)|levels?|classes|formats?|states?|status(?:es)?|protocols?|algorithms?|operators?|policies|reasons?|kinds|tiers|strings?|names|enums?|members|events"
+_WORDS = r"values?|options?|types?|modes?|choices?|settings?|actions?|strateg(?:y|ies)|levels?|classes|formats?|states?|status(?:es)?|protocols?|algorithms?|operators?|policies|reasons?|kinds|tiers|strings?|names|enums?|members|events|items"
 _LISTS = re.compile(
     rf"""(?:
       (?P<strong>\b(?:valid|allowed|allowable|possible|supported|accepted|acceptable|permitted|permissible|legal|available|known|defined)\s
@@ -75,6 +75,9 @@ _LISTS = re.compile(
       | ,\seither(?=\s`[^`]+`\sor\s`[^`]+`\s*(?:\.|$))
       | (?:^|\.\s)(?:can|must|should|may)\s(?:only\s)?be
       | (?:^|\.\s|:\s|\)\s|-\s)(?:either|one\sof)
+      | (?:^|(?<!i\.e)(?<!e\.g)[.:]\s)(?=`[^`\n]+`(?:,\s`[^`\n]+`)*,?\sor\s`[^`\n]+`\s*(?:\.|$))
+      | ^whether\s[^.`]{5, 80}\sis(?=\s`[^`\n]+`\sor\s`[^`\n]+`)
+      | ,\seither(?=\s[A-Z][A-Z0-9_]{(2,)}\sor\s[A-Z][A-Z0-9_]{(2,)}\s*(?:\.|$))
       )
     | (?P<weak>\b(?:can|may|should|must)\s(?:only\s)?be(?:\sset\sto)?|\beither|\bone\sof|\bset\sto)
     )(?:\s(?:one\sof|either|any\sof))?(?:\sthe)?(?:\s(?:following|these|below))?(?:\s(?:values?|options?|strings?|types?))?(?:\sbelow)?\s*[:=-]?\s*\[?""",
@@ -101,7 +104,7 @@ def _values(document: str, names: set[str], *, number: bool) -> tuple[tuple[str,
         if not _are_values(items, names, number=number, least=1 if alone else 2):
             continue
         found |= dict.fromkeys(items)
-        before = document[max(0, match.start() - 60) : match.start()].rsplit(".", 1)[-1]
+        before = re.sub(r"\bthe only\s*$", "", document[max(0, match.start() - 60) : match.start()].rsplit(".", 1)[-1], flags=re.I)
         conditional = re.search(r"\b(?:if|when|unless|only|conflicts?|required)\b", before, re.I) is not None
         included = bool(match.group("include")) and not _TWO.match(document, match.end())
         closed |= bool(match.group("strong")) and good and not included and not conditional
@@ -137,6 +140,7 @@ def _listed(document: str, start: int, *, bare: bool) -> tuple[list[str], bool]:
 _PROSE = frozenset(
     [
         "a",
+        "ipv4",
         "an",
         "the",
         "of",
@@ -181,7 +185,7 @@ def _are_values(items: list[str], names: set[str], *, number: bool, least: int =
         return False
     if any(item.replace("_", "").replace(".", "").lower() in names for item in items):
         return False
-    return all(re.fullmatch(r"-?\d+(?:\.\d+)?", item) for item in items) if number else True
+    return all(re.fullmatch(r"-?\d+", item) for item in items) if number else True
 
 
 # Limits -----------------------------------------------------------------------------------------------------------------
@@ -191,14 +195,21 @@ _UNIT = r"(?:\s?(?:%|[A-Za-z]{1,9}))?(?:\s\([^)]{1,40}\))?"
 _RANGES = (
     re.compile(rf"\bbetween {_NUMBER}(?P<one>{_UNIT}) (?:and|to) {_NUMBER}(?P<two>{_UNIT})", re.I),
     re.compile(
-        rf"\b(?:range|ranges|ranging|integer|number|value)s?(?: is| are| of|:)?(?: from)? {_NUMBER}(?P<one>) ?(?:-|–|to|through) ?{_NUMBER}(?P<two>)(?![\d./-])",
+        rf"\b(?:range|ranges|ranging|integer|number|value)s?(?: is| are| of|:| should be| must be)?(?: from| between| within)? {_NUMBER}(?P<one>) ?(?:-|–|to|through|up to) ?{_NUMBER}(?P<two>)(?!\d|[./-]\d)",
         re.I,
     ),
     re.compile(
         rf"\b(?:in|within) (?:the )?(?:range|interval)(?: of)?:? [\[(]?{_NUMBER}(?P<one>)(?:, ?| ?- ?| ?– ?| to | and ){_NUMBER}(?P<two>)(?![\d./-])",
         re.I,
     ),
+    re.compile(
+        rf"\b(?:value|values|integer|number|length|days|hours|minutes|seconds|must be|is|restore|range),? (?:range )?(?:from|within)"
+        rf" {_NUMBER}(?P<one>(?: seconds?)?) ?(?:to|through|-|–) ?{_NUMBER}(?P<two>(?: seconds?)?)(?!\d|[./-]\d| ?(?:minute|hour|day|week|year))",
+        re.I,
+    ),
     re.compile(rf"\bfrom {_NUMBER}(?P<one>) (?:to|through) {_NUMBER}(?P<two>)(?:,? inclusive| seconds| days)", re.I),
+    re.compile(rf"\((?:from )?{_NUMBER}(?P<one>) ?(?:-|–) ?{_NUMBER}(?P<two>)\)", re.I),
+    re.compile(rf"\brange for this value is {_NUMBER}(?P<one>) - {_NUMBER}(?P<two>)", re.I),
     re.compile(
         rf"\bminimum(?: value)?(?: is| of|:)? {_NUMBER}(?P<one>)(?:,|;|\.)?(?: and)?(?: a| the)? maximum(?: value)?(?: is| of|:)? {_NUMBER}(?P<two>)",
         re.I,

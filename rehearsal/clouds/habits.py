@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rehearsal.clouds.check import Mistake, check_inputs
-from rehearsal.clouds.rules import broken, softened
+from rehearsal.clouds.rules import broken, softened, unusual
 from rehearsal.clouds.schema import Package, ResourceType
 from rehearsal.clouds.values import Identity, digest, fill
 from rehearsal.clouds.wire import UNKNOWN, plain
@@ -37,8 +37,10 @@ class Habits:
             return [Mistake("type", f"{token} is not a type of pulumi-{package.name} {package.version}", did_you_mean(token, package.classes))]
         taken = softened(package.name, token)
         found = [mistake for mistake in check_inputs(resource, inputs, strict=self.strict) if not (mistake.documented and mistake.property in taken)]
-        wrong = {mistake.path for mistake in found}
-        return found + [mistake for mistake in broken(package.name, token, inputs) if mistake.path not in wrong]
+        for more in (broken(package.name, token, inputs), unusual(package.name, resource, inputs)):
+            wrong = {mistake.path for mistake in found}
+            found += [mistake for mistake in more if mistake.path not in wrong and not (mistake.documented and mistake.property in taken)]
+        return found
 
     def defaults(self, settings: dict[str, Any]) -> dict[str, str]:
         """Return what a resource or a function takes from the provider's settings when it does not say (project, subscription)."""

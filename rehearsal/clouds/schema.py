@@ -62,6 +62,8 @@ class ResourceType:
     token: str
     inputs: dict[str, Property]
     outputs: dict[str, Property]
+    args: type | None = None
+    """The input class."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def _resource(package: str, token: str, fqn: str, name: str) -> ResourceType:  #
         cls = getattr(module, name)
         home = sys.modules[cls.__module__]
         args = getattr(home, f"{name}InitArgs", None) or getattr(home, f"{name}Args", None) or getattr(module, f"{name}Args", None)
-        return ResourceType(token, inputs_of(args) if args else {}, outputs_of(cls))
+        return ResourceType(token, inputs_of(args) if args else {}, outputs_of(cls), args)
 
 
 @functools.cache
@@ -129,6 +131,15 @@ def inputs_of(args: type) -> dict[str, Property]:
                 read(documents.get(python, ""), number=_scalar(kind) in ("integer", "number"), names=beside),
             )
         return result
+
+
+def documents_of(args: type) -> dict[str, str]:
+    """Return the documentation of an input class's properties by the names the provider knows."""
+    from pulumi import _types
+
+    with _LOCK:
+        documents = _documents(args)
+        return {wire: documents[python] for python, wire, _ in _types._py_properties(args) if python in documents}
 
 
 @functools.cache

@@ -30,7 +30,18 @@ SERVICES = {
         "projects",
         "dns",
     ),
-    "kubernetes": ("apps", "core", "batch", "networking.k8s.io", "rbac.authorization.k8s.io", "storage.k8s.io", "apiextensions.k8s.io"),
+    "kubernetes": (
+        "helm.sh",
+        "kustomize",
+        "yaml",
+        "apps",
+        "core",
+        "batch",
+        "networking.k8s.io",
+        "rbac.authorization.k8s.io",
+        "storage.k8s.io",
+        "apiextensions.k8s.io",
+    ),
 }
 WRONG = {
     "is no valid name": "names with a placeholder (`tf-test-network-_75092`, `%s`), which the API refuses",
@@ -77,7 +88,7 @@ def test_a_sample_of_documented_examples_passes(package: str) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(("package", "least"), [("aws", 800), ("gcp", 1200), ("kubernetes", 15)])
+@pytest.mark.parametrize(("package", "least"), [("aws", 800), ("gcp", 1200), ("kubernetes", 30)])
 def test_every_documented_example_passes(package: str, least: int) -> None:
     count, said = refused(package, chosen(package))
     assert said == []

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from rehearsal.clouds.rules.conventions import unusual
 from rehearsal.clouds.rules.reader import RULES, Rule, broken, rules, rules_of, softened
 
-__all__ = ["RULES", "Rule", "broken", "rules", "rules_of", "softened"]
+__all__ = ["RULES", "Rule", "broken", "rules", "rules_of", "softened", "unusual"]

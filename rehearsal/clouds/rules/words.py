@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import json
 import re
 from collections.abc import Callable
 from typing import Any
 
 from rehearsal.clouds.documents import document_mistakes
 from rehearsal.clouds.quantities import cron_fault
+from rehearsal.clouds.wire import UNKNOWN
 from trainfleet.nearest import did_you_mean, nearest
 
 ALL_BUT = 0.85
@@ -157,6 +159,17 @@ def cron(value: Any, wanted: bool) -> list[Complaint]:
     return [(f"{shown(value)} is not a schedule: {fault}", "a schedule is like '0 3 * * *'")] if fault else []
 
 
+def json_text(value: Any, wanted: bool) -> list[Complaint]:
+    """Text that is JSON; text with something unknown in it is not judged."""
+    if not isinstance(value, str) or UNKNOWN in value:
+        return []
+    try:
+        json.loads(value)
+    except ValueError as error:
+        return [(f"{shown(value)} is not JSON: {error}", "write it with json.dumps")]
+    return []
+
+
 def document(value: Any, kind: str) -> list[Complaint]:
     return [(f"{where + ': ' if where else ''}{what}", fix) for where, what, fix in document_mistakes(value, kind)]
 
@@ -189,5 +202,6 @@ WORDS: dict[str, Callable[[Any, Any], list[Complaint]]] = {
     "port_or_name": port_or_name,
     "near": near,
     "cron": cron,
+    "json": json_text,
     "document": document,
 }
