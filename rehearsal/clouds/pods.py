@@ -14,7 +14,7 @@ from rehearsal.clouds.quantities import DNS_1035, DNS_LABEL, LABEL, amount, labe
 from rehearsal.clouds.wire import SIGNATURE, UNKNOWN
 from trainfleet.nearest import did_you_mean
 
-_TEMPLATES = (("spec", "template"), ("spec", "jobTemplate", "spec", "template"))
+_TEMPLATES = (("template",), ("spec", "template"), ("spec", "jobTemplate", "spec", "template"))
 _LABELLED = {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job"}
 _SELECTING = {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"}
 _DNS_LABELS = {"Namespace"}
@@ -40,6 +40,8 @@ def object_mistakes(kind: str, inputs: dict[str, Any]) -> Iterator[Mistake]:
     yield from _selector(kind, inputs)
     yield from _service(inputs) if kind == "Service" else ()
     yield from _sizes(kind, _map(inputs.get("spec")))
+    if kind == "RuntimeClass":
+        yield from _quantities("overhead.podFixed", _at(inputs, "overhead", "podFixed"))
     if kind not in _LABELLED:
         yield from _selectors("spec", inputs.get("spec"))
 

@@ -1,6 +1,6 @@
 """A table of plausible mistakes over four packages: each is refused by name, in dict style and in typed style, and its right twin passes.
 
-The tables are `mistakes/<package>.toml` and `<package>.second.toml`; the head of aws.toml says how a row is read. A program runs
+The tables are `mistakes/<package>.toml`, `.second.toml` and `.third.toml`; the head of aws.toml says how a row is read. A program runs
 without an engine (see `rehearsal.clouds.capture`), so what is judged is what the SDK would send. Some SDK classes refuse a wrong keyword themselves.
 """
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from rehearsal.clouds.documents import document_mistakes
 from rehearsal.clouds.quantities import amount, cron_fault
 from rehearsal.clouds.rules import broken, rules
+from rehearsal.clouds.rules.conventions import Convention, conventions
 from rehearsal.clouds.rules.words import WORDS
-from rehearsal.clouds.schema import packages
+from rehearsal.clouds.schema import Kind, inputs_of, packages
 from rehearsal.clouds.wire import UNKNOWN
 from trainfleet.errors import InputError
 
 FILES = ("aws", "gcp", "azure-native", "kubernetes")
+DEEP = 12
 
 
 @pytest.mark.parametrize("package", FILES)
@@ -113,3 +118,65 @@ def test_a_document_with_unknown_parts_is_judged_by_what_is_known() -> None:
         "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": UNKNOWN}, "Condition": UNKNOWN}],
     }
     assert document_mistakes(typed, "trust-policy") == []
+
+
+def _children(kind: Kind) -> list[tuple[str, Kind | None]]:
+    """Return the properties inside a type; an empty name stands for any."""
+    if kind.name == "union":
+        return [child for choice in kind.choices for child in _children(choice)]
+    if kind.name == "list":
+        return _children(kind.item) if kind.item else [("", None)]
+    if kind.name == "map":
+        return [("", kind.item)]
+    if kind.cls is not None:
+        return [(name, declared.kind) for name, declared in inputs_of(kind.cls).items()]
+    return [("", None)] if kind.name == "any" else []
+
+
+def _leads(children: list[tuple[str, Kind | None]], parts: list[str], depth: int = 0) -> bool:
+    """Say whether a rule's path leads to a property."""
+    if not parts or parts == ["[]"]:
+        return True
+    head, *rest = parts
+    if head == "**" and _leads(children, rest, depth):
+        return True
+    for name, kind in children:
+        if head == "**":
+            if kind is None or (depth < DEEP and _leads(_children(kind), parts, depth + 1)):
+                return True
+        elif (not name or name == head or ("*" in head and fnmatchcase(name, head))) and (kind is None or _leads(_children(kind), rest, depth)):
+            return True
+    return False
+
+
+def _paths(row: dict[str, object]) -> Iterator[str]:
+    """Yield every path that a row names."""
+    at = f"{row['at']}." if "at" in row else ""
+    relations = ("exactly_one", "at_most_one", "at_least_one", "together", "ordered", "inside", "needs", "forbids")
+    named = [name for relation in relations for name in cast("list[str]", row.get(relation, []))]
+    conditions = cast("list[dict[str, str]]", row.get("when") if isinstance(row.get("when"), list) else [row["when"]] if "when" in row else [])
+    for name in (*named, *(str(row[key]) for key in ("path", "unique") if key in row), *(condition["path"] for condition in conditions)):
+        yield at + name
+
+
+@pytest.mark.parametrize("package", FILES)
+def test_every_path_of_a_rule_leads_to_a_property_of_one_of_its_types(package: str) -> None:
+    installed = packages()[package]
+    dead = []
+    for rule in rules(package):
+        if len(rule.types) == 1 and rule.types[0] == "*":  # conventions of names: see the test of those
+            continue
+        tokens = [token for token in installed.classes if not re.search(r"/v\d{8}", token) and rule.holds_for(token.split(":", 1)[1])]
+        for path in {path for row in rule.rows for path in _paths(row)}:
+            resources = (installed.resource(token) for token in tokens)
+            if tokens and not any(r and _leads([(name, p.kind) for name, p in r.inputs.items()], path.split(".")) for r in resources):
+                dead.append((rule.types, path))
+    assert dead == []
+
+
+@pytest.mark.parametrize("convention", conventions(), ids=lambda convention: f"{convention.packages[0]}-{convention.names.pattern[:40]}")
+def test_a_convention_has_a_source_and_a_known_kind(convention: Convention) -> None:
+    assert len(convention.source) > 10
+    assert convention.kind in ("number", "text")
+    assert convention.word in WORDS
+    assert set(convention.packages) <= set(FILES)
