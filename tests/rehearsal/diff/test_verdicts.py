@@ -93,11 +93,11 @@ CASES = (
         "more nodes",
         stack("aws-prod"),
         "min_nodes: 0, max_nodes: 8",
-        "min_nodes: 1, max_nodes: 9",
+        "min_nodes: 0, max_nodes: 9",
         2,
         {"prod-a10g": "update"},
         1.006,
-        1.006,
+        0.0,
         True,
     ),
     Case(
@@ -131,7 +131,9 @@ CASES = (
         {"prod-a100-held": "replace"},
         at_most=4 * (7.346 - 14.692),
     ),
-    Case("azure-prod", "the network's range", stack("azure-prod"), "10.70.0.0/16", "10.71.0.0/16", 2, {"prod-network": "update"}),
+    Case(
+        "azure-prod", "the network's range", stack("azure-prod"), "10.70.0.0/16", "10.71.0.0/16", 3, {"prod-vnet": "replace", "prod-aks": "replace"}
+    ),
     Case(
         "azure-prod",
         "the bucket's name",
@@ -141,7 +143,7 @@ CASES = (
         3,
         {"prod-bucket-runs": "replace"},
     ),
-    Case("azure-prod", "a tag", stack("azure-prod"), "team: ml", "team: vision", 2, {"prod-storage": "update"}, only=True),
+    Case("azure-prod", "a tag", stack("azure-prod"), "team: ml", "team: vision", 2, {"prod-bucket-account": "update"}, only=True),
 )
 SAMPLE = ("aws-prod: a pool's machine",)
 Diffs = Callable[..., "subprocess.CompletedProcess[str]"]
