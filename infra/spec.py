@@ -15,8 +15,6 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-SPEC_VERSION = 1
-
 
 class Cloud(StrEnum):
     """Where a platform is built."""

@@ -17,7 +17,6 @@ UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 """What the engine writes in place of a value that is not known yet."""
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"
-ASSETS = ("c44067f5952c0a294b673a41bacd8c17", "0def7320c3a5731c473e5ecbe6d01bc7")
 
 Json = Any
 

@@ -6,22 +6,14 @@ One apply and one destroy serve all tests of this file. The order on destroy is 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from infra.contract import PlatformOutputs, read_outputs
-from rehearsal import language
-from rehearsal.clouds.provider import HABITS, serve
-from rehearsal.clouds.state import Cloud, Operation
-from rehearsal.commands import Runner, resources_of
-from rehearsal.engine import find_engine
-from rehearsal.sandbox import read_project, sandbox
+from rehearsal.clouds.provider import HABITS
 from tests.infra.azure.platforms import LAUNCHERS, RESERVATION, SMALL, SUBSCRIPTION
+from tests.infra.lives import Life, lived, places
 
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -49,49 +41,9 @@ WHOLE = {
 }
 
 
-@dataclass(frozen=True)
-class Life:
-    """What happened to a platform: names and types in the order they were made and unmade, and the stack's outputs."""
-
-    made: list[Operation]
-    unmade: list[Operation]
-    outputs: PlatformOutputs
-    inputs: dict[str, dict[str, Any]]
-    """By logical name: what was asked for, as the engine's state has it."""
-    left: int
-
-
 @pytest.fixture(scope="module")
-def life(root: Path) -> Iterator[Life]:
-    settings = {"config": {"azure-native:location": "eastus", "azure-native:subscriptionId": SUBSCRIPTION, "trainfleet:platform": WHOLE}}
-    cloud = Cloud()
-    with (
-        sandbox(read_project(root, "azure-dev"), settings) as box,
-        serve(cloud) as providers,
-        language.serve(language.Programs(root=root)) as host,
-    ):
-        runner = Runner(find_engine().path, box, {"PULUMI_DEBUG_PROVIDERS": providers, "PULUMI_DEBUG_LANGUAGES": host})
-        runner.init()
-        applied = runner.run("up", "--yes", "--skip-preview")
-        assert applied.ok, applied.output[-4000:]
-        made = list(cloud.operations)
-        shown = runner.run("stack", "output", "--json", "--stack", box.stack, events=False)
-        outputs = read_outputs(json.loads(shown.output))
-        inputs = {each["urn"].rsplit("::", maxsplit=1)[-1]: each.get("inputs", {}) for each in resources_of(box.state)}
-        gone = runner.run("destroy", "--yes", "--skip-preview")
-        assert gone.ok, gone.output[-4000:]
-        yield Life(made, cloud.operations[len(made) :], outputs, inputs, len(cloud.records))
-
-
-def places(operations: list[Operation], pattern: str) -> list[int]:
-    """Where in the order the resources are whose type or name is like `pattern`."""
-    found = [
-        index
-        for index, operation in enumerate(operations)
-        if fnmatch(operation.token, pattern) or fnmatch(operation.urn.rsplit("::", maxsplit=1)[-1], pattern)
-    ]
-    assert found, f"nothing is like {pattern}"
-    return found
+def life(root: Path) -> Life:
+    return lived(root, "azure-dev", {"azure-native:location": "eastus", "azure-native:subscriptionId": SUBSCRIPTION, "trainfleet:platform": WHOLE})
 
 
 NODES = "azure-native:containerservice:AgentPool"
