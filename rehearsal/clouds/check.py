@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rehearsal.clouds.docstrings import Said
+from rehearsal.clouds.facts import ANY, NO_FACT, Fact, Limits
 from rehearsal.clouds.schema import Kind, Property, ResourceType, inputs_of
 from rehearsal.clouds.wire import SIGNATURE, UNKNOWN, masked
 from trainfleet.nearest import did_you_mean, nearest
@@ -82,18 +83,22 @@ class _Check:
             if not isinstance(value, list):
                 yield _wrong(path, value, "a list")
                 return
-            item = Property(kind.item or Kind("any"), required=True, said=Said(declared.said.values, declared.said.closed, declared.said.mentioned))
+            yield from _counted(path, len(value), declared.fact.count)
+            said = Said(declared.said.values, declared.said.closed, declared.said.mentioned)
+            item = Property(kind.item or Kind("any"), required=True, said=said, fact=replace(declared.fact, count=ANY))
             for index, entry in enumerate(value):
                 yield from self.value(f"{path}[{index}]", entry, item)
         elif kind.name in ("map", "object"):
-            yield from self.mapping(path, value, kind)
+            yield from self.mapping(path, value, kind, declared.fact)
         else:
             yield from self.scalar(path, value, declared)
 
-    def mapping(self, path: str, value: Any, kind: Kind) -> Iterator[Mistake]:
+    def mapping(self, path: str, value: Any, kind: Kind, fact: Fact = NO_FACT) -> Iterator[Mistake]:
         if not isinstance(value, dict):
             yield _wrong(path, value, "a map" if kind.name == "map" else "an object")
-        elif kind.cls is not None:
+            return
+        yield from _counted(path, len(value), fact.count)
+        if kind.cls is not None:
             yield from self.object(path, value, inputs_of(kind.cls))
         else:
             quantities = path.rsplit(".", 1)[-1] in _QUANTITIES
@@ -106,19 +111,19 @@ class _Check:
         if isinstance(value, (dict, list)):
             yield _wrong(path, value, f"a {_PLAIN.get(kind.name, kind.name)}")
         elif kind.name == "enum":
-            yield from _enum(path, value, declared)
+            yield from list(_by_fact(path, value, declared)) or _enum(path, value, declared)
         elif kind.name == "string":
             if isinstance(value, bool) or (self.strict and isinstance(value, (int, float))):
                 yield _wrong(path, value, "a string")
             else:
-                yield from _text(path, str(value), declared.said)
+                yield from list(_by_fact(path, value, declared)) or _text(path, str(value), declared)
         elif kind.name == "boolean":
             if not isinstance(value, bool) and (self.strict or value not in ("true", "false")):
                 yield _wrong(path, value, "true or false")
         elif not _is_number(value, whole=kind.name == "integer") or (self.strict and isinstance(value, str)):
             yield _wrong(path, value, "a whole number" if kind.name == "integer" else "a number")
         else:
-            yield from _number(path, value, declared.said)
+            yield from list(_by_fact(path, value, declared)) or _number(path, value, declared.said)
 
 
 _QUANTITIES = frozenset({"limits", "requests", "capacity", "allocatable", "hard", "default", "defaultRequest", "max", "min", "overhead"})
@@ -127,7 +132,7 @@ _QUANTITIES = frozenset({"limits", "requests", "capacity", "allocatable", "hard"
 
 def _enum(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
     known = [str(choice) for choice in declared.kind.values]
-    if str(value) in (*known, *declared.said.values, *declared.said.mentioned):
+    if str(value) in (*known, *declared.said.values, *declared.said.mentioned, *declared.fact.values):
         return
     near = nearest(str(value), known) if len(known) <= _FEW else _respelt(str(value), known)
     # Where others may come, a value is refused only when it is all but one of the known: two names may well share a beginning.
@@ -152,10 +157,52 @@ _FEW = 30
 _ALL_BUT = 0.8
 
 
-def _text(path: str, value: str, said: Said) -> Iterator[Mistake]:
+def _by_fact(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
+    """What the API's own model refuses; a value that the SDK names or the documentation quotes is right all the same."""
+    fact, text = declared.fact, str(value)
+    quoted = {*map(str, declared.kind.values), *declared.said.values, *declared.said.mentioned}
+    if fact == NO_FACT or text == "" or text in quoted or UNKNOWN in text:
+        return
+    if fact.values and not _among(text, fact.values, quoted) and (fact.closed or _slip(text, fact.values)):
+        yield Mistake(path, f"{_shortened(text)} is not one of the values that the API takes", did_you_mean(text, fact.values), documented=True)
+        return
+    low, high = fact.numbers
+    if (low, high) != ANY and _is_number(value, whole=False) and not _within(float(value), fact.numbers):
+        yield Mistake(path, f"{text} is out of range", _between(low, high), documented=True)
+    if not _within(len(text), fact.length):
+        yield Mistake(path, f"{_shortened(text)} has {len(text)} characters", _between(*fact.length, "characters"), documented=True)
+    elif fact.pattern and not re.fullmatch(fact.pattern, text):
+        yield Mistake(path, f"{_shortened(text)} is not valid here", f"it must match {fact.pattern}", documented=True)
+
+
+def _among(text: str, values: tuple[str, ...], quoted: set[str]) -> bool:
+    """Say whether a value is one of the API's, in any capitals where the documentation writes one of them in its own."""
+    if text in values:
+        return True
+    lower = {value.lower() for value in values}
+    return text.lower() in lower and any(word.lower() in lower and word not in values for word in quoted)
+
+
+def _slip(text: str, values: tuple[str, ...]) -> bool:
+    return _respelt(text, values) is not None or ((near := nearest(text, values)) is not None and _similar(text, near))
+
+
+def _counted(path: str, number: int, limits: Limits) -> Iterator[Mistake]:
+    if not _within(number, limits):
+        yield Mistake(path, f"has {number} entries", _between(*limits), documented=True)
+
+
+def _within(number: float, limits: Limits) -> bool:
+    low, high = limits
+    return (low is None or number >= low) and (high is None or number <= high)
+
+
+def _text(path: str, value: str, declared: Property) -> Iterator[Mistake]:
+    said = declared.said
     if (
         said.values
         and value
+        and value not in declared.fact.values
         and value not in said.values
         and value not in said.mentioned
         and (said.closed or nearest(value, said.values) is not None or _respelt(value, said.values))

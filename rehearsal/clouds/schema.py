@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from rehearsal.clouds.docstrings import NOTHING, Said, read
+from rehearsal.clouds.facts import NO_FACT, Fact, facts_of
 
 _LOCK = threading.RLock()
 
@@ -43,11 +44,12 @@ class Kind:
 
 @dataclass(frozen=True)
 class Property:
-    """An input or output: its type, whether it must be there, and what its documentation says of its value."""
+    """An input or output: its type, whether it must be there, and what its documentation and the API's model say of its value."""
 
     kind: Kind
     required: bool
     said: Said = NOTHING
+    fact: Fact = NO_FACT
 
     @property
     def documented(self) -> tuple[str, ...]:
@@ -119,6 +121,7 @@ def inputs_of(args: type) -> dict[str, Property]:
         kinds = _types.input_type_types(args)
         names = {python: wire for python, wire, _ in _types._py_properties(args)}
         documents = _documents(args)
+        facts = facts_of(args)
         beside = [name.replace("_", "") for name in names]
         result = {}
         for python, parameter in inspect.signature(args).parameters.items():
@@ -129,6 +132,7 @@ def inputs_of(args: type) -> dict[str, Property]:
                 kind,
                 parameter.default is inspect.Parameter.empty,
                 read(documents.get(python, ""), number=_scalar(kind) in ("integer", "number"), names=beside),
+                facts.get(names[python], NO_FACT),
             )
         return result
 

@@ -1,0 +1,93 @@
+"""What the clouds' own API models say of a property's value, by input class: sets of values, ranges, lengths, counts, patterns.
+
+The SDK's classes and their documentation leave most of this out. `facts/<package>/<module>.json` is made from the API's model by the
+cloud's gatherer (`gather_aws.py` …) and never edited by hand; only the file of a class in use is read. Used by `schema.py`, judged by
+`check.py`. Easy to get wrong: a provider may take words of its own, so what the documentation quotes is right too (see `check.py`).
+
+A file holds `source`, `shapes` (name: facts) and `types` (input class: property: name of a shape). Facts are `values` (all there are; with
+`open` only a near miss is refused), `range` and `length` and `count` ([least, most], null for none) and `pattern` (for the whole text).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainfleet.errors import InputError, Problem
+
+FACTS = Path(__file__).parent
+Limits = tuple[float | None, float | None]
+ANY: Limits = (None, None)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What an API takes as one property's value; of a list, `count` is about the list and the rest about each item."""
+
+    values: tuple[str, ...] = ()
+    closed: bool = True
+    numbers: Limits = ANY
+    length: Limits = ANY
+    count: Limits = ANY
+    pattern: str = ""
+
+
+NO_FACT = Fact()
+_KEYS = {"values", "open", "range", "length", "count", "pattern"}
+
+
+def facts_of(args: type) -> dict[str, Fact]:
+    """Return the facts of an input class by the names the provider knows; none where nothing was gathered."""
+    package, module = args.__module__.split(".")[:2] if args.__module__.count(".") >= 2 else ("", "")
+    if not package.startswith("pulumi_"):
+        return {}
+    held = _file(package.removeprefix("pulumi_"), module, FACTS)
+    shapes = held.get("shapes", {})
+    return {name: _fact(shapes[shape]) for name, shape in held.get("types", {}).get(args.__name__, {}).items()}
+
+
+@functools.cache
+def _file(package: str, module: str, where: Path) -> dict[str, Any]:
+    file = where / package / f"{module}.json"
+    if not file.is_file():
+        return {}
+    try:
+        held: dict[str, Any] = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError("the API's facts cannot be read", [Problem(str(file), str(error), "gather them again")]) from error
+    return held
+
+
+def _fact(entry: dict[str, Any]) -> Fact:
+    return Fact(
+        tuple(entry.get("values", ())),
+        not entry.get("open", False),
+        _limits(entry.get("range")),
+        _limits(entry.get("length")),
+        _limits(entry.get("count")),
+        entry.get("pattern", ""),
+    )
+
+
+def _limits(pair: list[float | None] | None) -> Limits:
+    return (pair[0], pair[1]) if pair else ANY
+
+
+def faults(file: Path) -> list[str]:
+    """Return what is wrong with one file of facts: words that nothing reads, shapes that are missing or unused, bad expressions."""
+    held = json.loads(file.read_text())
+    shapes = held["shapes"]
+    used = {shape for properties in held["types"].values() for shape in properties.values()}
+    found = [f"{shape} says {key}, which nothing reads" for shape, entry in shapes.items() for key in sorted(set(entry) - _KEYS)]
+    found += [f"{shape} is used and not there" for shape in sorted(used - set(shapes))]
+    found += [f"{shape} is not used" for shape in sorted(set(shapes) - used)]
+    for shape, entry in shapes.items():
+        try:
+            re.compile(entry.get("pattern", ""))
+        except re.error as error:
+            found.append(f"{shape}: {error}")
+    return found
