@@ -7,10 +7,10 @@ sums and their weights, never means, so that means over ranks and uneven batches
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     import torch
@@ -75,6 +75,30 @@ class Workload(Protocol):
 
     def baseline(self, indices: Sequence[int]) -> dict[str, float]:
         """Figures of a simple model on the validation samples `indices`, for the report."""
+        ...
+
+
+class Predicts(Protocol):
+    """What a workload has besides where its model can be used after training: by `evaluate`, `predict`, `serve` and `publish`."""
+
+    def read(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        """Turn rows as a user has them (`{"text": ...}`, `{"audio": PATH or samples, "rate": Hz}`, `{"image": ...}`) into a batch on the CPU.
+
+        Raises:
+            InputError: every row that cannot be read, by its number.
+        """
+        ...
+
+    def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor], **settings: Any) -> list[dict[str, Any]]:
+        """One plain JSON value per sample, such as `{"text": ...}` or `{"label": ..., "score": ...}`."""
+        ...
+
+    def export(self, model: torch.nn.Module, folder: Path) -> None:
+        """Write weights (safetensors), configuration and tokenizer in Hugging Face's layout."""
+        ...
+
+    def import_(self, folder: Path) -> torch.nn.Module:
+        """Build a model from what `export` wrote."""
         ...
 
 
