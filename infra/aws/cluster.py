@@ -18,6 +18,7 @@ from infra.aws import addons, region
 from infra.aws.identity import Identity
 from infra.aws.keys import Keys
 from infra.aws.network import Network
+from infra.aws.scaling import ScalingGroups
 from infra.platform import LAUNCHERS_GROUP
 from infra.room import Room
 from infra.spec import PlatformSpec
@@ -31,6 +32,7 @@ class Cluster(Room):
     def __init__(self, spec: PlatformSpec, network: Network, identity: Identity, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "cluster", opts)
         self.cluster_name = region.cluster_name(spec)
+        self.scaling_groups = ScalingGroups(self.cluster_name)
         logs = aws.cloudwatch.LogGroup(
             self.name("cluster-logs"),
             # The name EKS writes to; there is no choice.

@@ -2,7 +2,7 @@
 
 SkyPilot and the autoscaler decide by what a pool says of itself while it has no node, so labels, taint and resources
 stand on the node group and on its scaling group. Easy to get wrong: a reservation, a placement group and EFA each
-hold in one zone only; the desired size belongs to the autoscaler.
+hold in one zone only; the size belongs to the autoscaler (scaling.py).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from infra.aws.cluster import Cluster
 from infra.aws.identity import Identity
 from infra.aws.keys import Keys
 from infra.aws.network import Network
+from infra.aws.scaling import scaling
 from infra.machines import Machine, machine_for_pool
 from infra.platform import Pool
 from infra.room import Room
@@ -140,10 +141,12 @@ class GpuPools(Room):
         )
         key, value = GPU_TAINT
         one_for_one = pool.capacity in ONE_FOR_ONE
+        prefix = f"{self.spec.name}-{pool.name}-"[:37]
+        size = scaling(self.cluster.scaling_groups.running(prefix), pool.min_nodes, pool.max_nodes)
         group = aws.eks.NodeGroup(
             self.name(pool.name),
             # A prefix, so that a replacement can stand beside the old nodes while their pods move.
-            node_group_name_prefix=f"{self.spec.name}-{pool.name}-"[:37],
+            node_group_name_prefix=prefix,
             cluster_name=self.cluster.cluster.name,
             node_role_arn=self.identity.node_role.arn,
             subnet_ids=self.network.private_subnet_ids(zones),
@@ -152,14 +155,14 @@ class GpuPools(Room):
             capacity_type=capacity_type,
             instance_types=None if pool.capacity is Capacity.CAPACITY_BLOCK else [machine.instance_type],
             launch_template={"id": template.id, "version": template.latest_version.apply(str)},
-            scaling_config={"min_size": pool.min_nodes, "max_size": pool.max_nodes, "desired_size": pool.min_nodes},
+            scaling_config=size.config,
             update_config={"max_unavailable": 1, "update_strategy": "MINIMAL" if one_for_one else "DEFAULT"},
             # A GPU that fell off the bus makes its node be replaced after ten minutes, without anybody being woken.
             node_repair_config={"enabled": self.spec.layer.node_problems},
             labels=labels(pool, machine),
             taints=[{"key": key, "value": value, "effect": "NO_SCHEDULE"}],
             tags=self.tags(pool.name),
-            opts=self.options(pool.name, depends_on=self.cluster.ready, ignore_changes=["scalingConfig.desiredSize"]),
+            opts=self.options(pool.name, depends_on=self.cluster.ready, ignore_changes=size.ignored),
         )
         self._scaling_tags(pool, machine, group)
         return Pool(

@@ -1,7 +1,6 @@
 """SystemPool: the CPU nodes that run the cluster's own pods (DNS, operators, autoscaler) and Ray heads. Never tainted.
 
-Everything on the cluster depends on it. Easy to get wrong: its size belongs to the autoscaler once it exists, so the
-desired size here is only the first one.
+Everything on the cluster depends on it. Easy to get wrong: its size belongs to the autoscaler once it exists (scaling.py).
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from infra.aws.cluster import Cluster
 from infra.aws.identity import Identity
 from infra.aws.keys import Keys
 from infra.aws.network import Network
+from infra.aws.scaling import scaling
 from infra.machines import system_machine
 from infra.room import Room
 from infra.spec import PlatformSpec
@@ -38,11 +38,12 @@ class SystemPool(Room):
         super().__init__(spec, "system-pool", opts)
         self.machine = system_machine(spec)
         template = nodes.template(self, "system", self.machine, DISK_GIB, keys.nodes.arn)
-        size = spec.system_pool
+        prefix = f"{spec.name}-system-"
+        size = scaling(cluster.scaling_groups.running(prefix), spec.system_pool.min_nodes, spec.system_pool.max_nodes)
         self.nodes = aws.eks.NodeGroup(
             self.name("system"),
             # A prefix, so that a replacement can stand beside the old nodes while their pods move.
-            node_group_name_prefix=f"{spec.name}-system-",
+            node_group_name_prefix=prefix,
             cluster_name=cluster.cluster.name,
             node_role_arn=identity.node_role.arn,
             subnet_ids=network.private_subnet_ids(),
@@ -51,11 +52,11 @@ class SystemPool(Room):
             capacity_type="ON_DEMAND",
             instance_types=[self.machine.instance_type],
             launch_template={"id": template.id, "version": template.latest_version.apply(str)},
-            scaling_config={"min_size": size.min_nodes, "max_size": size.max_nodes, "desired_size": size.min_nodes},
+            scaling_config=size.config,
             update_config={"max_unavailable": 1},
             node_repair_config={"enabled": self.spec.layer.node_problems},
             labels={"trainfleet.io/pool": "system"},
             tags=self.tags("system"),
-            opts=self.options("system", depends_on=cluster.ready, ignore_changes=["scalingConfig.desiredSize"]),
+            opts=self.options("system", depends_on=cluster.ready, ignore_changes=size.ignored),
         )
         self.register_outputs({})

@@ -2,7 +2,7 @@
 
 SkyPilot and the autoscaler decide by what a pool says of itself while it has no node, so labels and taints stand on the
 pool. Easy to get wrong: InfiniBand reaches as far as one scale set, which is one pool in one zone; capacity that was
-reserved takes no proximity group; the count belongs to the autoscaler.
+reserved takes no proximity group; the count belongs to the autoscaler, and is never said.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class GpuPools(Room):
             # AKS installs the driver, and then watches the GPUs; the device plugin is the layer's.
             gpu_profile={"driver": "Install"},
             enable_auto_scaling=True,
-            count=pool.min_nodes,
+            # No count: AKS begins with the least, and each later update that named a count would throw the autoscaler back to it.
             min_count=pool.min_nodes,
             max_count=pool.max_nodes,
             max_pods=nodes.PODS_PER_NODE,
@@ -115,7 +115,7 @@ class GpuPools(Room):
             # There is no spare GPU node: an update ends one before it starts the next. Spot pools are not updated in place at all.
             upgrade_settings=None if pool.capacity is Capacity.SPOT else {"max_surge": "0", "max_unavailable": "1", "drain_timeout_in_minutes": 30},
             tags=self.tags(pool.name),
-            opts=self.options(pool.name, depends_on=waits, ignore_changes=["count"]),
+            opts=self.options(pool.name, depends_on=waits),
         )
         fabric = uses_infiniband(pool, machine)
         return Pool(

@@ -1,7 +1,7 @@
 """SystemPool: the CPU nodes that run the cluster layer (operators, queue, metrics) and Ray heads. Never tainted.
 
 Everything on the cluster depends on it; what AKS itself runs has its own small pool (cluster.py). Easy to get wrong: its size
-belongs to the autoscaler once it exists, so the count here is only the first one.
+belongs to the autoscaler, and is never said.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SystemPool(Room):
             os_disk_type="Managed",
             os_disk_size_gb=DISK_GIB,
             enable_auto_scaling=True,
-            count=size.min_nodes,
+            # No count: AKS begins with the least, and each later update that named a count would throw the autoscaler back to it.
             min_count=size.min_nodes,
             max_count=size.max_nodes,
             max_pods=nodes.PODS_PER_NODE,
@@ -56,6 +56,6 @@ class SystemPool(Room):
             security_profile={"enable_secure_boot": True, "enable_vtpm": True, "ssh_access": "Disabled"},
             upgrade_settings={"max_surge": "33%", "drain_timeout_in_minutes": 30},
             tags=self.tags("system"),
-            opts=self.options("system", depends_on=cluster.ready, ignore_changes=["count"]),
+            opts=self.options("system", depends_on=cluster.ready),
         )
         self.register_outputs({})

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rehearsal.clouds.habits import Answer, Habits
+from rehearsal.clouds.habits import Answer, Finder, Habits
+from rehearsal.clouds.record import Record
 from rehearsal.clouds.values import Identity, digest
 from rehearsal.clouds.wire import plain
 
@@ -191,12 +192,51 @@ ANSWERS: dict[str, Answer] = {
 }
 
 
+def node_group_names(group: str, random: str) -> dict[str, Any]:
+    """Return the name of the Auto Scaling group that EKS makes for a node group, where the node group tells it."""
+    name = f"eks-{group}-{random[:8]}-{random[8:12]}-{random[12:16]}-{random[16:20]}-{random[20:32]}"
+    return {"nodeGroupName": group, "resources": [{"autoscalingGroups": [{"name": name}]}]}
+
+
+def scaling_groups(records: list[Record]) -> dict[str, Record]:
+    """Return the node groups behind the Auto Scaling groups that exist, by the name of the latter."""
+    groups = (record for record in records if short(record.token) == "eks/nodeGroup:NodeGroup")
+    return {plain(group.outputs)["resources"][0]["autoscalingGroups"][0]["name"]: group for group in groups}
+
+
+def _scaling_group_names(args: dict[str, Any], region: str, records: list[Record]) -> dict[str, Any]:
+    wanted = [(each["name"], each["values"]) for each in args.get("filters") or []]
+    if unknown := [name for name, _ in wanted if name != "tag:eks:cluster-name"]:
+        raise LookupError(f"the rehearsal cannot look for Auto Scaling groups by {unknown[0]}: only by tag:eks:cluster-name")
+    names = sorted(
+        name for name, group in scaling_groups(records).items() if all(plain(group.inputs)["clusterName"] in values for _, values in wanted)
+    )
+    return {**args, "id": region, "region": region, "names": names, "arns": []}
+
+
+def _scaling_group(args: dict[str, Any], region: str, records: list[Record]) -> dict[str, Any]:
+    group = scaling_groups(records).get(args["name"])
+    if group is None:
+        raise LookupError(f"no Auto Scaling group is called {args['name']}")
+    size = plain(group.inputs)["scalingConfig"]
+    limits = {"minSize": size["minSize"], "maxSize": size["maxSize"], "desiredCapacity": size["desiredSize"]}
+    return {"id": args["name"], "name": args["name"], "region": region, **limits}
+
+
+FINDERS: dict[str, Finder] = {
+    # The name of the function that lists Auto Scaling groups is an error in the SDK.
+    "aws:autoscaling/getAmiIds:getAmiIds": _scaling_group_names,
+    "aws:autoscaling/getGroup:getGroup": _scaling_group,
+}
+
+
 class AwsHabits(Habits):
     """AWS: ids with prefixes, names unique per service, `region` on every resource."""
 
     region = REGION
     account = ACCOUNT
     answers = ANSWERS
+    finders = FINDERS
 
     def name_property(self, token: str) -> str:
         return NAMES.get(short(token), "name")
@@ -226,7 +266,12 @@ class AwsHabits(Habits):
         return name if isinstance(inputs.get(self.name_property(token)), str) else f"{name}-{random[:8]}"
 
     def identity(self, token: str, inputs: dict[str, Any], name: str, resource_id: str, region: str) -> Identity:
-        return Identity(token, name, resource_id, region, ACCOUNT, own_outputs(token, name, resource_id, region, digest(token, resource_id)))
+        random = digest(token, resource_id)
+        if short(token) == "eks/nodeGroup:NodeGroup":
+            # A prefix is completed by the time and a counter, 26 digits.
+            own = node_group_names(inputs.get("nodeGroupName") or f"{inputs.get('nodeGroupNamePrefix', '')}{random[:26]}", random)
+            return Identity(token, name, resource_id, region, ACCOUNT, own)
+        return Identity(token, name, resource_id, region, ACCOUNT, own_outputs(token, name, resource_id, region, random))
 
     def always_replaces(self, token: str, path: tuple[str, ...]) -> bool:
         return path == ("region",)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rehearsal.clouds.check import Mistake, check_inputs
+from rehearsal.clouds.record import Record
 from rehearsal.clouds.rules import broken, softened, unusual
 from rehearsal.clouds.schema import Package, ResourceType
 from rehearsal.clouds.values import Identity, digest, fill
@@ -19,6 +20,8 @@ from rehearsal.clouds.wire import UNKNOWN, plain
 from trainfleet.nearest import did_you_mean
 
 Answer = Callable[[dict[str, Any], str], dict[str, Any]]
+Finder = Callable[[dict[str, Any], str, list[Record]], dict[str, Any]]
+"""An answer that depends on what exists."""
 
 
 class Habits:
@@ -27,6 +30,7 @@ class Habits:
     region = "rehearsal-1"
     account = "111122223333"
     answers: dict[str, Answer] = {}
+    finders: dict[str, Finder] = {}
     strict = False
     """Whether the API refuses text that only spells a number; a bridged provider converts it."""
 

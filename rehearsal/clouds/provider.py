@@ -207,8 +207,8 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         return empty_pb2.Empty()
 
     def Invoke(self, request: Any, context: Any) -> Any:
-        answer = self.habits.answers.get(request.tok)
-        if answer is None:
+        answer, finder = self.habits.answers.get(request.tok), self.habits.finders.get(request.tok)
+        if answer is None and finder is None:
             self.cloud.unknown_functions.append(request.tok)
             context.abort(
                 grpc.StatusCode.UNIMPLEMENTED,
@@ -216,7 +216,12 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
             )
             return pb.InvokeResponse()
         args = plain(self._placed(context, from_struct(request.args)))
-        return pb.InvokeResponse(**{"return": to_struct(answer(args, self._region(context, args)))})
+        region = self._region(context, args)
+        try:
+            said = finder(args, region, self.cloud.everything()) if finder else answer(args, region) if answer else {}
+        except LookupError as error:
+            context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        return pb.InvokeResponse(**{"return": to_struct(said)})
 
     def _region(self, context: Any, inputs: dict[str, Any]) -> str:
         known = {name: value for name, value in plain(inputs).items() if value != UNKNOWN}

@@ -138,6 +138,11 @@ class Cloud:
         with self._lock:
             return copy.deepcopy(self.records.get((token, resource_id)))
 
+    def everything(self) -> list[Record]:
+        """Return copies of all records."""
+        with self._lock:
+            return copy.deepcopy(list(self.records.values()))
+
     def of_urn(self, urn: str) -> Record | None:
         """Return a copy of the record that a resource owns, or None."""
         with self._lock:
