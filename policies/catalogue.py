@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from policies import cost, encryption, exposure, gpu, identity, kubernetes, naming, network, reliability
+from policies.exceptions import EVERYWHERE
 from policies.rule import Rule
 
 THEMES: Mapping[str, tuple[str, tuple[Rule, ...]]] = {
@@ -25,3 +26,8 @@ RULES: tuple[Rule, ...] = tuple(rule for _, rules in THEMES.values() for rule in
 def theme_of(rule: Rule) -> str:
     """The theme that a rule belongs to."""
     return next(theme for theme, (_, rules) in THEMES.items() if rule in rules)
+
+
+def policy_names() -> tuple[str, ...]:
+    """What an exception may name: the rules, and the second name of those that also judge a whole stack."""
+    return tuple(name for rule in RULES for name in ((rule.name, f"{rule.name}{EVERYWHERE}") if rule.stack else (rule.name,)))

@@ -56,6 +56,7 @@ RULES: tuple[Rule, ...] = (
     services.lists_have_no_doubles,
     services.tags_are_free,
     services.exceptions_have_not_ended,
+    services.exceptions_name_policies,
     *gcp.RULES,
     *azure.RULES,
 )

@@ -11,6 +11,7 @@ from infra.cost import HOURS_PER_MONTH, standing_usd_per_hour
 from infra.kubernetes.crds import versions
 from infra.rules.finding import Finding
 from infra.spec import Cloud, PlatformSpec
+from trainfleet.nearest import nearest
 from trainfleet.words import Path
 
 KUBERNETES_VERSIONS = ("1.33", "1.34", "1.35")
@@ -202,3 +203,18 @@ def exceptions_have_not_ended(spec: PlatformSpec) -> Iterator[Finding]:
                 f"this exception from `{exception.policy}` ended on {exception.until}",
                 "mend the resource and delete the exception, or renew it with a reason",
             )
+
+
+def exceptions_name_policies(spec: PlatformSpec) -> Iterator[Finding]:
+    """An exception from a policy that does not exist excepts nothing, and nobody notices before the policy stops an apply."""
+    if not spec.exceptions:
+        return
+    # The one thing that a spec says about policies. They know nothing of specs, and are read only where an exception is written.
+    from policies.catalogue import policy_names
+
+    known = policy_names()
+    for index, exception in enumerate(spec.exceptions):
+        if exception.policy not in known:
+            near = nearest(exception.policy, known)
+            fix = f"did you mean `{near}`?" if near else "one that `trainfleet policies` lists"
+            yield Finding(("exceptions", index, "policy"), f"`{exception.policy}` is not a policy", fix)

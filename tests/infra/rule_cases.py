@@ -194,7 +194,7 @@ CASES = [
     Case("lists_have_no_doubles", {"kubernetes.launchers": [LAUNCHER] * 2}, "kubernetes.launchers[1]", "keep one"),
     Case(
         "lists_have_no_doubles",
-        {"exceptions": [{"policy": "p", "resource": "*", "reason": "because of this", "until": "9999-01-01"}] * 2},
+        {"exceptions": [{"policy": "no-host-path", "resource": "*", "reason": "because of this", "until": "9999-01-01"}] * 2},
         "exceptions[1]",
         "keep one",
     ),
@@ -343,9 +343,22 @@ CASES = [
     ),
     Case(
         "exceptions_have_not_ended",
-        {"exceptions": [{"policy": "p", "resource": "*", "reason": "because of this", "until": "2020-01-01"}]},
+        {"exceptions": [{"policy": "no-host-path", "resource": "*", "reason": "because of this", "until": "2020-01-01"}]},
         "exceptions[0].until",
         "renew it",
-        {"exceptions": [{"policy": "p", "resource": "*", "reason": "because of this", "until": "9999-01-01"}]},
+        {"exceptions": [{"policy": "no-host-path", "resource": "*", "reason": "because of this", "until": "9999-01-01"}]},
+    ),
+    Case(
+        "exceptions_name_policies",
+        {"exceptions": [{"policy": "no-host-paths", "resource": "*", "reason": "because of this", "until": "9999-01-01"}]},
+        "exceptions[0].policy",
+        "did you mean `no-host-path`?",
+        {"exceptions": [{"policy": "no-public-bucket-everywhere", "resource": "*", "reason": "because of this", "until": "9999-01-01"}]},
+    ),
+    Case(
+        "exceptions_name_policies",
+        {"exceptions": [{"policy": "quux", "resource": "*", "reason": "because of this", "until": "9999-01-01"}]},
+        "exceptions[0].policy",
+        "one that `trainfleet policies` lists",
     ),
 ]

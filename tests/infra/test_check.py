@@ -109,12 +109,12 @@ def test_a_key_in_the_wrong_place_is_sent_to_the_right_one() -> None:
             "125, 250, 500, 1000",
         ),
         (
-            {"exceptions": [{"policy": "p", "resource": "*", "reason": "short", "until": "9999-01-01"}]},
+            {"exceptions": [{"policy": "no-host-path", "resource": "*", "reason": "short", "until": "9999-01-01"}]},
             "exceptions[0].reason",
             "at least 10 characters",
         ),
         (
-            {"exceptions": [{"policy": "p", "resource": "*", "reason": "long enough", "until": "soon"}]},
+            {"exceptions": [{"policy": "no-host-path", "resource": "*", "reason": "long enough", "until": "soon"}]},
             "exceptions[0].until",
             "write it like 2027-01-31",
         ),
@@ -154,7 +154,7 @@ def test_values_as_pulumi_hands_them_over_are_read() -> None:
     data = json.loads(json.dumps(GOOD))
     data["gpu_pools"][0]["per_node"] = 4.0
     data["network"] = {"zones": "3", "flow_logs": "true"}
-    data["exceptions"] = [{"policy": "p", "resource": "*", "reason": "long enough", "until": "9999-01-01 00:00:00 +0000 UTC"}]
+    data["exceptions"] = [{"policy": "no-host-path", "resource": "*", "reason": "long enough", "until": "9999-01-01 00:00:00 +0000 UTC"}]
     spec = parse_spec(data)
     assert (spec.gpu_pools[0].per_node, spec.network.zones, spec.exceptions[0].until) == (4, 3, date(9999, 1, 1))
 

@@ -16,6 +16,7 @@ from infra.check import parse_spec
 from infra.machines import Machine, machines_of
 from infra.rules.services import KUBERNETES_VERSIONS
 from infra.spec import Cloud, PlatformSpec
+from policies.catalogue import policy_names
 from trainfleet.errors import InputError, Problem
 from trainfleet.words import part_at
 
@@ -81,7 +82,9 @@ def platforms(draw: st.DrawFn) -> dict[str, Any]:
         "tags": tags,
         "exceptions": draw(
             st.lists(
-                st.fixed_dictionaries({"policy": NAMES, "resource": NAMES, "reason": st.just("a good reason"), "until": st.just("9999-12-31")}),
+                st.fixed_dictionaries(
+                    {"policy": st.sampled_from(policy_names()), "resource": NAMES, "reason": st.just("a good reason"), "until": st.just("9999-12-31")}
+                ),
                 max_size=2,
                 unique_by=lambda exception: (exception["policy"], exception["resource"]),
             )

@@ -212,3 +212,22 @@ def test_each_rule_of_a_whole_stack_is_reported_by_the_engine(engine: Callable[.
     reported = {(violation.policy, violation.urn.rpartition("::")[2]) for violation in preview.violations}
     wanted = {(f"{one.rule}-everywhere", names[one.kind]) for one in ALONE if one.kind in names}
     assert wanted - reported == set(), preview.output[-3000:]
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"), [("aws:kms/key:Key", "tags"), ("gcp:storage/bucket:Bucket", "labels"), ("azure-native:network:VirtualNetwork", "tags")]
+)
+def test_a_resource_of_another_platform_stops_a_preview(engine: Callable[..., Callable[[str], Outcome]], kind: str, path: str) -> None:
+    mine, theirs = text_of(copied(BASES[kind].props)), text_of(copied(BASES[kind].props))
+    key = next(key for key in theirs[path] if key.endswith("platform"))
+    theirs[path] = {**theirs[path], key: "other"}
+    own = platform_of(kind)
+    resources = [{"type": kind, "name": f"{own}-mine", "props": mine}, {"type": kind, "name": "other-theirs", "props": theirs}]
+    preview = engine(MANY, resources=resources, anchor="kubernetes")("preview")
+    assert preview.code != 0
+    # Which of the two the engine registers first, it decides itself.
+    (found,) = [violation for violation in preview.violations if violation.policy == "one-platform-per-stack-everywhere"]
+    strange = found.urn.rpartition("::")[2]
+    assert (strange in (f"{own}-mine", "other-theirs"), found.level) == (True, "mandatory"), preview.output[-3000:]
+    said = ("other", f"{own}-mine", own) if strange == "other-theirs" else (own, "other-theirs", "other")
+    assert "it says platform `{}`, and {} of the same stack says `{}`".format(*said) in found.message
