@@ -1,0 +1,343 @@
+"""Gathers facts about AWS's input classes from botocore's API models: `python -m rehearsal.clouds.facts.gather_aws --models FOLDER`.
+
+FOLDER is an installed `botocore` (`pip install --target FOLDER botocore`), which is no dependency of the project. A resource is laid beside
+the inputs of the operations that make and change it, nested classes beside the structures inside, by name; what has no counterpart by name
+gets a fact only where the whole service means the same by the name. Easy to get wrong: the provider singularises, flattens and renames.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import gzip
+import json
+import re
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rehearsal.clouds.facts import FACTS
+from rehearsal.clouds.facts.gather import Entry, Found, agreed, anchored, scalar, usable, write
+from rehearsal.clouds.schema import Kind, Package, Property, inputs_of, packages
+
+Shape = dict[str, Any]
+_VERBS = re.compile(
+    r"(?:BatchCreate|Create|Put|Register|Run|Update|Modify|Set|Start|Enable|Associate|Attach|Add|Import|Publish|Allocate|Request|Configure|Authorize"
+    r"|Change|Provision|Grant|Purchase|Subscribe|Apply|Upload|Invite|Share|Deploy|Upsert|Define|Accept)(?=[A-Z0-9])"
+)
+_KINDS = {"string": "text", "integer": "number", "long": "number", "float": "number", "double": "number", "boolean": "boolean", "structure": "object"}
+_ENOUGH = 0.4
+_SAME = 0.75
+_GENERIC = frozenset(
+    "type types status state name names key keys value values mode action actions format id ids arn source target version level scope method role"
+    " operator unit description enabled configuration protocol engine region comparisonoperator category statistic".split()  # noqa: SIM905 - shorter
+)
+
+
+def plain(name: str) -> str:
+    """Return a name as it is compared: small letters and digits."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def forms(name: str) -> list[str]:
+    """Return a plain name in the numbers that a provider may give it."""
+    found = [name, f"{name}s", f"{name}list", f"{name}set", f"{name}es"]
+    if name.endswith("ies"):
+        found.append(f"{name[:-3]}y")
+    if name.endswith("y"):
+        found.append(f"{name[:-1]}ies")
+    if name.endswith("s"):
+        found += [name[:-1], name[:-2] if name.endswith("es") else name[:-1], f"{name[:-1]}list"]
+    return found
+
+
+class Model:
+    """One service's API model."""
+
+    def __init__(self, name: str, document: dict[str, Any]) -> None:
+        self.name = name
+        self.shapes: dict[str, Shape] = document["shapes"]
+        self.operations: dict[str, str] = {
+            name: operation["input"]["shape"] for name, operation in document["operations"].items() if "input" in operation and _VERBS.match(name)
+        }
+        self.version = str(document["metadata"].get("apiVersion", ""))
+
+    @functools.cached_property
+    def structures(self) -> dict[str, dict[str, str]]:
+        """Return the members of every structure by plain name: plain member name to shape."""
+        return {
+            name: {plain(member): held["shape"] for member, held in shape.get("members", {}).items()}
+            for name, shape in self.shapes.items()
+            if shape["type"] == "structure" and not shape.get("exception")
+        }
+
+    @functools.cached_property
+    def reached(self) -> frozenset[str]:
+        """Return every structure that an operation's input holds."""
+        found: set[str] = set()
+        todo = list(self.operations.values())
+        while todo:
+            name = todo.pop()
+            if name in found:
+                continue
+            found.add(name)
+            shape = self.shapes[name]
+            todo += [held["shape"] for held in shape.get("members", {}).values()]
+            todo += [shape[key]["shape"] for key in ("member", "value") if key in shape]
+        return frozenset(found)
+
+    @functools.cached_property
+    def words(self) -> dict[str, list[str]]:
+        """Return the shapes of all members of inputs by plain name."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for structure in sorted(self.reached & set(self.structures)):
+            for member, shape in self.structures[structure].items():
+                found[member].append(shape)
+        return found
+
+    def inner(self, name: str) -> str:
+        """Return the structure that a shape is, is a list of, or wraps in `Items`."""
+        shape = self.shapes[name]
+        while shape["type"] == "list" or (shape["type"] == "structure" and "Items" in shape["members"] and "Quantity" in shape["members"]):
+            name = shape["member"]["shape"] if shape["type"] == "list" else shape["members"]["Items"]["shape"]
+            shape = self.shapes[name]
+        return name if shape["type"] == "structure" else ""
+
+    def leaf(self, name: str) -> tuple[str, Shape, Shape | None]:
+        """Return the scalar that a shape is or is a list of, with its name, and the list."""
+        shape = self.shapes[name]
+        holder = None
+        while shape["type"] == "list":
+            holder, name = shape, shape["member"]["shape"]
+            shape = self.shapes[name]
+        return name, shape, holder
+
+    def entry(self, name: str) -> tuple[str, Entry, str]:
+        """Return a shape's scalar by name, what it says, and its plain kind."""
+        leaf, shape, holder = self.leaf(name)
+        entry: Entry = {}
+        low, high = shape.get("min"), shape.get("max")
+        if shape["type"] == "string":
+            if shape.get("enum"):
+                entry["values"] = sorted(set(shape["enum"]))
+            else:
+                if (low or 0) > 0 or high:
+                    entry["length"] = [low or None, high]
+                if (pattern := anchored(shape.get("pattern", ""))) and usable(pattern):
+                    entry["pattern"] = pattern
+        elif _KINDS.get(shape["type"]) == "number" and (low is not None or high is not None):
+            entry["range"] = [low, high]
+        if holder and holder.get("max"):
+            entry["count"] = [None, holder["max"]]
+        return leaf, entry, _KINDS.get(shape["type"], "")
+
+
+def _read(folder: Path) -> dict[str, Model]:
+    found = {}
+    for service in sorted(path for path in (folder / "botocore" / "data").iterdir() if path.is_dir()):
+        versions = sorted(path for path in service.iterdir() if path.is_dir())
+        file = next((file for version in reversed(versions) for file in version.glob("service-2.json*")), None)
+        if file is not None:
+            found[service.name] = Model(service.name, json.loads(gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()))
+    return found
+
+
+class Gatherer:
+    """Lays one resource beside its service's model."""
+
+    def __init__(self, models: list[Model], module: str) -> None:
+        self.models, self.module = models, module
+        self.found: dict[tuple[str, str], tuple[str, Entry]] = {}
+
+    def resource(self, args: type, title: str) -> None:
+        """Gather the facts of a resource's input class."""
+        declared = inputs_of(args)
+        for model in self.models:
+            inputs = self.inputs(model, declared, title)
+            for structure in inputs:
+                self.object(model, structure, args, title, seen=())
+        for model in self.models:
+            self.rest(model, args, seen=())
+
+    def inputs(self, model: Model, declared: dict[str, Property], title: str) -> list[str]:
+        """Return the structures that a resource's inputs come from, the best first."""
+        wanted = plain(title)
+        names = {plain(name) for name in declared} - {"tags", "region", "name"}
+        scored = []
+        for operation, structure in model.operations.items():
+            noun = plain(_VERBS.sub("", operation, count=1))
+            alike = 2 if noun in forms(wanted) else 1 if noun.endswith(wanted) or wanted.endswith(noun) or noun.startswith(wanted) else 0
+            members = self.members(model, structure)
+            shared = sum(any(form in members for form in forms(name)) for name in names) / max(1, len(names))
+            if alike == 2 or (alike == 1 and shared >= _ENOUGH) or shared >= _SAME:
+                scored.append((alike + shared * 2, operation, structure))
+        scored.sort(key=lambda item: (-item[0], item[1]))
+        best = scored[0][0] if scored else 0
+        return [structure for score, _, structure in scored if score >= best - 1][:6]
+
+    def members(self, model: Model, structure: str) -> dict[str, str]:
+        """Return a structure's members, those of its wrappers among them."""
+        own = model.structures.get(structure, {})
+        found = dict(own)
+        wrappers = [shape for member, shape in own.items() if model.shapes[shape]["type"] == "structure" and _wraps(member, structure)]
+        for wrapper in wrappers:
+            for member, shape in model.structures.get(wrapper, {}).items():
+                found.setdefault(member, shape)
+        return found
+
+    def object(self, model: Model, structure: str, args: type, noun: str, seen: tuple[tuple[type, str], ...]) -> None:
+        """Gather the facts of an input class that a structure is the counterpart of."""
+        if (args, structure) in seen:
+            return
+        members = self.members(model, structure)
+        for name, declared in inputs_of(args).items():
+            shape = _counterpart(members, plain(name), plain(noun), plain(structure))
+            if shape is None:
+                continue
+            cls = _class(declared.kind)
+            if cls is not None:
+                if inner := model.inner(shape):
+                    self.object(model, inner, cls, name, (*seen, (args, structure)))
+            else:
+                self.take(model, args, name, declared, shape)
+
+    def rest(self, model: Model, args: type, seen: tuple[type, ...]) -> None:
+        """Gather what has no counterpart by place: nested classes by structure, words by what the whole service means by them."""
+        if args in seen:
+            return
+        untouched = not any((args.__name__, name) in self.found for name in inputs_of(args))
+        structures = self.alike(model, args) if seen and untouched else []
+        for structure in structures:
+            self.object(model, structure, args, "", ())
+        for name, declared in inputs_of(args).items():
+            cls = _class(declared.kind)
+            if cls is not None:
+                self.rest(model, cls, (*seen, args))
+            elif scalar(declared.kind) == "text" and (args.__name__, name) not in self.found and plain(name) not in _GENERIC:
+                shapes = {shape for form in forms(plain(name))[:2] for shape in model.words.get(form, ())}
+                entries = [model.entry(shape) for shape in sorted(shapes)]
+                texts = [entry.get("values") for _, entry, kind in entries if kind == "text"]
+                if texts and all(texts) and len({tuple(values or ()) for values in texts}) == 1:
+                    self.take(model, args, name, declared, sorted(shapes)[0])
+
+    def alike(self, model: Model, args: type) -> list[str]:
+        """Return the structures that a nested class is, by its members and the end of its name."""
+        names = [plain(name) for name in inputs_of(args)]
+        title = plain(args.__name__.removesuffix("Args"))
+        found = []
+        for structure in sorted(model.reached & set(model.structures)):
+            members = model.structures[structure]
+            shared = sum(any(form in members for form in forms(name)) for name in names)
+            if len(names) >= 2 and shared == len(names) and len(members) <= 2 * len(names) + 2:
+                found.append((title.endswith(plain(structure)), structure))
+        ended = [structure for ends, structure in found if ends]
+        return ended if ended else [structure for _, structure in found] if len(found) == 1 else []
+
+    def take(self, model: Model, args: type, name: str, declared: Property, shape: str) -> None:
+        """Keep what a shape says of a property; where two shapes say different things, what both allow."""
+        leaf, entry, kind = model.entry(shape)
+        if kind != scalar(declared.kind):
+            return
+        key = (args.__name__, name)
+        kept = agreed(name, declared, entry)
+        if key not in self.found:
+            self.found[key] = (leaf, kept)
+        else:
+            earlier, before = self.found[key]
+            self.found[key] = (earlier, _both(before, kept))
+
+
+def _wraps(member: str, structure: str) -> bool:
+    title = plain(re.sub(r"(Request|Input|Message|Type)$", "", _VERBS.sub("", structure, count=1)))
+    return (
+        bool(title)
+        and member.startswith(title)
+        and bool(re.search(r"(config|configuration|data|options|settings|spec|specification|input|request|properties|)$", member))
+    )
+
+
+def _both(one: Entry, other: Entry) -> Entry:
+    """Return the widest that two entries allow together."""
+    found: Entry = {}
+    for key in sorted(set(one) & set(other)):
+        if key == "values":
+            found[key] = sorted({*one[key], *other[key]})
+        elif key == "pattern":
+            if one[key] == other[key]:
+                found[key] = one[key]
+        elif key in ("range", "length", "count"):
+            (low, high), (least, most) = one[key], other[key]
+            limits = [None if low is None or least is None else min(low, least), None if high is None or most is None else max(high, most)]
+            if limits != [None, None]:
+                found[key] = limits
+    return found
+
+
+def _counterpart(members: dict[str, str], name: str, noun: str, structure: str) -> str | None:
+    """Return the shape of the member that a property is: of its name, or with the noun in front of one of the two."""
+    for form in forms(name):
+        if form in members:
+            return members[form]
+    title = re.sub(r"(request|input|message|type)$", "", structure)
+    title = re.sub(r"^(create|put|register|run|update|modify|set|start)", "", title)
+    for held in (noun, title):
+        for length in range(len(held), 1, -1):
+            for form in forms(name)[:2]:
+                if f"{held[:length]}{form}" in members:
+                    return members[f"{held[:length]}{form}"]
+        if held and name.startswith(held) and name[len(held) :] in members:
+            return members[name[len(held) :]]
+    return None
+
+
+def _class(kind: Kind) -> type | None:
+    if kind.name in ("list", "map") and kind.item:
+        return _class(kind.item)
+    if kind.name == "union":
+        return next((choice.cls for choice in kind.choices if choice.cls), None)
+    return kind.cls
+
+
+def gather(models: dict[str, Model], package: Package, settings: dict[str, Any]) -> Iterator[Found]:
+    """Yield every fact of a package's input classes; `settings` names services and what to leave out (facts/aws.toml)."""
+    services: dict[str, list[str]] = settings["services"]
+    left_out = {f"{entry['class']}.{entry['property']}": entry.get("facts") for entry in settings["without"]}
+    by_name = {plain(name): name for name in models}
+    gatherers: dict[str, Gatherer] = {}
+    for token in sorted(package.classes):
+        module = token.split(":")[1].split("/")[0]
+        resource = package.resource(token)
+        if resource is None or resource.args is None:
+            continue
+        names = services.get(module) or [name for name in [by_name.get(plain(module))] if name]
+        place = resource.args.__module__.split(".")[1]
+        gatherer = gatherers.setdefault(place, Gatherer([models[name] for name in names if name in models], place))
+        gatherer.resource(resource.args, token.rsplit(":", 1)[-1])
+    for place, gatherer in gatherers.items():
+        for (cls, name), (shape, entry) in gatherer.found.items():
+            key = f"{cls}.{name}"
+            facts = left_out.get(key, []) if key in left_out else []
+            kept = {} if key in left_out and facts is None else {what: value for what, value in entry.items() if what not in (facts or ())}
+            if kept:
+                yield Found(place, cls, name, shape, kept)
+
+
+def main(arguments: list[str]) -> int:
+    """Gather and write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--models", type=Path, required=True, help="the folder that botocore was installed into")
+    parser.add_argument("--out", type=Path, default=FACTS, help="where the files go")
+    options = parser.parse_args(arguments)
+    version = next((path.name.split("-")[1].removesuffix(".dist") for path in options.models.glob("botocore-*.dist-info")), "unknown")
+    models = _read(options.models)
+    settings = tomllib.loads((FACTS / "aws.toml").read_text())
+    counts = write("aws", f"botocore {version}, botocore/data/*/service-2.json", gather(models, packages()["aws"], settings), options.out)
+    sys.stdout.write(f"{sum(counts.values())} facts in {len(counts)} files\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
