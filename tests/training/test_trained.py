@@ -1,0 +1,50 @@
+"""A trained model opened again: the right checkpoint, the weights as they were, and what is said when there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from trainfleet.errors import InputError
+from training.context import RunResult
+from training.data import spread
+from training.recipe import Recipe
+from training.trained import open_trained
+
+Make = Callable[..., Recipe]
+Run = Callable[..., RunResult]
+
+
+@pytest.fixture
+def trained(tmp_path: Path, tiny: Make, run: Run) -> RunResult:
+    return run(tiny("checkpoint.keep_last=3"), tmp_path / "run")
+
+
+def test_the_newest_has_the_figures_the_run_ended_with(trained: RunResult, cache: Path) -> None:
+    opened = open_trained(str(trained.run_dir), "newest", cache=cache)
+    assert (opened.step, opened.path) == (12, str(trained.checkpoint))
+    assert opened.metrics["validation/loss"] == trained.metrics["validation/loss"]
+    seen = spread(opened.workload.size("validation"), opened.recipe.validation.samples)
+    batch = opened.workload.batch("validation", seen)
+    with torch.no_grad():
+        outcome = opened.workload.outcome(opened.model, batch)
+    assert float(outcome.loss) / outcome.weight == pytest.approx(trained.metrics["validation/loss"], rel=1e-5)
+
+
+def test_a_step_the_best_and_a_checkpoint_itself_can_be_named(trained: RunResult, cache: Path) -> None:
+    assert open_trained(str(trained.run_dir), "step-8", cache=cache).step == 8
+    best = open_trained(str(trained.run_dir), cache=cache)
+    assert best.step == 12
+    assert open_trained(best.path, cache=cache).step == best.step
+
+
+def test_what_is_not_there_is_named(trained: RunResult, tmp_path: Path, cache: Path) -> None:
+    with pytest.raises(InputError, match="step-00000004, step-00000008, step-00000012"):
+        open_trained(str(trained.run_dir), "step-5", cache=cache)
+    with pytest.raises(InputError, match="holds no checkpoints"):
+        open_trained(str(tmp_path), cache=cache)
+    with pytest.raises(InputError, match="is no step"):
+        open_trained(str(trained.run_dir), "step-last", cache=cache)

@@ -1,0 +1,118 @@
+"""A trained model, opened by its run's folder or checkpoint: recipe, workload, weights and figures in one value.
+
+Used by evaluate, predict, serve and publish; needs no process group, whatever number of ranks wrote the checkpoint.
+Easy to get wrong: the recipe is the one that the checkpoint was written with, not what the file says today.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainfleet.errors import InputError, Problem
+from trainfleet.nearest import did_you_mean
+
+if TYPE_CHECKING:
+    import torch
+
+    from training.recipe import Recipe
+    from training.workloads import Workload
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a checkpoint holds that is of use after training.
+
+    Attributes:
+        recipe: as it was when the checkpoint was written.
+        workload: with its data ready.
+        model: in evaluation mode, on the device asked for.
+        step: optimizer steps behind it.
+        path: the checkpoint, a folder or a URL.
+        metrics: the validation's figures of that step, such as `validation/loss`; empty where it had none.
+    """
+
+    recipe: Recipe
+    workload: Workload
+    model: torch.nn.Module
+    step: int
+    path: str
+    metrics: dict[str, float]
+
+
+def open_trained(source: str, which: str = "best", device: str = "cpu", cache: Path | None = None) -> Trained:
+    """Open a checkpoint.
+
+    Args:
+        source: a run's folder (then `which` says which checkpoint), or the folder of one checkpoint.
+        which: `best` by the recipe's metric (the newest where none was measured), `newest`, or `step-N`.
+        device: where the model goes.
+        cache: where the workload's data lives; by default the user's cache folder.
+
+    Raises:
+        InputError: nothing there, no such checkpoint, or its workload's data is not what it was trained on.
+        CheckpointError: it cannot be read.
+    """
+    from training.checkpoint import Checkpoints
+    from training.context import default_cache
+    from training.recipe import Recipe
+    from training.workloads import make_workload
+
+    root, name = _found(source, which)
+    checkpoints = Checkpoints(root.parent, _settings(root), lambda *_: None)
+    state = checkpoints.load(name or _chosen(checkpoints, which, source))
+    name = f"step-{state['step']:08}"
+    recipe = Recipe.model_validate(state["recipe"])
+    workload = make_workload(recipe, cache or default_cache())
+    _same_data(workload, state, str(root / name))
+    model = workload.build_model()
+    model.load_state_dict(state["model"])
+    note: dict[str, Any] = checkpoints.store.committed().get(name, {})
+    return Trained(recipe, workload, model.to(device).eval(), int(state["step"]), str(root / name), dict(note.get("metrics", {})))
+
+
+def _found(source: str, which: str) -> tuple[Path, str | None]:
+    """The folder of checkpoints, and the name of the one where `source` is itself a checkpoint."""
+    from training.storage import MARKER
+
+    folder = Path(source.removeprefix("file://"))
+    if (folder / MARKER).is_file():
+        return folder.parent, folder.name
+    if not (folder / "checkpoints").is_dir():
+        raise InputError("no trained model there", [Problem(source, "holds no checkpoints", "name a run's folder, such as runs/lm-small")])
+    if which.startswith("step-") and not which.removeprefix("step-").isdigit():
+        raise InputError("no such checkpoint", [Problem(which, "is no step", "best, newest, or step-N such as step-100")])
+    return folder / "checkpoints", None
+
+
+def _settings(root: Path) -> Any:
+    """How the run judged its best: from its recipe.yaml, else by the validation loss."""
+    import yaml
+
+    from training.sections import Checkpoints as Settings
+
+    try:
+        return Settings.model_validate(yaml.safe_load((root.parent / "recipe.yaml").read_text(encoding="utf-8"))["checkpoint"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return Settings()
+
+
+def _chosen(checkpoints: Any, which: str, source: str) -> str:
+    names: list[str] = list(checkpoints.store.committed())
+    if not names:
+        raise InputError("no trained model there", [Problem(source, "has no whole checkpoint yet", "train it first")])
+    if which == "newest":
+        return str(checkpoints.choose())
+    if which == "best":
+        return checkpoints.best() or names[-1]
+    wanted = f"step-{int(which.removeprefix('step-')):08}" if which.startswith("step-") else which
+    if wanted not in names:
+        raise InputError("no such checkpoint", [Problem(f"{source}: {which}", f"there are {', '.join(names)}", did_you_mean(wanted, names))])
+    return wanted
+
+
+def _same_data(workload: Workload, state: dict[str, Any], path: str) -> None:
+    if workload.fingerprint() != state["fingerprint"]:
+        what = "was trained on other data (or other tokens) than its recipe finds here now, so its numbers would mean something else"
+        raise InputError("the data changed since the training", [Problem(path, what, "bring back the data that `workload.data` names")])
