@@ -1,19 +1,22 @@
-"""What is measured: means over all ranks, exact for uneven batches, and how fast the run goes.
+"""What is measured: means and the workload's torchmetrics over all ranks, exact for uneven batches, and how fast the run goes.
 
-Used by the step loop and the report. Rows of metrics.jsonl have `kind` (`train`, `validation`, `test`), `step` (steps
-done) and figures; validation and test figures are named `validation/loss`, `test/loss` and so on. Easy to get wrong:
-sums and weights travel, never means, and an interval's sums are part of a checkpoint.
+Used by the step loop, evaluation and the report. Rows of metrics.jsonl have `kind` (`train`, `validation`, `test`), `step`
+(steps done) and figures; validation and test figures are named `validation/loss`, `test/loss` and so on. Easy to get wrong:
+sums and states travel, never means, a rank may have seen nothing, and an interval's sums are part of a checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
+import torch.distributed as dist
 
+from trainfleet.errors import InputError, Problem
 from training.lean_torchmetrics import Metric
-from training.workloads import Outcome
+from training.workloads import Outcome, Split
 
 PEAK_FLOPS = {
     "B200": 2250e12,
@@ -50,12 +53,23 @@ class WeightedMeans(Metric):
 
 
 class MetricsManager:
-    """The means of one phase (an interval of training, a validation): fed by every rank, asked by all at once."""
+    """The figures of one phase (an interval of training, a validation): fed by every rank, asked by all at once.
 
-    def __init__(self, names: Iterable[str], device: str = "cpu") -> None:
+    Args:
+        names: means that the workload's `Outcome.extras` bring; `loss` comes first.
+        device: where the sums live.
+        collection: torchmetrics by name, fed with `Outcome.seen`; each gives one number.
+
+    Raises:
+        InputError: a metric whose state cannot be added up over ranks.
+    """
+
+    def __init__(self, names: Iterable[str], device: str = "cpu", collection: Mapping[str, Metric] | None = None) -> None:
         self.names = ("loss", *names)
         self.device = device
         self._means = WeightedMeans(len(self.names)).to(device)
+        self._collection = {name: _alone(metric).to(device) for name, metric in (collection or {}).items()}
+        _check_mergeable(self._collection)
         self.reset()
 
     def reset(self) -> None:
@@ -63,28 +77,103 @@ class MetricsManager:
         self._means.reset()
         nothing = torch.zeros(len(self.names), dtype=torch.float64, device=self.device)
         self._means.update(nothing, nothing)
+        for metric in self._collection.values():
+            metric.reset()
 
     def update(self, outcome: Outcome) -> None:
         """Add a batch of this rank."""
         pairs = [(outcome.loss.detach(), outcome.weight), *(outcome.extras[name] for name in self.names[1:])]
         self._means.update(self._vector(total for total, _ in pairs), self._vector(weight for _, weight in pairs))
+        for name, metric in self._collection.items():
+            metric.update(*outcome.seen[name])
 
     def compute(self) -> dict[str, float]:
-        """The means over all ranks. Every rank must ask; forgets nothing."""
-        return dict(zip(self.names, self._means.compute().tolist(), strict=True))
+        """The figures over all ranks. Every rank must ask; forgets nothing."""
+        means = dict(zip(self.names, self._means.compute().reshape(-1).tolist(), strict=True))
+        return means | self._computed()
 
-    def state(self) -> torch.Tensor:
-        """This rank's own sums and weights, float64 [2, names] on the CPU, for a checkpoint."""
-        return torch.stack((self._means.sums, self._means.weights)).cpu()
+    def state(self) -> dict[str, Any]:
+        """This rank's own sums and states on the CPU, for a checkpoint."""
+        means = torch.stack((self._means.sums, self._means.weights)).cpu()
+        return {"means": means, "collection": {name: _state(metric) for name, metric in self._collection.items()}}
 
-    def load_state(self, state: torch.Tensor) -> None:
-        """Go on from a checkpoint's sums and weights."""
+    def load_state(self, *states: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint's state, or from several ranks' states added up."""
         self.reset()
-        sums, weights = state.to(self.device)
-        self._means.update(sums, weights)
+        for state in states:
+            sums, weights = state["means"].to(self.device)
+            self._means.update(sums, weights)
+            for name, metric in self._collection.items():
+                _merge(metric, state["collection"].get(name), self.device)
+
+    def _computed(self) -> dict[str, float]:
+        """The collection's figures. The states travel as a whole: torchmetrics itself waits for ever where one rank has seen no batch."""
+        if not self._collection:
+            return {}
+        states = [{name: _state(metric) for name, metric in self._collection.items()}]
+        if dist.is_initialized():
+            gathered: list[Any] = [None] * dist.get_world_size()
+            dist.all_gather_object(gathered, states[0])
+            states = gathered
+        figures = {}
+        for name, metric in self._collection.items():
+            whole = metric.clone()
+            whole.reset()
+            for state in states:
+                _merge(whole, state[name], self.device)
+            if whole.update_called:  # a figure of nothing is left out
+                figures[name] = float(whole.compute())
+        return figures
 
     def _vector(self, values: Iterable[torch.Tensor | float]) -> torch.Tensor:
         return torch.stack([torch.as_tensor(value, dtype=torch.float64, device=self.device) for value in values])
+
+
+def collection_of(workload: Any, split: Split) -> dict[str, Metric]:
+    """The torchmetrics that a workload declares for a split; none where it declares none."""
+    declare = getattr(workload, "collections", None)
+    return dict(declare(split)) if declare is not None else {}
+
+
+def _alone(metric: Metric) -> Metric:
+    """A metric that computes from its own state only."""
+    metric.sync_on_compute = False
+    metric.compute_with_cache = False
+    return metric
+
+
+def _check_mergeable(collection: Mapping[str, Metric]) -> None:
+    from torchmetrics.utilities import dim_zero_mean
+
+    problems = []
+    for name, metric in collection.items():
+        if metric.full_state_update or metric.full_state_update is None or metric.dist_sync_on_step:
+            problems.append(Problem(name, f"{type(metric).__name__} says that its states cannot be added up (full_state_update)", "another metric"))
+        elif any(reduction is dim_zero_mean for reduction in metric._reductions.values()):
+            problems.append(
+                Problem(name, f"{type(metric).__name__} keeps a mean, which uneven batches would distort", "one that keeps a sum and a count")
+            )
+    if problems:
+        raise InputError("metrics that cannot be exact over several workers", problems)
+
+
+def _state(metric: Metric) -> dict[str, Any]:
+    """What a metric has gathered, on the CPU; nothing where it has seen no batch."""
+    if not metric.update_called:
+        return {}
+    return {name: [each.cpu() for each in value] if isinstance(value, list) else value.cpu() for name, value in metric.metric_state.items()}
+
+
+def _merge(metric: Metric, state: Mapping[str, Any] | None, device: str) -> None:
+    if not state:
+        return
+    there = {name: [each.to(device) for each in value] if isinstance(value, Sequence) else value.to(device) for name, value in state.items()}
+    if metric.update_called:
+        metric.merge_state(there)
+        return
+    for name, value in there.items():
+        setattr(metric, name, value)
+    metric._update_count = 1  # what `update` would have noted: this state is not empty
 
 
 @dataclass

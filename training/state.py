@@ -77,7 +77,7 @@ class RunState:
             set_rng_state(mine["rng"])
         else:
             if context.rank == 0:
-                self.interval.load_state(torch.stack([each["interval"] for each in ranks]).sum(dim=0))
+                self.interval.load_state(*(each["interval"] for each in ranks))
             seed_rank(self.recipe.seed, context.rank, self.step)
 
     def _check(self, state: Mapping[str, Any], context: RunContext) -> None:

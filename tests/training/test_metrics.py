@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from tests.training.ranks import start_ranks
+from trainfleet.errors import InputError
 from training import distributed
+from training.lean_torchmetrics import Metric
 from training.metrics import MetricsManager, Speed, peak_flops
 from training.workloads import Outcome
 
@@ -55,6 +57,82 @@ def test_means_over_ranks_with_unlike_batches_are_exact(tmp_path: Path, world_si
     for rank in range(world_size):
         for found in json.loads((tmp_path / str(rank)).read_text()):
             assert found == pytest.approx(expected(), rel=1e-14)
+
+
+PREDICTED = torch.tensor([0, 1, 2, 2, 1, 0, 0, 2, 1])
+WANTED = torch.tensor([0, 1, 1, 2, 0, 0, 2, 2, 1])
+SCORES = torch.tensor([0.1, 0.9, 0.4, 0.35, 0.8, 0.65, 0.3, 0.7, 0.2])
+CUTS = [(0, 4), (4, 5), (5, 9)]
+"""Uneven batches; with more ranks than batches some rank sees nothing."""
+
+
+def collection() -> dict[str, Metric]:
+    from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy, MulticlassF1Score
+    from torchmetrics.text import WordErrorRate
+
+    return {"accuracy": MulticlassAccuracy(3, average="micro"), "f1": MulticlassF1Score(3), "auroc": BinaryAUROC(), "wer": WordErrorRate()}
+
+
+def seen(first: int, last: int) -> Outcome:
+    said = [f"das ist satz {number}" for number in PREDICTED[first:last].tolist()]
+    right = [f"das ist satz {number}" for number in WANTED[first:last].tolist()]
+    ours = {
+        "accuracy": (PREDICTED[first:last], WANTED[first:last]),
+        "f1": (PREDICTED[first:last], WANTED[first:last]),
+        "auroc": (SCORES[first:last], (WANTED[first:last] > 0).int()),
+        "wer": (said, right),
+    }
+    return Outcome(torch.tensor(1.0), 1, {}, ours)
+
+
+def in_one_go() -> dict[str, float]:
+    whole = collection()
+    for name, arguments in seen(0, 9).seen.items():
+        whole[name].update(*arguments)
+    return {name: float(metric.compute()) for name, metric in whole.items()}
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+def test_torchmetrics_over_ranks_are_those_of_all_samples_at_once(tmp_path: Path, world_size: int) -> None:
+    def work(rank: int) -> None:
+        distributed.init_from_env(use_gpu=False)
+        metrics = MetricsManager([], collection=collection())
+        for cut in CUTS[rank::world_size]:
+            metrics.update(seen(*cut))
+        resumed = MetricsManager([], collection=collection())
+        resumed.load_state(metrics.state())
+        (tmp_path / str(rank)).write_text(json.dumps([metrics.compute(), metrics.compute(), resumed.compute()]))
+        distributed.shutdown()
+
+    assert start_ranks(work, world_size) == [0] * world_size
+    for rank in range(world_size):
+        for found in json.loads((tmp_path / str(rank)).read_text()):
+            assert found == pytest.approx({"loss": 1.0, **in_one_go()}, rel=1e-6)
+
+
+def test_the_states_of_three_ranks_go_on_in_one() -> None:
+    parts = []
+    for cut in CUTS:
+        part = MetricsManager([], collection=collection())
+        part.update(seen(*cut))
+        parts.append(part.state())
+    alone = MetricsManager([], collection=collection())
+    alone.load_state(*parts, MetricsManager([], collection=collection()).state())
+    assert alone.compute() == pytest.approx({"loss": 1.0, **in_one_go()}, rel=1e-6)
+
+
+def test_a_figure_of_nothing_is_left_out_and_a_metric_that_cannot_be_added_up_is_refused() -> None:
+    assert set(MetricsManager([], collection=collection()).compute()) == {"loss"}
+
+    class Whole(Metric):
+        full_state_update = True
+
+        def update(self) -> None: ...
+
+        def compute(self) -> None: ...
+
+    with pytest.raises(InputError, match=r"spread.*cannot be added up"):
+        MetricsManager([], collection={"spread": Whole()})
 
 
 def test_a_checkpointed_interval_goes_on_to_the_bit() -> None:

@@ -30,11 +30,13 @@ class Outcome:
         loss: sum over the targets, the scalar that is differentiated.
         weight: how many targets it is a sum of.
         extras: by name, a detached sum and its weight: metrics besides `loss`, reported as sum over weight.
+        seen: by name, the detached arguments of `update` of the workload's torchmetrics collections.
     """
 
     loss: torch.Tensor
     weight: float
     extras: dict[str, tuple[torch.Tensor, torch.Tensor | int]] = field(default_factory=dict)
+    seen: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
 
 class Workload(Protocol):
