@@ -95,6 +95,11 @@ class Part:
     source: str = ""
 
     @property
+    def estimated(self) -> bool:
+        """Whether the price stands on a page without a date, so that nobody can say whether it is today's."""
+        return self.usd_per_hour is not None and self.price_date is None
+
+    @property
     def min_usd_per_hour(self) -> float | None:
         """What always runs of it."""
         return None if self.usd_per_hour is None else self.usd_per_hour * self.least
@@ -126,6 +131,11 @@ class Bill:
         """Parts that are missing in the sums, because nobody has written down their price."""
         return tuple(part.name for part in self.parts if part.usd_per_hour is None and part.most)
 
+    @property
+    def estimated(self) -> tuple[str, ...]:
+        """Parts whose price has no date."""
+        return tuple(part.name for part in self.parts if part.estimated and part.most)
+
     def as_json(self) -> dict[str, Any]:
         """For scripts: sums by the hour and month, and every part with the date and source of its price."""
         low, high = self.min_usd_per_hour, self.max_usd_per_hour
@@ -134,6 +144,7 @@ class Bill:
             "usd_per_month": {"min": round(low * HOURS_PER_MONTH, 2), "max": round(high * HOURS_PER_MONTH, 2)},
             "parts": [{**vars(part), "price_date": part.price_date.isoformat() if part.price_date else None} for part in self.parts],
             "unpriced": list(self.unknown),
+            "estimated": list(self.estimated),
             "not_counted": NOT_COUNTED,
         }
 

@@ -196,7 +196,7 @@ def _row(name: str, old: Part | None, new: Part | None) -> CostRow:
     low = ((new and new.min_usd_per_hour) or 0.0) - ((old and old.min_usd_per_hour) or 0.0)
     high = ((new and new.max_usd_per_hour) or 0.0) - ((old and old.max_usd_per_hour) or 0.0)
     month = _delta(low * HOURS_PER_MONTH, high * HOURS_PER_MONTH) if known else "not known"
-    dated = f"{part.price_date or 'undated'}, {part.price_region}" if part.usd_per_hour is not None else "no price known"
+    dated = f"{part.price_date or 'estimate, undated'}, {part.price_region}" if part.usd_per_hour is not None else "no price known"
     return CostRow(name, what, _range(old), _range(new), month, dated, old is None or new is None or old != new)
 
 
@@ -233,6 +233,8 @@ def cost_notes(diff: Diff) -> list[str]:
     notes = []
     if unknown := list(dict.fromkeys([*(diff.before.unknown if diff.before else ()), *(diff.after.unknown if diff.after else ())])):
         notes.append(f"No price is known for {', '.join(unknown)}: missing in every sum, which is too low by that much.")
+    if estimated := list(dict.fromkeys([*(diff.before.estimated if diff.before else ()), *(diff.after.estimated if diff.after else ())])):
+        notes.append(f"Estimated: {', '.join(estimated)}. The source of their price has no date.")
     notes.append(f"List prices, each of its date and region; reserved capacity as on demand. Not counted: {NOT_COUNTED}.")
     return notes
 

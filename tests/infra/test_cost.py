@@ -73,6 +73,14 @@ def test_a_spot_price_has_no_date_because_the_catalogue_has_none() -> None:
     assert part(spec, "a10g").price_date == date(2026, 7, 20)
 
 
+@pytest.mark.parametrize(("cloud", "names"), [("aws", ("endpoint",)), ("gcp", ("control-plane", "nat", "address")), ("azure", ("nat", "endpoint"))])
+def test_a_price_without_a_date_is_an_estimate(cloud: str, names: tuple[str, ...]) -> None:
+    found = bill(platform(cloud))
+    assert set(names) <= set(found.estimated) == {each.name for each in found.parts if each.price_date is None}
+    assert found.as_json()["estimated"] == list(found.estimated)
+    assert "system" not in found.estimated
+
+
 def test_a_cluster_that_is_already_there_costs_nothing_here() -> None:
     assert bill(load_stack("local")) == Bill(())
 
@@ -86,4 +94,6 @@ def test_every_price_has_a_source_a_place_and_one_unit(cloud: str) -> None:
         assert row["price_region"], name
         assert sum(unit in row for unit in ("usd_per_hour", "usd_per_gib_month")) == 1, name
         assert row.get("usd_per_hour", row.get("usd_per_gib_month")) > 0, name
+        # Without a date it is an estimate, and the source has to say why.
+        assert ("price_date" in row) != ("undated" in row["source"]), name
         assert set(row) <= {"what", "usd_per_hour", "usd_per_gib_month", "price_region", "price_date", "source"}, name

@@ -228,10 +228,31 @@ def test_an_unknown_stack(repo: Repo, diff: Diffs) -> None:
         ("cloud: aws", "cloud: gcp", "gcp"),
         ("max_nodes: 2}", "max_nodes: 2}\n      - {name: a10g, accelerator: A10G, max_nodes: 2}", "a10g"),
         ("accelerator: A10G", "accelerator: A11G", "A11G"),
-        ("    tags:", "    exceptions: [{policy: p, resource: r, reason: long enough a reason, until: 2020-01-01}]\n    tags:", "2020-01-01"),
+        (
+            "    tags:",
+            "    exceptions: [{policy: no-host-path, resource: r, reason: long enough a reason, until: 2020-01-01}]\n    tags:",
+            "2020-01-01",
+        ),
+        (
+            "    tags:",
+            "    exceptions: [{policy: no-host-paths, resource: r, reason: long enough a reason, until: 2999-01-01}]\n    tags:",
+            "did you mean `no-host-path`?",
+        ),
+        ("    tags:", "    network: {allowed_cidrs: [203.0.113.0/24, 203.0.113.128/25]}\n    tags:", "203.0.113.128/25 overlaps 203.0.113.0/24"),
+        ("tags: {team: ml}", "tags: {team: {secure: v1:Ym9ndXM=:aaaa}}", "whoever reviews it has no passphrase"),
         ("    name: tiny", "    name: [", "YAML"),
     ],
-    ids=["without config", "wrong cloud", "two pools of one name", "no such machine", "exception past its date", "not YAML"],
+    ids=[
+        "without config",
+        "wrong cloud",
+        "two pools of one name",
+        "no such machine",
+        "exception past its date",
+        "exception from no policy",
+        "ranges overlap",
+        "encrypted",
+        "not YAML",
+    ],
 )
 def test_a_head_whose_settings_are_wrong(repo: Repo, diff: Diffs, old: str, new: str, words: str) -> None:
     repo.replace(STACK, old, new)
@@ -250,7 +271,7 @@ def test_a_platform_that_is_there_already_is_named_by_its_file(repo: Repo, diff:
 
 def test_a_base_with_an_exception_that_ran_out_can_be_compared(repo: Repo, diff: Diffs) -> None:
     text = (repo.root / STACK).read_text()
-    repo.write(STACK, text + "    exceptions: [{policy: p, resource: r, reason: long enough a reason, until: 2020-01-01}]\n")
+    repo.write(STACK, text + "    exceptions: [{policy: no-host-path, resource: r, reason: long enough a reason, until: 2020-01-01}]\n")
     repo.commit()
     repo.write(STACK, text)
     done = diff("one", "--worktree")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 import pytest
@@ -14,10 +15,10 @@ from rehearsal.diff.losses import loss_of
 from rehearsal.diff.model import SCHEMA_VERSION, Change, Diff, Failing, Property, SpecChange, Verb, Verdict
 from rehearsal.diff.render import MARKDOWN_LIMIT, as_html, as_markdown, as_text
 from rehearsal.diff.trees import Revision
-from rehearsal.diff.view import arrow, cost_rows, groups
+from rehearsal.diff.view import arrow, cost_notes, cost_rows, groups
 
 BASE, HEAD = Revision("main", "a" * 40, "t1", "before"), Revision("HEAD", "b" * 40, "t2", "Rename <script>alert(1)</script>")
-NODE = Part("system", "m7i.2xlarge", 2, 4, 0.4, "us-east-1")
+NODE = Part("system", "m7i.2xlarge", 2, 4, 0.4, "us-east-1", date(2026, 7, 20))
 BUCKET = "aws:s3/bucket:Bucket"
 
 
@@ -73,6 +74,15 @@ def test_a_price_that_is_not_known_is_named_and_not_zero() -> None:
     assert "+ unknown" in cost_rows(found)[-1].after
     for text in (as_text(found), as_markdown(found), as_html(found)):
         assert "No price is known for h200" in text
+
+
+def test_a_price_without_a_date_is_called_an_estimate_in_every_format() -> None:
+    found = diff(after=Bill((NODE, Part("nat", "NAT gateway", 1, 1, 0.045, "eastus"))))
+    assert next(row.price for row in cost_rows(found) if row.name == "nat") == "estimate, undated, eastus"
+    for text in (as_text(found), as_markdown(found), as_html(found)):
+        assert "Estimated: nat." in " ".join(text.split())
+    assert found.as_json()["cost"]["after"]["estimated"] == ["nat"]
+    assert not [note for note in cost_notes(diff(after=Bill((NODE,)))) if note.startswith("Estimated")]
 
 
 def test_a_cost_that_cannot_be_worked_out_is_said() -> None:
