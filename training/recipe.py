@@ -16,11 +16,14 @@ from pydantic import Field, ValidationError
 from trainfleet.errors import InputError, Problem
 from trainfleet.nearest import did_you_mean
 from trainfleet.words import explain, part_at, path_text
-from training.sections import Batch, Checkpoints, Log, Optimizer, Scaling, Section, Validation, WorkloadSettings
+from training.sections import Batch, Checkpoints, Log, Optimizer, SampleOrder, Scaling, Section, Sharding, Validation, WorkloadSettings
 
 ENVIRONMENT = "TRAINFLEET_"
-FREE = ("scaling", "log", "storage", "checkpoint.keep_last", "checkpoint.keep_best")
-"""What may differ between a checkpoint's recipe and the one that resumes it: nothing here changes a loss."""
+FREE = (
+    *("scaling", "log", "storage", "checkpoint.keep_last", "checkpoint.keep_best"),
+    *("strategy", "sharding", "activation_checkpointing", "compile"),
+)
+"""What may differ between a checkpoint's recipe and the one that resumes it: nothing here changes a loss by more than rounding."""
 
 KeyPath = tuple[str, ...]
 """Keys from the root of a recipe to a value."""
@@ -33,9 +36,15 @@ class Recipe(Section):
     name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="Lower case, digits and dashes; the run folder's name by default.")
     seed: int = Field(0, ge=0, le=2**31 - 1)
     workload: WorkloadSettings
-    strategy: Literal["ddp", "fsdp", "hsdp"] = "ddp"
+    strategy: Literal["ddp", "fsdp", "hsdp"] = Field(
+        "ddp", description="`ddp`: the model whole on every rank; `fsdp`: in shards; `hsdp`: shards, held several times."
+    )
+    sharding: Sharding = Sharding()
+    activation_checkpointing: Literal["none", "selective", "full"] = Field("none", description="Compute activations again instead of keeping them.")
+    compile: bool = Field(False, description="Compile the model's blocks with torch.compile; needs a C++ compiler.")
     optimizer: Optimizer = Optimizer()
     batch: Batch = Batch()
+    order: SampleOrder = SampleOrder()
     steps: int | None = Field(None, ge=1, description="Optimizer steps; say this or `epochs`.")
     epochs: float | None = Field(None, gt=0, description="Passes over the training split; the loop turns them into steps.")
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -145,8 +154,6 @@ def _broken(recipe: Recipe) -> Iterable[tuple[list[KeyPath], KeyPath, Problem]]:
         paths = [tuple(each.split(".")) for each in reads.split()]
         return paths, paths[0], Problem(path_text(paths[0]), what, fix)
 
-    if recipe.strategy != "ddp":
-        yield finding("strategy", f"`{recipe.strategy}` comes with a later release", "use `ddp`")
     if (recipe.steps is None) == (recipe.epochs is None):
         said = "both `steps` and `epochs` are given" if recipe.steps is not None else "how long to train is missing"
         yield finding("steps epochs", said, "give one of `steps` and `epochs`")

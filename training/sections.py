@@ -6,7 +6,7 @@ changes the losses must not be listed in `recipe.FREE`, or a resumed run would s
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -46,6 +46,18 @@ class Batch(Section):
         return self.global_batch // (self.micro_batch * world_size)
 
 
+class SampleOrder(Section):
+    """In which order the training samples come; decided by the recipe's seed and the position alone."""
+
+    shuffle: Literal["auto", "full", "window", "none"] = Field(
+        "auto",
+        description="`full`: a permutation of all; `window`: blocks in random order, mixed a few at a time; `auto`: as the data is at hand or streamed.",
+    )
+    window_blocks: int = Field(
+        16, ge=1, description="Blocks that `window` mixes with each other: more is closer to a full shuffle, and takes more memory."
+    )
+
+
 class Validation(Section):
     """When the validation split is looked at, and how much of it (the test split has the same cap, once at the end)."""
 
@@ -63,17 +75,38 @@ class Checkpoints(Section):
     mode: Literal["min", "max"] = "min"
 
 
+class Sharding(Section):
+    """How `fsdp` and `hsdp` spread a model; `blocks` and `meta_init` hold for `ddp` too."""
+
+    blocks: tuple[str, ...] = Field(
+        (), description="Classes of the modules that are sharded, recomputed and compiled one by one; empty: found in the model."
+    )
+    reshard: bool = Field(True, description="Give a block's gathered parameters back after its forward pass: less memory, one more gather.")
+    cpu_offload: bool = Field(False, description="Keep shards and optimizer in the machine's memory; slower, for models that do not fit otherwise.")
+    replicas: int | None = Field(None, ge=1, description="`hsdp`: how many times the whole model is held; null: once per machine.")
+    reduce_every: bool = Field(False, description="Exchange gradients in every micro batch: more communication, less memory.")
+    meta_init: bool = Field(False, description="Make the first weights tensor by tensor, so that a model larger than a rank's memory starts.")
+
+
 class Log(Section):
     """How often the run speaks."""
 
     every: int = Field(10, ge=1, description="Steps per line, per row of metrics.jsonl and per TensorBoard point.")
     tensorboard: bool = True
+    prometheus: Literal["off", "ray"] | Annotated[int, Field(ge=1024, le=65535)] = Field(
+        "off", description="A port of rank 0's machine to serve gauges from, or `ray`: by Ray's own metrics agents."
+    )
+    mlflow: str | None = Field(None, description="MLflow's tracking address, such as http://mlflow:5000 or sqlite:///mlflow.db; needs mlflow.")
+    wandb: str | None = Field(None, description="Project of Weights & Biases; needs wandb. WANDB_MODE=offline needs no network.")
 
 
 class Scaling(Section):
     """How many processes train, and on what; may change between a kill and its resume."""
 
     workers: int = Field(1, ge=1)
+    min_workers: int | None = Field(
+        None, ge=1, description="Go on with as few when there are no more (Ray); the global batch is kept. null = `workers`."
+    )
     cpus_per_worker: float = Field(1, gt=0)
     use_gpu: bool = False
     threads: int = Field(1, ge=1, description="CPU threads per worker; part of what makes a run repeatable to the bit.")

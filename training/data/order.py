@@ -1,0 +1,213 @@
+"""Which sample is trained on when: a function of seed and position alone, the same for any number of ranks.
+
+Used by the step loop. Easy to get wrong: positions count samples from the run's start and go on through epochs, so a
+resume needs one number, and a global batch may begin in one epoch and end in the next. Without torch until a
+permutation is asked for: the processes that prepare data import this package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainfleet.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    import torch
+
+    from training.recipe import Recipe
+
+
+class Order(Protocol):
+    """An endless order of `size` samples, an epoch after the other."""
+
+    size: int
+
+    def indices(self, start: int, count: int) -> list[int]:
+        """The samples at `count` positions from `start` on, counted from the run's start."""
+        ...
+
+    def upcoming(self, start: int, count: int) -> list[int]:
+        """Samples of which `Workload.expect` should hear when `count` positions from `start` on come next; may look further ahead."""
+        ...
+
+
+@dataclass
+class SampleOrder:
+    """Each epoch a permutation of its own over all samples (`shuffled`), or the samples as they lie.
+
+    `index(position)` may be asked in any order; one epoch's permutation is kept: 8 bytes per sample.
+    """
+
+    seed: int
+    size: int
+    shuffled: bool = True
+    _epoch: int = field(default=-1, repr=False)
+    _permutation: NDArray[np.int64] | None = field(default=None, repr=False)
+
+    def index(self, position: int) -> int:
+        """The sample at a position, counted from the run's start."""
+        return self.indices(position, 1)[0]
+
+    def indices(self, start: int, count: int) -> list[int]:
+        """The samples at `count` positions from `start` on."""
+        found: list[int] = []
+        while len(found) < count:
+            epoch, place = divmod(start + len(found), self.size)
+            found += self._piece(epoch, place, min(place + count - len(found), self.size))
+        return found
+
+    def upcoming(self, start: int, count: int) -> list[int]:
+        """The same as `indices`: a full permutation is for data that is at hand."""
+        return self.indices(start, count)
+
+    def _piece(self, epoch: int, first: int, end: int) -> list[int]:
+        if not self.shuffled:
+            return list(range(first, end))
+        if self._permutation is None or epoch != self._epoch:
+            self._permutation, self._epoch = permutation(self.seed, epoch, self.size).numpy(), epoch
+        piece: list[int] = self._permutation[first:end].tolist()
+        return piece
+
+
+class WindowOrder:
+    """A shuffle for data that is read block by block: blocks in random order, and samples shuffled over `window` blocks at a time.
+
+    At any position at most `window` blocks are in use, and re-entering an epoch needs these alone. Memory is a few numbers
+    per block and one window of indices. Each sample is equally likely at each position; what is not random is company: the
+    samples of a block come within one window. So where blocks differ (sorted sources), the mean of a batch of G samples
+    varies about 1 + G/W times as much as under a true shuffle over many blocks; `scatter` in preparation takes that away.
+
+    Args:
+        rows: samples per block; block b's samples follow those of block b - 1.
+        window: blocks that are mixed with each other.
+    """
+
+    def __init__(self, seed: int, rows: Sequence[int], window: int) -> None:
+        self.seed, self.window = seed, window
+        self._rows = np.asarray(rows, dtype=np.int64)
+        self._first = np.concatenate(([0], np.cumsum(self._rows)))
+        self.size = int(self._first[-1])
+        self._epochs: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+        self._windows: dict[tuple[int, int], NDArray[np.int64]] = {}
+
+    def indices(self, start: int, count: int) -> list[int]:
+        """The samples at `count` positions from `start` on."""
+        found: list[int] = []
+        while len(found) < count:
+            epoch, place = divmod(start + len(found), self.size)
+            number, first = self._window_at(epoch, place)
+            samples = self._samples(epoch, number)
+            found += samples[place - first : place - first + count - len(found)].tolist()
+        return found
+
+    def upcoming(self, start: int, count: int) -> list[int]:
+        """One sample of each block that the positions need, then of each block of the window after them."""
+        chosen: dict[int, None] = {}
+        place, end, beyond = start, start + count, False
+        while not beyond:
+            beyond = place >= end
+            epoch, within = divmod(place, self.size)
+            blocks, ends = self._epoch(epoch)
+            number, _ = self._window_at(epoch, within)
+            chosen |= dict.fromkeys(blocks[number * self.window : (number + 1) * self.window].tolist())
+            place += int(ends[number]) - within
+        return [int(self._first[block]) for block in chosen]
+
+    def _epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """An epoch's blocks in their order, and the position within the epoch at which each window ends."""
+        if epoch not in self._epochs:
+            if len(self._epochs) > 1:
+                self._epochs.clear()
+            blocks = permutation(self.seed, epoch, len(self._rows)).numpy()
+            ends = np.add.reduceat(self._rows[blocks], np.arange(0, len(blocks), self.window)).cumsum()
+            self._epochs[epoch] = blocks, ends
+        return self._epochs[epoch]
+
+    def _window_at(self, epoch: int, place: int) -> tuple[int, int]:
+        """The window that holds a position of an epoch, and the position at which it begins."""
+        ends = self._epoch(epoch)[1]
+        number = int(np.searchsorted(ends, place, side="right"))
+        return number, int(ends[number - 1]) if number else 0
+
+    def _samples(self, epoch: int, number: int) -> NDArray[np.int64]:
+        if (epoch, number) not in self._windows:
+            if len(self._windows) > 1:
+                self._windows.clear()
+            blocks = self._epoch(epoch)[0][number * self.window : (number + 1) * self.window]
+            members = np.concatenate([np.arange(self._first[block], self._first[block + 1]) for block in blocks])
+            self._windows[epoch, number] = members[permutation(self.seed, epoch, len(members), f"window {number}").numpy()]
+        return self._windows[epoch, number]
+
+
+def make_order(recipe: Recipe, workload: Any) -> Order:
+    """The order of the training samples that the recipe's `order` asks for.
+
+    `shuffle: auto` is a windowed shuffle where the workload has blocks (`blocks(split)`: samples per block) and does not say
+    that they are all at hand (`streamed = False`), and a full permutation elsewhere.
+
+    Raises:
+        InputError: the training split is empty, or a windowed shuffle is asked of a workload that has no blocks.
+    """
+    size = workload.size("train")
+    if size < 1:
+        raise InputError(
+            "there is nothing to train on", [Problem("workload", "the train split is empty", "more data, or other shares of the splits")]
+        )
+    settings = recipe.order
+    has_blocks = hasattr(workload, "blocks")
+    streamed = has_blocks and bool(getattr(workload, "streamed", True))
+    if settings.shuffle == "window" and not has_blocks:
+        what = f"`window` shuffles over blocks, and the workload `{recipe.workload.name}` has none"
+        raise InputError("there are no blocks to shuffle", [Problem("order.shuffle", what, "`full`, or leave it out")])
+    if settings.shuffle == "window" or (settings.shuffle == "auto" and streamed):
+        return WindowOrder(recipe.seed, workload.blocks("train"), settings.window_blocks)
+    return SampleOrder(recipe.seed, size, shuffled=settings.shuffle != "none")
+
+
+def check_sizes(recipe: Recipe, workload: Any, world_size: int) -> None:
+    """See that every split has samples, and the training split a micro batch for each rank.
+
+    Raises:
+        InputError: all that is too small, at once.
+    """
+    problems = []
+    size, least = workload.size("train"), recipe.batch.micro_batch * world_size
+    if size < least:
+        what = f"the train split has {size} samples, and {world_size} ranks take {least} at a time"
+        problems.append(Problem("scaling.workers", what, "fewer workers, a smaller batch.micro_batch or more data"))
+    empty = [split for split in ("validation", "test") if workload.size(split) < 1]
+    problems += [Problem("workload", f"the {split} split is empty", "more data, or a larger share for it") for split in empty]
+    if problems:
+        raise InputError("there is too little data", problems)
+
+
+def permutation(seed: int, epoch: int, size: int, part: str = "") -> torch.Tensor:
+    """The order of an epoch (or of a named part of it): all of `size` once, decided by seed, epoch and name alone."""
+    import torch
+
+    digest = hashlib.sha256(f"{seed}:{epoch}{f':{part}' if part else ''}".encode()).digest()
+    return torch.randperm(size, generator=torch.Generator().manual_seed(int.from_bytes(digest[:7])))
+
+
+def micro_batch_starts(step: int, global_batch: int, micro_batch: int, rank: int, world_size: int) -> list[int]:
+    """Positions at which a rank's micro batches of a step begin. Over all ranks they tile [step·G, step·G + G)."""
+    accumulation = global_batch // (micro_batch * world_size)
+    return [step * global_batch + (turn * world_size + rank) * micro_batch for turn in range(accumulation)]
+
+
+def spread(size: int, limit: int | None) -> list[int]:
+    """At most `limit` of `size` samples, evenly spread: what a validation looks at, the same each time."""
+    count = size if limit is None else min(size, limit)
+    return [place * size // count for place in range(count)]
+
+
+def share(indices: Sequence[int], micro_batch: int, rank: int, world_size: int) -> list[list[int]]:
+    """A rank's batches of a validation: whole batches dealt out in turn, so ranks may have unlike numbers of them."""
+    batches = [list(indices[start : start + micro_batch]) for start in range(0, len(indices), micro_batch)]
+    return batches[rank::world_size]
