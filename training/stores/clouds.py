@@ -1,0 +1,161 @@
+"""S3, Google Cloud Storage and Azure Blob through pyarrow's file systems, connected by the clouds' own default credentials.
+
+Used by `training.stores.store`. What the environment may say: TRAINFLEET_S3_ENDPOINT or AWS_ENDPOINT_URL, AWS_REGION,
+AWS_CA_BUNDLE; STORAGE_EMULATOR_HOST; AZURE_STORAGE_ACCOUNT_NAME, _KEY, _SAS_TOKEN, _CONNECTION_STRING, TRAINFLEET_AZURE_ENDPOINT.
+Easy to get wrong: closing a stream that broke off would make the half file visible, so a broken one is never closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from trainfleet.errors import InputError, Problem
+from training.stores.patience import Patience
+from training.stores.urls import Place
+
+_PART_BYTES = 1 << 22
+_BROKEN: list[Any] = []
+"""Streams that broke off. Their destructor would finish the upload of what they got so far, so they are kept for good."""
+
+
+class CloudOutput:
+    """A stream into an object, in pieces that let a watcher see it move."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, data: Any) -> None:
+        view = memoryview(data)
+        for start in range(0, len(view), _PART_BYTES):
+            self._stream.write(view[start : start + _PART_BYTES])
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def abort(self) -> None:
+        _BROKEN.append(self._stream)
+
+
+class CloudBackend:
+    """See `training.stores.store.Backend`. The client is made at the first call, so that trying again covers that too."""
+
+    local = False
+
+    def __init__(self, make: Callable[[], Any], root: str) -> None:
+        self._make, self.root = make, root
+        self._client: Any = None
+
+    @property
+    def client(self) -> Any:
+        if self._client is None:
+            self._client = self._make()
+        return self._client
+
+    def create(self, path: str) -> CloudOutput:
+        return CloudOutput(self.client.open_output_stream(self._at(path)))
+
+    def read(self, path: str, offset: int, length: int | None) -> bytes:
+        with self.client.open_input_file(self._at(path)) as file:
+            data: bytes = (
+                file.readall() if length is None and not offset else file.read_at(file.size() - offset if length is None else length, offset)
+            )
+            return data
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        from pyarrow.fs import FileSelector, FileType
+
+        infos = self.client.get_file_info(FileSelector(self._at(prefix), recursive=True, allow_not_found=True))
+        return {info.path.removeprefix(self.root).strip("/"): info.size for info in infos if info.type == FileType.File}
+
+    def remove(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):
+                self.client.delete_file(self._at(path))
+
+    def _at(self, path: str) -> str:
+        return f"{self.root}/{path}".rstrip("/")
+
+
+def connect(place: Place, patience: Patience) -> CloudBackend:
+    """The backend of an object store.
+
+    Raises:
+        InputError: Azure without an account.
+    """
+    makers = {"s3": _s3, "gs": _gcs, "az": _azure}
+    return CloudBackend(makers[place.kind](place, patience), f"{place.bucket}/{place.path}".rstrip("/"))
+
+
+def _s3(place: Place, patience: Patience) -> Callable[[], Any]:
+    env = os.environ
+    endpoint = env.get("TRAINFLEET_S3_ENDPOINT") or env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL")
+    settings: dict[str, Any] = {
+        "request_timeout": patience.stall_s,
+        "connect_timeout": min(10.0, patience.stall_s),
+        "region": env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION"),
+        "tls_ca_file_path": env.get("AWS_CA_BUNDLE") or env.get("SSL_CERT_FILE"),
+    }
+    if endpoint:
+        settings |= _endpoint(endpoint)
+        settings["region"] = settings["region"] or "us-east-1"
+
+    def make() -> Any:
+        from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem, resolve_s3_region
+
+        if settings["region"] is None:
+            settings["region"] = resolve_s3_region(place.bucket)
+        return S3FileSystem(retry_strategy=AwsStandardS3RetryStrategy(max_attempts=2), **{name: value for name, value in settings.items() if value})
+
+    return make
+
+
+def _gcs(_: Place, patience: Patience) -> Callable[[], Any]:
+    emulator = os.environ.get("STORAGE_EMULATOR_HOST")
+
+    def make() -> Any:
+        from pyarrow.fs import GcsFileSystem
+
+        settings = {**_endpoint(emulator), "anonymous": True} if emulator else {}
+        return GcsFileSystem(retry_time_limit=timedelta(seconds=max(1, int(min(10.0, patience.stall_s / 2)))), **settings)
+
+    return make
+
+
+def _azure(place: Place, _: Patience) -> Callable[[], Any]:
+    env = os.environ
+    said = dict(part.split("=", 1) for part in env.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";") if "=" in part)
+    account = place.account or env.get("AZURE_STORAGE_ACCOUNT_NAME") or env.get("AZURE_STORAGE_ACCOUNT") or said.get("AccountName")
+    if not account:
+        fix = "az://CONTAINER@ACCOUNT.blob.core.windows.net/path, or set AZURE_STORAGE_ACCOUNT_NAME"
+        raise InputError("the storage account is not known", [Problem("storage", f"az://{place.bucket} names a container without its account", fix)])
+    key = env.get("AZURE_STORAGE_ACCOUNT_KEY") or env.get("AZURE_STORAGE_KEY") or said.get("AccountKey")
+    settings: dict[str, Any] = {"account_name": account}
+    if key:
+        settings["account_key"] = key
+    elif env.get("AZURE_STORAGE_SAS_TOKEN"):
+        settings["sas_token"] = env["AZURE_STORAGE_SAS_TOKEN"]
+    endpoint = env.get("TRAINFLEET_AZURE_ENDPOINT") or (said.get("BlobEndpoint") if not place.account else None)
+    if endpoint:
+        parts = _endpoint(endpoint)
+        for service in ("blob", "dfs"):
+            settings |= {f"{service}_storage_authority": parts["endpoint_override"], f"{service}_storage_scheme": parts["scheme"]}
+    elif place.host and not place.host.endswith("core.windows.net"):
+        cloud = place.host.partition(".")[2]  # sovereign clouds: core.chinacloudapi.cn, core.usgovcloudapi.net
+        settings |= {"blob_storage_authority": f".blob.{cloud}", "dfs_storage_authority": f".dfs.{cloud}"}
+
+    def make() -> Any:
+        from pyarrow.fs import AzureFileSystem
+
+        return AzureFileSystem(**settings)
+
+    return make
+
+
+def _endpoint(url: str) -> dict[str, str]:
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    return {"scheme": parts.scheme, "endpoint_override": parts.netloc}

@@ -1,0 +1,88 @@
+"""A folder as a store. Used by `training.stores.store`.
+
+Easy to get wrong: a file must have reached the disk before its name appears, and the name must have reached the disk
+before anything that relies on it is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+_PART = ".part"
+
+
+class FolderOutput:
+    """A file written beside its place, then moved there."""
+
+    def __init__(self, path: Path) -> None:
+        self._final, self._aside = path, path.with_name(f".{path.name}{_PART}")
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            sync_folder(path.parent.parent)
+        self._file = self._aside.open("wb", buffering=0)
+
+    def write(self, data: Any) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[self._file.write(view) :]
+
+    def close(self) -> None:
+        os.fsync(self._file.fileno())
+        self._file.close()
+        os.replace(self._aside, self._final)
+        sync_folder(self._final.parent)
+
+    def abort(self) -> None:
+        with contextlib.suppress(OSError):
+            self._file.close()
+            self._aside.unlink(missing_ok=True)
+
+
+class FolderBackend:
+    """See `training.stores.store.Backend`."""
+
+    local = True
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def create(self, path: str) -> FolderOutput:
+        return FolderOutput(self.root / path)
+
+    def read(self, path: str, offset: int, length: int | None) -> bytes:
+        with (self.root / path).open("rb") as file:
+            file.seek(offset)
+            return file.read() if length is None else file.read(length)
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        found = {}
+        for folder, _, names in os.walk(self.root / prefix):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    path = Path(folder) / name
+                    found[path.relative_to(self.root).as_posix()] = path.stat().st_size
+        return found
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove files in this order, then folders that this leaves empty."""
+        parents = set()
+        for path in paths:
+            (self.root / path).unlink(missing_ok=True)
+            parents.add((self.root / path).parent)
+        for parent in sorted(parents, key=lambda each: len(each.parts), reverse=True):
+            if parent != self.root:
+                with contextlib.suppress(OSError):
+                    parent.rmdir()
+
+
+def sync_folder(path: Path) -> None:
+    """Bring the names in a folder to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
