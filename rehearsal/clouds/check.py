@@ -161,7 +161,7 @@ def _by_fact(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
     """What the API's own model refuses; a value that the SDK names or the documentation quotes is right all the same."""
     fact, text = declared.fact, str(value)
     quoted = {*map(str, declared.kind.values), *declared.said.values, *declared.said.mentioned}
-    if fact == NO_FACT or text == "" or text in quoted or UNKNOWN in text:
+    if fact == NO_FACT or text == "" or text in quoted or text in fact.also or UNKNOWN in text:
         return
     if fact.values and not _among(text, fact.values, quoted) and (fact.closed or _slip(text, fact.values)):
         yield Mistake(path, f"{_shortened(text)} is not one of the values that the API takes", did_you_mean(text, fact.values), documented=True)

@@ -5,7 +5,8 @@ cloud's gatherer (`gather_aws.py` …) and never edited by hand; only the file o
 `check.py`. Easy to get wrong: a provider may take words of its own, so what the documentation quotes is right too (see `check.py`).
 
 A file holds `source`, `shapes` (name: facts) and `types` (input class: property: name of a shape). Facts are `values` (all there are; with
-`open` only a near miss is refused), `range` and `length` and `count` ([least, most], null for none) and `pattern` (for the whole text).
+`open` only a near miss is refused), `range` and `length` and `count` ([least, most], null for none), `pattern` (for
+the whole text) and `also` (right although outside the range).
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ class Fact:
     length: Limits = ANY
     count: Limits = ANY
     pattern: str = ""
+    also: tuple[str, ...] = ()
+    """What is right although it is outside the range."""
 
 
 NO_FACT = Fact()
-_KEYS = {"values", "open", "range", "length", "count", "pattern"}
+_KEYS = {"values", "open", "range", "length", "count", "pattern", "also"}
 
 
 def facts_of(args: type) -> dict[str, Fact]:
@@ -70,6 +73,7 @@ def _fact(entry: dict[str, Any]) -> Fact:
         _limits(entry.get("length")),
         _limits(entry.get("count")),
         entry.get("pattern", ""),
+        tuple(entry.get("also", ())),
     )
 
 

@@ -43,11 +43,8 @@ def scalar(kind: Kind) -> str:
 def agreed(name: str, declared: Property, entry: Entry) -> Entry:
     """Return what of an entry does not contradict the SDK: what it is a fact about, and what its documentation says."""
     kind, said, kept = scalar(declared.kind), declared.said, relaxed(name, entry)
-    if kind != "text":
-        for key in ("values", "open", "length", "pattern"):
-            kept.pop(key, None)
-    if kind != "number":
-        kept.pop("range", None)
+    for key in {"text": ("range", "also"), "number": ("length", "pattern")}.get(kind, tuple(kept)):
+        kept.pop(key, None)
     if declared.kind.name != "list":
         kept.pop("count", None)
     if values := kept.get("values"):
@@ -57,6 +54,7 @@ def agreed(name: str, declared: Property, entry: Entry) -> Entry:
             kept.pop("values")
     if (limits := kept.get("range")) and not _covers(limits, said.numbers):
         kept.pop("range")
+        kept.pop("also", None)
     if (limits := kept.get("length")) and not _covers(limits, said.length):
         kept.pop("length")
     return kept
@@ -74,16 +72,18 @@ def anchored(pattern: str) -> str:
     return f"{pattern}.*" if pattern.startswith("^") else f".*{pattern}"
 
 
+_DIGITS = re.compile(r"(\[[^\]]+\]|\\[dwS])\{(?!12\})(\d+)(?:,\d*)?\}")
+
+
 def relaxed(name: str, entry: Entry) -> Entry:
     """Return what an entry says of an id without how many digits it has: people shorten ids, and what they shorten is no mistake."""
-    if not re.search(r"(Id|Arn|Identifier)s?$|^(id|arn)s?$", name):
+    if not re.search(r"(?<!ccount)(Id|Arn|Identifier)s?$|^(id|arn)s?$", name):
         return entry
     found = dict(entry)
-    if limits := found.pop("length", None):
-        if limits[1] is not None:
-            found["length"] = [None, limits[1]]
+    if (limits := found.pop("length", None)) and limits[1] is not None:
+        found["length"] = [None, limits[1]]
     if pattern := found.pop("pattern", ""):
-        loose = re.sub(r"(\[[^\]]+\]|\\[dwS])\{(?!12\})\d+(?:,\d*)?\}", r"\1+", pattern)
+        loose = _DIGITS.sub(lambda digits: digits[1] + ("*" if digits[2] == "0" else "+"), pattern)
         if usable(loose):
             found["pattern"] = loose
     return found

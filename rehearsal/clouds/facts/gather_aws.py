@@ -21,19 +21,25 @@ from typing import Any
 
 from rehearsal.clouds.facts import FACTS
 from rehearsal.clouds.facts.gather import Entry, Found, agreed, anchored, scalar, usable, write
+from rehearsal.clouds.facts.prose import promised
 from rehearsal.clouds.schema import Kind, Package, Property, inputs_of, packages
 
 Shape = dict[str, Any]
+Member = tuple[str, str]
+"""The name of a member's shape, and the member's documentation."""
 _VERBS = re.compile(
     r"(?:BatchCreate|Create|Put|Register|Run|Update|Modify|Set|Start|Enable|Associate|Attach|Add|Import|Publish|Allocate|Request|Configure|Authorize"
     r"|Change|Provision|Grant|Purchase|Subscribe|Apply|Upload|Invite|Share|Deploy|Upsert|Define|Accept)(?=[A-Z0-9])"
 )
 _KINDS = {"string": "text", "integer": "number", "long": "number", "float": "number", "double": "number", "boolean": "boolean", "structure": "object"}
+_FREE = re.compile(r"(?i)names?|values?|keys?|.*document|.*policy|content|.*description|.*version")
 _ENOUGH = 0.4
 _SAME = 0.75
 _GENERIC = frozenset(
-    "type types status state name names key keys value values mode action actions format id ids arn source target version level scope method role"
-    " operator unit description enabled configuration protocol engine region comparisonoperator category statistic".split()  # noqa: SIM905 - shorter
+    """
+    type types status state name names key keys value values mode action actions format id ids arn source target version level scope method
+    role operator unit description enabled configuration protocol engine region comparisonoperator category statistic
+    """.split()  # noqa: SIM905 - a block of names
 )
 
 
@@ -66,10 +72,10 @@ class Model:
         self.version = str(document["metadata"].get("apiVersion", ""))
 
     @functools.cached_property
-    def structures(self) -> dict[str, dict[str, str]]:
-        """Return the members of every structure by plain name: plain member name to shape."""
+    def structures(self) -> dict[str, dict[str, Member]]:
+        """Return the members of every structure by plain name: plain member name to shape and documentation."""
         return {
-            name: {plain(member): held["shape"] for member, held in shape.get("members", {}).items()}
+            name: {plain(member): (held["shape"], held.get("documentation", "")) for member, held in shape.get("members", {}).items()}
             for name, shape in self.shapes.items()
             if shape["type"] == "structure" and not shape.get("exception")
         }
@@ -90,12 +96,12 @@ class Model:
         return frozenset(found)
 
     @functools.cached_property
-    def words(self) -> dict[str, list[str]]:
+    def words(self) -> dict[str, list[Member]]:
         """Return the shapes of all members of inputs by plain name."""
-        found: dict[str, list[str]] = defaultdict(list)
+        found: dict[str, list[Member]] = defaultdict(list)
         for structure in sorted(self.reached & set(self.structures)):
-            for member, shape in self.structures[structure].items():
-                found[member].append(shape)
+            for name, member in self.structures[structure].items():
+                found[name].append(member)
         return found
 
     def inner(self, name: str) -> str:
@@ -115,8 +121,9 @@ class Model:
             shape = self.shapes[name]
         return name, shape, holder
 
-    def entry(self, name: str) -> tuple[str, Entry, str]:
-        """Return a shape's scalar by name, what it says, and its plain kind."""
+    def entry(self, member: Member) -> tuple[str, Entry, str]:
+        """Return a member's scalar by name, what it says, and its plain kind."""
+        name, document = member
         leaf, shape, holder = self.leaf(name)
         entry: Entry = {}
         low, high = shape.get("min"), shape.get("max")
@@ -132,7 +139,10 @@ class Model:
             entry["range"] = [low, high]
         if holder and holder.get("max"):
             entry["count"] = [None, holder["max"]]
-        return leaf, entry, _KINDS.get(shape["type"], "")
+        kind = _KINDS.get(shape["type"], "")
+        if not set(entry) - {"count"} and (said := promised(document or shape.get("documentation", ""), kind)):
+            entry |= said
+        return leaf, entry, kind
 
 
 def _read(folder: Path) -> dict[str, Model]:
@@ -178,11 +188,11 @@ class Gatherer:
         best = scored[0][0] if scored else 0
         return [structure for score, _, structure in scored if score >= best - 1][:6]
 
-    def members(self, model: Model, structure: str) -> dict[str, str]:
+    def members(self, model: Model, structure: str) -> dict[str, Member]:
         """Return a structure's members, those of its wrappers among them."""
         own = model.structures.get(structure, {})
         found = dict(own)
-        wrappers = [shape for member, shape in own.items() if model.shapes[shape]["type"] == "structure" and _wraps(member, structure)]
+        wrappers = [shape for member, (shape, _) in own.items() if model.shapes[shape]["type"] == "structure" and _wraps(member, structure)]
         for wrapper in wrappers:
             for member, shape in model.structures.get(wrapper, {}).items():
                 found.setdefault(member, shape)
@@ -194,15 +204,15 @@ class Gatherer:
             return
         members = self.members(model, structure)
         for name, declared in inputs_of(args).items():
-            shape = _counterpart(members, plain(name), plain(noun), plain(structure))
-            if shape is None:
+            member = _counterpart(members, plain(name), plain(noun), plain(structure))
+            if member is None:
                 continue
             cls = _class(declared.kind)
             if cls is not None:
-                if inner := model.inner(shape):
+                if inner := model.inner(member[0]):
                     self.object(model, inner, cls, name, (*seen, (args, structure)))
             else:
-                self.take(model, args, name, declared, shape)
+                self.take(model, args, name, declared, member)
 
     def rest(self, model: Model, args: type, seen: tuple[type, ...]) -> None:
         """Gather what has no counterpart by place: nested classes by structure, words by what the whole service means by them."""
@@ -217,11 +227,11 @@ class Gatherer:
             if cls is not None:
                 self.rest(model, cls, (*seen, args))
             elif scalar(declared.kind) == "text" and (args.__name__, name) not in self.found and plain(name) not in _GENERIC:
-                shapes = {shape for form in forms(plain(name))[:2] for shape in model.words.get(form, ())}
-                entries = [model.entry(shape) for shape in sorted(shapes)]
+                members = {member for form in forms(plain(name))[:2] for member in model.words.get(form, ())}
+                entries = [model.entry(member) for member in sorted(members)]
                 texts = [entry.get("values") for _, entry, kind in entries if kind == "text"]
                 if texts and all(texts) and len({tuple(values or ()) for values in texts}) == 1:
-                    self.take(model, args, name, declared, sorted(shapes)[0])
+                    self.take(model, args, name, declared, sorted(members)[0])
 
     def alike(self, model: Model, args: type) -> list[str]:
         """Return the structures that a nested class is, by its members and the end of its name."""
@@ -236,12 +246,14 @@ class Gatherer:
         ended = [structure for ends, structure in found if ends]
         return ended if ended else [structure for _, structure in found] if len(found) == 1 else []
 
-    def take(self, model: Model, args: type, name: str, declared: Property, shape: str) -> None:
+    def take(self, model: Model, args: type, name: str, declared: Property, member: Member) -> None:
         """Keep what a shape says of a property; where two shapes say different things, what both allow."""
-        leaf, entry, kind = model.entry(shape)
+        leaf, entry, kind = model.entry(member)
         if kind != scalar(declared.kind):
             return
         key = (args.__name__, name)
+        if not model.shapes[leaf].get("enum") and _FREE.fullmatch(name):
+            entry.pop("values", None)  # what prose lists for a name or a value is only some of them
         kept = agreed(name, declared, entry)
         if key not in self.found:
             self.found[key] = (leaf, kept)
@@ -268,6 +280,8 @@ def _both(one: Entry, other: Entry) -> Entry:
         elif key == "pattern":
             if one[key] == other[key]:
                 found[key] = one[key]
+        elif key == "also":
+            found[key] = sorted({*one[key], *other[key]})
         elif key in ("range", "length", "count"):
             (low, high), (least, most) = one[key], other[key]
             limits = [None if low is None or least is None else min(low, least), None if high is None or most is None else max(high, most)]
@@ -276,7 +290,7 @@ def _both(one: Entry, other: Entry) -> Entry:
     return found
 
 
-def _counterpart(members: dict[str, str], name: str, noun: str, structure: str) -> str | None:
+def _counterpart(members: dict[str, Member], name: str, noun: str, structure: str) -> Member | None:
     """Return the shape of the member that a property is: of its name, or with the noun in front of one of the two."""
     for form in forms(name):
         if form in members:
