@@ -1,4 +1,4 @@
-"""What a run leaves to be read: metrics.jsonl, TensorBoard files, run.json and recipe.yaml. Written by rank 0 alone.
+"""What a run leaves to be read: metrics.jsonl, run.json and recipe.yaml, and rows for other sinks. Written by rank 0 alone.
 
 Used by the step loop. Easy to get wrong: a resumed run must neither double nor lose a row, so rows after the
 checkpoint's step are cut off, and rows reach the disk before the checkpoint that follows them.
@@ -24,12 +24,17 @@ from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.files import write_whole
 from training.recipe import Recipe, dump
 from training.runfolder import read_run
+from training.sinks import Notify, make_sinks
+
+
+def _ignore(*_: Any) -> None:
+    return None
 
 
 class Journal:
     """The readable side of a run folder."""
 
-    def __init__(self, run_dir: Path, recipe: Recipe, resumed_from: int, facts: Mapping[str, Any]) -> None:
+    def __init__(self, run_dir: Path, recipe: Recipe, resumed_from: int, facts: Mapping[str, Any], notify: Notify = _ignore) -> None:
         self.run_dir = run_dir
         self.path = run_dir / "metrics.jsonl"
         try:
@@ -41,20 +46,18 @@ class Journal:
             raise InputError(
                 "cannot write the run's folder", [Problem(str(run_dir), error.strerror or str(error), "choose another with --storage DIR")]
             ) from error
-        self._writer = _tensorboard(run_dir / "tensorboard", resumed_from) if recipe.log.tensorboard else None
+        self._sinks = make_sinks(recipe, run_dir, resumed_from, notify)
         start = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "from_step": resumed_from, **versions()}
         self.record = read_run(run_dir)
         self.update(name=recipe.name, status="running", starts=[*self.record.get("starts", []), start], **facts)
 
     def row(self, row: Mapping[str, Any]) -> None:
-        """Append a row and its TensorBoard points."""
+        """Append a row, and hand it to the sinks."""
         with _explained(self.path):
             self._file.write(json.dumps(row) + "\n")
             self._file.flush()
-            if self._writer is not None:
-                for name, value in row.items():
-                    if isinstance(value, float):
-                        self._writer.add_scalar(name if "/" in name else f"{row['kind']}/{name}", value, row["step"])
+        for sink in self._sinks:
+            sink.row(row)
 
     def sync(self) -> None:
         """Bring all rows to the disk: called before a checkpoint is written."""
@@ -75,8 +78,8 @@ class Journal:
                 self.update(status="failed", error=str(error).splitlines()[0] if str(error) else type(error).__name__)
         with contextlib.suppress(OSError):
             self._file.close()
-            if self._writer is not None:
-                self._writer.close()
+        for sink in self._sinks:
+            sink.close()
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -111,9 +114,3 @@ def _explained(path: Path) -> Iterator[None]:
     except OSError as error:
         fix = "make room or rights, then run the same command again: it goes on from the newest checkpoint"
         raise TrainfleetError("cannot write the run's metrics", [Problem(str(path), error.strerror or str(error), fix)]) from error
-
-
-def _tensorboard(folder: Path, step: int) -> Any:
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(folder), purge_step=step + 1 if step else None)

@@ -6,7 +6,6 @@ whatever one rank decides (to stop, to save, to fail) all must decide, in the sa
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Iterator
@@ -19,17 +18,22 @@ from trainfleet.errors import InputError, Problem, TrainfleetError
 from training import fault
 from training.checkpoint import Checkpoints, step_name
 from training.context import RunContext, RunResult
-from training.data import SampleOrder, micro_batch_starts, share, spread
-from training.distributed import any_rank, on_first
+from training.course import Finite, Steady
+from training.data import SampleOrder, share, spread
+from training.distributed import group_of_one, on_first
 from training.journal import Journal
 from training.metrics import MetricsManager, Remaining, Speed, peak_flops
-from training.optimizer import learning_rate, make_optimizer, set_learning_rate
+from training.optimizer import make_optimizer, set_learning_rate
 from training.recipe import Recipe
 from training.state import RunState, seed_rank
+from training.step import Stepped, Stepper
 from training.strategies import make_strategy
-from training.workloads import Outcome, Split, make_workload
+from training.workloads import Split, make_workload
 
 __all__ = ["NotANumberError", "RunContext", "RunResult", "train"]
+
+LOOK_EVERY_S = 5.0
+"""Between looks for a notice of preemption: Ray's own watcher looks as often, and each look is a call to another process."""
 
 
 class NotANumberError(TrainfleetError):
@@ -43,7 +47,7 @@ def train(recipe: Recipe, context: RunContext) -> RunResult:
         InputError: the recipe or the data differs from the checkpoint's, or the folder cannot be written.
         TrainfleetError: a checkpoint cannot be saved or read, or the gradient is no number; the last good one is named.
     """
-    with _settings_of_torch(recipe):
+    with _settings_of_torch(recipe), group_of_one() if recipe.strategy != "ddp" else nullcontext():
         return _Run(recipe, context).train()
 
 
@@ -54,25 +58,25 @@ class _Run:
         self.recipe, self.context = recipe, context
         _check_share(recipe, context)
         self.workload = make_workload(recipe, context.cache)
-        torch.manual_seed(recipe.seed)
-        model = self.workload.build_model().to(context.device)
-        self.parameters = sum(each.numel() for each in model.parameters())
-        self.strategy = make_strategy(recipe, model, context)
-        self.optimizer = make_optimizer(recipe.optimizer, model)
+        self.strategy = make_strategy(recipe, self.workload.build_model, context)
+        self.optimizer = make_optimizer(recipe.optimizer, self.strategy.module)
         self.interval = MetricsManager(self.workload.metrics, context.device)
         self.state = RunState(recipe, self.strategy, self.optimizer, self.interval, self.workload.fingerprint())
         self.checkpoints = Checkpoints(context.run_dir, recipe.checkpoint, self._event)
         self.order = SampleOrder(recipe.seed, self.workload.size("train"))
         self.steps = recipe.total_steps(self.order.size)
+        self.steering = Steady(recipe, self.steps)
+        self.guards = Finite()
+        self.stepper = Stepper(recipe, context, self.workload, self.strategy)
         self.seen = {split: spread(self.workload.size(split), recipe.validation.samples) for split in ("validation", "test")}
-        self.speed = Speed()
         self.saved_step = 0
+        self.looked, self.warned = time.monotonic(), False
         self.journal: Journal | None = None
 
     def train(self) -> RunResult:
         """The run, top to bottom."""
         recipe, context, state = self.recipe, self.context, self.state
-        self.strategy.settle(self._rehearse)
+        self.strategy.settle(self.stepper.rehearse)
         seed_rank(recipe.seed, context.rank, 0)
         resumed_from = self._resume()
         baseline: dict[str, float] = on_first(lambda: self.workload.baseline(self.seen["validation"]), context.rank)
@@ -81,59 +85,56 @@ class _Run:
             remaining, stopped = Remaining(resumed_from), False
             while state.step < self.steps and not stopped:
                 began = time.perf_counter()
-                norm = self._step()
-                state.step += 1
+                done = self._step()
                 if self._due(recipe.log.every):
-                    self._report_interval(norm, remaining.guess(state.step, self.steps))
+                    self._report_interval(done.norm, remaining.guess(state.step, self.steps))
                 validated = self._due(recipe.validation.every) and self._validate()
-                stopped = any_rank(context.should_stop(), context.device) and state.step < self.steps
-                if self._due(recipe.checkpoint.every) or stopped:
+                stopped = done.stop and state.step < self.steps
+                if self._due(recipe.checkpoint.every) or stopped or self._warned(done):
                     self._save(state.figures if validated else None)
                 remaining.seconds += time.perf_counter() - began
                 if context.rank == 0:
                     context.on_step(state.step, self.steps)
             return self._finish(stopped, resumed_from, baseline)
 
-    def _step(self) -> float:
-        """One optimizer step over the global batch; returns the gradient's norm before clipping."""
-        recipe, context, batch = self.recipe, self.context, self.recipe.batch
+    def _step(self) -> Stepped:
+        """One optimizer step over the global batch."""
+        state, steering, speed = self.state, self.steering, self.stepper.speed
         began = time.perf_counter()
-        step = self.state.step
-        set_learning_rate(self.optimizer, learning_rate(recipe.optimizer, step, self.steps))
-        whole = self.workload.weight("train", self.order.indices(step * batch.global_batch, batch.global_batch))
-        starts = micro_batch_starts(step, batch.global_batch, batch.micro_batch, context.rank, context.world_size)
-        for start in starts:
-            inputs = self._batch("train", self.order.indices(start, batch.micro_batch))
-            with self.strategy.turn(last=start == starts[-1]):
-                outcome = self._forward(inputs, self.strategy.parallel)
-                (outcome.loss * (context.world_size / whole)).backward()  # type: ignore[no-untyped-call]  # torch types it not
-            self.interval.update(outcome)
-        norm = float(self.strategy.clip(recipe.optimizer.grad_clip))
-        if not math.isfinite(norm):
+        step, size = state.step, steering.global_batch(state.step)
+        set_learning_rate(self.optimizer, steering.rate(step))
+        self.stepper.expect(self.order.indices(state.position + size, size))
+        found = self.stepper.gradients(self.order.indices(state.position, size), self.context.should_stop(), self._wants_look())
+        verdict = self.guards.judge(step + 1, found.loss, found.norm)
+        if verdict == "stop":
             self._refuse_to_go_on(step + 1)
         fault.strike("in-step", step + 1)
-        self.optimizer.step()
+        if verdict == "go":
+            self.optimizer.step()
+            for outcome in found.outcomes:
+                self.interval.update(outcome)
         self.optimizer.zero_grad(set_to_none=True)
-        self.speed.compute += time.perf_counter() - began
-        self.speed.samples += batch.global_batch
-        self.speed.steps += 1
-        return norm
+        state.step, state.position = step + 1, state.position + size
+        if verdict == "roll_back":
+            self._roll_back()
+        steering.after_step(step, {"loss": found.loss, "grad_norm": found.norm})
+        speed.compute += time.perf_counter() - began
+        speed.samples += size
+        speed.steps += 1
+        return found
 
-    def _forward(self, inputs: dict[str, torch.Tensor], model: torch.nn.Module) -> Outcome:
-        kind = self.context.device.partition(":")[0]
-        with torch.autocast(kind, dtype=torch.bfloat16) if self.recipe.precision == "bf16" else nullcontext():
-            return self.workload.outcome(model, inputs)
+    def _wants_look(self) -> bool:
+        return self.context.preempted is not None and time.monotonic() - self.looked > LOOK_EVERY_S
 
-    def _batch(self, split: Split, indices: list[int]) -> dict[str, torch.Tensor]:
-        began = time.perf_counter()
-        batch = {name: value.to(self.context.device, non_blocking=True) for name, value in self.workload.batch(split, indices).items()}
-        if split == "train":
-            self.speed.data += time.perf_counter() - began
-        return batch
-
-    def _rehearse(self, model: torch.nn.Module) -> None:
-        outcome = self._forward(self._batch("train", [0]), model)
-        (outcome.loss * 0.0).backward()  # type: ignore[no-untyped-call]  # torch types it not
+    def _warned(self, done: Stepped) -> bool:
+        """Whether this machine or another is about to be taken away, told for the first time: save at once and go on."""
+        if not done.look or self.context.preempted is None:
+            return False
+        notice, self.looked = self.context.preempted(), time.monotonic()
+        first, self.warned = bool(notice) and not self.warned, bool(notice)
+        if first:
+            self._event("preemption", f"{notice}; saving at step {self.state.step}")
+        return first
 
     def _due(self, every: int) -> bool:
         return self.state.step % every == 0 or self.state.step == self.steps
@@ -148,14 +149,14 @@ class _Run:
             "kind": "train",
             "step": state.step,
             "steps": self.steps,
-            "epoch": state.step * recipe.batch.global_batch / self.order.size,
+            "epoch": state.position / self.order.size,
             **means,
-            "lr": learning_rate(recipe.optimizer, state.step - 1, self.steps),
+            "lr": self.optimizer.param_groups[0]["lr"],
             "grad_norm": norm,
-            **self.speed.figures(self.workload.sample_tokens, self.workload.flops_per_token, peak),
+            **self.stepper.speed.figures(self.workload.sample_tokens, self.workload.flops_per_token, peak),
             "eta_seconds": eta_seconds,
         }
-        self.speed = Speed()
+        self.stepper.speed = Speed()
         if self.journal is not None:
             self.journal.row(row)
             self.context.on_interval(row)
@@ -164,16 +165,19 @@ class _Run:
         """Means over a split's samples, dealt out to all ranks, each sample once."""
         metrics = MetricsManager(self.workload.metrics, self.context.device)
         model = self.strategy.module.eval()
+        mine, most = (share(self.seen[split], self.recipe.batch.micro_batch, rank, self.context.world_size) for rank in (self.context.rank, 0))
         with torch.no_grad():
-            for indices in share(self.seen[split], self.recipe.batch.micro_batch, self.context.rank, self.context.world_size):
-                metrics.update(self._forward(self._batch(split, indices), model))
+            for indices in mine:
+                metrics.update(self.stepper.forward(self.stepper.batch(split, indices), model))
+            if self.strategy.together and len(mine) < len(most):  # rank 0 is never dealt less than another
+                self.stepper.forward(self.stepper.batch(split, self.seen[split][:1]), model)
         model.train()
         return {f"{split}/{name}": value for name, value in metrics.compute().items()}
 
     def _validate(self) -> bool:
         began = time.perf_counter()
         self.state.figures = self._measure("validation")
-        self.speed.validating += time.perf_counter() - began
+        self.stepper.speed.validating += time.perf_counter() - began
         if self.journal is not None:
             self.journal.row({"kind": "validation", "step": self.state.step, **self.state.figures})
         self._event("validation", f"step {self.state.step}/{self.steps} {_said(self.state.figures)}")
@@ -191,7 +195,7 @@ class _Run:
 
         path = on_first(write, self.context.rank)
         self.saved_step = self.state.step
-        self.speed.saving += time.perf_counter() - began
+        self.stepper.speed.saving += time.perf_counter() - began
         if self.context.rank == 0:
             self.context.on_checkpoint(self.state.step, self.checkpoints.store.root / step_name(self.state.step))
         self._event("checkpoint", f"saved {path}")
@@ -209,20 +213,26 @@ class _Run:
         self._event("resumed", f"from {self.checkpoints.store.root / name}, step {self.state.step}/{self.steps}{on_ranks}")
         return self.state.step
 
+    def _roll_back(self) -> None:
+        """Take the weights of the newest checkpoint and go on behind the samples that led astray."""
+        position = self.state.position
+        if self._resume():
+            self.state.position = position
+
     def _open_journal(self, resumed_from: int, baseline: dict[str, float]) -> Journal | None:
         """Open the journal on rank 0; where that fails, fail on all."""
         opened: list[Journal] = []
         facts = {
             "workload": self.recipe.workload.name,
             "unit": self.workload.describe,
-            "parameters": self.parameters,
+            "parameters": self.strategy.parameters,
             "world_size": self.context.world_size,
             "device": self.context.device,
             "steps": self.steps,
             "train_samples": self.order.size,
             "baseline": baseline,
         }
-        on_first(lambda: opened.append(Journal(self.context.run_dir, self.recipe, resumed_from, facts)), self.context.rank)
+        on_first(lambda: opened.append(Journal(self.context.run_dir, self.recipe, resumed_from, facts, self._event)), self.context.rank)
         return opened[0] if opened else None
 
     def _finish(self, stopped: bool, resumed_from: int, baseline: dict[str, float]) -> RunResult:
@@ -251,10 +261,10 @@ class _Run:
 
 
 def _check_share(recipe: Recipe, context: RunContext) -> None:
-    share_of_all = recipe.batch.micro_batch * context.world_size
-    if recipe.batch.global_batch % share_of_all:
-        what = f"{recipe.batch.global_batch} cannot be shared by {context.world_size} ranks in micro batches of {recipe.batch.micro_batch}"
-        raise InputError("the batch does not fit the ranks", [Problem("batch.global_batch", what, f"a multiple of {share_of_all}")])
+    """More workers than samples in a batch would train on nothing."""
+    if recipe.batch.global_batch < context.world_size:
+        what = f"{recipe.batch.global_batch} cannot be shared by {context.world_size} ranks"
+        raise InputError("the batch does not fit the ranks", [Problem("batch.global_batch", what, f"at least {context.world_size}")])
 
 
 @contextmanager

@@ -1,0 +1,128 @@
+"""Sinks: each takes the rows as they are, and one that fails costs the run nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainfleet.errors import InputError, MissingToolError
+from training.recipe import Recipe
+from training.sinks import Guarded, figures, make_sinks
+
+Make = Callable[..., Recipe]
+ROW = {"kind": "train", "step": 3, "steps": 12, "loss": 2.5, "lr": 1e-3, "mfu": None, "grad_norm": float("inf"), "finished": True}
+VALIDATION = {"kind": "validation", "step": 3, "validation/loss": 2.75}
+
+
+def nothing_said(*said: str) -> None:
+    raise AssertionError(said)
+
+
+def test_figures_are_the_finite_numbers_by_split() -> None:
+    assert list(figures(ROW)) == [("train", "loss", 2.5), ("train", "lr", 1e-3)]
+    assert list(figures(VALIDATION)) == [("validation", "loss", 2.75)]
+
+
+def test_tensorboard_gets_a_point_per_figure(tmp_path: Path, tiny: Make) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (sink,) = make_sinks(tiny("log.tensorboard=true"), tmp_path, 0, nothing_said)
+    for row in (ROW, VALIDATION):
+        sink.row(row)
+    sink.close()
+    points = EventAccumulator(str(tmp_path / "tensorboard"))
+    points.Reload()
+    assert {name: [(point.step, round(point.value, 6)) for point in points.Scalars(name)] for name in points.Tags()["scalars"]} == {
+        "train/loss": [(3, 2.5)],
+        "train/lr": [(3, 0.001)],
+        "validation/loss": [(3, 2.75)],
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_prometheus_can_scrape_the_newest_values(tmp_path: Path, tiny: Make) -> None:
+    port = free_port()
+    recipe = tiny(f"log.prometheus={port}")
+    for round_ in range(2):  # a second run in the same process may register the same names
+        (sink,) = make_sinks(recipe, tmp_path, 0, nothing_said)
+        for row in (ROW | {"loss": 9.0}, ROW, VALIDATION):
+            sink.row(row)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        sink.close()
+        assert 'trainfleet_loss{run="lm-tiny",split="train",workload="lm"} 2.5' in text, round_
+        assert 'trainfleet_loss{run="lm-tiny",split="validation",workload="lm"} 2.75' in text
+        assert 'trainfleet_step{run="lm-tiny",split="train",workload="lm"} 3.0' in text
+        assert "grad_norm" not in text
+
+
+def test_a_sink_that_cannot_start_or_breaks_is_told_of_once(tmp_path: Path, tiny: Make) -> None:
+    said: list[tuple[str, str]] = []
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        (sink,) = make_sinks(tiny(f"log.prometheus={taken.getsockname()[1]}"), tmp_path, 0, lambda *each: said.append(each))
+        sink.row(ROW)
+        sink.close()
+    assert [(what, text.partition(" takes")[0]) for what, text in said] == [("warning", "Prometheus")]
+
+    class Breaks:
+        def row(self, row: Mapping[str, Any]) -> None:
+            raise RuntimeError("the tracker is down\nat length")
+
+        def close(self) -> None:
+            raise AssertionError("a sink that is given up is not asked again")
+
+    said.clear()
+    broken = Guarded("Tracker", Breaks, lambda *each: said.append(each))
+    broken.row(ROW)
+    broken.row(ROW)
+    broken.close()
+    assert said == [("warning", "Tracker takes no more rows of this run (the tracker is down); metrics.jsonl has them all")]
+
+
+@pytest.mark.parametrize("tracker", ["mlflow", "wandb"])
+def test_a_tracker_that_is_not_installed_is_named_before_the_run(tmp_path: Path, tiny: Make, tracker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.sinks.find_spec", lambda name: None)
+    with pytest.raises(MissingToolError, match=rf"log.{tracker}.*pip install {tracker}"):
+        make_sinks(tiny(f"log.{tracker}=somewhere"), tmp_path, 0, nothing_said)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed")
+def test_mlflow_keeps_one_run_over_a_resume(tmp_path: Path, tiny: Make) -> None:
+    from mlflow.tracking import MlflowClient
+
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    for step in (3, 6):
+        (sink,) = make_sinks(tiny(f"log.mlflow={uri}"), tmp_path, step - 3, nothing_said)
+        sink.row(ROW | {"step": step})
+        sink.close()
+    client = MlflowClient(tracking_uri=uri)
+    (found,) = client.search_runs([client.get_experiment_by_name("trainfleet").experiment_id])
+    assert (found.info.status, found.data.params["optimizer.lr"]) == ("FINISHED", "0.005")
+    assert [(point.step, point.value) for point in client.get_metric_history(found.info.run_id, "train/loss")] == [(3, 2.5), (6, 2.5)]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="wandb is not installed")
+def test_weights_and_biases_writes_offline(tmp_path: Path, tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    (sink,) = make_sinks(tiny("log.wandb=tests"), tmp_path, 0, nothing_said)
+    sink.row(ROW)
+    sink.close()
+    assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+
+
+def test_a_port_that_is_none_is_refused(tiny: Make) -> None:
+    with pytest.raises(InputError, match=r"log.prometheus"):
+        tiny("log.prometheus=80")
