@@ -54,6 +54,10 @@ class Habits:
         """Return the region of a resource with plain inputs, made by a provider with these settings."""
         return next((place["region"] for place in (inputs, settings) if isinstance(place.get("region"), str)), self.region)
 
+    def place_of(self, settings: dict[str, Any]) -> str:
+        """Return where a provider with these settings makes things, if the same id is another thing elsewhere."""
+        return ""
+
     def completed(self, resource: ResourceType | None, inputs: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
         """Return inputs with what the provider itself adds to them from its settings."""
         return inputs

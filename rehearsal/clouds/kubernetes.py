@@ -105,7 +105,7 @@ class KubernetesHabits(Habits):
 
     def unique_key(self, token: str, inputs: dict[str, Any], scope: str) -> str:
         name = self.physical_name(token, inputs)
-        return f"{scope} {token}|{token.rsplit(':', 1)[-1]} {name}" if name and not token.endswith("Patch") else ""
+        return f"{token}|{token.rsplit(':', 1)[-1]} {name}" if name and not token.endswith("Patch") else ""
 
     def make_id(self, token: str, inputs: dict[str, Any], name: str, random: str) -> str:
         return name if is_object(token) else f"{_known(inputs.get('namespace')) or 'default'}/{name}"
@@ -138,6 +138,12 @@ class KubernetesHabits(Habits):
             address = {"loadBalancer": {"ingress": [{"hostname": f"{digest(resource_id)[:12]}.rehearsal.example"}]}}
             result["status"] = UNKNOWN if preview else address
         return result
+
+    def place_of(self, settings: dict[str, Any]) -> str:
+        """The cluster: what the program calls it, else how it is reached, as `config_replaces` has it."""
+        named = settings.get("clusterIdentifier")
+        reached = (settings.get(name) for name in ("kubeconfig", "context", "cluster"))
+        return str(named) if named else digest(*map(str, reached))[:12]
 
     def always_replaces(self, token: str, path: tuple[str, ...]) -> bool:
         if not is_object(token):

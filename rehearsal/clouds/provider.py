@@ -162,7 +162,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         outputs = self._outputs(request.type, inputs, logical, resource_id, context, preview=False)
         unique = self.habits.unique_key(request.type, placed, self._region(context, inputs))
         try:
-            self._make(Record(request.urn, request.type, resource_id, unique, inputs, outputs), request.timeout)
+            self._make(Record(request.urn, request.type, resource_id, unique, inputs, outputs, self._place(context)), request.timeout)
         except HalfMadeError as error:
             _half_made(context, str(error), resource_id, inputs, outputs)
         except (InjectedFaultError, RefusedError) as error:
@@ -178,7 +178,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         self.cloud.create(record, timeout)
 
     def Read(self, request: Any, context: Any) -> Any:
-        record = self.cloud.find(request.type, request.id)
+        record = self.cloud.find(request.type, request.id, self._place(context))
         if record is not None:
             return pb.ReadResponse(id=request.id, inputs=to_struct(record.inputs), properties=to_struct(record.outputs))
         if request.inputs.fields or request.properties.fields:
@@ -192,7 +192,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         outputs = self._outputs(request.type, inputs, request.urn.rsplit("::", 1)[-1], request.id, context, preview=False)
         if not request.preview:
             try:
-                self.cloud.update(request.type, request.id, request.urn, inputs, outputs)
+                self.cloud.update(request.type, request.id, request.urn, inputs, outputs, self._place(context))
             except KeyError:
                 context.abort(grpc.StatusCode.NOT_FOUND, f"{request.type} {request.id} does not exist any more")
             except (InjectedFaultError, RefusedError) as error:
@@ -201,7 +201,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
 
     def Delete(self, request: Any, context: Any) -> Any:
         try:
-            self.cloud.delete(request.type, request.id, request.urn)
+            self.cloud.delete(request.type, request.id, request.urn, self._place(context))
         except (InjectedFaultError, RefusedError) as error:
             context.abort(grpc.StatusCode.UNKNOWN, str(error))
         return empty_pb2.Empty()
@@ -226,6 +226,9 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
     def _region(self, context: Any, inputs: dict[str, Any]) -> str:
         known = {name: value for name, value in plain(inputs).items() if value != UNKNOWN}
         return self.habits.region_of(known, self.settings.get(context.peer(), {}))
+
+    def _place(self, context: Any) -> str:
+        return self.habits.place_of(self.settings.get(context.peer(), {}))
 
     def _placed(self, context: Any, inputs: dict[str, Any]) -> dict[str, Any]:
         """Return inputs with what they take from the provider's settings."""

@@ -16,3 +16,10 @@ class Record:
     unique: str
     inputs: dict[str, Any]
     outputs: dict[str, Any]
+    place: str = ""
+    """Where it is, if there are several places in which the same id means another thing (clusters of Kubernetes)."""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells it from everything else."""
+        return self.token, self.id, self.place

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,8 @@ class AlreadyThereError(RefusedError):
 class Cloud:
     """The simulated cloud of one rehearsal."""
 
-    records: dict[tuple[str, str], Record] = field(default_factory=dict)
+    records: dict[tuple[str, str, str], Record] = field(default_factory=dict)
+    """By type, id and place."""
     operations: list[Operation] = field(default_factory=list)
     mistakes: dict[str, list[Mistake]] = field(default_factory=dict)
     """What Check refused, by URN; the rehearsal shows it instead of the engine's rendering."""
@@ -79,17 +80,19 @@ class Cloud:
         """
         with self._lock:
             self._strike("create", record, timeout)
-            taken = next((other for other in self.records.values() if record.unique and other.unique == record.unique), None)
+            taken = next(
+                (other for other in self.records.values() if record.unique and (other.unique, other.place) == (record.unique, record.place)), None
+            )
             if taken is not None:
                 owner = f" (made by {taken.urn.rsplit('::', 1)[-1]})"
                 raise AlreadyThereError(f"{record.unique.split('|', 1)[1]} already exists{owner}: physical names must be unique")
             self._judge("create", record)
-            self.records[record.token, record.id] = record
+            self.records[record.key] = record
             self._made[record.urn] = self._made.get(record.urn, 0) + 1
             self.operations.append(Operation("create", record.urn, record.token, record.id))
             self.trouble.after_create(record, timeout)
 
-    def update(self, token: str, resource_id: str, urn: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+    def update(self, token: str, resource_id: str, urn: str, inputs: dict[str, Any], outputs: dict[str, Any], place: str = "") -> None:  # noqa: PLR0917 - as the protocol says them
         """Replace what a record is like.
 
         Raises:
@@ -98,16 +101,16 @@ class Cloud:
             RefusedError: what else exists forbids it.
         """
         with self._lock:
-            record = self.records.get((token, resource_id))
+            record = self.records.get((token, resource_id, place))
             if record is None:
                 raise KeyError(resource_id)
-            changed = Record(urn, token, resource_id, record.unique, inputs, outputs)
+            changed = Record(urn, token, resource_id, record.unique, inputs, outputs, place)
             self._strike("update", changed)
             self._judge("update", changed)
             record.inputs, record.outputs, record.urn = inputs, outputs, urn
             self.operations.append(Operation("update", urn, token, resource_id))
 
-    def delete(self, token: str, resource_id: str, urn: str) -> None:
+    def delete(self, token: str, resource_id: str, urn: str, place: str = "") -> None:
         """Remove a record; one that is gone already is no error, as with real clouds.
 
         Raises:
@@ -115,10 +118,10 @@ class Cloud:
             RefusedError: something else still uses it.
         """
         with self._lock:
-            record = self.records.get((token, resource_id)) or Record(urn, token, resource_id, "", {}, {})
+            record = self.records.get((token, resource_id, place)) or Record(urn, token, resource_id, "", {}, {}, place)
             self._strike("delete", record)
             self._judge("delete", record)
-            self.records.pop((token, resource_id), None)
+            self.records.pop(record.key, None)
             self.operations.append(Operation("delete", urn, token, resource_id))
 
     def _judge(self, verb: str, record: Record) -> None:
@@ -133,10 +136,19 @@ class Cloud:
             self.operations.append(Operation("fail", record.urn, record.token, record.id, verb))
             raise
 
-    def find(self, token: str, resource_id: str) -> Record | None:
+    def find(self, token: str, resource_id: str, place: str = "") -> Record | None:
         """Return a copy of a record, or None."""
         with self._lock:
-            return copy.deepcopy(self.records.get((token, resource_id)))
+            return copy.deepcopy(self.records.get((token, resource_id, place)))
+
+    def remember(self, resources: Iterable[dict[str, Any]]) -> None:
+        """Take what an engine's state says exists, where it was another cloud that made it: enough for questions, not for changes."""
+        with self._lock:
+            for resource in resources:
+                if resource.get("custom") and resource.get("id") and not resource["type"].startswith("pulumi:"):
+                    inputs, outputs = resource.get("inputs") or {}, resource.get("outputs") or {}
+                    record = Record(resource["urn"], resource["type"], resource["id"], "", inputs, outputs)
+                    self.records[record.key] = record
 
     def everything(self) -> list[Record]:
         """Return copies of all records."""

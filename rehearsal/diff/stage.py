@@ -133,7 +133,7 @@ class Stage:
             TrainfleetError: its program fails now; says which side.
         """
         runner = self._runner(side)
-        _restore(runner.sandbox, applied)
+        self._restore(runner.sandbox, applied)
         outcome = runner.run("preview", *self._policies(side, advise=True))
         self._judge(side, outcome)
         return outcome.violations
@@ -148,7 +148,7 @@ class Stage:
         if on is None:
             runner.init()
         else:
-            _restore(runner.sandbox, on)
+            self._restore(runner.sandbox, on)
         outcome = runner.run("preview", *self._policies(side, advise=False))
         if strict := faults.mandatory(outcome):
             # A mandatory violation keeps the engine from judging the stack as a whole: once more, only advising.
@@ -157,6 +157,11 @@ class Stage:
             outcome.violations = [replace(each, level=levels.get(each.policy, each.level)) for each in outcome.violations]
         self._judge(side, outcome)
         return outcome, _events(runner.sandbox.file(f"events-{runner.count}.jsonl"))
+
+    def _restore(self, box: Sandbox, applied: Applied) -> None:
+        _restore(box, applied)
+        if not self.cloud.records:  # the base came from the cache
+            self.cloud.remember(applied.resources())
 
     def _runner(self, side: Side) -> Runner:
         entry = self.scratch / f"entry-{side.label}"

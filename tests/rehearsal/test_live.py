@@ -100,11 +100,11 @@ def done(cloud: Cloud, verb: str, what: Record) -> None:
 
 @pytest.mark.parametrize(("there", "verb", "what", "said"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_what_else_exists_can_forbid_an_operation(there: list[Record], verb: str, what: Record, said: str) -> None:
-    cloud = Cloud(records={(each.token, each.id): each for each in there})
+    cloud = Cloud(records={each.key: each for each in there})
     with pytest.raises(RefusedError) as caught:
         done(cloud, verb, what)
     assert said in str(caught.value)
-    assert {(each.token, each.id) for each in there} == set(cloud.records)
+    assert {each.key for each in there} == set(cloud.records)
 
 
 ALLOWED: list[tuple[str, list[Record], str, Record]] = [
@@ -138,7 +138,7 @@ ALLOWED: list[tuple[str, list[Record], str, Record]] = [
 
 @pytest.mark.parametrize(("there", "verb", "what"), [row[1:] for row in ALLOWED], ids=[row[0] for row in ALLOWED])
 def test_what_is_allowed_goes_through(there: list[Record], verb: str, what: Record) -> None:
-    done(Cloud(records={(each.token, each.id): each for each in there}), verb, what)
+    done(Cloud(records={each.key: each for each in there}), verb, what)
 
 
 def test_a_quota_can_be_raised() -> None:
