@@ -1,6 +1,6 @@
 """What the step loop is given besides its recipe, and what it gives back. Used by every launcher; without torch.
 
-Easy to get wrong: callbacks are called on rank 0 only (except `should_stop`, asked on every rank after every step), in
+Easy to get wrong: callbacks are called on rank 0 only (except `should_stop`, asked on every rank in every step, and `preempted`), in
 the loop's own thread, so they must be quick.
 """
 
@@ -34,11 +34,14 @@ class RunContext:
 
     Attributes:
         run_dir: the run's folder; every rank may read it, rank 0 writes it.
-        rank, world_size, local_rank: this process among all.
+        rank, world_size: this process among all.
+        local_rank, local_world_size: the same on its machine.
         device: `cpu` or `cuda:N`.
         cache: where prepared data lives on this machine.
         allow_changes: recipe keys that may differ from the checkpoint's recipe.
         should_stop: asked after every step on every rank; True anywhere saves a checkpoint and ends the run.
+        preempted: asked now and then, on every rank after the same step, so it may wait for all; who is about to be taken away, if
+            anyone: a checkpoint is saved at once, and the run goes on.
         on_step: after every step: (steps done, steps in all).
         on_interval: every `log.every` steps: the row written to metrics.jsonl.
         on_event: what happened and a sentence about it: `resumed`, `checkpoint`, `validation`, `fallback`, `stopped`, `finished`.
@@ -49,10 +52,12 @@ class RunContext:
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
+    local_world_size: int = 1
     device: str = "cpu"
     cache: Path = field(default_factory=default_cache)
     allow_changes: tuple[str, ...] = ()
     should_stop: Callable[[], bool] = _never
+    preempted: Callable[[], str | None] | None = None
     on_step: Callable[[int, int], Any] = _ignore
     on_interval: Callable[[Mapping[str, Any]], Any] = _ignore
     on_event: Callable[[str, str], Any] = _ignore

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -23,11 +24,12 @@ LOOPBACK = ("127.0.0.1", "localhost")
 
 @dataclass(frozen=True)
 class World:
-    """This process among all: `rank` of `world_size`, `local_rank` on its machine, and its `device` (`cpu` or `cuda:N`)."""
+    """This process among all: `rank` of `world_size`, `local_rank` of `local_world_size` on its machine, and its `device` (`cpu` or `cuda:N`)."""
 
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
+    local_world_size: int = 1
     device: str = "cpu"
 
 
@@ -53,12 +55,27 @@ def init_from_env(use_gpu: bool, timeout_s: float = 600) -> World:
         dist.init_process_group(backend, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout_s))
     if dist.is_initialized():
         rank, world_size = dist.get_rank(), dist.get_world_size()
-    return World(rank, world_size, local_rank, f"cuda:{local_rank}" if use_gpu else "cpu")
+    local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    return World(rank, world_size, local_rank, local_world_size, f"cuda:{local_rank}" if use_gpu else "cpu")
 
 
 def shutdown() -> None:
     """Leave the process group, where there is one."""
     if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@contextmanager
+def group_of_one() -> Iterator[None]:
+    """A process group of this process alone, where there is none: shards and meshes want one even on a single rank."""
+    if dist.is_initialized():
+        yield
+        return
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
         dist.destroy_process_group()
 
 

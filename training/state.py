@@ -23,7 +23,7 @@ from training.distributed import gather
 from training.journal import versions
 from training.metrics import MetricsManager
 from training.recipe import Recipe, differences
-from training.strategies import Replicated
+from training.strategies import Strategy
 
 
 @dataclass
@@ -31,28 +31,30 @@ class RunState:
     """Everything that changes while a run goes on.
 
     Attributes:
-        step: optimizer steps done; the next sample's position follows from it.
+        step: optimizer steps done.
+        position: samples trained on since the run's start; the next one's place in the order.
         figures: the last validation's metrics.
     """
 
     recipe: Recipe
-    strategy: Replicated
+    strategy: Strategy
     optimizer: Optimizer
     interval: MetricsManager
     fingerprint: str
     step: int = 0
+    position: int = 0
     figures: dict[str, float] | None = None
 
     def capture(self, context: RunContext) -> dict[str, Any]:
         """The state as plain values and tensors, whole on rank 0; every rank must call this."""
+        tensors = self.strategy.tensors(self.optimizer, whole=True)
         ranks = gather({"rng": rng_state(), "interval": self.interval.state()}, context.rank, context.world_size)
         if context.rank:
             return {}
         return {
             "step": self.step,
-            "position": self.step * self.recipe.batch.global_batch,
-            "model": self.strategy.model_state(),
-            "optimizer": self.optimizer.state_dict(),
+            "position": self.position,
+            **tensors,
             "ranks": ranks,
             "figures": self.figures,
             "recipe": self.recipe.model_dump(mode="json"),
@@ -67,9 +69,8 @@ class RunState:
             InputError: the recipe differs in a key that is not allowed to, or the data is not what it was.
         """
         self._check(state, context)
-        self.step, self.figures = state["step"], state["figures"]
-        self.strategy.load_model_state(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.step, self.position, self.figures = state["step"], state["position"], state["figures"]
+        self.strategy.load_tensors(self.optimizer, {name: state[name] for name in ("model", "optimizer")}, whole=True)
         ranks = state["ranks"]
         if len(ranks) == context.world_size:
             mine = ranks[context.rank]

@@ -69,8 +69,8 @@ def test_running_a_finished_run_again_changes_nothing(tmp_path: Path, tiny: Make
 
 
 KILLS = {
-    "in a step": lambda: patch_nth("training.loop._Run._forward", 7),
-    "in the first step": lambda: patch_nth("training.loop._Run._forward", 3),
+    "in a step": lambda: patch_nth("training.step.Stepper.forward", 7),
+    "in the first step": lambda: patch_nth("training.step.Stepper.forward", 3),
     "in a validation": lambda: patch_nth("training.loop._Run._validate", 2),
     "before a save": lambda: patch_nth("training.storage.FolderStore.begin", 2),
     "while the state is written": lambda: patch_nth("torch.save", 2),
@@ -120,7 +120,7 @@ def test_killed_and_run_again_the_losses_are_equal_to_the_bit(tmp_path: Path, ti
 def test_two_ranks_killed_and_run_again_are_equal_to_the_bit(tmp_path: Path, tiny: Make, run_ranks: RunRanks) -> None:
     recipe = tiny("scaling.workers=2", "workload.model.dropout=0.1", "log.every=3", "checkpoint.every=2")
     assert run_ranks(recipe, tmp_path / "whole", 2) == [0, 0]
-    killed = run_ranks(recipe, tmp_path / "killed", 2, before=lambda rank: rank == 1 and patch_nth("training.loop._Run._forward", 24))
+    killed = run_ranks(recipe, tmp_path / "killed", 2, before=lambda rank: rank == 1 and patch_nth("training.step.Stepper.forward", 24))
     assert killed[1] == -signal.SIGKILL
     assert 0 < max(int(path.name[5:]) for path in (tmp_path / "killed" / "checkpoints").glob("step-*[0-9]")) < 12
     assert run_ranks(recipe, tmp_path / "killed", 2) == [0, 0]

@@ -1,0 +1,111 @@
+"""One optimizer step's gradients: this rank's share of the global batch, forward and backward, and what all ranks must know of it.
+
+Used by `training.loop`. Easy to get wrong: a loss is a sum over targets, divided once by the targets of the whole global batch
+(and multiplied by the ranks, over which a strategy averages), so that uneven shares come out exactly; and a rank whose share is
+used up still goes through the motions, for the others' collectives wait for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from training.context import RunContext
+from training.metrics import Speed
+from training.recipe import Recipe
+from training.strategies import Strategy
+from training.workloads import Outcome, Split, Workload
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """What a step found.
+
+    Attributes:
+        outcomes: of this rank's micro batches.
+        norm: of the whole gradient before it was clipped.
+        loss: mean over the global batch.
+        stop, look: whether any rank was asked to stop, or wants all to look for a notice.
+    """
+
+    outcomes: list[Outcome]
+    norm: float
+    loss: float
+    stop: bool
+    look: bool
+
+
+class Stepper:
+    """Makes gradients; knows the ranks, and neither the optimizer nor where the run stands."""
+
+    def __init__(self, recipe: Recipe, context: RunContext, workload: Workload, strategy: Strategy) -> None:
+        self.recipe, self.context, self.workload, self.strategy = recipe, context, workload, strategy
+        self.speed = Speed()
+        self._expect: Callable[[Split, list[int]], Any] | None = getattr(workload, "expect", None)
+
+    def gradients(self, samples: list[int], stop: bool, look: bool) -> Stepped:
+        """The clipped gradient of the global batch `samples`."""
+        context, workload = self.context, self.workload
+        factor = context.world_size / workload.weight("train", samples)
+        outcomes: list[Outcome] = []
+        loss = torch.zeros((), device=context.device)
+        turns = self.turns(samples)
+        for number, indices in enumerate(turns):
+            inputs = self.batch("train", indices or samples[:1])
+            with self.strategy.turn(last=number == len(turns) - 1):
+                outcome = self.forward(inputs, self.strategy.parallel)
+                (outcome.loss * (factor if indices else 0.0)).backward()  # type: ignore[no-untyped-call]  # torch types it not
+            if indices:
+                outcomes.append(replace(outcome, loss=outcome.loss.detach()))
+                loss += outcomes[-1].loss * factor
+        found = torch.stack([loss.float(), torch.tensor(float(stop)).to(loss), torch.tensor(float(look)).to(loss)])
+        if dist.is_initialized():
+            dist.all_reduce(found)
+        norm = self.strategy.clip(self.recipe.optimizer.grad_clip).float().reshape(1).to(found.device)
+        total, stops, looks, length = torch.cat((found, norm)).tolist()  # the only wait for the device in a step
+        return Stepped(outcomes, length, total / context.world_size, stops > 0, looks > 0)
+
+    def turns(self, samples: list[int]) -> list[list[int]]:
+        """This rank's micro batches of a global batch; some may be empty, all ranks have equally many."""
+        places = micro_batches(len(samples), self.recipe.batch.micro_batch, self.context.rank, self.context.world_size)
+        return [samples[start:end] for start, end in places]
+
+    def expect(self, samples: list[int]) -> None:
+        """Tell the workload which samples this rank will want next, if it listens."""
+        if self._expect is not None:
+            self._expect("train", [index for turn in self.turns(samples) for index in turn])
+
+    def forward(self, inputs: dict[str, torch.Tensor], model: torch.nn.Module) -> Outcome:
+        """Run the model in the recipe's precision."""
+        with self.strategy.precision():
+            return self.workload.outcome(model, inputs)
+
+    def batch(self, split: Split, indices: list[int]) -> dict[str, torch.Tensor]:
+        """Samples on this rank's device."""
+        began = time.perf_counter()
+        batch = {name: value.to(self.context.device, non_blocking=True) for name, value in self.workload.batch(split, indices).items()}
+        if split == "train":
+            self.speed.data += time.perf_counter() - began
+        return batch
+
+    def rehearse(self, model: torch.nn.Module) -> None:
+        """A forward and backward pass that changes nothing."""
+        outcome = self.forward(self.batch("train", [0]), model)
+        (outcome.loss * 0.0).backward()  # type: ignore[no-untyped-call]  # torch types it not
+
+
+def micro_batches(size: int, micro_batch: int, rank: int, world_size: int) -> list[tuple[int, int]]:
+    """Where this rank's micro batches of a global batch of `size` begin and end.
+
+    Over all ranks they tile it, turn by turn, as even as can be and never larger than `micro_batch`; where the ranks do not divide
+    it there is one turn more, so a run may go on with any number of workers and the same global batch.
+    """
+    accumulation = -(-size // (micro_batch * world_size))
+    slots = accumulation * world_size
+    edges = [slot * size // slots for slot in range(slots + 1)]
+    return [(edges[slot], edges[slot + 1]) for slot in range(rank, slots, world_size)]

@@ -1,0 +1,152 @@
+"""A model's first weights: made at once, or (meta_init) recorded without memory and made later, one tensor at a time.
+
+Used by every strategy. With `meta_init` the model is built on the meta device while every operation on its tensors is
+recorded; a tensor is then made by playing back what led to it, on the CPU, with a generator seeded from the seed and the
+tensor's name, so it comes out the same under every strategy, world size and device. Easy to get wrong: a weight that is read
+from a file while the model is built cannot be recorded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from trainfleet.errors import InputError, Problem
+
+_REMEDY = "sharding.meta_init=false"
+
+
+class Built:
+    """A model whose weights may still have to be made; `materialise` makes those of a part of it that are not there yet."""
+
+    def __init__(self, model: nn.Module, seed: int, record: _Record | None) -> None:
+        self.model = model
+        self._seed, self._record = seed, record
+        self._names = {id(tensor): name for name, tensor in _named(model)} if record else {}
+        self._made: dict[int, torch.Tensor] = {}
+        """By the id of the meta tensor, which the model, or this, keeps alive: a tensor with two owners is made once."""
+        self._kept: list[torch.Tensor] = []
+
+    def materialise(self, part: nn.Module | None = None) -> nn.Module:
+        """Give `part` (the model) its weights, leaving out those that are not on the meta device any more."""
+        part = self.model if part is None else part
+        if self._record is None:
+            return part
+        for module in part.modules():
+            for owner in (module._parameters, module._buffers):
+                for name, tensor in owner.items():
+                    if tensor is not None and tensor.is_meta:
+                        owner[name] = self._real(tensor)  # type: ignore[assignment]  # a parameter for a parameter
+        return part
+
+    def _real(self, tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in self._made:
+            assert self._record is not None
+            name = self._names[id(tensor)]
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                torch.random.default_generator.manual_seed(_seed(self._seed, name))
+                real = self._record.play(name, tensor)
+            if isinstance(tensor, nn.Parameter):
+                real = nn.Parameter(real, requires_grad=tensor.requires_grad)
+            self._made[id(tensor)] = real
+            self._kept.append(tensor)
+        return self._made[id(tensor)]
+
+
+def build(make: Callable[[], nn.Module], seed: int, meta: bool) -> Built:
+    """Call `make` with the generators at `seed`, for real or on the meta device.
+
+    Raises:
+        InputError: the model looks at its weights, or takes them from elsewhere, while it is built on the meta device.
+    """
+    torch.manual_seed(seed)
+    if not meta:
+        return Built(make(), seed, None)
+    record = _Record()
+    try:
+        with torch.device("meta"), record:
+            model = make()
+    except (RuntimeError, NotImplementedError) as error:
+        what = f"the model cannot be built without memory: {str(error).splitlines()[0]}"
+        raise InputError("meta_init does not suit this model", [Problem("sharding.meta_init", what, _REMEDY)]) from error
+    unknown = [name for name, tensor in _named(model) if not record.knows(tensor)]
+    if unknown:
+        what = f"{', '.join(unknown[:3])} {'is' if len(unknown) == 1 else 'are'} not made by operations that can be played back"
+        raise InputError("meta_init does not suit this model", [Problem("sharding.meta_init", what, _REMEDY)])
+    return Built(model, seed, record)
+
+
+class _Record(TorchDispatchMode):
+    """Every operation on meta tensors, in order, with the storages it reads, and those it makes or changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._played: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any, frozenset[int], frozenset[int]]] = []
+        self._touched: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        reads, writes = frozenset(_storages((args, kwargs))), frozenset(_storages(out))
+        if writes:
+            self._played.append((func, args, kwargs, out, reads, writes))
+            self._touched |= writes
+        return out
+
+    def knows(self, tensor: torch.Tensor) -> bool:
+        return not tensor.is_meta or _storage(tensor) in self._touched
+
+    def play(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """What `tensor` holds, by playing back all that led to it and nothing else."""
+        real: dict[int, torch.UntypedStorage] = {}
+
+        def stand_in(each: torch.Tensor) -> torch.Tensor:
+            if not each.is_meta:
+                return each
+            return torch.empty(0, dtype=each.dtype).set_(real[_storage(each)], each.storage_offset(), each.shape, each.stride())
+
+        for func, args, kwargs, out, _, _ in self._leading_to(_storage(tensor)):
+            moved = {**kwargs, "device": torch.device("cpu")} if kwargs.get("device") is not None else kwargs
+            result = func(*tree_map_only(torch.Tensor, stand_in, args), **tree_map_only(torch.Tensor, stand_in, moved))
+            for meta, made in zip(_tensors(out), _tensors(result), strict=True):
+                real.setdefault(_storage(meta), made.untyped_storage())
+        value = stand_in(tensor)
+        if value.shape != tensor.shape:
+            raise InputError("meta_init does not suit this model", [Problem("sharding.meta_init", f"{name} cannot be made", _REMEDY)])
+        return value.clone() if value.untyped_storage().nbytes() > value.nbytes else value
+
+    def _leading_to(self, storage: int) -> list[Any]:
+        needed, steps = {storage}, []
+        for step in reversed(self._played):
+            *_, reads, writes = step
+            if writes & needed:
+                needed |= reads
+                steps.append(step)
+        return steps[::-1]
+
+
+def _named(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [each for each in tree_leaves(value) if isinstance(each, torch.Tensor)]
+
+
+def _storages(value: Any) -> Iterator[int]:
+    return (_storage(each) for each in _tensors(value) if each.is_meta)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _seed(seed: int, name: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:7])
