@@ -1,7 +1,8 @@
 """Kills a run on purpose at a named point, for tests and for anyone who wants to see that it resumes: TRAINFLEET_FAULT=POINT:STEP.
 
-Points: `in-step` (gradients made, weights not yet changed), `in-save` (a checkpoint's files written, not yet in place),
-`before-marker` (in place, its commit marker not yet written). The kill is SIGKILL, to the launcher and to this process, so
+Points: `in-step` (gradients made, weights not yet changed), `staged` (a checkpoint copied aside, nothing written), `partly-written`
+(one item of a file written), `in-save` (a rank's files written), `before-marker` (all files written, the commit marker not yet),
+`in-purge` (an old checkpoint's marker removed, its files not yet). The kill is SIGKILL, to the launcher and to this process, so
 nothing can tidy up. Without the variable this costs one look at a dictionary.
 """
 
@@ -11,7 +12,7 @@ import os
 import signal
 
 FAULT = "TRAINFLEET_FAULT"
-POINTS = ("in-step", "in-save", "before-marker")
+POINTS = ("in-step", "staged", "partly-written", "in-save", "before-marker", "in-purge")
 
 
 def strike(point: str, step: int | str) -> None:

@@ -16,11 +16,11 @@ from pydantic import Field, ValidationError
 from trainfleet.errors import InputError, Problem
 from trainfleet.nearest import did_you_mean
 from trainfleet.words import explain, part_at, path_text
-from training.sections import Batch, Checkpoints, Log, Optimizer, SampleOrder, Scaling, Section, Sharding, Validation, WorkloadSettings
+from training.sections import Batch, Checkpoints, Controllers, Guards, Log, Optimizer, SampleOrder, Scaling, Section, Sharding, Validation, WorkloadSettings
 
 ENVIRONMENT = "TRAINFLEET_"
 FREE = (
-    *("scaling", "log", "storage", "checkpoint.keep_last", "checkpoint.keep_best"),
+    *("scaling", "log", "storage", "checkpoint.keep_last", "checkpoint.keep_best", "checkpoint.keep_every", "checkpoint.patience"),
     *("strategy", "sharding", "activation_checkpointing", "compile"),
 )
 """What may differ between a checkpoint's recipe and the one that resumes it: nothing here changes a loss by more than rounding."""
@@ -51,6 +51,8 @@ class Recipe(Section):
     deterministic: bool = Field(True, description="Refuse operations that may differ from run to run.")
     validation: Validation = Validation()
     checkpoint: Checkpoints = Checkpoints()
+    guards: Guards = Guards()
+    controllers: Controllers = Controllers()
     log: Log = Log()
     scaling: Scaling = Scaling()
     storage: str = Field("runs", description="Folder (path or file://) under which the run's folder is made.")

@@ -23,9 +23,10 @@ class Section(BaseModel):
 
 
 class Optimizer(Section):
-    """AdamW, and the learning rate's way: linear warm-up, then a cosine down to `min_ratio` of the peak."""
+    """AdamW, and the learning rate's way: linear warm-up, then a cosine down to `min_ratio` of the peak, or constant."""
 
     name: Literal["adamw"] = "adamw"
+    schedule: Literal["cosine", "constant"] = Field("cosine", description="After the warm-up; controllers multiply it.")
     lr: float = Field(3e-4, gt=0, description="Peak learning rate.")
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = Field(1e-8, gt=0)
@@ -65,14 +66,25 @@ class Validation(Section):
     samples: int | None = Field(None, ge=1, description="At most so many samples, spread evenly over the split; null = all.")
 
 
+class StorePatience(Section):
+    """How long a store that fails is put up with; past it the run stops, its last good checkpoint named."""
+
+    attempts: int = Field(6, ge=1, le=100, description="Tries of each call.")
+    first_wait: float = Field(0.5, gt=0, description="Seconds before the second try; doubled before each further one.")
+    longest_wait: float = Field(30.0, gt=0, description="Seconds that a wait is never longer than.")
+    stall: float = Field(60.0, gt=0, description="Seconds without a byte moving after which a call has failed.")
+
+
 class Checkpoints(Section):
     """When the run is saved and what is kept."""
 
     every: int = Field(100, ge=1, description="Steps between checkpoints; the last step always has one.")
     keep_last: int = Field(2, ge=1, description="Newest checkpoints kept; the best one is kept besides.")
     keep_best: bool = True
+    keep_every: int | None = Field(None, ge=1, description="Checkpoints of steps divisible by this are kept for good.")
     metric: str = Field("validation/loss", description="What `best` is judged by: a validation metric of the workload.")
     mode: Literal["min", "max"] = "min"
+    patience: StorePatience = StorePatience()
 
 
 class Sharding(Section):
@@ -111,3 +123,47 @@ class Scaling(Section):
     use_gpu: bool = False
     threads: int = Field(1, ge=1, description="CPU threads per worker; part of what makes a run repeatable to the bit.")
     restarts: int = Field(2, ge=0, description="Times that failed workers are started again, from the newest checkpoint, within one launch.")
+
+
+class Guards(Section):
+    """What happens to a step whose gradient is no number, or whose loss leaps."""
+
+    nan: Literal["stop", "skip", "roll_back"] = Field("stop", description="Of a gradient that is no finite number.")
+    spike: Literal["off", "stop", "skip", "roll_back"] = Field("off", description="Of a loss far above the last ones.")
+    sigmas: float = Field(6.0, gt=0, description="How many standard deviations above the last losses' mean is far.")
+    window: int = Field(50, ge=4, description="How many losses are looked back on; judging begins when half of them are there.")
+    limit: int = Field(5, ge=1, description="Refused steps in a row after which the run stops.")
+
+
+class RateControl(Section):
+    """Steers the learning rate; every kind multiplies the schedule's rate."""
+
+    kind: Literal["off", "plateau", "restarts", "backoff"] = "off"
+    metric: str = Field("validation/loss", description="What plateau and restarts watch.")
+    mode: Literal["min", "max"] = "min"
+    factor: float = Field(0.5, gt=0, lt=1, description="What the rate, or a cycle's peak, is multiplied by.")
+    floor: float = Field(0.01, gt=0, le=1, description="Smallest multiple of the schedule's rate.")
+    patience: int = Field(2, ge=1, description="plateau: validations in a row without a better metric.")
+    threshold: float = Field(1e-3, ge=0, description="plateau: how much better counts, as a share.")
+    cycle: int = Field(100, ge=2, description="restarts: steps of the first cycle.")
+    stretch: float = Field(2.0, ge=1, description="restarts: how much longer each cycle is than the one before.")
+    sigmas: float = Field(4.0, gt=0, description="backoff: how many standard deviations above the last losses is a leap.")
+    window: int = Field(30, ge=4, description="backoff: how many losses are looked back on.")
+    recover: int = Field(50, ge=1, description="backoff: steps after which one step back is made good.")
+
+
+class BatchControl(Section):
+    """Steers the global batch by the gradient noise scale."""
+
+    kind: Literal["off", "noise"] = "off"
+    largest: int = Field(1024, ge=1, description="Largest global batch.")
+    every: int = Field(5, ge=1, description="Steps between measurements; each costs one more gradient exchange.")
+    rule: Literal["none", "sqrt", "linear"] = Field("sqrt", description="How the learning rate grows with the batch.")
+
+
+class Controllers(Section):
+    """Settings that the run itself may change; each decision is logged, reported and part of the checkpoint."""
+
+    rate: RateControl = RateControl()
+    batch: BatchControl = BatchControl()
+    micro_batch: Literal["fixed", "probe"] = Field("fixed", description="probe: the fastest micro batch that fits, tried before the first step.")

@@ -1,0 +1,288 @@
+"""A checkpoint's files: torch's distributed format in a folder or below a URL, plain values beside it, a marker written last.
+
+Used by `training.checkpoint`. `torch.distributed.checkpoint.FileSystemReader` reads such a folder too. Easy to get wrong: a
+folder without its marker does not exist, and the marker's manifest is what everything read is compared with.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import DefaultLoadPlanner, StorageReader
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem, WriteItem
+from torch.futures import Future
+
+from training import fault
+from training.checkpoint_plan import Staged
+from training.runfolder import MARKER
+from training.stores import Store, StoreError, Written
+from training.stores.store import Counted
+
+FORMAT = 2
+"""Of a checkpoint's folder: raise it when its meaning changes."""
+METADATA, PLAIN = ".metadata", "plain.pt"
+FILE_BYTES = 1 << 30
+"""A rank's items are cut into files of about so much: what is written again when an upload breaks off."""
+SPAN_BYTES, GAP_BYTES, READERS = 1 << 26, 1 << 20, 4
+_TORCH_DATA = (torch.dtype, torch.layout, torch.memory_format)
+_CLASSES = {
+    "torch.distributed.checkpoint.metadata": "Metadata TensorStorageMetadata BytesStorageMetadata ChunkStorageMetadata TensorProperties MetadataIndex StorageMeta"
+    " _MEM_FORMAT_ENCODING",
+    "torch.distributed.checkpoint.filesystem": "_StorageInfo",
+    "torch.serialization": "_get_layout",
+    "torch": "Size",
+    "collections": "OrderedDict",
+}
+
+
+class TornError(Exception):
+    """Raised when a committed checkpoint is not what its marker says: a file is missing, cut short or altered."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one rank has written: manifest entries by file, and where in them its items lie."""
+
+    files: dict[str, Written]
+    places: dict[Any, _StorageInfo]
+
+
+def write_share(store: Store, name: str, rank: int, staged: Staged) -> Share:
+    """Write one rank's items.
+
+    Raises:
+        StoreError: past all tries.
+    """
+    files: dict[str, Written] = {}
+    places: dict[Any, _StorageInfo] = {}
+    for number, items in enumerate(_cut(staged)):
+        file = f"__{rank}_{number}.distcp"
+
+        def produce(output: Counted, items: Staged = items, file: str = file) -> None:
+            for item, data in items:
+                begin = output.tell()
+                if isinstance(data, bytes):
+                    output.write(data)
+                else:
+                    torch.save(data, output)  # type: ignore[arg-type]  # it has write and flush, which is all that torch uses
+                places[item.index] = _StorageInfo(file, begin, output.tell() - begin)
+                fault.strike("partly-written", name)
+
+        files[file] = store.write(f"{name}/{file}", produce)
+    return Share(files, places)
+
+
+def _cut(staged: Staged) -> Iterable[Staged]:
+    """Items in files of about FILE_BYTES; at least one item each."""
+    part: list[tuple[WriteItem, torch.Tensor | bytes]] = []
+    size = 0
+    for item, data in staged:
+        length = len(data) if isinstance(data, bytes) else data.nbytes
+        if part and size + length > FILE_BYTES:
+            yield part
+            part, size = [], 0
+        part.append((item, data))
+        size += length
+    if part:
+        yield part
+
+
+def commit(store: Store, name: str, shares: Sequence[Share], metadata: Metadata, *, plain: Any, note: dict[str, Any]) -> None:
+    """Write what rank 0 adds, and last the marker: from then on the checkpoint is there.
+
+    Raises:
+        StoreError: past all tries; the checkpoint is then not there.
+    """
+    files = {file: written for share in shares for file, written in share.files.items()}
+    metadata.storage_data = {index: place for share in shares for index, place in share.places.items()}
+    for file, data in ((METADATA, pickle.dumps(metadata)), (PLAIN, _saved({"format": FORMAT, **plain}))):
+        files[file] = store.put(f"{name}/{file}", data)
+    fault.strike("before-marker", name)
+    manifest = {file: {"bytes": written.bytes, "sha256": written.sha256} for file, written in sorted(files.items())}
+    store.put(f"{name}/{MARKER}", json.dumps({"format": FORMAT, "note": note, "files": manifest}, indent=1).encode())
+
+
+def committed(store: Store) -> list[str]:
+    """The names of all checkpoints that are there, oldest first."""
+    return sorted(path.partition("/")[0] for path in store.sizes() if path.count("/") == 1 and path.endswith(f"/{MARKER}"))
+
+
+def read_marker(store: Store, name: str) -> dict[str, Any]:
+    """A marker's document: `note` and `files`.
+
+    Raises:
+        TornError: it cannot be read, or is of a format that this code does not know.
+        StoreError: the store does not answer.
+    """
+    try:
+        document = json.loads(store.read(f"{name}/{MARKER}"))
+        if document.get("format", 1) != FORMAT:
+            raise TornError(f"has format {document.get('format', 1)}, this Trainfleet reads {FORMAT}")
+        files = {file: {"bytes": int(entry["bytes"]), "sha256": str(entry["sha256"])} for file, entry in document["files"].items()}
+        return {"note": dict(document["note"]), "files": files}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TornError(f"{MARKER} cannot be read") from error
+
+
+def verify(store: Store, name: str, files: dict[str, dict[str, Any]], mine: Callable[[int], bool] = lambda _: True) -> None:
+    """Compare a checkpoint's files with its manifest: every size, and the checksums of those whose number is `mine`.
+
+    Raises:
+        TornError: says which file and how.
+        StoreError: the store does not answer.
+    """
+    there = store.sizes(name)
+    for number, (file, entry) in enumerate(sorted(files.items())):
+        path = f"{name}/{file}"
+        if path not in there:
+            raise TornError(f"{file} is missing")
+        if there[path] != entry["bytes"]:
+            raise TornError(f"{file} has {there[path]} bytes instead of {entry['bytes']}")
+        if mine(number) and store.hash(path, entry["bytes"]) != entry["sha256"]:
+            raise TornError(f"{file} is not what was written (its checksum differs)")
+
+
+def withdraw(store: Store, name: str) -> None:
+    """Remove a checkpoint: the marker first, so that a half-removed one is never taken for whole."""
+    store.remove([f"{name}/{MARKER}"])
+    fault.strike("in-purge", name)
+    store.remove(sorted(store.sizes(name)))
+
+
+def discard_unfinished(store: Store) -> None:
+    """Remove what a killed process left behind: everything below a name without a marker."""
+    paths = store.sizes()
+    whole = {path.partition("/")[0] for path in paths if path.endswith(f"/{MARKER}")}
+    store.remove(sorted(path for path in paths if "/" in path and path.partition("/")[0] not in whole))
+
+
+def read_metadata(store: Store, name: str) -> Metadata:
+    """The description of all tensors. Unpickled with torch's own classes alone: a bucket's content is not to be run."""
+    metadata: Metadata = _Metadata(io.BytesIO(store.read(f"{name}/{METADATA}"))).load()
+    return metadata
+
+
+def read_plain(store: Store, name: str) -> dict[str, Any]:
+    """The plain values: `shared`, and `ranks` with one entry per rank that wrote."""
+    plain: dict[str, Any] = torch.load(io.BytesIO(store.read(f"{name}/{PLAIN}")), map_location="cpu", weights_only=True)
+    return plain
+
+
+class _Metadata(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if name in _CLASSES.get(module, "").split() or (module == "torch" and isinstance(getattr(torch, name, None), _TORCH_DATA)):
+            return super().find_class(module, name)
+        raise TornError(f"{METADATA} wants {module}.{name}, which is no part of a checkpoint")
+
+
+class Reader(StorageReader):
+    """Reads the parts that a rank asks for, neighbours in one go and several at a time."""
+
+    def __init__(self, store: Store, name: str, metadata: Metadata) -> None:
+        self.store, self.name, self.metadata = store, name, metadata
+        self.places: dict[Any, _StorageInfo] = metadata.storage_data
+
+    def reset(self, checkpoint_id: Any = None) -> None:
+        """Nothing: a reader is for one checkpoint."""
+
+    def read_metadata(self, *_: Any, **__: Any) -> Metadata:
+        return self.metadata
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *_: Any, **__: Any) -> None:
+        """Nothing: the metadata is known."""
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        spans = list(self._spans(plan.items))
+        with ThreadPoolExecutor(min(READERS, len(spans)) or 1) as pool:
+            waiting = [(span, pool.submit(self._read, span)) for span in spans[:READERS]]
+            rest = iter(spans[READERS:])
+            while waiting:
+                span, data = waiting.pop(0)
+                whole = data.result()
+                if (following := next(rest, None)) is not None:
+                    waiting.append((following, pool.submit(self._read, following)))
+                for item in span:
+                    self._give(item, whole, self.places[span[0].storage_index].offset, planner)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    @classmethod
+    def validate_checkpoint_id(cls, _: Any) -> bool:
+        return True
+
+    def _spans(self, items: Sequence[ReadItem]) -> Iterable[list[ReadItem]]:
+        span: list[ReadItem] = []
+        for item in sorted(items, key=lambda each: (self.places[each.storage_index].relative_path, self.places[each.storage_index].offset)):
+            place = self.places[item.storage_index]
+            if span:
+                first, last = self.places[span[0].storage_index], self.places[span[-1].storage_index]
+                near = place.relative_path == first.relative_path and place.offset - last.offset - last.length <= GAP_BYTES
+                if not near or place.offset + place.length - first.offset > SPAN_BYTES:
+                    yield span
+                    span = []
+            span.append(item)
+        if span:
+            yield span
+
+    def _read(self, span: list[ReadItem]) -> memoryview:
+        first, last = self.places[span[0].storage_index], self.places[span[-1].storage_index]
+        return memoryview(self.store.read(f"{self.name}/{first.relative_path}", first.offset, last.offset + last.length - first.offset))
+
+    def _give(self, item: ReadItem, whole: memoryview, begin: int, planner: LoadPlanner) -> None:
+        place = self.places[item.storage_index]
+        data = io.BytesIO(whole[place.offset - begin : place.offset - begin + place.length])
+        if item.type == LoadItemType.BYTE_IO:
+            planner.load_bytes(item, data)
+            return
+        tensor = torch.load(data, map_location="cpu", weights_only=True)
+        for dimension, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
+            tensor = tensor.narrow(dimension, offset, length)
+        target = planner.resolve_tensor(item).detach()
+        target.copy_(tensor)
+        planner.commit_tensor(item, target)
+
+
+class SafePlanner(DefaultLoadPlanner):
+    """Torch's planner, whose plain values are read as data and never as code."""
+
+    def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
+        torch.load(value, weights_only=True)
+        value.seek(0)
+        super().load_bytes(read_item, value)
+
+
+def _saved(value: Any) -> bytes:
+    data = io.BytesIO()
+    torch.save(value, data)
+    return data.getvalue()
+
+
+__all__ = [
+    "FORMAT",
+    "Reader",
+    "SafePlanner",
+    "Share",
+    "StoreError",
+    "TornError",
+    "commit",
+    "committed",
+    "discard_unfinished",
+    "withdraw",
+    "write_share",
+]
