@@ -28,6 +28,8 @@ def learning_rate(settings: Optimizer, step: int, steps: int) -> float:
     """The rate of step `step` (from 0) of `steps`: linear up to the peak at the end of warm-up, then half a cosine down to `min_ratio` of it."""
     if step < settings.warmup:
         return settings.lr * (step + 1) / settings.warmup
+    if settings.schedule == "constant":
+        return settings.lr
     progress = (step - settings.warmup) / max(1, steps - 1 - settings.warmup)
     return settings.lr * (settings.min_ratio + (1 - settings.min_ratio) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
 

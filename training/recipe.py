@@ -16,7 +16,20 @@ from pydantic import Field, ValidationError
 from trainfleet.errors import InputError, Problem
 from trainfleet.nearest import did_you_mean
 from trainfleet.words import explain, part_at, path_text
-from training.sections import Batch, Checkpoints, Controllers, Guards, Log, Optimizer, SampleOrder, Scaling, Section, Sharding, Validation, WorkloadSettings
+from training.sections import (
+    Batch,
+    Checkpoints,
+    Controllers,
+    Guards,
+    Log,
+    Optimizer,
+    SampleOrder,
+    Scaling,
+    Section,
+    Sharding,
+    Validation,
+    WorkloadSettings,
+)
 
 ENVIRONMENT = "TRAINFLEET_"
 FREE = (
