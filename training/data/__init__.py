@@ -1,9 +1,40 @@
 """Data: raw files turned into blocks once, and blocks read in an order that any number of ranks can enter anywhere.
 
-`order` says which sample comes when, `prepare` makes block files of raw ones, `stream` reads them. Importing this package
-imports neither torch nor pyarrow: the processes that prepare data need the one, and a command line needs neither.
+`sources` lists raw files, `prepare` makes block files of them, `stream` reads these, `order` says which sample comes when; a workload
+that brings rows starts at `training.data.prepare`'s docstring. Easy to get wrong: importing this package imports neither torch
+nor pyarrow, and must not: the processes that prepare data lack time for the one, and a command line for both.
 """
 
+from training.data.columns import Column
+from training.data.integrity import Bad, BadRowError, Integrity
 from training.data.order import Order, SampleOrder, WindowOrder, check_sizes, make_order, micro_batch_starts, permutation, share, spread
+from training.data.prepare import PerRow, Prepared, SplitRule, Transform, open_prepared, prepare
+from training.data.sources import Row, Source, find_source
+from training.data.stream import Blocks, open_blocks
 
-__all__ = ["Order", "SampleOrder", "WindowOrder", "check_sizes", "make_order", "micro_batch_starts", "permutation", "share", "spread"]
+__all__ = [
+    "Bad",
+    "BadRowError",
+    "Blocks",
+    "Column",
+    "Integrity",
+    "Order",
+    "PerRow",
+    "Prepared",
+    "Row",
+    "SampleOrder",
+    "Source",
+    "SplitRule",
+    "Transform",
+    "WindowOrder",
+    "check_sizes",
+    "find_source",
+    "make_order",
+    "micro_batch_starts",
+    "open_blocks",
+    "open_prepared",
+    "permutation",
+    "prepare",
+    "share",
+    "spread",
+]

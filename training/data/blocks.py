@@ -1,0 +1,158 @@
+"""Block files and their manifest: how prepared data lies on a disk or in an object store.
+
+A prepared folder holds `manifest.json`, written last, and per split `SPLIT/00000.arrow` and so on: Arrow IPC files of one
+record batch each, which can be mapped into memory, with the same number of samples in each but the last. Used by `prepare` and
+`stream`. Easy to get wrong: a folder without a manifest is no data; one with it is whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainfleet.errors import InputError, Problem
+from training.data.columns import Column, columns_of
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+"""Raised when the files' meaning changes; part of the key under which data is cached."""
+
+
+class TornBlockError(Exception):
+    """Raised when a block is not what the manifest says: cut short, altered or missing."""
+
+
+@dataclass(frozen=True)
+class BlockEntry:
+    """One block file: its `name` below the folder, how many samples and bytes it has, and checksums of these bytes."""
+
+    name: str
+    rows: int
+    bytes: int
+    sha256: str
+    crc32: int
+
+    @classmethod
+    def of(cls, name: str, rows: int, payload: Any) -> BlockEntry:
+        return cls(name, rows, len(payload), hashlib.sha256(payload).hexdigest(), zlib.crc32(payload))
+
+    def check(self, payload: Any, thorough: bool = False) -> None:
+        """Compare bytes with this entry; `thorough` by sha256 instead of crc32.
+
+        Raises:
+            TornBlockError: they are not those that were written.
+        """
+        if len(payload) != self.bytes:
+            raise TornBlockError(f"{self.name} has {len(payload)} bytes instead of {self.bytes}")
+        same = hashlib.sha256(payload).hexdigest() == self.sha256 if thorough else zlib.crc32(payload) == self.crc32
+        if not same:
+            raise TornBlockError(f"{self.name} is not what was written (its checksum differs)")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a prepared folder holds.
+
+    Attributes:
+        columns: of every sample, by name.
+        rows_per_block: of every block but the last of a split.
+        splits: the blocks of each split, in order.
+        sources: the raw files: name, bytes, sha256.
+        settings: what the data was made with.
+        bad: files and rows that were left out (`training.data.integrity`).
+        notes: what the workload wants to remember about the data.
+        extras: other files of the folder by name, with the sha256 of each.
+    """
+
+    columns: dict[str, Column]
+    rows_per_block: int
+    splits: dict[str, list[BlockEntry]]
+    sources: list[dict[str, Any]] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
+    bad: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+    extras: dict[str, str] = field(default_factory=dict)
+
+    def rows(self, split: str) -> int:
+        return sum(each.rows for each in self.splits[split])
+
+    def bytes(self) -> int:
+        return sum(each.bytes for blocks in self.splits.values() for each in blocks)
+
+    def digest(self) -> str:
+        """Identify the samples and their order, whatever they were made of."""
+        blocks = {split: [each.sha256 for each in entries] for split, entries in sorted(self.splits.items())}
+        return hashlib.sha256(json.dumps([FORMAT, blocks, self.extras], sort_keys=True).encode()).hexdigest()
+
+    def dump(self) -> str:
+        document = {
+            "format": FORMAT,
+            "digest": self.digest(),
+            "rows": {split: self.rows(split) for split in self.splits},
+            "bytes": self.bytes(),
+            "columns": {name: column.document() for name, column in self.columns.items()},
+            "rows_per_block": self.rows_per_block,
+            "splits": {split: [vars(each) for each in blocks] for split, blocks in self.splits.items()},
+            "bad": self.bad,
+            "settings": self.settings,
+            "notes": self.notes,
+            "extras": self.extras,
+            "sources": self.sources,
+        }
+        return json.dumps(document, indent=1)
+
+    @classmethod
+    def parse(cls, text: str, where: str) -> Manifest:
+        """Read what `dump` wrote.
+
+        Raises:
+            InputError: it is no manifest, or one of another version.
+        """
+        try:
+            document = json.loads(text)
+            if document["format"] != FORMAT:
+                raise InputError(
+                    "prepared data of another version", [Problem(where, f"is format {document['format']}, not {FORMAT}", "prepare it anew")]
+                )
+            return cls(
+                columns_of(document["columns"]),
+                int(document["rows_per_block"]),
+                {split: [BlockEntry(**each) for each in blocks] for split, blocks in document["splits"].items()},
+                document["sources"],
+                document["settings"],
+                document["bad"],
+                document["notes"],
+                document["extras"],
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError("not prepared data", [Problem(where, "is no manifest of prepared data, or a torn one", "prepare it anew")]) from error
+
+
+def write_batches(columns: Mapping[str, Any], *more: Mapping[str, Any]) -> Any:
+    """Arrow arrays by name as the bytes of an IPC file, one record batch per mapping given."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    batches = [pa.record_batch(list(each.values()), names=list(each)) for each in (columns, *more)]
+    with pa.ipc.new_file(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def read_batch(buffer: Any, number: int = 0) -> Any:
+    """A record batch that looks into the bytes of an IPC file.
+
+    Raises:
+        TornBlockError: the bytes are none.
+    """
+    import pyarrow as pa
+
+    try:
+        return pa.ipc.open_file(pa.BufferReader(buffer)).get_batch(number)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise TornBlockError("is no block file, or a torn one") from error

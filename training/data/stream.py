@@ -1,0 +1,274 @@
+"""Reading block files: samples by number, from blocks that are mapped into memory, with those that come next opened in the background.
+
+    blocks = prepared.blocks("train", memory=256 << 20)
+    blocks.expect(order.upcoming(position, count))      # before a step: returns at once
+    batch = blocks.rows(order.indices(position, count)) # {"tokens": array [count, 129]}
+
+Used by workloads. Easy to get wrong: mapped files count as this process's memory for as long as they are open, so no more than
+`memory` bytes of them are; and what `rows` returns is a copy, because a block may be closed at any time.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainfleet.errors import InputError, Problem, TrainfleetError
+from training.data.blocks import MANIFEST, BlockEntry, Manifest, TornBlockError, read_batch
+from training.data.columns import Ragged
+from training.data.remote import BlockCache, filesystem, is_url, patiently
+
+MEMORY = 1 << 30
+DISK = 64 << 30
+_READERS = 2
+
+Values = NDArray[Any] | Ragged | list[Any]
+
+
+class Blocks:
+    """The samples of one split.
+
+    Args:
+        where: the prepared folder, or its URL.
+        memory: bytes of blocks that are kept open; at least what one call of `rows` needs is.
+        cache: where blocks of an object store are kept on this machine, and how many bytes of them at most.
+        checksums: compare each block with its checksum when it is first opened.
+
+    Attributes:
+        size: how many samples there are.
+        waited: seconds that `rows` has spent on blocks that were not open yet.
+        opened: how many times a block was opened.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        split: str,
+        manifest: Manifest,
+        *,
+        memory: int = MEMORY,
+        cache: Path | None = None,
+        disk: int = DISK,
+        checksums: bool = True,
+    ) -> None:
+        self.where, self.split, self.manifest, self.memory, self.checksums = where, split, manifest, memory, checksums
+        self.entries = manifest.splits[split]
+        self.rows_per_block = manifest.rows_per_block
+        self.size = manifest.rows(split)
+        self.waited, self.opened = 0.0, 0
+        if is_url(where) and cache is None:
+            raise ValueError("blocks of an object store need a cache folder")
+        self._cache = BlockCache(cache, disk) if is_url(where) and cache is not None else None
+        self._open: OrderedDict[int, dict[str, Values]] = OrderedDict()
+        self._bytes = 0
+        self._checked: set[int] = set()
+        self._loading: dict[int, threading.Event] = {}
+        self._wanted: list[int] = []
+        self._lock = threading.Lock()
+        self._readers: ThreadPoolExecutor | None = None
+
+    def __len__(self) -> int:
+        return self.size
+
+    def sizes(self) -> list[int]:
+        """Samples per block: what `training.data.WindowOrder` shuffles by."""
+        return [each.rows for each in self.entries]
+
+    def rows(self, indices: Sequence[int] | NDArray[np.int64]) -> dict[str, Any]:
+        """The samples at `indices`, in that order: per column an array [samples, ...], or a list where they differ in length.
+
+        Raises:
+            IndexError: there is no such sample.
+            TrainfleetError: a block is torn or cannot be had; says which.
+        """
+        wanted = np.asarray(indices, dtype=np.int64)
+        if len(wanted) and not (int(wanted.min()) >= 0 and int(wanted.max()) < self.size):
+            raise IndexError(f"samples of the {self.split} split are numbered 0 to {self.size - 1}")
+        homes, places = np.divmod(wanted, self.rows_per_block)
+        needed = dict.fromkeys(homes.tolist())
+        held = {number: self._block(number, needed) for number in needed}
+        if len(held) == 1:
+            only = next(iter(held.values()))
+            return {name: _take(values, places) for name, values in only.items()}
+        if not held:
+            raise IndexError("no samples are asked for")
+        pairs = list(zip(homes.tolist(), places.tolist(), strict=True))
+        return {name: _collect(name, held, pairs) for name in self.manifest.columns}
+
+    def expect(self, indices: Sequence[int] | NDArray[np.int64]) -> None:
+        """Open the blocks of these samples in the background, as far as there is memory; those that are not among them are closed first."""
+        blocks = list(dict.fromkeys((np.asarray(indices, dtype=np.int64) // self.rows_per_block).tolist()))
+        with self._lock:
+            if blocks == self._wanted:
+                return
+            self._wanted = blocks
+            todo, room = [], self.memory
+            for number in blocks:
+                room -= self.entries[number].bytes
+                if room < 0:
+                    break
+                if number not in self._open and number not in self._loading:
+                    todo.append(number)
+            if todo and self._readers is None:
+                self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix=f"blocks-{self.split}")
+        for number in todo:
+            assert self._readers is not None
+            self._readers.submit(self._prefetch, number)
+
+    def scan(self) -> Iterator[dict[str, Any]]:
+        """All samples as they lie, a block at a time."""
+        for number in range(len(self.entries)):
+            yield self._read(number)[0]
+
+    def close(self) -> None:
+        """Close all blocks and end the background threads."""
+        if self._readers is not None:
+            self._readers.shutdown(cancel_futures=True)
+            self._readers = None
+        with self._lock:
+            self._open.clear()
+            self._bytes = 0
+
+    def _block(self, number: int, needed: dict[int, None]) -> dict[str, Values]:
+        with self._lock:
+            found = self._open.get(number)
+            if found is not None:
+                self._open.move_to_end(number)
+                return found
+        began = time.perf_counter()
+        found = self._load(number, needed)
+        self.waited += time.perf_counter() - began
+        return found
+
+    def _prefetch(self, number: int) -> None:
+        with self._lock:
+            if number not in self._wanted:
+                return
+        try:
+            self._load(number, {})
+        except TrainfleetError:
+            return  # `rows` will meet it too, and say so where it matters
+
+    def _load(self, number: int, needed: dict[int, None]) -> dict[str, Values]:
+        """A block, read by this thread unless another one is at it."""
+        while True:
+            with self._lock:
+                if number in self._open:
+                    return self._open[number]
+                other = self._loading.get(number)
+                if other is None:
+                    mine = self._loading[number] = threading.Event()
+                    break
+            other.wait()
+        try:
+            block, size = self._read(number)
+            with self._lock:
+                self._make_room(size, needed)
+                self._open[number] = block
+                self._bytes += size
+                self.opened += 1
+            return block
+        finally:
+            with self._lock:
+                del self._loading[number]
+            mine.set()
+
+    def _make_room(self, size: int, needed: dict[int, None]) -> None:
+        """Close blocks, the longest unused first: those that nobody expects, then those that are expected last."""
+        later = {number: place for place, number in enumerate(self._wanted)}
+        idle = [number for number in self._open if number not in later and number not in needed]
+        expected = sorted((number for number in self._open if number in later and number not in needed), key=lambda each: -later[each])
+        for number in [*idle, *expected]:
+            if self._bytes + size <= self.memory:
+                return
+            del self._open[number]
+            self._bytes -= self.entries[number].bytes
+
+    def _read(self, number: int) -> tuple[dict[str, Values], int]:
+        entry = self.entries[number]
+        try:
+            path = self._cache.get(self.where, entry) if self._cache is not None else Path(self.where.removeprefix("file://")) / entry.name
+            buffer = _mapped(path)
+            if self.checksums and number not in self._checked:
+                entry.check(buffer)
+                self._checked.add(number)
+            elif len(buffer) != entry.bytes:
+                raise TornBlockError(f"{entry.name} has {len(buffer)} bytes instead of {entry.bytes}")
+            batch = read_batch(buffer)
+            return {name: column.read(batch.column(name)) for name, column in self.manifest.columns.items()}, entry.bytes
+        except (TornBlockError, OSError) as error:
+            raise self._torn(entry, error) from error
+
+    def _torn(self, entry: BlockEntry, error: Exception) -> TrainfleetError:
+        what = getattr(error, "strerror", None) or str(error)
+        fix = "prepare the data anew and store it there again" if is_url(self.where) else "remove the folder: it is prepared anew at the next start"
+        return TrainfleetError("a block of the data cannot be used", [Problem(f"{self.where}/{entry.name}", what, fix)])
+
+
+def open_blocks(where: str, split: str, manifest: Manifest | None = None, **settings: Any) -> Blocks:
+    """A split of a prepared folder or URL; settings as `Blocks` takes them.
+
+    Raises:
+        InputError: there is no prepared data, or it has no such split.
+    """
+    manifest = manifest or read_manifest(where)
+    if split not in manifest.splits:
+        raise InputError("there is no such split", [Problem(split, f"{where} has {', '.join(manifest.splits)}", "name one of these")])
+    return Blocks(where, split, manifest, **settings)
+
+
+def read_manifest(where: str) -> Manifest:
+    """The manifest of a prepared folder or URL.
+
+    Raises:
+        InputError: there is none.
+    """
+    system, path = filesystem(where)
+
+    def read() -> bytes:
+        with system.open_input_file(f"{path}/{MANIFEST}") as file:
+            return bytes(file.read())
+
+    try:
+        text = patiently(read, where).decode("utf-8", "replace")
+    except OSError as error:
+        raise InputError("there is no prepared data", [Problem(where, f"has no {MANIFEST}", "a folder that a preparation finished")]) from error
+    return Manifest.parse(text, where)
+
+
+def _take(values: Values, places: NDArray[np.int64]) -> Any:
+    if isinstance(values, np.ndarray):
+        return values[places]
+    return [np.array(values[place]) if isinstance(values, Ragged) else values[place] for place in places.tolist()]
+
+
+def _collect(name: str, held: dict[int, dict[str, Values]], pairs: list[tuple[int, int]]) -> Any:
+    """A column of samples from several blocks."""
+    blocks = {number: block[name] for number, block in held.items()}
+    first = next(iter(blocks.values()))
+    if isinstance(first, np.ndarray):
+        out = np.empty((len(pairs), *first.shape[1:]), dtype=first.dtype)
+        for place, (number, row) in enumerate(pairs):
+            out[place] = blocks[number][row]
+        return out
+    return [np.array(blocks[number][row]) if isinstance(first, Ragged) else blocks[number][row] for number, row in pairs]
+
+
+def _mapped(path: Path) -> Any:
+    """A file's bytes, mapped; closed when the last array that looks into them is gone."""
+    import pyarrow as pa
+
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if hasattr(mmap, "MADV_WILLNEED"):
+        mapped.madvise(mmap.MADV_WILLNEED)
+    return pa.py_buffer(mapped)
