@@ -138,6 +138,23 @@ def _list(path: str, value: list[Any], schema: Schema) -> Iterator[Mistake]:
         yield Mistake(path, f"has {len(value)} entries", f"from {schema.get('minItems', 0)} to {schema.get('maxItems', 'any')}")
     for index, item in enumerate(value):
         yield from _value(f"{path}[{index}]", item, schema.get("items") or {})
+    yield from _repeated(path, value, schema)
+
+
+def _repeated(path: str, value: list[Any], schema: Schema) -> Iterator[Mistake]:
+    """Entries of a set, and the keys of a list that is a map, are different."""
+    keys = _extension(schema, "list-map-keys") or []
+    seen: dict[str, int] = {}
+    for index, item in enumerate(value):
+        if _extension(schema, "list-type") == "set" and isinstance(item, str):
+            key = item
+        elif _extension(schema, "list-type") == "map" and isinstance(item, dict) and all(isinstance(item.get(name), (str, int)) for name in keys):
+            key = ", ".join(str(item[name]) for name in keys)
+        else:
+            continue
+        if key in seen and UNKNOWN not in key:
+            yield Mistake(f"{path}[{index}]", f"{key!r} is given twice, first in {path}[{seen[key]}]", "each must be different")
+        seen.setdefault(key, index)
 
 
 def _object(path: str, value: dict[str, Any], schema: Schema) -> Iterator[Mistake]:

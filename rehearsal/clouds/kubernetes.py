@@ -16,6 +16,7 @@ from typing import Any
 
 from rehearsal.clouds.check import Mistake, check_object
 from rehearsal.clouds.crds import definition_mistakes, schema_mistakes, schemas_of
+from rehearsal.clouds.facts.custom import custom_kinds
 from rehearsal.clouds.habits import Habits
 from rehearsal.clouds.pods import metadata_mistakes, object_mistakes, template_mistakes
 from rehearsal.clouds.rules import broken
@@ -71,7 +72,7 @@ class KubernetesHabits(Habits):
 
     def check(self, package: Package, token: str, inputs: dict[str, Any]) -> list[Mistake]:
         if token not in package.classes:
-            schema = self.definitions.get(group_version_kind(token)) or _shipped().get(group_version_kind(token))
+            schema = self.definitions.get(group_version_kind(token)) or _shipped().get(group_version_kind(token)) or _gathered(token)
             return _check_custom(package, token, inputs, schema)
         found = super().check(package, token, inputs)
         if is_object(token):
@@ -171,6 +172,12 @@ def _shipped() -> dict[str, dict[str, Any]]:
     return {name: schema for definition in definitions(versions()[-1]) for name, schema in schemas_of(definition).items()}
 
 
+def _gathered(token: str) -> dict[str, Any] | None:
+    """Return the schema of a kind of a well-known project."""
+    group, _, version = group_version(token).partition("/")
+    return custom_kinds(group).get(f"{version}:{token.rsplit(':', 1)[-1]}")
+
+
 def _check_custom(package: Package, token: str, inputs: dict[str, Any], schema: dict[str, Any] | None) -> list[Mistake]:
     from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
@@ -188,7 +195,7 @@ def _check_custom(package: Package, token: str, inputs: dict[str, Any], schema: 
     mistakes += [mistake for mistake in broken("kubernetes", token, inputs) if mistake.path not in wrong]
     if schema is None:
         group = group_version(token).split("/")[0]
-        kinds = [name.split(":")[1] for name in _shipped() if name.startswith(f"{group}/")]
+        kinds = [name.split(":")[1] for name in (*_shipped(), *(f"{group}/{name}" for name in custom_kinds(group))) if name.startswith(f"{group}/")]
         if kinds and kind not in kinds:
             mistakes.append(Mistake("kind", f"{kind!r} is not a kind of {group}", did_you_mean(kind, kinds)))
         return mistakes
