@@ -1,0 +1,181 @@
+"""Replacements that go wrong half way, resources that fail twice in a row, and whole clusters replaced: on the real engine.
+
+Whatever happens, a run that goes on has to end where an undisturbed one ends, with nothing made twice and nothing left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from rehearsal import plan
+from rehearsal.clouds.record import Record
+from rehearsal.clouds.trouble import InjectedFaultError, Trouble
+from rehearsal.engine import Engine
+from rehearsal.rehearse import Wishes, staged
+from rehearsal.report import Step
+from rehearsal.sandbox import read_project
+from rehearsal.stage import APPLY, Rehearsal
+from tests.rehearsal.conftest import PROGRAMS
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+class FailTimes(Trouble):
+    """One kind of operation on one resource fails so many times in a row."""
+
+    def __init__(self, verb: str, name: str, times: int) -> None:
+        self.verb, self.name, self.left, self.struck = verb, name, times, 0
+
+    def before(self, verb: str, record: Record, timeout: float) -> None:
+        if verb == self.verb and record.urn.endswith(f"::{self.name}") and self.left:
+            self.left -= 1
+            self.struck += 1
+            raise InjectedFaultError(f"rehearsed fault: {verb} of {self.name}")
+
+
+Begin = Callable[[str], Rehearsal]
+
+
+@pytest.fixture
+def begin(engine: Engine, tmp_path: Path) -> Iterator[Begin]:
+    """Set the stage for a program of a few lines."""
+    with ExitStack() as ending:
+
+        def start(code: str) -> Rehearsal:
+            (tmp_path / "Pulumi.yaml").write_text("name: tiny\nruntime: python\n")
+            (tmp_path / "__main__.py").write_text(f"import pulumi\nimport pulumi_aws as aws\n{code}\n")
+            return ending.enter_context(staged(read_project(tmp_path), engine, Wishes()))
+
+        yield start
+
+
+def applied(r: Rehearsal) -> dict[str, str]:
+    """Apply, which must go through; returns what was done, by name."""
+    outcome = r.run(Step("apply", "apply"), *APPLY)
+    assert outcome.ok, outcome.errors
+    return {urn.rsplit("::", 1)[-1]: op for urn, op in r.only(outcome).items()}
+
+
+def broken(r: Rehearsal, trouble: FailTimes) -> None:
+    """Apply, which must fail by the trouble; cloud and state have to agree then."""
+    r.cloud.trouble = trouble
+    before, step = trouble.struck, Step("apply", "apply")
+    outcome = r.run(step, *APPLY)
+    assert not outcome.ok
+    assert trouble.struck == before + 1, outcome.errors
+    assert r.state_matches_cloud(step), step.problems
+
+
+def names(r: Rehearsal) -> list[str]:
+    return sorted(record.urn.rsplit("::", 1)[-1] for record in r.cloud.records.values())
+
+
+def of_name(r: Rehearsal, name: str) -> Record:
+    return next(record for record in r.cloud.everything() if record.urn.endswith(f"::{name}"))
+
+
+NETWORK = """
+vpc = aws.ec2.Vpc("vpc", cidr_block="10.0.0.0/16")
+aws.ec2.Subnet("subnet", vpc_id=vpc.id, cidr_block="10.0.0.0/24")
+"""
+CIDR = {"type": "aws:ec2/vpc:Vpc", "name": "vpc", "path": ["cidrBlock"], "value": "10.0.0.0/20"}
+ROLE = """
+import json
+trust = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}]}
+role = aws.iam.Role("role", name="fixed", path="/", assume_role_policy=json.dumps(trust))
+allow = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::b/*"}]}
+aws.iam.RolePolicy("rights", role=role.name, policy=json.dumps(allow))
+"""
+PATH = {"type": "aws:iam/role:Role", "name": "role", "path": ["path"], "value": "/nodes/"}
+
+
+@pytest.mark.parametrize("times", [1, 2], ids=["once", "twice in a row"])
+def test_the_old_one_that_could_not_be_deleted_goes_with_the_next_apply(begin: Begin, times: int) -> None:
+    r = begin(NETWORK)
+    assert applied(r) == {"vpc": "create", "subnet": "create"}
+    old = of_name(r, "vpc").id
+    r.programs.changes = [CIDR]
+    trouble = FailTimes("delete", "vpc", times)
+    for _ in range(times):
+        broken(r, trouble)
+        assert names(r) == ["subnet", "vpc", "vpc"]
+    new = next(record.id for record in r.cloud.everything() if record.id != old and record.urn.endswith("::vpc"))
+    applied(r)
+    assert (names(r), of_name(r, "vpc").id) == (["subnet", "vpc"], new)
+    assert applied(r) == {}
+
+
+@pytest.mark.parametrize("times", [1, 2], ids=["once", "twice in a row"])
+def test_the_new_one_that_could_not_be_made_after_the_old_one_went_is_made_by_the_next_apply(begin: Begin, times: int) -> None:
+    """Both have one fixed name, so the old one has to go first; in between there is none."""
+    r = begin(ROLE)
+    assert applied(r) == {"role": "create", "rights": "create"}
+    r.programs.changes = [PATH]
+    trouble = FailTimes("create", "role", times)
+    for _ in range(times):
+        broken(r, trouble)
+        assert "role" not in names(r)
+    applied(r)
+    assert names(r) == ["rights", "role"]
+    assert of_name(r, "role").inputs["path"] == "/nodes/"
+    assert applied(r) == {}
+
+
+@pytest.mark.parametrize("verb", ["create", "update", "delete"])
+def test_what_fails_twice_in_a_row_is_done_by_the_third_run(begin: Begin, verb: str) -> None:
+    r = begin(NETWORK)
+    if verb != "create":
+        applied(r)
+    tag = {"type": "aws:ec2/vpc:Vpc", "name": "vpc", "path": ["tags"], "value": {"team": "ml"}}
+    r.programs.changes = [tag] if verb == "update" else [CIDR] if verb == "delete" else []
+    trouble = FailTimes(verb, "subnet" if verb == "delete" else "vpc", 2)
+    broken(r, trouble)
+    broken(r, trouble)
+    applied(r)
+    assert names(r) == ["subnet", "vpc"]
+    made = [op.urn for op in r.cloud.operations if op.verb == "create"]
+    assert len(made) == (2 if verb != "delete" else 4)
+    assert applied(r) == {}
+
+
+def replace_cluster(r: Rehearsal, token: str) -> list[Record]:
+    """Replace the cluster of an applied program; returns what was in the old one."""
+    choice = next(choice for choice in plan.replaceable(r.resources(), r.rules, r.seed) if choice.token == token)
+    inside = [record for record in r.cloud.everything() if record.place]
+    before = {record.place for record in inside}
+    r.programs.changes = [choice.as_change()]
+    step = Step("replace", "replace")
+    outcome = r.run(step, *APPLY)
+    assert outcome.ok, outcome.errors
+    assert r.state_matches_cloud(step), step.problems
+    after = {record.place for record in r.cloud.everything() if record.place}
+    assert (len(before), len(after), before & after) == (1, 1, set())
+    assert applied(r) == {}
+    return inside
+
+
+def test_what_is_in_a_cluster_is_made_anew_in_the_new_one(engine: Engine) -> None:
+    with staged(read_project(PROGRAMS / "small"), engine, Wishes()) as r:
+        applied(r)
+        first = {record.urn for record in r.cloud.everything() if record.place}
+        inside = replace_cluster(r, "aws:eks/cluster:Cluster")
+        assert first == {record.urn for record in inside} == {record.urn for record in r.cloud.everything() if record.place}
+        assert {urn.rsplit("::", 1)[-1] for urn in first} == {"training", "trainer"}
+        gone = r.run(Step("destroy", "destroy"), "destroy", "--yes", "--skip-preview")
+        assert (gone.ok, r.cloud.records) == (True, {})
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("stack", "token"), [("aws-dev", "aws:eks/cluster:Cluster"), ("gcp-dev", "gcp:container/cluster:Cluster")])
+def test_the_whole_layer_follows_its_cluster(root: Path, engine: Engine, stack: str, token: str) -> None:
+    with staged(read_project(root, stack), engine, Wishes()) as r:
+        applied(r)
+        first = {record.urn for record in r.cloud.everything() if record.place}
+        replace_cluster(r, token)
+        assert len(first) > 50
+        assert first == {record.urn for record in r.cloud.everything() if record.place}
