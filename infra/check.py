@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from infra.descriptions import describe_fields
 from infra.rules import broken
 from infra.spec import Cloud, PlatformSpec
 from infra.stackfile import PLATFORM_KEY, PLATFORM_PATH, StackFile, override, project_root, read_stack, read_stack_file, shown_path
@@ -174,6 +175,7 @@ def _sound(document: dict[str, Any], checked: _Checked) -> PlatformSpec | None:
             return PlatformSpec.model_validate(document)
         except ValidationError as error:
             errors = error.errors(include_url=False)
+        describe_fields()
         renamed = _renamed(errors, document)
         for each in errors:
             path = plain_path(each)

@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from infra.check import PROVIDER_SETTINGS
+from infra.descriptions import describe_fields
 from infra.spec import PlatformSpec
 from infra.stackfile import PLATFORM_KEY
 
@@ -20,6 +21,7 @@ _SETTINGS = [setting for settings in PROVIDER_SETTINGS.values() for setting in s
 
 def stack_schema() -> dict[str, Any]:
     """The schema of a stack file, as a JSON-like document."""
+    describe_fields()
     platform = PlatformSpec.model_json_schema(ref_template="#/$defs/{model}")
     definitions = platform.pop("$defs")
     return {

@@ -2,7 +2,7 @@
 
 Read by `stacks/__main__.py` (through Pulumi config), by the rehearsal and by the command line. Fields only: what one
 field may be is said here, what several fields or a cloud say together is in `infra/rules/`. Units are in the names; the
-docstrings of fields are what editors show (`trainfleet spec schema`).
+docstrings of fields are what editors and messages show, by `infra.descriptions`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Share = Annotated[float, Field(gt=0, le=10)]
 class Part(BaseModel):
     """A part of the spec: immutable, and no key beside the declared ones."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Network(Part):
