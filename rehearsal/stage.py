@@ -117,8 +117,10 @@ class Rehearsal:
 
         `kept` may leave the state and stay in the cloud: what the program keeps when it is destroyed (retain_on_delete).
         """
-        known = {(resource["type"], resource["id"]): resource["urn"] for resource in self.real() if resource.get("id")}
-        meant = collections.Counter((resource["type"], resource["id"]) for resource in self.real() if resource.get("id"))
+        # What had to go before its successor was made, and has none yet, stays in the state with a mark.
+        made = [resource for resource in self.real() if resource.get("id") and not resource.get("pendingReplacement")]
+        known = {(resource["type"], resource["id"]): resource["urn"] for resource in made}
+        meant = collections.Counter((resource["type"], resource["id"]) for resource in made)
         there = collections.Counter((record.token, record.id) for record in self.cloud.records.values())
         for record in self.cloud.records.values():
             key = record.token, record.id
