@@ -7,7 +7,6 @@ the cluster, by a Job or by cert-manager, and never in this program, whose input
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, ClassVar
 
@@ -16,6 +15,7 @@ import pulumi_kubernetes as k8s
 
 from infra.kubernetes.charts import CERT_MANAGER, release
 from infra.kubernetes.custom import custom
+from infra.kubernetes.documents import document
 from infra.kubernetes.names import CERTIFICATES_NAMESPACE, RAY_CA_SECRET, RAY_TLS_CONFIG, RAY_TLS_SCRIPT
 from infra.kubernetes.parts import Parts
 from infra.kubernetes.values import operators
@@ -28,37 +28,37 @@ API_VERSION = "cert-manager.io/v1"
 TEN_YEARS = "87600h"
 
 
-@dataclass(frozen=True)
+@document
 class SelfSigned:
     """An issuer that needs no settings."""
 
 
-@dataclass(frozen=True)
+@document
 class Authority:
     secret_name: str
 
 
-@dataclass(frozen=True)
+@document
 class IssuerSpec:
     self_signed: SelfSigned | None = None
     ca: Authority | None = None
 
 
-@dataclass(frozen=True)
+@document
 class PrivateKey:
     algorithm: str
     size: int
     rotation_policy: str
 
 
-@dataclass(frozen=True)
+@document
 class IssuerReference:
     group: str
     kind: str
     name: str
 
 
-@dataclass(frozen=True)
+@document
 class CertificateSpec:
     KEYS: ClassVar = {"is_ca": "isCA"}
     is_ca: bool

@@ -6,13 +6,13 @@ fetched in the cluster and never passes through Pulumi; a secret that was never 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pulumi
 
 from infra.kubernetes.charts import EXTERNAL_SECRETS, release
 from infra.kubernetes.custom import custom
+from infra.kubernetes.documents import document
 from infra.kubernetes.names import SECRET_STORE
 from infra.kubernetes.parts import Parts
 from infra.kubernetes.values import operators
@@ -22,42 +22,42 @@ from infra.spec import PlatformSpec
 API_VERSION = "external-secrets.io/v1"
 
 
-@dataclass(frozen=True)
+@document
 class Condition:
     namespaces: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@document
 class StoreSpec:
     provider: dict[str, Any]
     conditions: tuple[Condition, ...]
 
 
-@dataclass(frozen=True)
+@document
 class StoreReference:
     kind: str
     name: str
 
 
-@dataclass(frozen=True)
+@document
 class Target:
     name: str
     creation_policy: str
     deletion_policy: str
 
 
-@dataclass(frozen=True)
+@document
 class Remote:
     key: pulumi.Input[str]
 
 
-@dataclass(frozen=True)
+@document
 class Entry:
     secret_key: str
     remote_ref: Remote
 
 
-@dataclass(frozen=True)
+@document
 class SecretSpec:
     refresh_interval: str
     secret_store_ref: StoreReference

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pulumi
 import pulumi_kubernetes as k8s
 
+from infra.kubernetes.documents import document
 from infra.kubernetes.names import GPU_NAMESPACE
 from infra.kubernetes.values.gpu import GPU_LABEL
 from infra.platform import Pool
@@ -27,7 +27,7 @@ HCA_SHARES = 63
 """How many pods of a node may hold the adapters at once. One training pod takes a node; more are for debugging beside it."""
 
 
-@dataclass(frozen=True)
+@document
 class Installer:
     """An image that copies a NCCL plugin to the node, once per boot."""
 
@@ -149,7 +149,7 @@ def nccl_plugin(spec: PlatformSpec, fabric: str, pools: Sequence[Pool], parent: 
         _agent(spec, pools, parent, Agent(f"devices-{fabric}", [inject], [_host_folder(name, path) for name, path in sockets]))
 
 
-@dataclass(frozen=True)
+@document
 class Agent:
     """A pod on every node of some pools."""
 

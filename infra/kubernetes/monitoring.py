@@ -7,7 +7,6 @@ them they go.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pulumi
@@ -17,6 +16,7 @@ from infra.kubernetes.charts import PROMETHEUS_DEFINITIONS, PROMETHEUS_STACK, re
 from infra.kubernetes.custom import custom
 from infra.kubernetes.dashboards.alerts import alert_rules
 from infra.kubernetes.dashboards.boards import boards
+from infra.kubernetes.documents import document
 from infra.kubernetes.names import KUBERAY_NAMESPACE, MONITORING_NAMESPACE
 from infra.kubernetes.parts import Parts
 from infra.kubernetes.values.monitoring import DASHBOARD_LABEL, stack
@@ -26,37 +26,37 @@ from infra.spec import PlatformSpec
 API_VERSION = "monitoring.coreos.com/v1"
 
 
-@dataclass(frozen=True)
+@document
 class Relabeling:
     target_label: str
     source_labels: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@document
 class Endpoint:
     port: str
     interval: str
     relabelings: tuple[Relabeling, ...] | None = None
 
 
-@dataclass(frozen=True)
+@document
 class Namespaces:
     match_names: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@document
 class Selector:
     match_labels: dict[str, str]
 
 
-@dataclass(frozen=True)
+@document
 class PodMonitorSpec:
     namespace_selector: Namespaces
     selector: Selector
     pod_metrics_endpoints: tuple[Endpoint, ...]
 
 
-@dataclass(frozen=True)
+@document
 class ServiceMonitorSpec:
     namespace_selector: Namespaces
     selector: Selector

@@ -7,13 +7,13 @@ for the chart, because the chart brings its definition (pulumi-kubernetes#3247).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pulumi
 
 from infra.kubernetes.charts import KUEUE, release
 from infra.kubernetes.custom import custom
+from infra.kubernetes.documents import document
 from infra.kubernetes.names import PRIORITIES, QUEUE, QUEUE_NAMESPACE
 from infra.kubernetes.parts import Parts
 from infra.kubernetes.values.common import Toleration
@@ -30,37 +30,37 @@ UNCOUNTED = ("1000000", "1000000Gi")
 """CPU and memory where nothing is known of the machines (a cluster that was already there): GPUs alone are then counted."""
 
 
-@dataclass(frozen=True)
+@document
 class FlavorSpec:
     node_labels: dict[str, str]
     tolerations: tuple[Toleration, ...]
 
 
-@dataclass(frozen=True)
+@document
 class Quota:
     name: str
     nominal_quota: str
 
 
-@dataclass(frozen=True)
+@document
 class Flavor:
     name: str
     resources: tuple[Quota, ...]
 
 
-@dataclass(frozen=True)
+@document
 class ResourceGroup:
     covered_resources: tuple[str, ...]
     flavors: tuple[Flavor, ...]
 
 
-@dataclass(frozen=True)
+@document
 class Preemption:
     within_cluster_queue: str
     reclaim_within_cohort: str
 
 
-@dataclass(frozen=True)
+@document
 class ClusterQueueSpec:
     namespace_selector: Selector
     resource_groups: tuple[ResourceGroup, ...]
@@ -68,7 +68,7 @@ class ClusterQueueSpec:
     preemption: Preemption
 
 
-@dataclass(frozen=True)
+@document
 class LocalQueueSpec:
     cluster_queue: str
 

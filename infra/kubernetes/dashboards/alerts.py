@@ -6,9 +6,9 @@ keeps for every target it still finds, and by the pod that is there and not read
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from infra.kubernetes.documents import document
 from infra.kubernetes.parts import Parts
 from infra.platform import TRAINING_NAMESPACE, Platform
 
@@ -17,18 +17,18 @@ XIDS_OF_PROGRAMS = "13|31|43|45|68|109"
 ALLOCATED = f'DCGM_FI_DEV_GPU_UTIL{{exported_namespace="{TRAINING_NAMESPACE}"}}'
 
 
-@dataclass(frozen=True)
+@document
 class Annotations:
     summary: str
     description: str
 
 
-@dataclass(frozen=True)
+@document
 class Labels:
     severity: str
 
 
-@dataclass(frozen=True)
+@document
 class Rule:
     KEYS: ClassVar = {"for_": "for"}
     alert: str
@@ -38,13 +38,13 @@ class Rule:
     annotations: Annotations
 
 
-@dataclass(frozen=True)
+@document
 class Group:
     name: str
     rules: tuple[Rule, ...]
 
 
-@dataclass(frozen=True)
+@document
 class RulesSpec:
     groups: tuple[Group, ...]
 

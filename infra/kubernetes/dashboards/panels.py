@@ -7,8 +7,9 @@ of 24 columns, in the order in which they are given.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
+
+from infra.kubernetes.documents import document
 
 COLUMNS = 24
 SCHEMA = 39
@@ -17,7 +18,7 @@ DATASOURCE = {"type": "prometheus", "uid": "prometheus"}
 """The data source that kube-prometheus-stack gives to Grafana."""
 
 
-@dataclass(frozen=True)
+@document
 class Query:
     """A PromQL expression, and how its lines are named (`{{label}}`)."""
 
@@ -25,7 +26,7 @@ class Query:
     legend: str = ""
 
 
-@dataclass(frozen=True)
+@document
 class Panel:
     """A chart over time, or one figure (`stat`)."""
 
@@ -39,7 +40,7 @@ class Panel:
     maximum: float | None = None
 
 
-@dataclass(frozen=True)
+@document
 class Dashboard:
     uid: str
     title: str

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from infra.kubernetes.documents import document
 
-@dataclass(frozen=True)
+
+@document
 class Amounts:
     cpu: str | None = None
     memory: str | None = None
 
 
-@dataclass(frozen=True)
+@document
 class Resources:
     requests: Amounts
     limits: Amounts
 
 
-@dataclass(frozen=True)
+@document
 class Toleration:
     operator: str
     key: str | None = None
@@ -26,18 +27,18 @@ class Toleration:
     effect: str | None = None
 
 
-@dataclass(frozen=True)
+@document
 class Capabilities:
     drop: tuple[str, ...] = ("ALL",)
     add: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True)
+@document
 class Seccomp:
     type: str = "RuntimeDefault"
 
 
-@dataclass(frozen=True)
+@document
 class ContainerSecurity:
     """A container that Pod Security `restricted` lets in."""
 
@@ -48,7 +49,7 @@ class ContainerSecurity:
     seccomp_profile: Seccomp | None = Seccomp()
 
 
-@dataclass(frozen=True)
+@document
 class PodSecurity:
     run_as_non_root: bool = True
     run_as_user: int | None = None
@@ -57,35 +58,35 @@ class PodSecurity:
     seccomp_profile: Seccomp = Seccomp()
 
 
-@dataclass(frozen=True)
+@document
 class Expression:
     key: str
     operator: str
     values: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True)
+@document
 class Term:
     match_expressions: tuple[Expression, ...]
 
 
-@dataclass(frozen=True)
+@document
 class Terms:
     node_selector_terms: tuple[Term, ...]
 
 
-@dataclass(frozen=True)
+@document
 class NodeAffinity:
     KEYS: ClassVar = {"required": "requiredDuringSchedulingIgnoredDuringExecution"}
     required: Terms
 
 
-@dataclass(frozen=True)
+@document
 class Affinity:
     node_affinity: NodeAffinity
 
 
-@dataclass(frozen=True)
+@document
 class Account:
     """Which service account a chart's pods run under."""
 
@@ -93,14 +94,14 @@ class Account:
     name: str | None = None
 
 
-@dataclass(frozen=True)
+@document
 class Image:
     tag: str | None = None
     repository: str | None = None
     pull_policy: str | None = None
 
 
-@dataclass(frozen=True)
+@document
 class Switch:
     enabled: bool
 

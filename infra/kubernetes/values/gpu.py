@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from infra.kubernetes.documents import document
 from infra.kubernetes.values.common import EVERYWHERE, SMALL, Affinity, Amounts, Resources, Switch, Toleration, on_nodes
 from infra.platform import Pool
 
 GPU_LABEL = "nvidia.com/gpu.present"
 
 
-@dataclass(frozen=True)
+@document
 class NvidiaPlugin:
     affinity: Affinity
     tolerations: tuple[Toleration, ...]
@@ -19,26 +19,26 @@ class NvidiaPlugin:
     gfd: Switch
 
 
-@dataclass(frozen=True)
+@document
 class Labels:
     keys: tuple[str, ...]
     values: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@document
 class EfaPlugin:
     supported_instance_labels: Labels
     tolerations: tuple[Toleration, ...]
     resources: Resources
 
 
-@dataclass(frozen=True)
+@document
 class ServiceMonitor:
     enabled: bool
     interval: str | None = None
 
 
-@dataclass(frozen=True)
+@document
 class Exporter:
     affinity: Affinity
     tolerations: tuple[Toleration, ...]

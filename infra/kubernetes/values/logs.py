@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pulumi
 
+from infra.kubernetes.documents import document
 from infra.kubernetes.values.common import EVERYWHERE, Account, Amounts, Resources, Switch, Toleration
 from infra.platform import LogStore, ServiceIdentity
 
@@ -30,14 +30,14 @@ FILTERS = """[FILTER]
 """
 
 
-@dataclass(frozen=True)
+@document
 class Config:
     inputs: str
     filters: str
     outputs: pulumi.Input[str]
 
 
-@dataclass(frozen=True)
+@document
 class FluentBit:
     service_account: Account
     test_framework: Switch

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from infra.kubernetes.documents import document
 from infra.kubernetes.names import NODE_NAMESPACE, STORAGE_CLASS
 from infra.kubernetes.values.common import EVERYWHERE, Amounts, Resources, Switch, Toleration
 
@@ -18,46 +19,46 @@ VOLUME_GIB = 50
 OFF = Switch(False)
 
 
-@dataclass(frozen=True)
+@document
 class Webhooks:
     enabled: bool
 
 
-@dataclass(frozen=True)
+@document
 class Operator:
     admission_webhooks: Webhooks
     tls: Switch
     resources: Resources
 
 
-@dataclass(frozen=True)
+@document
 class Requests:
     storage: str
 
 
-@dataclass(frozen=True)
+@document
 class ClaimResources:
     requests: Requests
 
 
-@dataclass(frozen=True)
+@document
 class ClaimSpec:
     access_modes: tuple[str, ...]
     resources: ClaimResources
     storage_class_name: str
 
 
-@dataclass(frozen=True)
+@document
 class Claim:
     spec: ClaimSpec
 
 
-@dataclass(frozen=True)
+@document
 class StorageSpec:
     volume_claim_template: Claim
 
 
-@dataclass(frozen=True)
+@document
 class PrometheusSpec:
     retention: str
     retention_size: str
@@ -71,12 +72,12 @@ class PrometheusSpec:
     scrape_config_selector_nil_uses_helm_values: bool = False
 
 
-@dataclass(frozen=True)
+@document
 class Prometheus:
     prometheus_spec: PrometheusSpec
 
 
-@dataclass(frozen=True)
+@document
 class Dashboards:
     enabled: bool
     label: str
@@ -86,46 +87,46 @@ class Dashboards:
     skip_reload: bool = True
 
 
-@dataclass(frozen=True)
+@document
 class Datasources:
     # Before Grafana starts, because without a reload it reads them only then.
     init_datasources: bool = True
     skip_reload: bool = True
 
 
-@dataclass(frozen=True)
+@document
 class Sidecar:
     dashboards: Dashboards
     datasources: Datasources
 
 
-@dataclass(frozen=True)
+@document
 class Environment:
     KEYS: ClassVar = {"no_admin": "GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"}
     no_admin: str
 
 
-@dataclass(frozen=True)
+@document
 class Anonymous:
     KEYS: ClassVar = {"org_role": "org_role"}
     enabled: bool
     org_role: str
 
 
-@dataclass(frozen=True)
+@document
 class Auth:
     KEYS: ClassVar = {"disable_login_form": "disable_login_form"}
     disable_login_form: bool
 
 
-@dataclass(frozen=True)
+@document
 class Analytics:
     KEYS: ClassVar = {"check_for_updates": "check_for_updates", "reporting_enabled": "reporting_enabled"}
     check_for_updates: bool
     reporting_enabled: bool
 
 
-@dataclass(frozen=True)
+@document
 class Ini:
     KEYS: ClassVar = {"anonymous": "auth.anonymous"}
     anonymous: Anonymous
@@ -133,7 +134,7 @@ class Ini:
     analytics: Analytics
 
 
-@dataclass(frozen=True)
+@document
 class Grafana:
     KEYS: ClassVar = {"ini": "grafana.ini"}
     env: Environment
@@ -144,13 +145,13 @@ class Grafana:
     default_dashboards_timezone: str = "utc"
 
 
-@dataclass(frozen=True)
+@document
 class StateMetrics:
     metric_labels_allowlist: tuple[str, ...]
     resources: Resources
 
 
-@dataclass(frozen=True)
+@document
 class NodeExporter:
     namespace_override: str
     tolerations: tuple[Toleration, ...]

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import pulumi
 
+from infra.kubernetes.documents import document
 from infra.kubernetes.values.common import (
     EVERYWHERE,
     SMALL,
@@ -26,7 +27,7 @@ AUTOSCALERS = {"1.33": "v1.33.0", "1.34": "v1.34.1", "1.35": "v1.35.0"}
 """The autoscaler's release per Kubernetes version; for another version the chart's own image is taken."""
 
 
-@dataclass(frozen=True)
+@document
 class KubeRay:
     image: Image
     watch_namespace: tuple[str, ...]
@@ -50,17 +51,17 @@ def kuberay(spec: PlatformSpec) -> KubeRay:
     )
 
 
-@dataclass(frozen=True)
+@document
 class Discovery:
     cluster_name: pulumi.Input[str]
 
 
-@dataclass(frozen=True)
+@document
 class Rbac:
     service_account: Account
 
 
-@dataclass(frozen=True)
+@document
 class ScalerArguments:
     KEYS: ClassVar = {
         "balance_similar_node_groups": "balance-similar-node-groups",
@@ -79,7 +80,7 @@ class ScalerArguments:
     max_node_provision_time: str = "30m"
 
 
-@dataclass(frozen=True)
+@document
 class Autoscaler:
     cloud_provider: str
     aws_region: str
@@ -113,7 +114,7 @@ def autoscaler(platform: Platform, spec: PlatformSpec, identity: ServiceIdentity
     )
 
 
-@dataclass(frozen=True)
+@document
 class Workload:
     resources: Resources
 
@@ -150,18 +151,18 @@ def external_secrets(identity: ServiceIdentity, *, monitored: bool) -> ExternalS
     )
 
 
-@dataclass(frozen=True)
+@document
 class Definitions:
     enabled: bool
     keep: bool
 
 
-@dataclass(frozen=True)
+@document
 class Election:
     namespace: str
 
 
-@dataclass(frozen=True)
+@document
 class Global:
     leader_election: Election
 
@@ -190,13 +191,13 @@ def cert_manager(namespace: str, *, keep: bool) -> CertManager:
     )
 
 
-@dataclass(frozen=True)
+@document
 class Metrics:
     enabled: bool
     service_monitor: Switch
 
 
-@dataclass(frozen=True)
+@document
 class ProblemDetector:
     resources: Resources
     tolerations: tuple[Toleration, ...]

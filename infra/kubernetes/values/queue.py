@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
-from infra.kubernetes.documents import plain
+from infra.kubernetes.documents import document, plain
 from infra.kubernetes.known import known, refuse_unknown
 from infra.kubernetes.values.common import Amounts, Image, Resources
 from infra.platform import TRAINING_NAMESPACE
@@ -13,84 +12,84 @@ from infra.platform import TRAINING_NAMESPACE
 VERSION = "v0.17.1"
 
 
-@dataclass(frozen=True)
+@document
 class Manager:
     image: Image
     resources: Resources
 
 
-@dataclass(frozen=True)
+@document
 class ControllerManager:
     manager: Manager
 
 
-@dataclass(frozen=True)
+@document
 class ManagerConfig:
     controller_manager_config_yaml: str
 
 
-@dataclass(frozen=True)
+@document
 class Kueue:
     enable_prometheus: bool
     controller_manager: ControllerManager
     manager_config: ManagerConfig
 
 
-@dataclass(frozen=True)
+@document
 class Selector:
     match_labels: dict[str, str]
 
 
-@dataclass(frozen=True)
+@document
 class Frameworks:
     frameworks: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@document
 class QuotaResources:
     exclude_resource_prefixes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@document
 class Retention:
     after_finished: str
 
 
-@dataclass(frozen=True)
+@document
 class RetentionPolicies:
     workloads: Retention
 
 
-@dataclass(frozen=True)
+@document
 class Health:
     health_probe_bind_address: str
 
 
-@dataclass(frozen=True)
+@document
 class Bind:
     bind_address: str
     enable_cluster_queue_resources: bool
 
 
-@dataclass(frozen=True)
+@document
 class Port:
     port: int
 
 
-@dataclass(frozen=True)
+@document
 class Election:
     leader_elect: bool
     resource_name: str
 
 
-@dataclass(frozen=True)
+@document
 class WaitForPods:
     timeout: str
     recovery_timeout: str
     block_admission: bool
 
 
-@dataclass(frozen=True)
+@document
 class Configuration:
     api_version: str
     kind: str
