@@ -41,18 +41,12 @@ class Guards:
         self._past: deque[float] = deque(maxlen=settings.window)
         self._in_a_row = 0
 
-    @property
-    def needs_loss(self) -> bool:
-        """Whether `judge` wants the loss over all ranks of each step; without, a step needs no more communication than its gradient."""
-        return self.settings.spike != "off"
-
     def judge(self, loss: float, norm: float) -> Verdict:
         """Judge a step by its loss (mean over all ranks) and its gradient's norm before clipping."""
         verdict = self._judged(loss, norm)
         if verdict.action == "go":
             self._in_a_row = 0
-            if self.needs_loss:
-                self._past.append(loss)
+            self._past.append(loss)
             return verdict
         self._in_a_row += 1
         if verdict.action != "stop" and self._in_a_row > self.settings.limit:
@@ -67,12 +61,11 @@ class Guards:
         self._in_a_row = state["in_a_row"]
 
     def _judged(self, loss: float, norm: float) -> Verdict:
-        if not (math.isfinite(norm) and (math.isfinite(loss) or not self.needs_loss)):
+        if not (math.isfinite(norm) and math.isfinite(loss)):
             return Verdict(self.settings.nan, "the gradient is no finite number")
-        if self.needs_loss and len(self._past) >= self.settings.window // 2:
+        if self.settings.spike != "off" and len(self._past) >= self.settings.window // 2:
             usual, spread = fmean(self._past), pstdev(self._past)
             limit = usual + self.settings.sigmas * max(spread, 1e-3 * abs(usual))
             if loss > limit:
-                action: Action = "go" if self.settings.spike == "off" else self.settings.spike
-                return Verdict(action, f"the loss leapt to {loss:.4f}; the last {len(self._past)} steps had {usual:.4f} ± {spread:.4f}")
+                return Verdict(self.settings.spike, f"the loss leapt to {loss:.4f}; the last {len(self._past)} steps had {usual:.4f} ± {spread:.4f}")
         return GO

@@ -26,6 +26,9 @@ from training.recipe import Recipe, dump
 from training.runfolder import read_run
 from training.sinks import Notify, make_sinks
 
+TOLD = ("event", "decision")
+"""Kinds of rows that are no figures of a step."""
+
 
 def _ignore(*_: Any) -> None:
     return None
@@ -58,6 +61,14 @@ class Journal:
             self._file.flush()
         for sink in self._sinks:
             sink.row(row)
+
+    def rewind(self, step: int) -> None:
+        """Take back the rows of steps after `step` that were trained on and given up; what happened stays told."""
+        with _explained(self.path):
+            self._file.close()
+            rows = [row for row in read_rows(self.path) if row["step"] <= step or row["kind"] in TOLD]
+            write_whole(self.path, "".join(json.dumps(row) + "\n" for row in rows))
+            self._file = self.path.open("a", encoding="utf-8")
 
     def sync(self) -> None:
         """Bring all rows to the disk: called before a checkpoint is written."""

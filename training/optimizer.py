@@ -24,7 +24,7 @@ def make_optimizer(settings: Optimizer, model: nn.Module) -> torch.optim.Optimiz
     return torch.optim.AdamW([group for group in groups if group["params"]], lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=True)
 
 
-def learning_rate(settings: Optimizer, step: int, steps: int) -> float:
+def learning_rate(settings: Optimizer, step: float, steps: int) -> float:
     """The rate of step `step` (from 0) of `steps`: linear up to the peak at the end of warm-up, then half a cosine down to `min_ratio` of it."""
     if step < settings.warmup:
         return settings.lr * (step + 1) / settings.warmup

@@ -7,6 +7,7 @@ used up still goes through the motions, for the others' collectives wait for it.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,6 +22,9 @@ from training.recipe import Recipe
 from training.strategies import Strategy
 from training.workloads import Outcome, Split, Workload
 
+PROBES = 3
+"""Passes by which a micro batch is timed."""
+
 
 @dataclass(frozen=True)
 class Stepped:
@@ -31,6 +35,7 @@ class Stepped:
         norm: of the whole gradient before it was clipped.
         loss: mean over the global batch.
         stop, look: whether any rank was asked to stop, or wants all to look for a notice.
+        half_norm: of the mean gradient over the first half of the batch, where it was asked for.
     """
 
     outcomes: list[Outcome]
@@ -38,6 +43,7 @@ class Stepped:
     loss: float
     stop: bool
     look: bool
+    half_norm: float | None = None
 
 
 class Stepper:
@@ -45,34 +51,40 @@ class Stepper:
 
     def __init__(self, recipe: Recipe, context: RunContext, workload: Workload, strategy: Strategy) -> None:
         self.recipe, self.context, self.workload, self.strategy = recipe, context, workload, strategy
+        self.micro_batch = recipe.batch.micro_batch
         self.speed = Speed()
         self._expect: Callable[[Split, list[int]], Any] | None = getattr(workload, "expect", None)
 
-    def gradients(self, samples: list[int], stop: bool, look: bool) -> Stepped:
-        """The clipped gradient of the global batch `samples`."""
+    def gradients(self, samples: list[int], stop: bool, look: bool, noise: bool = False) -> Stepped:
+        """The clipped gradient of the global batch `samples`; with `noise`, its length half way is measured too."""
         context, workload = self.context, self.workload
         factor = context.world_size / workload.weight("train", samples)
         outcomes: list[Outcome] = []
         loss = torch.zeros((), device=context.device)
-        turns = self.turns(samples)
+        halves = [self.turns(each) for each in _halves(samples)] if noise else [self.turns(samples)]
+        turns, ends = [turn for half in halves for turn in half], {len(halves[0]) - 1, sum(map(len, halves)) - 1}
+        half_norm = None
         for number, indices in enumerate(turns):
             inputs = self.batch("train", indices or samples[:1])
-            with self.strategy.turn(last=number == len(turns) - 1):
+            with self.strategy.turn(last=number in ends):
                 outcome = self.forward(inputs, self.strategy.parallel)
                 (outcome.loss * (factor if indices else 0.0)).backward()  # type: ignore[no-untyped-call]  # torch types it not
             if indices:
                 outcomes.append(replace(outcome, loss=outcome.loss.detach()))
                 loss += outcomes[-1].loss * factor
+            if noise and number == len(halves[0]) - 1:
+                part = workload.weight("train", _halves(samples)[0]) / workload.weight("train", samples)
+                half_norm = float(self.strategy.clip(math.inf)) / part
         found = torch.stack([loss.float(), torch.tensor(float(stop)).to(loss), torch.tensor(float(look)).to(loss)])
         if dist.is_initialized():
             dist.all_reduce(found)
         norm = self.strategy.clip(self.recipe.optimizer.grad_clip).float().reshape(1).to(found.device)
         total, stops, looks, length = torch.cat((found, norm)).tolist()  # the only wait for the device in a step
-        return Stepped(outcomes, length, total / context.world_size, stops > 0, looks > 0)
+        return Stepped(outcomes, length, total / context.world_size, stops > 0, looks > 0, half_norm)
 
     def turns(self, samples: list[int]) -> list[list[int]]:
         """This rank's micro batches of a global batch; some may be empty, all ranks have equally many."""
-        places = micro_batches(len(samples), self.recipe.batch.micro_batch, self.context.rank, self.context.world_size)
+        places = micro_batches(len(samples), self.micro_batch, self.context.rank, self.context.world_size)
         return [samples[start:end] for start, end in places]
 
     def expect(self, samples: list[int]) -> None:
@@ -98,6 +110,28 @@ class Stepper:
         outcome = self.forward(self.batch("train", [0]), model)
         (outcome.loss * 0.0).backward()  # type: ignore[no-untyped-call]  # torch types it not
 
+    def seconds(self, size: int) -> float | None:
+        """How long a forward and backward pass of a micro batch takes, on the slowest rank; None where it does not fit on one. Changes nothing."""
+        samples = list(range(min(size, self.workload.size("train"))))
+        taken = 0.0
+        try:
+            for _ in range(PROBES):
+                began = time.perf_counter()
+                with self.strategy.turn(last=True):
+                    outcome = self.forward(self.batch("train", samples), self.strategy.parallel)
+                    (outcome.loss * 0.0).backward()  # type: ignore[no-untyped-call]  # torch types it not
+                if self.context.device.startswith("cuda"):
+                    torch.cuda.synchronize(self.context.device)
+                taken = time.perf_counter() - began  # of the last: the ones before warm caches up
+        except torch.OutOfMemoryError:
+            taken = math.inf
+        finally:
+            self.strategy.module.zero_grad(set_to_none=True)
+        slowest = torch.tensor(taken, dtype=torch.float64, device=self.context.device)
+        if dist.is_initialized():
+            dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+        return float(slowest) if math.isfinite(float(slowest)) else None
+
 
 def micro_batches(size: int, micro_batch: int, rank: int, world_size: int) -> list[tuple[int, int]]:
     """Where this rank's micro batches of a global batch of `size` begin and end.
@@ -109,3 +143,7 @@ def micro_batches(size: int, micro_batch: int, rank: int, world_size: int) -> li
     slots = accumulation * world_size
     edges = [slot * size // slots for slot in range(slots + 1)]
     return [(edges[slot], edges[slot + 1]) for slot in range(rank, slots, world_size)]
+
+
+def _halves(samples: list[int]) -> tuple[list[int], list[int]]:
+    return samples[: len(samples) // 2], samples[len(samples) // 2 :]

@@ -6,12 +6,13 @@ values that are equal on all ranks, is logged with its reason, and is part of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from training.controllers.batch import BatchController
+from training.controllers.batch import BatchController, choose_micro_batch, micro_batch_sizes
 from training.controllers.rate import RateController, make_rate_controller
+from training.optimizer import learning_rate
 from training.recipe import Recipe
 
 __all__ = ["Decision", "Live", "Steering"]
@@ -23,13 +24,13 @@ class Live:
 
     Attributes:
         step: steps done.
-        loss: mean over the global batch; None where nobody asked for it (`Steering.needs_loss`).
+        loss: mean over the global batch.
         noise: norms of the gradient over the first half and over the whole batch, for steps that `wants_noise` named.
         figures: the validation's metrics, for a step that was validated.
     """
 
     step: int
-    loss: float | None = None
+    loss: float
     noise: tuple[float, float] | None = None
     figures: Mapping[str, float] | None = None
 
@@ -49,27 +50,23 @@ class Decision:
 
 
 class Steering:
-    """The controllers of a run: `rate_factor` multiplies the schedule's learning rate, `global_batch` is the next step's."""
+    """A run's course: the schedule's learning rate and the recipe's batch, changed by the controllers that are switched on."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, steps: int) -> None:
+        self._recipe, self._steps = recipe, steps
         self._rate: RateController | None = make_rate_controller(recipe.controllers.rate)
         self._batch = BatchController(recipe.controllers.batch, recipe.batch.global_batch)
         self.micro_batch = recipe.batch.micro_batch
-
-    @property
-    def needs_loss(self) -> bool:
-        """Whether the loss over all ranks is wanted after every step."""
-        return self._rate is not None and self._rate.needs_loss
 
     @property
     def global_batch(self) -> int:
         """Samples of the next step over all ranks."""
         return self._batch.size
 
-    @property
-    def rate_factor(self) -> float:
-        """What the schedule's learning rate is multiplied by in the next step."""
-        return (self._rate.factor if self._rate is not None else 1.0) * self._batch.rate_factor
+    def rate(self, position: int) -> float:
+        """The learning rate of the step that begins at sample `position`: the schedule goes by samples, whatever the batch is."""
+        factor = (self._rate.factor if self._rate is not None else 1.0) * self._batch.rate_factor
+        return learning_rate(self._recipe.optimizer, position / self._recipe.batch.global_batch, self._steps) * factor
 
     def wants_noise(self, step: int) -> bool:
         """Whether the gradient's norm is wanted half way through step `step` (from 0), too."""
@@ -88,6 +85,12 @@ class Steering:
         if why:
             decisions.append(Decision(live.step, "global batch", size, self._batch.size, why))
         return decisions
+
+    def choose_micro_batch(self, world_size: int, seconds: Callable[[int], float | None]) -> list[Decision]:
+        """Take the fastest micro batch that fits; `seconds` as in `training.controllers.batch.choose_micro_batch`."""
+        old, sizes = self.micro_batch, micro_batch_sizes(self.global_batch, world_size)
+        self.micro_batch, why = choose_micro_batch(sizes, old, seconds)
+        return [Decision(0, "micro batch", old, self.micro_batch, why)]
 
     def state(self) -> dict[str, Any]:
         return {"rate": self._rate.state() if self._rate is not None else None, "batch": self._batch.state(), "micro_batch": self.micro_batch}

@@ -19,9 +19,8 @@ class RateController(Protocol):
     """One way to steer the learning rate."""
 
     factor: float
-    needs_loss: bool
 
-    def observe(self, step: int, loss: float | None, figures: Mapping[str, float] | None) -> str:
+    def observe(self, step: int, loss: float, figures: Mapping[str, float] | None) -> str:
         """Learn from a step; where the factor was changed by a decision, returns why."""
 
     def state(self) -> dict[str, Any]: ...
@@ -48,14 +47,12 @@ class _Kept:
 class Plateau(_Kept):
     """Multiplies the rate by `factor` when `patience` validations in a row were no better than the best by `threshold`."""
 
-    needs_loss = False
-
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.best = math.inf
         self.without = 0
 
-    def observe(self, step: int, loss: float | None, figures: Mapping[str, float] | None) -> str:  # noqa: ARG002 - siblings use them
+    def observe(self, step: int, loss: float, figures: Mapping[str, float] | None) -> str:  # noqa: ARG002 - siblings use them
         if not figures or self.settings.metric not in figures:
             return ""
         value = figures[self.settings.metric] * (1 if self.settings.mode == "min" else -1)
@@ -74,8 +71,6 @@ class Plateau(_Kept):
 class Restarts(_Kept):
     """Half a cosine down from a peak over `cycle` steps, then up again; each cycle is `stretch` times as long as the one before."""
 
-    needs_loss = False
-
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.peak = 1.0
@@ -84,7 +79,7 @@ class Restarts(_Kept):
         self.best = math.inf
         self.best_before = math.inf
 
-    def observe(self, step: int, loss: float | None, figures: Mapping[str, float] | None) -> str:  # noqa: ARG002 - siblings use them
+    def observe(self, step: int, loss: float, figures: Mapping[str, float] | None) -> str:  # noqa: ARG002 - siblings use them
         if figures and self.settings.metric in figures:
             self.best = min(self.best, figures[self.settings.metric] * (1 if self.settings.mode == "min" else -1))
         self.place += 1
@@ -105,15 +100,11 @@ class Restarts(_Kept):
 class BackOff(_Kept):
     """Multiplies the rate by `factor` when a step's loss leaps out of the last `window` ones, and lets it grow back over `recover` steps."""
 
-    needs_loss = True
-
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.past: deque[float] = deque(maxlen=settings.window)
 
-    def observe(self, step: int, loss: float | None, figures: Mapping[str, float] | None) -> str:  # noqa: ARG002 - siblings use them
-        if loss is None:
-            return ""
+    def observe(self, step: int, loss: float, figures: Mapping[str, float] | None) -> str:  # noqa: ARG002 - siblings use them
         why = ""
         if len(self.past) >= self.settings.window // 2:
             usual, spread = fmean(self.past), pstdev(self.past)
