@@ -14,17 +14,30 @@ import torch
 from pyarrow import parquet
 
 from trainfleet.errors import InputError
+from training.workloads import Split
 from training.workloads.bigram import SMOOTHING, nats_per_byte, pair_counts
 from training.workloads.gpt import Gpt, rotary_angles, rotate
 from training.workloads.lm import LanguageModel
 from training.workloads.lm_settings import GptSettings, LmSettings, TextSettings
-from training.workloads.text import SPLITS, split_of, token_files
+from training.workloads.text import SPLITS, TokenFiles, split_of, token_files
 
 SHAPE = GptSettings(layers=2, width=16, heads=2, context=12)
+CONTEXT = SHAPE.context
 
 
 def settings(folder: Path, **more: object) -> TextSettings:
     return TextSettings.model_validate({"source": str(folder), "glob": "**/*.txt", "validation_share": 0.15, "test_share": 0.15, **more})
+
+
+def whole(files: TokenFiles, split: Split) -> list[int]:
+    """All tokens of a split: of each piece but the first, the first token is the last one before it."""
+    pieces = list(files.tokens(split))
+    assert all(before[-1] == after[0] for before, after in itertools.pairwise(pieces))
+    return [int(pieces[0][0]), *(token for piece in pieces for token in piece[1:].tolist())]
+
+
+def text_of(files: TokenFiles, split: Split) -> bytes:
+    return b"".join(files.spelling[token] for token in whole(files, split))
 
 
 @pytest.mark.parametrize("mlp", ["swiglu", "gelu"])
@@ -80,21 +93,22 @@ def test_the_baseline_is_judged_on_the_bytes_the_model_is_judged_on(text_folder:
     pairs = np.zeros((256, 256), dtype=np.int64)
     batch = workload.batch("validation", indices)
     np.add.at(pairs, (batch["inputs"].flatten().numpy(), batch["targets"].flatten().numpy()), 1)
-    train = pair_counts([workload.files.splits["train"].tobytes()])
+    train = pair_counts([text_of(workload.files, "train")])
     assert workload.baseline(indices) == {"bigram_nats_per_byte": nats_per_byte(train, pairs)}
 
 
 def test_bpe_loses_no_byte_and_its_baseline_is_the_bytes_own(text_folder: Path, cache: Path) -> None:
-    by_bytes = token_files(settings(text_folder), cache)
+    by_bytes = token_files(settings(text_folder), cache, CONTEXT)
     by_bpe = LanguageModel(LmSettings(name="lm", model=SHAPE, data=settings(text_folder, tokens="bpe", vocabulary=300)), cache)
     for split in SPLITS:
-        spelt = b"".join(by_bpe.files.spelling[token] for token in by_bpe.files.splits[split])
-        assert spelt == by_bytes.splits[split].tobytes()
+        spelt, text = text_of(by_bpe.files, split), text_of(by_bytes, split)
+        shorter = min(len(spelt), len(text))  # what is left at the end is less than a sample
+        assert spelt[:shorter] == text[:shorter]
+        assert abs(len(spelt) - len(text)) < CONTEXT * 20
     everything = range(by_bpe.size("validation"))
-    text = by_bytes.splits["validation"].tobytes()
-    covered = sum(len(by_bpe.files.spelling[token]) for token in by_bpe.files.splits["validation"][: len(everything) * 12 + 1])
-    expected = nats_per_byte(pair_counts([by_bytes.splits["train"].tobytes()]), pair_counts([text[:covered]]))
-    assert len(by_bpe.files.splits["train"]) < 0.5 * len(by_bytes.splits["train"])
+    judged = text_of(by_bpe.files, "validation")
+    expected = nats_per_byte(pair_counts([text_of(by_bytes, "train")]), pair_counts([judged]))
+    assert len(whole(by_bpe.files, "train")) < 0.5 * len(whole(by_bytes, "train"))
     assert by_bpe.baseline(list(everything))["bigram_nats_per_byte"] == pytest.approx(expected, rel=0.02)
 
 
@@ -117,19 +131,32 @@ def test_a_document_stays_in_its_split_when_others_come_or_go(text_folder: Path)
 
 
 def test_splits_hold_each_file_once_and_whole(text_folder: Path, cache: Path) -> None:
-    files = token_files(settings(text_folder), cache)
-    documents = [each for split in SPLITS for each in files.splits[split].tobytes().split(b"\0")[:-1]]
+    files = token_files(settings(text_folder, block_rows=100), cache, 1)  # samples of one token: nothing is left over at the end
+    documents = [each for split in SPLITS for each in text_of(files, split).split(b"\0")[:-1]]
     assert sorted(documents) == sorted(path.read_bytes() for path in text_folder.rglob("*.txt"))
+
+
+def test_samples_are_the_same_as_cut_from_the_whole_text(text_folder: Path, cache: Path) -> None:
+    """Blocks, and how large they are, change nothing: sample i is tokens i·T to i·T + T + 1 of the documents in their order."""
+    names = sorted(path.relative_to(text_folder).as_posix() for path in text_folder.rglob("*.txt"))
+    for split in SPLITS:
+        documents = [(text_folder / name).read_bytes() + b"\0" for name in names if split_of(name, settings(text_folder)) == split]
+        text = b"".join(documents)
+        for rows in (7, 1000):
+            blocks = token_files(settings(text_folder, block_rows=rows), cache, CONTEXT).blocks[split]
+            assert blocks.size == (len(text) - 1) // CONTEXT
+            got = blocks.rows(range(blocks.size))["tokens"]
+            assert [bytes(row) for row in got] == [text[start * CONTEXT : start * CONTEXT + CONTEXT + 1] for start in range(blocks.size)]
 
 
 def test_parquet_rows_are_documents(tmp_path: Path) -> None:
     rows = [f"row number {number} says hello" for number in range(60)]
     parquet.write_table(pa.table({"body": rows, "other": list(range(60))}), tmp_path / "data.parquet")
-    files = token_files(settings(tmp_path / "data.parquet", column="body"), tmp_path / "cache")
-    documents = [each.decode() for split in SPLITS for each in files.splits[split].tobytes().split(b"\0")[:-1]]
+    files = token_files(settings(tmp_path / "data.parquet", column="body"), tmp_path / "cache", 1)
+    documents = [each.decode() for split in SPLITS for each in text_of(files, split).split(b"\0")[:-1]]
     assert sorted(documents) == sorted(rows)
-    with pytest.raises(InputError, match=r"data\.parquet has body, other"):
-        token_files(settings(tmp_path / "data.parquet", column="text"), tmp_path / "cache")
+    with pytest.raises(InputError, match=r"data\.parquet: has no column text, only body, other"):
+        token_files(settings(tmp_path / "data.parquet", column="text"), tmp_path / "cache", 1)
 
 
 def test_the_cache_is_made_once_and_anew_when_the_text_changes(tmp_path: Path, text_folder: Path) -> None:
@@ -138,13 +165,13 @@ def test_the_cache_is_made_once_and_anew_when_the_text_changes(tmp_path: Path, t
         target = source / path.relative_to(text_folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())
-    first = token_files(settings(source), cache)
-    made = {path: path.stat().st_mtime_ns for path in cache.rglob("*.bin")}
-    assert token_files(settings(source), cache).digest == first.digest
-    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.bin")} == made
+    first = token_files(settings(source), cache, CONTEXT)
+    made = {path: path.stat().st_mtime_ns for path in cache.rglob("*.arrow")}
+    assert token_files(settings(source), cache, CONTEXT).digest == first.digest
+    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.arrow")} == made
     for path in source.rglob("*.txt"):
         path.write_text("other words altogether")
-    assert token_files(settings(source), cache).digest != first.digest
+    assert token_files(settings(source), cache, CONTEXT).digest != first.digest
 
 
 def test_a_failed_build_leaves_nothing_that_could_be_taken_for_data(tmp_path: Path, text_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,11 +179,11 @@ def test_a_failed_build_leaves_nothing_that_could_be_taken_for_data(tmp_path: Pa
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("training.workloads.text.os.fsync", fail)
+        patched.setattr("trainfleet.files.os.fsync", fail)
         with pytest.raises(InputError, match="No space left on device"):
-            token_files(settings(text_folder), tmp_path)
-    assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
-    assert token_files(settings(text_folder), tmp_path).vocabulary == 256
+            token_files(settings(text_folder), tmp_path, CONTEXT)
+    assert list(tmp_path.rglob("*.arrow")) == list(tmp_path.rglob("manifest.json")) == []
+    assert token_files(settings(text_folder), tmp_path, CONTEXT).vocabulary == 256
 
 
 NO_TEXT: list[tuple[Callable[[Path], dict[str, object]], str]] = [
@@ -168,12 +195,12 @@ NO_TEXT: list[tuple[Callable[[Path], dict[str, object]], str]] = [
 @pytest.mark.parametrize(("change", "message"), NO_TEXT)
 def test_text_that_is_not_there_is_one_clear_error(text_folder: Path, cache: Path, change: Callable[[Path], dict[str, object]], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        token_files(settings(text_folder).model_copy(update=change(text_folder)), cache)
+        token_files(settings(text_folder).model_copy(update=change(text_folder)), cache, CONTEXT)
 
 
 def test_too_few_files_or_too_little_text_is_one_clear_error(tmp_path: Path, text_folder: Path, cache: Path) -> None:
     (tmp_path / "only.txt").write_text("a single file")
-    with pytest.raises(InputError, match="too few documents to split"):
-        token_files(settings(tmp_path), cache)
+    with pytest.raises(InputError, match="less than one sample"):
+        token_files(settings(tmp_path), cache, CONTEXT)
     with pytest.raises(InputError, match="less than one sample"):
         LanguageModel(LmSettings(name="lm", model=SHAPE.model_copy(update={"context": 100_000}), data=settings(text_folder)), cache)

@@ -77,8 +77,8 @@ def blocks(
     counts = {split: _samples(int(first[-1]), layout.pack) for split, first in firsts.items()}
     if empty := [split for split in layout.splits if not counts[split]]:
         found = ", ".join(f"{split} {counts[split]}" for split in layout.splits)
-        what = f"no sample in {', '.join(empty)} ({found})"
-        raise InputError("too little data to split", [Problem("", what, "more data, other shares of the splits, another seed, or shorter samples")])
+        what = f"{', '.join(empty)}: less than one sample ({found})"
+        raise InputError("there is too little data", [Problem("", what, "more data, other shares of the splits, another seed, or shorter samples")])
     rows = layout.rows_per_block or _fitting(building, sizes, layout, counts)
     parts = _Parts(building)
     jobs = [

@@ -28,7 +28,7 @@ from typing import Any, Protocol
 
 from filelock import FileLock
 
-from trainfleet.errors import InputError, Problem
+from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.files import write_whole
 from training import fault
 from training.data import assemble
@@ -38,7 +38,7 @@ from training.data.integrity import Bad, BadRowError, Integrity, bad_from
 from training.data.pool import Via, choose, results
 from training.data.remote import is_url
 from training.data.sources import Row, Source, Unit, provenance, rows_of
-from training.data.stream import Blocks, open_blocks
+from training.data.stream import Blocks, open_blocks, read_file, read_manifest
 
 SPLITS = ("train", "validation", "test")
 BLOCK_BYTES = 8 << 20
@@ -120,6 +120,17 @@ class Prepared:
     def blocks(self, split: str, **settings: Any) -> Blocks:
         """A split's samples; settings as `training.data.stream.Blocks` takes them."""
         return open_blocks(self.where, split, self.manifest, **settings)
+
+    def extra(self, name: str) -> bytes:
+        """One of the folder's other files.
+
+        Raises:
+            TrainfleetError: it is gone, or not what was written.
+        """
+        content = read_file(f"{self.where}/{name}")
+        if hashlib.sha256(content).hexdigest() != self.manifest.extras[name]:
+            raise TrainfleetError("the prepared data is torn", [Problem(f"{self.where}/{name}", "is not what was written", "prepare it anew")])
+        return content
 
     def facts(self) -> dict[str, Any]:
         """What run.json says about the data."""
@@ -214,8 +225,6 @@ def open_prepared(where: str) -> Prepared:
     Raises:
         InputError: there is none.
     """
-    from training.data.stream import read_manifest
-
     return Prepared(where, read_manifest(where))
 
 

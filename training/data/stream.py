@@ -124,10 +124,13 @@ class Blocks:
             assert self._readers is not None
             self._readers.submit(self._prefetch, number)
 
+    def block(self, number: int) -> dict[str, Any]:
+        """All samples of a block as they lie, without a copy; it is closed when the last of its arrays is gone."""
+        return self._read(number)[0]
+
     def scan(self) -> Iterator[dict[str, Any]]:
-        """All samples as they lie, a block at a time."""
-        for number in range(len(self.entries)):
-            yield self._read(number)[0]
+        """All samples, a block at a time."""
+        return map(self.block, range(len(self.entries)))
 
     def close(self) -> None:
         """Close all blocks and end the background threads."""
@@ -232,17 +235,22 @@ def read_manifest(where: str) -> Manifest:
     Raises:
         InputError: there is none.
     """
-    system, path = filesystem(where)
-
-    def read() -> bytes:
-        with system.open_input_file(f"{path}/{MANIFEST}") as file:
-            return bytes(file.read())
-
     try:
-        text = patiently(read, where).decode("utf-8", "replace")
+        text = read_file(f"{where}/{MANIFEST}").decode("utf-8", "replace")
     except OSError as error:
         raise InputError("there is no prepared data", [Problem(where, f"has no {MANIFEST}", "a folder that a preparation finished")]) from error
     return Manifest.parse(text, where)
+
+
+def read_file(where: str) -> bytes:
+    """A file's bytes, here or in an object store."""
+    system, path = filesystem(where)
+
+    def read() -> bytes:
+        with system.open_input_file(path) as file:
+            return bytes(file.read())
+
+    return patiently(read, where)
 
 
 def _take(values: Values, places: NDArray[np.int64]) -> Any:

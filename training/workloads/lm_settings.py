@@ -30,14 +30,25 @@ class GptSettings(_Part):
 class TextSettings(_Part):
     """Which text, and how it is split and turned into tokens."""
 
-    source: str = Field("stdlib", description="`stdlib`: the Python standard library's own source; else a folder or a .parquet file.")
-    glob: str = Field("**/*.py", description="Which files of a folder.")
-    column: str = Field("text", description="Which column of parquet files; each row is a document.")
+    source: str = Field(
+        "stdlib",
+        description="`stdlib`: the Python standard library's own source; else a folder, a file, an object store's URL, hf:NAME, or prepared data.",
+    )
+    glob: str = Field("**/*.py", description="Which files of a folder: a text is a document; of .parquet and .jsonl each row is one.")
+    column: str = Field("text", description="Which column of parquet files, JSON lines and datasets.")
     tokens: Literal["bytes", "bpe"] = "bytes"
     vocabulary: int = Field(8192, ge=257, le=65536, description="Size of the BPE vocabulary, trained on the training split.")
     validation_share: float = Field(0.05, gt=0, lt=0.5, description="Share of the files (parquet: rows).")
     test_share: float = Field(0.05, gt=0, lt=0.5)
     split_seed: int = Field(0, ge=0, description="Changes which file goes where, independent of the run's seed.")
+    integrity: Literal["refuse", "quarantine"] = Field(
+        "refuse", description="What happens to files and rows that cannot be used: an end, or left out and named."
+    )
+    quarantine_limit: float = Field(0.01, ge=0, le=1, description="The largest share of files and rows that `quarantine` leaves out.")
+    stream: Literal["auto"] | bool = Field("auto", description="Read block by block in a windowed shuffle (`order`); auto: from 4 GiB of tokens on.")
+    block_rows: int | None = Field(None, ge=1, description="Samples per block file; null: as many as make about 8 MiB.")
+    memory_mib: int = Field(1024, ge=1, description="Memory for open blocks per worker.")
+    disk_gib: float = Field(64, gt=0, description="Disk for blocks of an object store per machine.")
 
 
 class LmSettings(_Part):
