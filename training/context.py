@@ -45,7 +45,7 @@ class RunContext:
         on_step: after every step: (steps done, steps in all).
         on_interval: every `log.every` steps: the row written to metrics.jsonl.
         on_event: what happened and a sentence about it: `resumed`, `checkpoint`, `validation`, `fallback`, `stopped`, `finished`.
-        on_checkpoint: after a checkpoint is whole: (its step, its folder).
+        on_checkpoint: after a checkpoint is whole: (its step, its folder or URL).
     """
 
     run_dir: Path
@@ -61,7 +61,7 @@ class RunContext:
     on_step: Callable[[int, int], Any] = _ignore
     on_interval: Callable[[Mapping[str, Any]], Any] = _ignore
     on_event: Callable[[str, str], Any] = _ignore
-    on_checkpoint: Callable[[int, Path], Any] = _ignore
+    on_checkpoint: Callable[[int, str], Any] = _ignore
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class RunResult:
         step: steps done.
         metrics: the last validation's and the test's figures, such as `validation/nats_per_byte` and `test/loss`.
         baseline: the workload's simple model on the same validation samples, such as `bigram_nats_per_byte`.
-        checkpoint: the newest whole checkpoint.
+        checkpoint: the newest whole checkpoint, a folder or a URL.
         resumed_from: the step this start went on from; 0 for a fresh run.
         run_dir: the run's folder.
     """
@@ -82,6 +82,6 @@ class RunResult:
     step: int
     metrics: dict[str, float]
     baseline: dict[str, float]
-    checkpoint: Path | None
+    checkpoint: str | None
     resumed_from: int
     run_dir: Path

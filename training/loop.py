@@ -16,13 +16,15 @@ import torch
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from training import fault
-from training.checkpoint import Checkpoints, step_name
+from training.checkpoint import Checkpoints, Saved
 from training.context import RunContext, RunResult
-from training.course import Finite, Steady
+from training.controllers import Decision, Live, Steering
 from training.data import SampleOrder, share, spread
 from training.distributed import group_of_one, on_first
+from training.guards import Guards, Verdict
+from training.house import House
 from training.journal import Journal
-from training.metrics import MetricsManager, Remaining, Speed, peak_flops
+from training.metrics import MetricsManager, Remaining, Speed, collection_of, peak_flops
 from training.optimizer import make_optimizer, set_learning_rate
 from training.recipe import Recipe
 from training.state import RunState, seed_rank
@@ -37,7 +39,7 @@ LOOK_EVERY_S = 5.0
 
 
 class NotANumberError(TrainfleetError):
-    """Raised on every rank when the gradient is infinite or no number: nothing after it could be trusted."""
+    """Raised on every rank when a guard ends the run: the gradient is no number, or the loss leapt."""
 
 
 def train(recipe: Recipe, context: RunContext) -> RunResult:
@@ -60,16 +62,18 @@ class _Run:
         self.workload = make_workload(recipe, context.cache)
         self.strategy = make_strategy(recipe, self.workload.build_model, context)
         self.optimizer = make_optimizer(recipe.optimizer, self.strategy.module)
-        self.interval = MetricsManager(self.workload.metrics, context.device)
-        self.state = RunState(recipe, self.strategy, self.optimizer, self.interval, self.workload.fingerprint())
-        self.checkpoints = Checkpoints(context.run_dir, recipe.checkpoint, self._event)
+        self.interval = MetricsManager(self.workload.metrics, context.device, collection_of(self.workload, "train"))
+        self.house = House(recipe, context.run_dir, self._event)
+        self.checkpoints = Checkpoints(self.house.checkpoints, recipe.checkpoint, self._event, beside=self._beside)
         self.order = SampleOrder(recipe.seed, self.workload.size("train"))
         self.steps = recipe.total_steps(self.order.size)
-        self.steering = Steady(recipe, self.steps)
-        self.guards = Finite()
+        self.samples = self.steps * recipe.batch.global_batch
+        self.steering, self.guards = Steering(recipe, self.steps), Guards(recipe.guards)
+        fingerprint = self.workload.fingerprint()
+        self.state = RunState(recipe, self.strategy, self.optimizer, self.interval, fingerprint, self.steering, self.guards)
         self.stepper = Stepper(recipe, context, self.workload, self.strategy)
         self.seen = {split: spread(self.workload.size(split), recipe.validation.samples) for split in ("validation", "test")}
-        self.saved_step = 0
+        self.saved: str | None = None
         self.looked, self.warned = time.monotonic(), False
         self.journal: Journal | None = None
 
@@ -78,50 +82,80 @@ class _Run:
         recipe, context, state = self.recipe, self.context, self.state
         self.strategy.settle(self.stepper.rehearse)
         seed_rank(recipe.seed, context.rank, 0)
+        on_first(self.house.fetch, context.rank)
         resumed_from = self._resume()
         baseline: dict[str, float] = on_first(lambda: self.workload.baseline(self.seen["validation"]), context.rank)
         self.journal = self._open_journal(resumed_from, baseline)
         with self.journal or nullcontext():
             remaining, stopped = Remaining(resumed_from), False
-            while state.step < self.steps and not stopped:
+            if not resumed_from and recipe.controllers.micro_batch == "probe":
+                self._tell(self.steering.choose_micro_batch(context.world_size, self.stepper.seconds))
+                seed_rank(recipe.seed, context.rank, 0)
+            while not self._done() and not stopped:
                 began = time.perf_counter()
                 done = self._step()
                 if self._due(recipe.log.every):
-                    self._report_interval(done.norm, remaining.guess(state.step, self.steps))
+                    self._report_interval(done.norm, remaining.guess(state.step, self._planned()))
+                self._heard(self.checkpoints.poll())
                 validated = self._due(recipe.validation.every) and self._validate()
-                stopped = done.stop and state.step < self.steps
+                noise = (done.half_norm, done.norm) if done.half_norm is not None else None
+                self._tell(self.steering.after_step(Live(state.step, done.loss, noise, state.figures if validated else None)))
+                stopped = done.stop and not self._done()
                 if self._due(recipe.checkpoint.every) or stopped or self._warned(done):
                     self._save(state.figures if validated else None)
                 remaining.seconds += time.perf_counter() - began
                 if context.rank == 0:
-                    context.on_step(state.step, self.steps)
+                    context.on_step(state.step, self._planned())
             return self._finish(stopped, resumed_from, baseline)
 
     def _step(self) -> Stepped:
         """One optimizer step over the global batch."""
         state, steering, speed = self.state, self.steering, self.stepper.speed
         began = time.perf_counter()
-        step, size = state.step, steering.global_batch(state.step)
-        set_learning_rate(self.optimizer, steering.rate(step))
+        size, self.stepper.micro_batch = steering.global_batch, steering.micro_batch
+        set_learning_rate(self.optimizer, steering.rate(state.position))
         self.stepper.expect(self.order.indices(state.position + size, size))
-        found = self.stepper.gradients(self.order.indices(state.position, size), self.context.should_stop(), self._wants_look())
-        verdict = self.guards.judge(step + 1, found.loss, found.norm)
-        if verdict == "stop":
-            self._refuse_to_go_on(step + 1)
-        fault.strike("in-step", step + 1)
-        if verdict == "go":
+        samples = self.order.indices(state.position, size)
+        found = self.stepper.gradients(samples, self.context.should_stop(), self._wants_look(), steering.wants_noise(state.step))
+        verdict = self.guards.judge(found.loss, found.norm)
+        fault.strike("in-step", state.step + 1)
+        if verdict.action == "stop":
+            self._refuse_to_go_on(state.step + 1, verdict)
+        if verdict.action == "go":
             self.optimizer.step()
             for outcome in found.outcomes:
                 self.interval.update(outcome)
+        else:
+            self._note(verdict.action, f"step {state.step + 1}: {verdict.why}")
         self.optimizer.zero_grad(set_to_none=True)
-        state.step, state.position = step + 1, state.position + size
-        if verdict == "roll_back":
+        state.step, state.position = state.step + 1, state.position + size
+        if verdict.action == "roll_back":
             self._roll_back()
-        steering.after_step(step, {"loss": found.loss, "grad_norm": found.norm})
         speed.compute += time.perf_counter() - began
         speed.samples += size
         speed.steps += 1
         return found
+
+    def _done(self) -> bool:
+        """Whether all samples were trained on: steps times the recipe's batch, whatever the batch became since."""
+        return self.state.position >= self.samples
+
+    def _planned(self) -> int:
+        """Steps in all, if the batch stays what it is."""
+        return self.state.step - (self.state.position - self.samples) // self.steering.global_batch
+
+    def _tell(self, decisions: list[Decision]) -> None:
+        """Write down what the controllers decided."""
+        for decision in decisions:
+            if self.journal is not None:
+                self.journal.row(decision.row())
+            self._event("decision", f"{decision.what} {decision.old:g} -> {decision.new:g} after step {decision.step}: {decision.why}")
+
+    def _note(self, what: str, text: str) -> None:
+        """Write down what happened to the run."""
+        if self.journal is not None:
+            self.journal.row({"kind": "event", "step": self.state.step, "what": what, "text": text})
+        self._event(what, text)
 
     def _wants_look(self) -> bool:
         return self.context.preempted is not None and time.monotonic() - self.looked > LOOK_EVERY_S
@@ -137,7 +171,7 @@ class _Run:
         return first
 
     def _due(self, every: int) -> bool:
-        return self.state.step % every == 0 or self.state.step == self.steps
+        return self.state.step % every == 0 or self._done()
 
     def _report_interval(self, norm: float, eta_seconds: float) -> None:
         """Write and tell the means since the last interval; every rank takes part in them."""
@@ -148,11 +182,12 @@ class _Run:
         row = {
             "kind": "train",
             "step": state.step,
-            "steps": self.steps,
+            "steps": self._planned(),
             "epoch": state.position / self.order.size,
             **means,
             "lr": self.optimizer.param_groups[0]["lr"],
             "grad_norm": norm,
+            "global_batch": self.steering.global_batch,
             **self.stepper.speed.figures(self.workload.sample_tokens, self.workload.flops_per_token, peak),
             "eta_seconds": eta_seconds,
         }
@@ -163,7 +198,7 @@ class _Run:
 
     def _measure(self, split: Split) -> dict[str, float]:
         """Means over a split's samples, dealt out to all ranks, each sample once."""
-        metrics = MetricsManager(self.workload.metrics, self.context.device)
+        metrics = MetricsManager(self.workload.metrics, self.context.device, collection_of(self.workload, split))
         model = self.strategy.module.eval()
         mine, most = (share(self.seen[split], self.recipe.batch.micro_batch, rank, self.context.world_size) for rank in (self.context.rank, 0))
         with torch.no_grad():
@@ -180,44 +215,51 @@ class _Run:
         self.stepper.speed.validating += time.perf_counter() - began
         if self.journal is not None:
             self.journal.row({"kind": "validation", "step": self.state.step, **self.state.figures})
-        self._event("validation", f"step {self.state.step}/{self.steps} {_said(self.state.figures)}")
+        self._event("validation", f"step {self.state.step}/{self._planned()} {_said(self.state.figures)}")
         return True
 
     def _save(self, figures: dict[str, float] | None) -> None:
-        """Save on rank 0, the others waiting, so that a failure is everyone's."""
+        """Copy the state aside and have it written behind; a failure is everyone's, at one of the next steps."""
         began = time.perf_counter()
-        captured = self.state.capture(self.context)
-
-        def write() -> str:
-            if self.journal is not None:
-                self.journal.sync()
-            return str(self.checkpoints.save(self.state.step, captured, figures or {}))
-
-        path = on_first(write, self.context.rank)
-        self.saved_step = self.state.step
+        state = self.state
+        self._heard(self.checkpoints.save(state.step, state.tensors(), state.own(), state.shared(), figures or {}))
         self.stepper.speed.saving += time.perf_counter() - began
+
+    def _heard(self, saved: Saved | None) -> None:
+        """Tell of a checkpoint that has become whole."""
+        if saved is None:
+            return
+        self.saved = saved.path
         if self.context.rank == 0:
-            self.context.on_checkpoint(self.state.step, self.checkpoints.store.root / step_name(self.state.step))
-        self._event("checkpoint", f"saved {path}")
+            self.context.on_checkpoint(saved.step, saved.path)
+        self._event("checkpoint", f"saved {saved.path}, {saved.seconds:.1f} s behind the loop")
+
+    def _beside(self) -> None:
+        """On rank 0, before a checkpoint becomes visible: the rows that lead to it must be as safe as it is."""
+        if self.journal is not None:
+            self.journal.sync()
+        self.house.send()
 
     def _resume(self) -> int:
         """Go on from the newest sound checkpoint; returns its step, 0 for a fresh start."""
-        name = on_first(self.checkpoints.choose, self.context.rank)
+        self._heard(self.checkpoints.finish())
+        name = self.checkpoints.choose()
         if name is None:
             return 0
-        state = self.checkpoints.load(name)
-        self.state.restore(state, self.context)
-        self.saved_step = self.state.step
-        before = len(state["ranks"])
+        before = self.state.restore(self.checkpoints, name, self.context)
+        self.saved = self.checkpoints.at(name)
         on_ranks = f", with {self.context.world_size} ranks instead of {before}" if before != self.context.world_size else ""
-        self._event("resumed", f"from {self.checkpoints.store.root / name}, step {self.state.step}/{self.steps}{on_ranks}")
+        self._event("resumed", f"from {self.saved}, step {self.state.step}/{self._planned()}{on_ranks}")
         return self.state.step
 
     def _roll_back(self) -> None:
         """Take the weights of the newest checkpoint and go on behind the samples that led astray."""
-        position = self.state.position
+        position, refused = self.state.position, self.guards.state()["in_a_row"]
         if self._resume():
             self.state.position = position
+            self.guards.load_state(self.guards.state() | {"in_a_row": refused})
+            if self.journal is not None:
+                self.journal.rewind(self.state.step)
 
     def _open_journal(self, resumed_from: int, baseline: dict[str, float]) -> Journal | None:
         """Open the journal on rank 0; where that fails, fail on all."""
@@ -243,17 +285,20 @@ class _Run:
             figures |= tested
             if self.journal is not None:
                 self.journal.row({"kind": "test", "step": self.state.step, **tested})
+        self._heard(self.checkpoints.finish())
         if self.journal is not None:
             self.journal.update(status=status, step=self.state.step, metrics=figures)
-        self._event(status, f"at step {self.state.step}/{self.steps} {_said(figures)}")
-        checkpoint = self.checkpoints.store.root / step_name(self.saved_step) if self.saved_step else None
-        return RunResult("stopped" if stopped else "finished", self.state.step, figures, baseline, checkpoint, resumed_from, self.context.run_dir)
+        on_first(self._beside, self.context.rank)
+        self.checkpoints.close()
+        self._event(status, f"at step {self.state.step}/{self._planned()} {_said(figures)}")
+        return RunResult("stopped" if stopped else "finished", self.state.step, figures, baseline, self.saved, resumed_from, self.context.run_dir)
 
-    def _refuse_to_go_on(self, step: int) -> None:
+    def _refuse_to_go_on(self, step: int, verdict: Verdict) -> None:
+        self.checkpoints.finish()
         last = self.checkpoints.last_good()
         kept = f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
         fix = "a lower optimizer.lr or grad_clip, or a longer warm-up"
-        raise NotANumberError(f"the gradient of step {step} is no finite number", [Problem("optimizer.lr", kept, fix)])
+        raise NotANumberError(f"stopped at step {step}: {verdict.why}", [Problem("optimizer.lr", kept, fix)])
 
     def _event(self, what: str, text: str) -> None:
         if self.context.rank == 0:

@@ -30,6 +30,7 @@ from training.sections import (
     Validation,
     WorkloadSettings,
 )
+from training.stores.urls import is_remote, parse
 
 ENVIRONMENT = "TRAINFLEET_"
 FREE = (
@@ -68,7 +69,7 @@ class Recipe(Section):
     controllers: Controllers = Controllers()
     log: Log = Log()
     scaling: Scaling = Scaling()
-    storage: str = Field("runs", description="Folder (path or file://) under which the run's folder is made.")
+    storage: str = Field("runs", description="Folder or URL (file://, s3://, gs://, az://) under which the run is kept.")
 
     def total_steps(self, train_samples: int) -> int:
         """Optimizer steps of the whole run; `epochs` is turned into steps by the size of the training split."""
@@ -77,8 +78,13 @@ class Recipe(Section):
         return max(1, -int(-(self.epochs or 1) * train_samples // self.batch.global_batch))
 
     def run_dir(self) -> Path:
-        """Where the run lives unless its caller says otherwise: STORAGE/NAME."""
-        return Path(self.storage.removeprefix("file://")) / self.name
+        """The run's folder on this machine unless its caller says otherwise: STORAGE/NAME; for a URL runs/NAME."""
+        folder = "runs" if is_remote(self.storage) else self.storage.removeprefix("file://")
+        return Path(folder) / self.name
+
+    def home_url(self) -> str:
+        """Where the run is kept: STORAGE/NAME, a URL where `storage` is one."""
+        return f"{self.storage.rstrip('/')}/{self.name}" if is_remote(self.storage) else str(self.run_dir())
 
 
 def known_recipes() -> dict[str, Path]:
@@ -186,8 +192,10 @@ def _broken(recipe: Recipe) -> Iterable[tuple[list[KeyPath], KeyPath, Problem]]:
         )
     if any(not 0 <= beta < 1 for beta in recipe.optimizer.betas):
         yield finding("optimizer.betas", f"{list(recipe.optimizer.betas)} must lie in [0, 1)", "such as [0.9, 0.95]")
-    if "://" in recipe.storage and not recipe.storage.startswith("file://"):
-        yield finding("storage", f"`{recipe.storage}`: object stores come with a later release", "use a folder")
+    try:
+        parse(recipe.storage)
+    except InputError as error:
+        yield finding("storage", error.problems[0].what, error.problems[0].fix)
     known = ("validation/loss", "validation/nats_per_byte", "validation/accuracy")
     if recipe.checkpoint.metric not in known:
         yield finding("checkpoint.metric", f"`{recipe.checkpoint.metric}` is not measured", did_you_mean(recipe.checkpoint.metric, known))

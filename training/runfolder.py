@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 MARKER = "COMMITTED"
-"""In a checkpoint that is whole; as in `training.storage`, which writes it (and hashes, and so is not imported here)."""
+"""In a checkpoint that is whole; written by `training.checkpoint_files`, which needs torch."""
 
 
 def read_run(run_dir: Path) -> dict[str, Any]:

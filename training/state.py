@@ -1,7 +1,7 @@
 """A run's whole state, out to a checkpoint and back: model, optimizer, random generators of every rank, position, metrics.
 
-Used by the step loop. Easy to get wrong: what belongs to one rank (generators, an interval's sums) is gathered from all;
-with another number of ranks the sums are added up and the generators start anew from seed, rank and step.
+Used by the step loop. Easy to get wrong: what belongs to one rank (generators, an interval's sums) is kept for each; with
+another number of ranks the sums are added up and the generators start anew from seed, rank and step.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ import torch
 from torch.optim import Optimizer
 
 from trainfleet.errors import InputError, Problem
-from training.checkpoint import rng_state, set_rng_state
+from training.checkpoint import Checkpoints
 from training.context import RunContext
-from training.distributed import gather
+from training.controllers import Steering
+from training.guards import Guards
 from training.journal import versions
 from training.metrics import MetricsManager
 from training.recipe import Recipe, differences
 from training.strategies import Strategy
+from training.strategies.base import Tensors
 
 
 @dataclass
@@ -34,6 +36,7 @@ class RunState:
         step: optimizer steps done.
         position: samples trained on since the run's start; the next one's place in the order.
         figures: the last validation's metrics.
+        steering, guards: what changes learning rate and batch size, and what judges a step.
     """
 
     recipe: Recipe
@@ -41,37 +44,49 @@ class RunState:
     optimizer: Optimizer
     interval: MetricsManager
     fingerprint: str
+    steering: Steering
+    guards: Guards
     step: int = 0
     position: int = 0
     figures: dict[str, float] | None = None
 
-    def capture(self, context: RunContext) -> dict[str, Any]:
-        """The state as plain values and tensors, whole on rank 0; every rank must call this."""
-        tensors = self.strategy.tensors(self.optimizer, whole=True)
-        ranks = gather({"rng": rng_state(), "interval": self.interval.state()}, context.rank, context.world_size)
-        if context.rank:
-            return {}
+    def tensors(self) -> Tensors:
+        """What is spread over ranks: the model and the optimizer. Every rank must call this."""
+        return self.strategy.tensors(self.optimizer)
+
+    def own(self) -> dict[str, Any]:
+        """This rank's plain values."""
+        return {"rng": rng_state(), "interval": self.interval.state()}
+
+    def shared(self) -> dict[str, Any]:
+        """Plain values that are the same on all ranks."""
         return {
             "step": self.step,
             "position": self.position,
-            **tensors,
-            "ranks": ranks,
-            "figures": self.figures,
+            "figures": dict(self.figures) if self.figures is not None else None,
+            "steering": self.steering.state(),
+            "guards": self.guards.state(),
             "recipe": self.recipe.model_dump(mode="json"),
             "fingerprint": self.fingerprint,
             "versions": versions(),
         }
 
-    def restore(self, state: Mapping[str, Any], context: RunContext) -> None:
-        """Go on from a captured state.
+    def restore(self, checkpoints: Checkpoints, name: str, context: RunContext) -> int:
+        """Go on from a checkpoint; returns how many ranks wrote it. Every rank must call this.
 
         Raises:
-            InputError: the recipe differs in a key that is not allowed to, or the data is not what it was.
+            InputError: the recipe differs in a key that is not allowed to, the data is not what it was, or it is another model's.
+            CheckpointError: it cannot be read.
         """
-        self._check(state, context)
-        self.step, self.position, self.figures = state["step"], state["position"], state["figures"]
-        self.strategy.load_tensors(self.optimizer, {name: state[name] for name in ("model", "optimizer")}, whole=True)
-        ranks = state["ranks"]
+        plain = checkpoints.read(name)
+        shared, ranks = plain["shared"], plain["ranks"]
+        self._check(shared, context)
+        into = self.tensors()
+        checkpoints.load(name, into, self.strategy.module)
+        self.strategy.load_tensors(self.optimizer, into)
+        self.step, self.position, self.figures = shared["step"], shared["position"], shared["figures"]
+        self.steering.load_state(shared["steering"])
+        self.guards.load_state(shared["guards"])
         if len(ranks) == context.world_size:
             mine = ranks[context.rank]
             self.interval.load_state(mine["interval"])
@@ -80,6 +95,7 @@ class RunState:
             if context.rank == 0:
                 self.interval.load_state(*(each["interval"] for each in ranks))
             seed_rank(self.recipe.seed, context.rank, self.step)
+        return len(ranks)
 
     def _check(self, state: Mapping[str, Any], context: RunContext) -> None:
         changed = differences(state["recipe"], self.recipe.model_dump(mode="json"), context.allow_changes)
@@ -100,3 +116,24 @@ def seed_rank(seed: int, rank: int, step: int) -> None:
     torch.manual_seed(int.from_bytes(digest[:7]))
     random.seed(int.from_bytes(digest[8:16]))
     np.random.seed(int.from_bytes(digest[16:20]))
+
+
+def rng_state() -> dict[str, Any]:
+    """This process's random generators: torch (CPU and its GPU), Python and NumPy, as plain values."""
+    _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+        "python": random.getstate(),
+        "numpy": (torch.from_numpy(np.asarray(keys).astype(np.int64)), int(position), int(has_gauss), float(cached)),
+    }
+
+
+def set_rng_state(state: Mapping[str, Any]) -> None:
+    """Put back what `rng_state` took."""
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
+    random.setstate(state["python"])
+    keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state(("MT19937", keys.numpy().astype(np.uint32), position, has_gauss, cached))

@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.nearest import did_you_mean
+from training.runfolder import MARKER
+from training.sections import Checkpoints as Settings
+from training.stores import StoreError, open_store
 
 if TYPE_CHECKING:
     import torch
 
+    from training.checkpoint import Checkpoints
     from training.recipe import Recipe
     from training.workloads import Workload
 
@@ -45,7 +49,7 @@ def open_trained(source: str, which: str = "best", device: str = "cpu", cache: P
     """Open a checkpoint.
 
     Args:
-        source: a run's folder (then `which` says which checkpoint), or the folder of one checkpoint.
+        source: a run's folder or URL (then `which` says which checkpoint), or that of one checkpoint.
         which: `best` by the recipe's metric (the newest where none was measured), `newest`, or `step-N`.
         device: where the model goes.
         cache: where the workload's data lives; by default the user's cache folder.
@@ -60,46 +64,45 @@ def open_trained(source: str, which: str = "best", device: str = "cpu", cache: P
     from training.workloads import make_workload
 
     root, name = _found(source, which)
-    checkpoints = Checkpoints(root.parent, _settings(root), lambda *_: None)
-    state = checkpoints.load(name or _chosen(checkpoints, which, source))
-    name = f"step-{state['step']:08}"
-    recipe = Recipe.model_validate(state["recipe"])
+    checkpoints = Checkpoints(open_store(root), _settings(root), lambda *_: None, reading=True)
+    name = name or _chosen(checkpoints, which, source)
+    shared = checkpoints.read(name)["shared"]
+    recipe = Recipe.model_validate(shared["recipe"])
     workload = make_workload(recipe, cache or default_cache())
-    _same_data(workload, state, str(root / name))
+    _same_data(workload, shared, checkpoints.at(name))
     model = workload.build_model()
-    model.load_state_dict(state["model"])
-    note: dict[str, Any] = checkpoints.store.committed().get(name, {})
-    return Trained(recipe, workload, model.to(device).eval(), int(state["step"]), str(root / name), dict(note.get("metrics", {})))
+    checkpoints.load(name, {"model": model.state_dict()}, model)
+    metrics = dict(checkpoints.notes().get(name, {}).get("metrics", {}))
+    return Trained(recipe, workload, model.to(device).eval(), int(shared["step"]), checkpoints.at(name), metrics)
 
 
-def _found(source: str, which: str) -> tuple[Path, str | None]:
-    """The folder of checkpoints, and the name of the one where `source` is itself a checkpoint."""
-    from training.storage import MARKER
-
-    folder = Path(source.removeprefix("file://"))
-    if (folder / MARKER).is_file():
-        return folder.parent, folder.name
-    if not (folder / "checkpoints").is_dir():
-        raise InputError("no trained model there", [Problem(source, "holds no checkpoints", "name a run's folder, such as runs/lm-small")])
+def _found(source: str, which: str) -> tuple[str, str | None]:
+    """The folder or URL of the checkpoints, and the name of the one where `source` is itself a checkpoint."""
+    place = source.removeprefix("file://").rstrip("/")
+    above, _, name = place.rpartition("/")
+    files = open_store(place).sizes()
+    if MARKER in files:
+        return (above or ".") if "/" in place else ".", name or place
+    if not any(path.startswith("checkpoints/") for path in files):
+        raise InputError("no trained model there", [Problem(source, "holds no checkpoints", "name a run's folder or URL, such as runs/lm-small")])
     if which.startswith("step-") and not which.removeprefix("step-").isdigit():
         raise InputError("no such checkpoint", [Problem(which, "is no step", "best, newest, or step-N such as step-100")])
-    return folder / "checkpoints", None
+    return f"{place}/checkpoints", None
 
 
-def _settings(root: Path) -> Any:
+def _settings(root: str) -> Settings:
     """How the run judged its best: from its recipe.yaml, else by the validation loss."""
     import yaml
 
-    from training.sections import Checkpoints as Settings
-
+    above = root.rpartition("/")[0] or "."
     try:
-        return Settings.model_validate(yaml.safe_load((root.parent / "recipe.yaml").read_text(encoding="utf-8"))["checkpoint"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return Settings.model_validate(yaml.safe_load(open_store(above).read("recipe.yaml"))["checkpoint"])
+    except (StoreError, ValueError, KeyError, TypeError):
         return Settings()
 
 
-def _chosen(checkpoints: Any, which: str, source: str) -> str:
-    names: list[str] = list(checkpoints.store.committed())
+def _chosen(checkpoints: Checkpoints, which: str, source: str) -> str:
+    names = list(checkpoints.notes())
     if not names:
         raise InputError("no trained model there", [Problem(source, "has no whole checkpoint yet", "train it first")])
     if which == "newest":
@@ -112,7 +115,7 @@ def _chosen(checkpoints: Any, which: str, source: str) -> str:
     return wanted
 
 
-def _same_data(workload: Workload, state: dict[str, Any], path: str) -> None:
-    if workload.fingerprint() != state["fingerprint"]:
+def _same_data(workload: Workload, shared: dict[str, Any], path: str) -> None:
+    if workload.fingerprint() != shared["fingerprint"]:
         what = "was trained on other data (or other tokens) than its recipe finds here now, so its numbers would mean something else"
         raise InputError("the data changed since the training", [Problem(path, what, "bring back the data that `workload.data` names")])

@@ -51,7 +51,7 @@ def context_for(run_dir: Path, env: Mapping[str, str], sink: Sink, *, rank: int,
         on_step=on_step,
         on_interval=lambda row: send("interval", row=dict(row)),
         on_event=lambda what, text: send("event", what=what, text=text),
-        on_checkpoint=lambda step, path: send("checkpoint", step=step, path=str(path)),
+        on_checkpoint=lambda step, path: send("checkpoint", step=step, path=path),
     )
 
 
@@ -75,7 +75,7 @@ def work(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> dict[str, Any
             "step": result.step,
             "metrics": result.metrics,
             "baseline": result.baseline,
-            "checkpoint": str(result.checkpoint) if result.checkpoint else None,
+            "checkpoint": result.checkpoint,
             "resumed_from": result.resumed_from,
             "run_dir": str(result.run_dir),
         }

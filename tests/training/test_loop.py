@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.training.kept import tensors_of
 from trainfleet.errors import InputError
 from training.checkpoint import CheckpointError, step_name
 from training.context import RunContext, RunResult
@@ -19,7 +20,7 @@ from training.journal import read_rows
 from training.loop import NotANumberError, train
 from training.recipe import Recipe
 from training.runfolder import read_run
-from training.storage import FolderStore
+from training.stores.folder import FolderOutput
 
 Make = Callable[..., Recipe]
 Run = Callable[..., RunResult]
@@ -37,8 +38,7 @@ def losses(run_dir: Path) -> list[float]:
 
 
 def weights(run_dir: Path, step: int = 12) -> dict[str, torch.Tensor]:
-    state: dict[str, torch.Tensor] = torch.load(run_dir / "checkpoints" / step_name(step) / "state.pt", weights_only=True)["model"]
-    return state
+    return {name: value for name, value in tensors_of(run_dir / "checkpoints" / step_name(step)).items() if name.startswith("model.")}
 
 
 def test_a_run_learns_and_leaves_what_a_reader_needs(tmp_path: Path, tiny: Make, run: Run) -> None:
@@ -47,7 +47,7 @@ def test_a_run_learns_and_leaves_what_a_reader_needs(tmp_path: Path, tiny: Make,
     assert [row["step"] for row in rows if row["kind"] == "train"] == [10, 20, 30, 40]
     assert losses(tmp_path)[-1] < losses(tmp_path)[0] - 1
     assert result.status == "finished"
-    assert result.checkpoint == tmp_path / "checkpoints" / step_name(40)
+    assert result.checkpoint == str(tmp_path / "checkpoints" / step_name(40))
     record = read_run(tmp_path)
     assert (record["status"], record["metrics"], record["baseline"]) == ("finished", result.metrics, result.baseline)
     assert {"validation/loss", "validation/nats_per_byte", "test/loss"} <= set(result.metrics)
@@ -72,11 +72,12 @@ KILLS = {
     "in a step": lambda: patch_nth("training.step.Stepper.forward", 7),
     "in the first step": lambda: patch_nth("training.step.Stepper.forward", 3),
     "in a validation": lambda: patch_nth("training.loop._Run._validate", 2),
-    "before a save": lambda: patch_nth("training.storage.FolderStore.begin", 2),
-    "while the state is written": lambda: patch_nth("torch.save", 2),
-    "between writing and renaming": lambda: patch_nth("pathlib.Path.rename", 2),
-    "between folder and marker": lambda: patch_nth("training.storage._sync_folder", 6),
-    "while old ones are purged": lambda: patch_nth("training.checkpoint.Checkpoints._purge", 3),
+    "before a save": lambda: strike("staged:4"),
+    "in the middle of a file": lambda: strike("partly-written:4"),
+    "between files and marker": lambda: strike("in-save:4"),
+    "while the marker is written": lambda: patch_nth("training.stores.store.Store.put", 6),
+    "before the marker": lambda: strike("before-marker:6"),
+    "while old ones are purged": lambda: strike("in-purge:2"),
     "in the test at the end": lambda: patch_nth("training.loop._Run._finish", 1),
 }
 
@@ -86,8 +87,9 @@ def patch_nth(name: str, call: int) -> None:
     import importlib
 
     parts = name.split(".")
-    owner: Any = importlib.import_module(".".join(parts[:2]) if parts[0] == "training" else parts[0])
-    for part in parts[2 if parts[0] == "training" else 1 : -1]:
+    modules = next(end for end in range(1, len(parts)) if not parts[end].islower())
+    owner: Any = importlib.import_module(".".join(parts[:modules]))
+    for part in parts[modules:-1]:
         owner = getattr(owner, part)
     real, left = getattr(owner, parts[-1]), call
 
@@ -101,7 +103,12 @@ def patch_nth(name: str, call: int) -> None:
     setattr(owner, parts[-1], die)
 
 
-SAMPLED = ("in a step", "while the state is written", "between writing and renaming", "between folder and marker")
+def strike(point: str) -> None:
+    """Have a fault point of the program's own kill this process."""
+    os.environ["TRAINFLEET_FAULT"] = point
+
+
+SAMPLED = ("in a step", "in the middle of a file", "before the marker", "while old ones are purged")
 """The moments that are tried at every change; the others in test-deep."""
 
 
@@ -174,7 +181,7 @@ def test_asked_to_stop_a_run_saves_and_goes_on_to_the_bit(tmp_path: Path, tiny: 
 def test_a_damaged_checkpoint_costs_steps_and_no_result(tmp_path: Path, tiny: Make, run: Run) -> None:
     run(tiny(), tmp_path / "whole")
     run(tiny(), tmp_path / "damaged", should_stop=StopAfter(9))
-    newest = tmp_path / "damaged" / "checkpoints" / step_name(9) / "state.pt"
+    newest = tmp_path / "damaged" / "checkpoints" / step_name(9) / "__0_0.distcp"
     newest.write_bytes(newest.read_bytes()[:-100])
     told: list[tuple[str, str]] = []
     result = run(tiny(), tmp_path / "damaged", on_event=lambda what, text: told.append((what, text)))
@@ -246,7 +253,7 @@ def test_a_full_disk_ends_all_ranks_with_one_clear_error(tmp_path: Path, tiny: M
             raise OSError(28, "No space left on device")
 
         world = distributed.init_from_env(use_gpu=False)
-        FolderStore.commit = full  # type: ignore[method-assign,assignment]  # in a process of its own
+        FolderOutput.close = full  # type: ignore[method-assign]  # in a process of its own
         try:
             train(tiny("scaling.workers=2"), RunContext(tmp_path, world.rank, world.world_size, cache=cache))
         except CheckpointError as error:

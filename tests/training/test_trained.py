@@ -25,7 +25,7 @@ def trained(tmp_path: Path, tiny: Make, run: Run) -> RunResult:
 
 def test_the_newest_has_the_figures_the_run_ended_with(trained: RunResult, cache: Path) -> None:
     opened = open_trained(str(trained.run_dir), "newest", cache=cache)
-    assert (opened.step, opened.path) == (12, str(trained.checkpoint))
+    assert (opened.step, opened.path) == (12, trained.checkpoint)
     assert opened.metrics["validation/loss"] == trained.metrics["validation/loss"]
     seen = spread(opened.workload.size("validation"), opened.recipe.validation.samples)
     batch = opened.workload.batch("validation", seen)
