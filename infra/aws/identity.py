@@ -19,7 +19,7 @@ from infra.spec import PlatformSpec
 
 
 @dataclass(frozen=True)
-class PodRole:
+class PodIdentity:
     """A role for the pods of one service account."""
 
     namespace: str
@@ -121,13 +121,13 @@ class Identity(Room):
     def _inline(self, what: str, role: aws.iam.Role, document: policy.Document) -> None:
         self.ready.append(aws.iam.RolePolicy(self.name(what), role=role.name, policy=policy.to_json(document), opts=self.options(what)))
 
-    def _pods(self, what: str, namespace: str, account: str, *, managed: str = "", inline: policy.Document | None = None) -> PodRole:
+    def _pods(self, what: str, namespace: str, account: str, *, managed: str = "", inline: policy.Document | None = None) -> PodIdentity:
         role = self._role(what, policy.trust_pods(self.cluster_arn, namespace, account))
         if managed:
             self._managed(what, role, managed)
         if inline:
             self._inline(f"{what}-rights", role, inline)
-        return PodRole(namespace, account, role)
+        return PodIdentity(namespace, account, role)
 
 
 class PodIdentities(Room):

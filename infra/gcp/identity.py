@@ -23,7 +23,7 @@ from infra.spec import PlatformSpec
 
 
 @dataclass(frozen=True)
-class PodRole:
+class PodIdentity:
     """A service account for the pods of one Kubernetes service account."""
 
     namespace: str
@@ -61,10 +61,10 @@ class Identity(Room):
                 opts=self.options("nodes-images"),
             )
         )
-        self.pods = {"training": PodRole(TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, self._account("training", "training pods"))}
+        self.pods = {"training": PodIdentity(TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, self._account("training", "training pods"))}
         self._training(self.pods["training"].account, storage)
         if secrets.secrets:
-            self.pods["secrets"] = PodRole("external-secrets", "external-secrets", self._account("secrets", "External Secrets"))
+            self.pods["secrets"] = PodIdentity("external-secrets", "external-secrets", self._account("secrets", "External Secrets"))
             self._secrets(self.pods["secrets"].account, secrets)
         for who in spec.kubernetes.admins:
             self._person("admin", who, "roles/container.admin")
