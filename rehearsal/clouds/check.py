@@ -126,7 +126,22 @@ class _Check:
             yield from list(_by_fact(path, value, declared)) or _number(path, value, declared.said)
 
 
-_QUANTITIES = frozenset({"limits", "requests", "capacity", "allocatable", "hard", "default", "defaultRequest", "max", "min", "overhead"})
+_QUANTITIES = frozenset(
+    {
+        "limits",
+        "requests",
+        "capacity",
+        "allocatable",
+        "hard",
+        "default",
+        "defaultRequest",
+        "max",
+        "min",
+        "overhead",
+        "maxLimitRequestRatio",
+        "podFixed",
+    }
+)
 """Maps of Kubernetes quantities, whose values may be plain numbers (apimachinery, Quantity.UnmarshalJSON)."""
 
 

@@ -72,6 +72,11 @@ def _keeps_unknown(schema: Schema) -> bool:
     return bool(_extension(schema, "preserve-unknown-fields") or _extension(schema, "embedded-resource"))
 
 
+def value_mistakes(path: str, value: Any, schema: Schema) -> Iterator[Mistake]:
+    """Yield what is wrong with one value of a schema."""
+    yield from _value(path, value, schema)
+
+
 def _value(path: str, value: Any, schema: Schema) -> Iterator[Mistake]:
     if value is None or value == UNKNOWN or (isinstance(value, dict) and SIGNATURE in value) or not schema:
         return

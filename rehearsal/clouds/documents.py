@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rehearsal.clouds.bodies import BODIES
 from rehearsal.clouds.services import SERVICES
 from rehearsal.clouds.wire import UNKNOWN
 from trainfleet.nearest import did_you_mean
@@ -131,7 +132,7 @@ def _parties(where: str, statement: dict[str, Any], kind: str) -> Iterator[Found
             )
         if not resources:
             yield f"{where}.Resource", "missing", "the policy of an identity needs Resource or NotResource"
-    elif principal is None:
+    elif principal is None and kind != "any":
         yield f"{where}.Principal", "missing", "say who may, as in {'Service': 'ec2.amazonaws.com'}"
     if kind == "trust" and resources:
         yield (
@@ -323,4 +324,6 @@ KINDS: dict[str, Callable[[Any], Iterator[Found]]] = {
     "redrive": _redrive,
     "object": _object,
     "configuration": _object,
+    "policy": lambda value: _policy(value, "any"),
+    **BODIES,
 }

@@ -7,6 +7,7 @@ pkg/apis/core/validation/validation.go and pkg/apis/apps/validation. Values that
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from typing import Any, TypeGuard
 
 from rehearsal.clouds.check import Mistake
@@ -76,10 +77,29 @@ def _sizes(kind: str, spec: dict[str, Any]) -> Iterator[Mistake]:
         yield from _quantities("spec.hard", spec.get("hard"))
     elif kind == "LimitRange":
         for index, limit in enumerate(_list(spec.get("limits"))):
-            for name in ("max", "min", "default", "defaultRequest"):
+            for name in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):
                 yield from _quantities(f"spec.limits[{index}].{name}", _map(limit).get(name))
+            yield from _limit_order(f"spec.limits[{index}]", _map(limit))
     for index, claim in enumerate(_list(spec.get("volumeClaimTemplates"))):
         yield from _resources(f"spec.volumeClaimTemplates[{index}].spec.resources", _at(claim, "spec", "resources"), extended=False)
+
+
+_ORDER = ("min", "defaultRequest", "default", "max")
+
+
+def _limit_order(where: str, limit: dict[str, Any]) -> Iterator[Mistake]:
+    """The least, what a container asks for, its limit and the most are in this order for each resource (core/validation, ValidateLimitRange)."""
+    for low, high in combinations(_ORDER, 2):
+        for name, value in _map(limit.get(low)).items():
+            less, more = amount(value), amount(_map(limit.get(high)).get(name))
+            if less is not None and more is not None and less > more:
+                yield Mistake(f'{where}.{low}["{name}"]', f"{value!r} is more than `{high}`, which is {limit[high][name]!r}", "put them in order")
+    if limit.get("type") == "Pod":
+        for name in ("default", "defaultRequest"):
+            if limit.get(name):
+                yield Mistake(f"{where}.{name}", "is not allowed for a Pod", "defaults belong to the type Container")
+    if limit.get("type") == "PersistentVolumeClaim" and not any("storage" in _map(limit.get(name)) for name in ("min", "max")):
+        yield Mistake(f"{where}.max", "missing: the least or most storage", "as in {'storage': '1Ti'}")
 
 
 def metadata_mistakes(kind: str, metadata: Any) -> Iterator[Mistake]:

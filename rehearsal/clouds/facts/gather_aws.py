@@ -339,6 +339,35 @@ def gather(models: dict[str, Model], package: Package, settings: dict[str, Any])
                 yield Found(place, cls, name, shape, kept)
 
 
+DOCUMENTS = {
+    "ecs-containers": ("ecs", "ContainerDefinitions"),
+    "batch-container": ("batch", "ContainerProperties"),
+    "batch-nodes": ("batch", "NodeProperties"),
+}
+"""Text that is JSON laid out as a shape of the API: the name by which `bodies.py` asks for it, service and shape."""
+
+
+def schema(model: Model, name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return a shape as a JSON schema of what it refuses."""
+    shape = model.shapes[name]
+    kind = shape["type"]
+    if name in seen:
+        return {}
+    if kind == "structure":
+        found: dict[str, Any] = {
+            "type": "object",
+            "properties": {key: schema(model, held["shape"], (*seen, name)) for key, held in shape["members"].items()},
+        }
+        return found | ({"required": shape["required"]} if shape.get("required") else {})
+    if kind == "list":
+        return {"type": "array", "items": schema(model, shape["member"]["shape"], (*seen, name))}
+    if kind == "map":
+        return {"type": "object", "additionalProperties": schema(model, shape["value"]["shape"], (*seen, name))}
+    if kind == "string":
+        return {"type": "string", "enum": sorted(shape["enum"])} if shape.get("enum") else {"type": "string"}
+    return {"type": {"boolean": "boolean", "integer": "integer", "long": "integer"}.get(kind, "number")}
+
+
 def main(arguments: list[str]) -> int:
     """Gather and write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -349,6 +378,10 @@ def main(arguments: list[str]) -> int:
     models = _read(options.models)
     settings = tomllib.loads((FACTS / "aws.toml").read_text())
     counts = write("aws", f"botocore {version}, botocore/data/*/service-2.json", gather(models, packages()["aws"], settings), options.out)
+    for name, (service, shape) in DOCUMENTS.items():
+        held = {"source": f"botocore {version}, {service}, {shape}", "schema": schema(models[service], shape)}
+        (options.out / "aws_documents").mkdir(exist_ok=True)
+        (options.out / "aws_documents" / f"{name}.json").write_text(json.dumps(held, sort_keys=True, indent=1) + "\n")
     sys.stdout.write(f"{sum(counts.values())} facts in {len(counts)} files\n")
     return 0
 
