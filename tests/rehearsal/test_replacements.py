@@ -142,40 +142,61 @@ def test_what_fails_twice_in_a_row_is_done_by_the_third_run(begin: Begin, verb: 
     assert applied(r) == {}
 
 
-def replace_cluster(r: Rehearsal, token: str) -> list[Record]:
-    """Replace the cluster of an applied program; returns what was in the old one."""
-    choice = next(choice for choice in plan.replaceable(r.resources(), r.rules, r.seed) if choice.token == token)
-    inside = [record for record in r.cloud.everything() if record.place]
-    before = {record.place for record in inside}
-    r.programs.changes = [choice.as_change()]
-    step = Step("replace", "replace")
-    outcome = r.run(step, *APPLY)
-    assert outcome.ok, outcome.errors
-    assert r.state_matches_cloud(step), step.problems
-    after = {record.place for record in r.cloud.everything() if record.place}
-    assert (len(before), len(after), before & after) == (1, 1, set())
-    assert applied(r) == {}
-    return inside
+def change_name(r: Rehearsal, token: str) -> None:
+    """Another name for the cluster, which is another cluster."""
+    cluster = next(resource for resource in r.resources() if resource["type"] == token)
+    (name,) = plan.physical_name_path(cluster)
+    r.programs.changes = [plan.Choice(cluster["urn"], token, (name,), f"{cluster['inputs'][name]}-2").as_change()]
+
+
+def inside(r: Rehearsal) -> dict[str, str]:
+    """What is in a cluster, and in which, by URN."""
+    return {record.urn: record.place for record in r.cloud.everything() if record.place}
+
+
+def moved(before: dict[str, str], after: dict[str, str]) -> bool:
+    """Whether everything is there again, in one other cluster."""
+    return before.keys() == after.keys() and len({*before.values()}) == len({*after.values()}) == 1 and not {*before.values()} & {*after.values()}
 
 
 def test_what_is_in_a_cluster_is_made_anew_in_the_new_one(engine: Engine) -> None:
     with staged(read_project(PROGRAMS / "small"), engine, Wishes()) as r:
         applied(r)
-        first = {record.urn for record in r.cloud.everything() if record.place}
-        inside = replace_cluster(r, "aws:eks/cluster:Cluster")
-        assert first == {record.urn for record in inside} == {record.urn for record in r.cloud.everything() if record.place}
-        assert {urn.rsplit("::", 1)[-1] for urn in first} == {"training", "trainer"}
+        before = inside(r)
+        assert {urn.rsplit("::", 1)[-1] for urn in before} == {"training", "trainer"}
+        change_name(r, "aws:eks/cluster:Cluster")
+        assert applied(r)["cluster"] == "replace"
+        assert moved(before, inside(r))
+        assert r.state_matches_cloud(Step("replace", "replace"))
+        assert applied(r) == {}
         gone = r.run(Step("destroy", "destroy"), "destroy", "--yes", "--skip-preview")
         assert (gone.ok, r.cloud.records) == (True, {})
 
 
+LAYER = ("--target", "urn:pulumi:**$kubernetes:**", "--target-dependents")
+"""Everything in the cluster. It has to go first where the old cluster goes before the new one: the engine (3.200) closes the
+Kubernetes provider as soon as it sees that it will be replaced, and can then delete nothing that is in the cluster."""
+
+
 @pytest.mark.deep
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("stack", "token"), [("aws-dev", "aws:eks/cluster:Cluster"), ("gcp-dev", "gcp:container/cluster:Cluster")])
-def test_the_whole_layer_follows_its_cluster(root: Path, engine: Engine, stack: str, token: str) -> None:
+@pytest.mark.parametrize(
+    ("stack", "token"),
+    [
+        ("aws-dev", "aws:eks/cluster:Cluster"),
+        ("gcp-dev", "gcp:container/cluster:Cluster"),
+        ("azure-dev", "azure-native:containerservice:ManagedCluster"),
+    ],
+)
+def test_a_platform_gets_another_cluster_in_two_commands(root: Path, engine: Engine, stack: str, token: str) -> None:
     with staged(read_project(root, stack), engine, Wishes()) as r:
         applied(r)
-        first = {record.urn for record in r.cloud.everything() if record.place}
-        replace_cluster(r, token)
-        assert len(first) > 50
-        assert first == {record.urn for record in r.cloud.everything() if record.place}
+        before = inside(r)
+        assert len(before) > 50
+        emptied = r.run(Step("destroy", "destroy"), "destroy", "--yes", "--skip-preview", *LAYER)
+        assert (emptied.ok, inside(r)) == (True, {}), emptied.errors
+        change_name(r, token)
+        applied(r)
+        assert moved(before, inside(r))
+        assert r.state_matches_cloud(Step("replace", "replace"))
+        assert applied(r) == {}
