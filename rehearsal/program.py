@@ -25,12 +25,14 @@ from types import FrameType, TracebackType
 from typing import Any
 
 SHOWN = 32
+KEPT = ("pulumi", "pydantic")
+"""Beginnings of the packages that one program leaves imported for the next: large, and without a state of their own."""
 GARBAGE_AFTER = 200_000
 """New objects until Python looks for cycles among them; it looks after 700 by itself."""
 
 
 def serve() -> None:
-    """Run programs one after another, each in a fork of this process, which keeps the provider SDKs imported between them.
+    """Run programs one after another, each in a fork of this process, which keeps the provider SDKs and pydantic imported between them.
 
     Reads runs as lines of JSON on stdin and answers each with its exit code. The program's own modules are never kept.
     """
@@ -51,14 +53,14 @@ def _in_fork(run: dict[str, Any], seen: Path) -> int:
     try:
         return main(run)
     finally:
-        seen.write_text("\n".join(name for name, module in list(sys.modules.items()) if _is_of_an_sdk(name) and not _is_lazy(module)))
+        seen.write_text("\n".join(name for name, module in list(sys.modules.items()) if _is_kept(name) and not _is_lazy(module)))
         seen.with_suffix(".memory").write_text(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
         sys.stdout.flush()
         sys.stderr.flush()
 
 
-def _is_of_an_sdk(name: str) -> bool:
-    return name.split(".", maxsplit=1)[0].startswith("pulumi") and not name.startswith("pulumi.dynamic")
+def _is_kept(name: str) -> bool:
+    return name.split(".", maxsplit=1)[0].startswith(KEPT) and not name.startswith("pulumi.dynamic")
 
 
 def _is_lazy(module: Any) -> bool:
@@ -67,7 +69,7 @@ def _is_lazy(module: Any) -> bool:
 
 
 def _import_again(seen: Path) -> None:
-    """Import what the last program imported of the provider SDKs, so that the next finds it there.
+    """Import what the last program imported of what is kept, so that the next finds it there.
 
     A package is loaded before its modules: one that is still lazy would load while its module does, and miss its classes.
     """

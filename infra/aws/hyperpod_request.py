@@ -29,7 +29,7 @@ LabelValue = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-
 class Part(BaseModel):
     """A part of the request: written as CloudFormation spells it, and with no key beside the declared ones."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Tag(Part):
