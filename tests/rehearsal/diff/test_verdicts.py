@@ -101,6 +101,18 @@ CASES = (
         True,
     ),
     Case(
+        "aws-prod",
+        "a node that stays",
+        stack("aws-prod"),
+        "min_nodes: 0, max_nodes: 8",
+        "min_nodes: 1, max_nodes: 8",
+        2,
+        {"prod-a10g": "update"},
+        0.0,
+        1.006,
+        True,
+    ),
+    Case(
         "gcp-prod",
         "a pool's machine",
         stack("gcp-prod"),
