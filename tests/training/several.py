@@ -1,0 +1,69 @@
+"""Several recipes trained one after the other on the same ranks: starting ranks is what takes the time of a small test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.training.ranks import start_ranks
+from training.recipe import Recipe
+
+Rows = list[dict[str, Any]]
+
+
+class StopAfter:
+    """A `should_stop` that says yes from the `steps`th question on."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        return self.left <= 0
+
+
+def train_all(recipes: Mapping[str, Recipe], folder: Path, cache: Path, world_size: int, stop_first: int = 0) -> dict[str, Rows]:
+    """Train each recipe in FOLDER/NAME; returns the rows of metrics.jsonl by name.
+
+    With `stop_first` each is stopped after so many steps and then trained on.
+    """
+
+    def work(_: int) -> None:
+        from training import distributed
+        from training.context import RunContext
+        from training.loop import train
+
+        world = distributed.init_from_env(use_gpu=False, timeout_s=120)
+        place = (world.rank, world.world_size, world.local_rank, world.local_world_size)
+        for name, recipe in recipes.items():
+            if stop_first:
+                train(recipe, RunContext(folder / name, *place, cache=cache, should_stop=StopAfter(stop_first)))
+            train(recipe, RunContext(folder / name, *place, cache=cache))
+        distributed.shutdown()
+
+    assert start_ranks(work, world_size) == [0] * world_size
+    return {name: rows_of(folder / name) for name in recipes}
+
+
+def on_ranks(check: Callable[[int], Any], world_size: int, folder: Path) -> list[Any]:
+    """Call `check(rank)` in a process group; returns what each rank returned, by way of JSON."""
+
+    def work(rank: int) -> None:
+        from training import distributed
+
+        distributed.init_from_env(use_gpu=False, timeout_s=120)
+        (folder / f"rank-{rank}.json").write_text(json.dumps(check(rank)))
+        distributed.shutdown()
+
+    assert start_ranks(work, world_size) == [0] * world_size
+    return [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(world_size)]
+
+
+def rows_of(run_dir: Path) -> Rows:
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def told(rows: Rows, name: str, kind: str = "train") -> list[float]:
+    return [row[name] for row in rows if row["kind"] == kind]

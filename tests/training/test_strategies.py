@@ -1,0 +1,293 @@
+"""One recipe under ddp, fsdp and hsdp, on one, two and three ranks: the same losses, whatever is held where.
+
+The stated tolerance is rounding's: sums in another order, 2e-5 of a loss over twelve steps of a model that learns fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.training.several import Rows, on_ranks, told, train_all
+from trainfleet.errors import InputError
+from training.context import RunContext
+from training.distributed import group_of_one
+from training.optimizer import make_optimizer
+from training.recipe import Recipe
+from training.sections import Optimizer
+from training.step import micro_batches
+from training.strategies import make_strategy
+from training.strategies.blocks import find_blocks
+from training.strategies.initial import build
+
+Make = Callable[..., Recipe]
+TOLERANCE = 2e-5
+SHAPE = ("workload.model.layers=2", "workload.model.dropout=0.0")
+VARIANTS: dict[str, tuple[str, ...]] = {
+    "ddp": ("strategy=ddp",),
+    "fsdp": ("strategy=fsdp",),
+    "hsdp": ("strategy=hsdp",),
+    "ddp, accumulated": ("strategy=ddp", "batch.micro_batch=2"),
+    "fsdp, accumulated": ("strategy=fsdp", "batch.micro_batch=2"),
+    "fsdp, exchanged in every micro batch": ("strategy=fsdp", "batch.micro_batch=2", "sharding.reduce_every=true"),
+}
+ON_TWO: dict[str, tuple[str, ...]] = {
+    "hsdp, accumulated": ("strategy=hsdp", "batch.micro_batch=2"),
+    "hsdp, one replica": ("strategy=hsdp", "sharding.replicas=1"),
+    "fsdp, gathered once": ("strategy=fsdp", "sharding.reshard=false"),
+    "fsdp, offloaded": ("strategy=fsdp", "sharding.cpu_offload=true"),
+    "fsdp, recomputed": ("strategy=fsdp", "activation_checkpointing=full"),
+    "fsdp, recomputed in part": ("strategy=fsdp", "activation_checkpointing=selective"),
+    "ddp, recomputed": ("strategy=ddp", "activation_checkpointing=full"),
+    "fsdp, blocks named": ("strategy=fsdp", "sharding.blocks=[Attention, Mlp]"),
+}
+
+
+@pytest.fixture(scope="module")
+def yardstick(text_folder: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Rows:
+    """The rows of one rank that holds everything."""
+    from training.loop import train
+
+    folder = tmp_path_factory.mktemp("yardstick")
+    train(recipe_on(text_folder), RunContext(folder, cache=cache))
+    from tests.training.several import rows_of
+
+    return rows_of(folder)
+
+
+def recipe_on(text: Path, *overrides: str) -> Recipe:
+    from training.recipe import load_recipe
+
+    data = [f"workload.data.source={text}", "workload.data.glob='**/*.txt'", "workload.data.validation_share=0.15", "workload.data.test_share=0.15"]
+    course = ["scaling.workers=1", "steps=12", "validation.every=6", "checkpoint.every=12", "log.every=1", "log.tensorboard=false"]
+    return load_recipe("lm-tiny", [*data, *course, *SHAPE, *overrides])
+
+
+def agrees(rows: Rows, other: Rows) -> None:
+    for name in ("loss", "grad_norm", "lr"):
+        assert told(rows, name) == pytest.approx(told(other, name), rel=TOLERANCE), name
+    assert told(rows, "validation/loss", "validation") == pytest.approx(told(other, "validation/loss", "validation"), rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("world_size", [pytest.param(1, marks=pytest.mark.deep), 2, 3])
+def test_every_strategy_trains_as_one_rank_that_holds_everything(
+    tmp_path: Path, text_folder: Path, cache: Path, yardstick: Rows, world_size: int
+) -> None:
+    variants = VARIANTS | (ON_TWO if world_size == 2 else {})
+    found = train_all({name: recipe_on(text_folder, *said) for name, said in variants.items()}, tmp_path, cache, world_size)
+    assert told(yardstick, "loss")[-1] < told(yardstick, "loss")[0] - 1
+    assert min(told(yardstick, "grad_norm")) > 1.0  # so clipping, at 1.0, matters in every step
+    for rows in found.values():
+        agrees(rows, yardstick)
+
+
+def test_stopped_and_gone_on_each_strategy_is_equal_to_the_bit(tmp_path: Path, text_folder: Path, cache: Path) -> None:
+    said = ("workload.model.dropout=0.1", "log.every=3", "batch.micro_batch=4")
+    recipes = {strategy: recipe_on(text_folder, f"strategy={strategy}", *said) for strategy in ("ddp", "fsdp", "hsdp")}
+    recipes |= {"fsdp, made late": recipe_on(text_folder, "strategy=fsdp", "sharding.meta_init=true", *said)}
+    whole = train_all(recipes, tmp_path / "whole", cache, 2)
+    cut = train_all(recipes, tmp_path / "cut", cache, 2, stop_first=5)
+    for name in recipes:
+        for key, kind in (("loss", "train"), ("grad_norm", "train"), ("validation/loss", "validation"), ("test/loss", "test")):
+            assert told(cut[name], key, kind) == told(whole[name], key, kind), (name, key)
+
+
+def test_half_precision_stays_close_to_full_under_every_strategy(tmp_path: Path, text_folder: Path, cache: Path, yardstick: Rows) -> None:
+    recipes = {strategy: recipe_on(text_folder, f"strategy={strategy}", "precision=bf16") for strategy in ("ddp", "fsdp")}
+    for name, rows in train_all(recipes, tmp_path, cache, 2).items():
+        assert told(rows, "loss") == pytest.approx(told(yardstick, "loss"), rel=5e-3), name
+        assert told(rows, "loss") != told(yardstick, "loss"), name
+
+
+@pytest.mark.deep
+def test_compiled_blocks_train_the_same(tmp_path: Path, text_folder: Path, cache: Path, yardstick: Rows) -> None:
+    recipes = {strategy: recipe_on(text_folder, f"strategy={strategy}", "compile=true") for strategy in ("ddp", "fsdp")}
+    for rows in train_all(recipes, tmp_path, cache, 2).values():
+        assert told(rows, "loss") == pytest.approx(told(yardstick, "loss"), rel=1e-4)
+
+
+def test_weights_made_one_by_one_are_the_same_under_every_strategy(tmp_path: Path, text_folder: Path, cache: Path) -> None:
+    recipes = {name: recipe_on(text_folder, f"strategy={name}", "sharding.meta_init=true") for name in ("ddp", "fsdp", "hsdp")}
+    two = train_all(recipes, tmp_path / "two", cache, 2)
+    three = train_all({"fsdp": recipes["fsdp"]}, tmp_path / "three", cache, 3)
+    for rows in (two["fsdp"], two["hsdp"], three["fsdp"]):
+        agrees(rows, two["ddp"])
+
+
+def wide(layers: int = 24, width: int = 512) -> nn.Module:
+    """About 100 MB of weights in equal blocks; nothing is computed with it."""
+    return nn.Sequential(*(nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)) for _ in range(layers)))
+
+
+def peak_growth(work: Callable[[], Any]) -> int:
+    """Bytes by which this process's memory grew at most while `work` was done (Linux)."""
+
+    def status(name: str) -> int:
+        line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+        return int(line.split()[1]) * 1024
+
+    Path("/proc/self/clear_refs").write_text("5")
+    before = status("VmRSS")
+    kept = work()
+    grown = status("VmHWM") - before
+    del kept
+    return grown
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
+def test_a_model_made_late_never_lies_whole_in_the_memory_of_a_rank(tmp_path: Path, tiny: Make) -> None:
+    size = sum(each.numel() * 4 for each in wide().parameters())
+
+    def check(rank: int) -> dict[str, float]:
+        grown = {}
+        make_strategy(tiny("strategy=fsdp", "sharding.meta_init=true"), lambda: wide(2, 8), RunContext(tmp_path, rank, 4, rank, 4))  # imports come first
+        for name, said in {"late": ("strategy=fsdp", "sharding.meta_init=true"), "at once": ("strategy=ddp",)}.items():
+            context = RunContext(tmp_path, rank, 4, rank, 4)
+            recipe = tiny(*said)
+            grown[name] = peak_growth(lambda recipe=recipe, context=context: make_strategy(recipe, wide, context)) / size  # type: ignore[misc]
+        return grown
+
+    for grown in on_ranks(check, 4, tmp_path):
+        assert grown["at once"] > 0.9
+        assert grown["late"] < 0.6  # a quarter, one block, and what the allocator keeps
+
+
+def test_a_weight_made_late_depends_on_its_name_and_on_nothing_before_it() -> None:
+    def model(layers: int) -> nn.Module:
+        parts: list[nn.Module] = [nn.Linear(8, 8) for _ in range(layers)]
+        parts.append(nn.BatchNorm1d(8))
+        nn.init.trunc_normal_(parts[0].weight, std=0.02)  # type: ignore[arg-type]
+        nn.init.orthogonal_(parts[1].weight)  # type: ignore[arg-type]
+        return nn.Sequential(*parts)
+
+    few, many = (build(lambda layers=layers: model(layers), 3, meta=True).materialise() for layers in (2, 3))  # type: ignore[misc]
+    other = build(lambda: model(2), 4, meta=True).materialise()
+    for name in ("0.weight", "0.bias", "1.weight"):
+        assert torch.equal(few.get_parameter(name), many.get_parameter(name)), name
+        assert not torch.equal(few.get_parameter(name), other.get_parameter(name)), name
+    assert float(few.get_parameter("0.weight").std()) == pytest.approx(0.02, rel=0.5)
+    weight = few.get_parameter("1.weight")
+    assert torch.allclose(weight @ weight.T, torch.eye(8), atol=1e-5)
+    assert few.get_buffer("2.running_var").tolist() == [1.0] * 8
+    assert not any(tensor.is_meta for tensor in (*few.parameters(), *few.buffers()))
+
+
+def test_a_tensor_with_two_owners_is_made_once() -> None:
+    def model() -> nn.Module:
+        both = nn.Sequential(nn.Embedding(16, 8), nn.Linear(8, 16, bias=False))
+        both[1].weight = both[0].weight
+        return both
+
+    made = build(model, 0, meta=True).materialise()
+    assert made.get_parameter("0.weight") is made.get_parameter("1.weight")
+
+
+def test_a_model_that_reads_its_weights_while_it_is_built_is_refused_late_and_fine_at_once() -> None:
+    def model() -> nn.Module:
+        layer = nn.Linear(2, 2)
+        layer.weight.data.fill_(float(layer.bias.detach().sum()))
+        return layer
+
+    with pytest.raises(InputError, match="meta_init does not suit this model"):
+        build(model, 0, meta=True)
+    assert build(model, 0, meta=False).materialise().get_parameter("weight").shape == (2, 2)
+
+
+class Twice(nn.Module):
+    """Two stacks of different classes, as in an encoder and a decoder, beside single layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv1d(1, 4, 3), nn.GELU(), nn.Conv1d(4, 4, 3))
+        self.encoder = nn.ModuleList(nn.TransformerEncoderLayer(8, 2, 16) for _ in range(3))
+        self.decoder = nn.ModuleDict({"layers": nn.ModuleList(nn.TransformerDecoderLayer(8, 2, 16) for _ in range(2))})
+        self.head = nn.ModuleList([nn.Sequential(nn.Linear(8, 8))])
+
+
+def test_blocks_are_found_by_what_a_list_is_a_list_of() -> None:
+    model = Twice()
+    assert find_blocks(model) == [*model.encoder, *model.decoder["layers"], model.head[0]]  # type: ignore[misc]
+    assert find_blocks(model, ["TransformerDecoderLayer"]) == list(model.decoder["layers"])  # type: ignore[arg-type]
+    assert find_blocks(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))) == []
+    with pytest.raises(InputError, match="no such block") as caught:
+        find_blocks(model, ["TransformerEncodeLayer"])
+    assert "TransformerEncoderLayer" in caught.value.problems[0].fix
+
+
+def test_weight_decay_is_for_what_was_a_matrix_before_it_was_cut(tmp_path: Path, tiny: Make, cache: Path) -> None:
+    def groups(strategy: str) -> list[list[str]]:
+        context = RunContext(tmp_path, cache=cache)
+        made = make_strategy(tiny(f"strategy={strategy}"), lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)), context)
+        names = {id(each): name for name, each in made.module.named_parameters()}
+        groups = make_optimizer(Optimizer(), made.module).param_groups
+        return [[names[id(each)] for each in group["params"]] for group in groups if group["weight_decay"] > 0]
+
+    with group_of_one():
+        assert groups("fsdp") == groups("ddp") == [["0.weight"]]
+
+
+def exchanges(tiny: Make, cache: Path, folder: Path, strategy: str, micro_batch: int, *said: str) -> dict[str, int]:
+    """How often ranks exchanged what, in one step."""
+    from torch.profiler import ProfilerActivity, profile
+
+    from training.step import Stepper
+    from training.workloads import make_workload
+
+    recipe = tiny(f"strategy={strategy}", f"batch.micro_batch={micro_batch}", *said)
+    rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    context = RunContext(folder, rank, world_size, rank, world_size, cache=cache)
+    workload = make_workload(recipe, cache)
+    made = make_strategy(recipe, workload.build_model, context)
+    stepper = Stepper(recipe, context, workload, made)
+    made.settle(stepper.rehearse)
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        stepper.gradients(list(range(16)), False, False)
+    counted: dict[str, int] = {}
+    for event in seen.key_averages():
+        if event.key.startswith("gloo:"):
+            counted[event.key.removeprefix("gloo:")] = event.count
+    return counted
+
+
+def test_gradients_are_exchanged_once_a_step_however_many_micro_batches(tmp_path: Path, tiny: Make, cache: Path) -> None:
+    def check(_: int) -> dict[str, Any]:
+        cases = {
+            "ddp": ("ddp", 8),
+            "ddp, 4": ("ddp", 2),
+            "fsdp": ("fsdp", 8),
+            "fsdp, 4": ("fsdp", 2),
+            "fsdp, every": ("fsdp", 2, "sharding.reduce_every=true"),
+        }
+        return {name: exchanges(tiny, cache, tmp_path, *said) for name, said in cases.items()}  # type: ignore[arg-type]
+
+    counted = on_ranks(check, 2, tmp_path)[0]
+    assert counted["ddp"]["all_reduce"] > 0
+    assert counted["ddp, 4"]["all_reduce"] == counted["ddp"]["all_reduce"]
+    scattered = {name: sum(count for key, count in row.items() if "reduce_scatter" in key) for name, row in counted.items() if "fsdp" in name}
+    assert scattered["fsdp"] > 0
+    assert scattered["fsdp, 4"] == scattered["fsdp"]
+    assert scattered["fsdp, every"] == 4 * scattered["fsdp"]
+
+
+def test_ranks_that_do_not_fit_the_replicas_are_refused(tmp_path: Path, tiny: Make, cache: Path) -> None:
+    recipe = tiny("strategy=hsdp", "sharding.replicas=2")
+    with group_of_one(), pytest.raises(InputError, match="replicas"):
+        make_strategy(recipe, lambda: nn.Linear(2, 2), RunContext(tmp_path, cache=cache))
+
+
+@pytest.mark.parametrize(
+    ("size", "micro_batch", "world_size"), [(16, 4, 1), (16, 4, 2), (16, 4, 3), (16, 4, 5), (7, 2, 3), (4, 1, 3), (3, 8, 3), (512, 32, 8)]
+)
+def test_micro_batches_tile_the_global_batch_on_any_number_of_ranks(size: int, micro_batch: int, world_size: int) -> None:
+    dealt = [micro_batches(size, micro_batch, rank, world_size) for rank in range(world_size)]
+    assert len({len(each) for each in dealt}) == 1
+    assert sorted(place for rank in dealt for start, end in rank for place in range(start, end)) == list(range(size))
+    lengths = [end - start for rank in dealt for start, end in rank]
+    assert max(lengths) <= micro_batch
+    assert max(lengths) - min(lengths) <= 1
+    assert len(dealt[0]) == -(-size // (micro_batch * world_size))
