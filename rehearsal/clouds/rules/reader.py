@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rehearsal.clouds.check import Mistake
+from rehearsal.clouds.facts.relations import gathered_rows
 from rehearsal.clouds.rules.words import WORDS
 from rehearsal.clouds.wire import SIGNATURE, UNKNOWN
 from trainfleet.errors import InputError, Problem
@@ -80,7 +81,7 @@ def _faults(file: str, index: int, entry: dict[str, Any]) -> Iterator[Problem]:
 def rules_of(package: str, token: str) -> tuple[dict[str, Any], ...]:
     """Return the rows that hold for a type."""
     short = re.sub(r"/v\d{8}\w*(?=:)", "", token.split(":", 1)[-1])  # azure-native names the API's version in the module
-    return tuple(row for rule in rules(package) if rule.holds_for(short) for row in rule.rows)
+    return (*(row for rule in rules(package) if rule.holds_for(short) for row in rule.rows), *gathered_rows(package, short))
 
 
 def softened(package: str, token: str) -> frozenset[str]:
