@@ -78,6 +78,8 @@ def own_outputs(token: str, name: str, resource_id: str, region: str, random: st
             "arn": f"arn:aws:eks:{region}:{ACCOUNT}:cluster/{name}",
             "endpoint": f"https://{random[:32].upper()}.gr7.{region}.eks.amazonaws.com",
             "identities": [{"oidcs": [{"issuer": issuer}]}],
+            # Another cluster was made at another time; the same is always told the same.
+            "createdAt": f"2026-01-01T{int(random[:2], 16) % 24:02}:{int(random[2:4], 16) % 60:02}:{int(random[4:6], 16) % 60:02}Z",
         }
     if kind == "ecr/repository:Repository":
         return {"repositoryUrl": f"{ACCOUNT}.dkr.ecr.{region}.amazonaws.com/{name}", "registryId": ACCOUNT}
