@@ -19,7 +19,7 @@ from training import fault
 from training.checkpoint import Checkpoints, Saved
 from training.context import RunContext, RunResult
 from training.controllers import Decision, Live, Steering
-from training.data import SampleOrder, share, spread
+from training.data import check_sizes, make_order, share, spread
 from training.distributed import group_of_one, on_first
 from training.guards import Guards, Verdict
 from training.house import House
@@ -60,12 +60,13 @@ class _Run:
         self.recipe, self.context = recipe, context
         _check_share(recipe, context)
         self.workload = make_workload(recipe, context.cache)
+        check_sizes(self.workload, context.world_size)
         self.strategy = make_strategy(recipe, self.workload.build_model, context)
         self.optimizer = make_optimizer(recipe.optimizer, self.strategy.module)
         self.interval = MetricsManager(self.workload.metrics, context.device, collection_of(self.workload, "train"))
         self.house = House(recipe, context.run_dir, self._event)
         self.checkpoints = Checkpoints(self.house.checkpoints, recipe.checkpoint, self._event, beside=self._beside)
-        self.order = SampleOrder(recipe.seed, self.workload.size("train"))
+        self.order = make_order(recipe, self.workload)
         self.steps = recipe.total_steps(self.order.size)
         self.samples = self.steps * recipe.batch.global_batch
         self.steering, self.guards = Steering(recipe, self.steps), Guards(recipe.guards)
@@ -114,7 +115,7 @@ class _Run:
         began = time.perf_counter()
         size, self.stepper.micro_batch = steering.global_batch, steering.micro_batch
         set_learning_rate(self.optimizer, steering.rate(state.position))
-        self.stepper.expect(self.order.indices(state.position + size, size))
+        self.stepper.expect(self.order.upcoming(state.position, 2 * size))
         samples = self.order.indices(state.position, size)
         found = self.stepper.gradients(samples, self.context.should_stop(), self._wants_look(), steering.wants_noise(state.step))
         verdict = self.guards.judge(found.loss, found.norm)
@@ -273,6 +274,7 @@ class _Run:
             "steps": self.steps,
             "train_samples": self.order.size,
             "baseline": baseline,
+            **getattr(self.workload, "facts", dict)(),
         }
         on_first(lambda: opened.append(Journal(self.context.run_dir, self.recipe, resumed_from, facts, self._event)), self.context.rank)
         return opened[0] if opened else None

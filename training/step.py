@@ -88,9 +88,9 @@ class Stepper:
         return [samples[start:end] for start, end in places]
 
     def expect(self, samples: list[int]) -> None:
-        """Tell the workload which samples this rank will want next, if it listens."""
+        """Tell the workload which samples are wanted now and next, if it listens."""
         if self._expect is not None:
-            self._expect("train", [index for turn in self.turns(samples) for index in turn])
+            self._expect("train", samples)
 
     def forward(self, inputs: dict[str, torch.Tensor], model: torch.nn.Module) -> Outcome:
         """Run the model in the recipe's precision."""

@@ -152,13 +152,8 @@ def make_order(recipe: Recipe, workload: Any) -> Order:
     that they are all at hand (`streamed = False`), and a full permutation elsewhere.
 
     Raises:
-        InputError: the training split is empty, or a windowed shuffle is asked of a workload that has no blocks.
+        InputError: a windowed shuffle is asked of a workload that has no blocks.
     """
-    size = workload.size("train")
-    if size < 1:
-        raise InputError(
-            "there is nothing to train on", [Problem("workload", "the train split is empty", "more data, or other shares of the splits")]
-        )
     settings = recipe.order
     has_blocks = hasattr(workload, "blocks")
     streamed = has_blocks and bool(getattr(workload, "streamed", True))
@@ -167,20 +162,19 @@ def make_order(recipe: Recipe, workload: Any) -> Order:
         raise InputError("there are no blocks to shuffle", [Problem("order.shuffle", what, "`full`, or leave it out")])
     if settings.shuffle == "window" or (settings.shuffle == "auto" and streamed):
         return WindowOrder(recipe.seed, workload.blocks("train"), settings.window_blocks)
-    return SampleOrder(recipe.seed, size, shuffled=settings.shuffle != "none")
+    return SampleOrder(recipe.seed, workload.size("train"), shuffled=settings.shuffle != "none")
 
 
-def check_sizes(recipe: Recipe, workload: Any, world_size: int) -> None:
-    """See that every split has samples, and the training split a micro batch for each rank.
+def check_sizes(workload: Any, world_size: int) -> None:
+    """See that every split has samples, and the training split one for each rank at least.
 
     Raises:
         InputError: all that is too small, at once.
     """
     problems = []
-    size, least = workload.size("train"), recipe.batch.micro_batch * world_size
-    if size < least:
-        what = f"the train split has {size} samples, and {world_size} ranks take {least} at a time"
-        problems.append(Problem("scaling.workers", what, "fewer workers, a smaller batch.micro_batch or more data"))
+    size = workload.size("train")
+    if size < world_size:
+        problems.append(Problem("scaling.workers", f"the train split has {size} samples for {world_size} ranks", "fewer workers or more data"))
     empty = [split for split in ("validation", "test") if workload.size(split) < 1]
     problems += [Problem("workload", f"the {split} split is empty", "more data, or a larger share for it") for split in empty]
     if problems:

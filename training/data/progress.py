@@ -25,7 +25,7 @@ def announce(name: str) -> Callable[[str, int, int], Any]:
 
     def tell(what: str, done: int, total: int) -> None:
         nonlocal last
-        if time.monotonic() - last < EVERY_S:
+        if time.monotonic() - last < EVERY_S or done == total:
             return
         last = time.monotonic()
         text = f"preparing data ({name}): {what} {done}/{total}"
