@@ -11,8 +11,10 @@ import json
 import re
 from typing import Any
 
+from rehearsal.clouds.check import Mistake
 from rehearsal.clouds.habits import Answer, Habits
 from rehearsal.clouds.paths import filled, plural
+from rehearsal.clouds.schema import Package
 from rehearsal.clouds.values import Identity, address, certificate, digest
 from rehearsal.clouds.wire import plain
 
@@ -252,12 +254,33 @@ ANSWERS: dict[str, Answer] = {
 }
 
 
+_REGION = re.compile(r"(?:.*/)?([a-z]+-[a-z]+\d+)(-[a-z])?")
+_ZONES = ("zone", "zones", "nodeLocations", "distributionPolicyZones", "replicaZones", "locationId", "alternativeLocationId")
+
+
+def elsewhere(inputs: dict[str, Any]) -> list[Mistake]:
+    """Return the zones of plain inputs that lie in another region than the resource. Source: cloud.google.com/compute/docs/regions-zones."""
+    at = next((match for key in ("region", "location") if (match := _REGION.fullmatch(str(inputs.get(key) or "")))), None)
+    found: list[Mistake] = []
+    for name in _ZONES if at else ():
+        given = inputs.get(name)
+        for index, zone in enumerate(given if isinstance(given, list) else [given]):
+            where = _REGION.fullmatch(str(zone or ""))
+            if at and where and where[2] and where[1] != at[1]:
+                path = f"{name}[{index}]" if isinstance(given, list) else name
+                found.append(Mistake(path, f"{zone!r} is not in {at[1]}", f"a zone of it is like {at[1]}-a"))
+    return found
+
+
 class GcpHabits(Habits):
     """Google Cloud: ids are paths, names are lower case, `labels` instead of tags."""
 
     region = REGION
     account = PROJECT
     answers = ANSWERS
+
+    def check(self, package: Package, token: str, inputs: dict[str, Any]) -> list[Mistake]:
+        return [*super().check(package, token, inputs), *elsewhere(inputs)]
 
     def defaults(self, settings: dict[str, Any]) -> dict[str, str]:
         region = self.region_of({}, settings)

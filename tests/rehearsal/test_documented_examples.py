@@ -16,20 +16,7 @@ from rehearsal.clouds.schema import packages
 
 SERVICES = {
     "aws": ("ec2", "vpc", "eks", "iam", "s3", "kms", "ecr", "fsx", "cloudwatch", "secretsmanager", "budgets", "sns", "sqs", "lb", "lambda", "efs"),
-    "gcp": (
-        "container",
-        "compute",
-        "storage",
-        "secretmanager",
-        "kms",
-        "serviceaccount",
-        "artifactregistry",
-        "filestore",
-        "lustre",
-        "pubsub",
-        "projects",
-        "dns",
-    ),
+    "gcp": (),
     "kubernetes": (
         "helm.sh",
         "kustomize",
@@ -44,6 +31,36 @@ SERVICES = {
     ),
 }
 WRONG = {
+    "'tf-test-": "names that end in an underscore and a number, which the API and the provider refuse",
+    "'tf-test_": "as above",
+    "'psc-network-_": "as above",
+    "'my-internal-address-'": "a name that ends with a hyphen",
+    "'snapDisk' is": "a name with a capital",
+    "'fb-webapp-' is": "a name that ends with a hyphen",
+    "'%s' is": "a placeholder for a name",
+    "'instance_name' is": "a name with an underscore, which its own documentation excludes",
+    "'cid' ": "three characters where the documentation wants six",
+    "projectId: 'id' is": "two characters where the provider wants six",
+    "projectId: 'app' is": "three characters where the provider wants six",
+    "projectId: 'm-id' is": "four characters where the provider wants six",
+    "projectId: 'quota' is": "five characters where the provider wants six",
+    "projectId: 'project_id' is": "a placeholder with an underscore",
+    "projectId: 'your_project_id' is": "a placeholder with an underscore",
+    "accountId: 'sa-id' has": "five characters where the API wants six",
+    "accountId: 'my-sa' has": "five characters where the API wants six",
+    "datasetId: 'my-dataset' is": "a name with a hyphen, which its own documentation excludes",
+    "region: 'your-region' is": "a placeholder for a region",
+    "kmsKeyName: 'example-key' is": "a placeholder for a key's whole path",
+    "kmsKeyName: 'cmek-key' is": "a placeholder for a key's whole path",
+    "imageVersion: 'example-image-version' is": "a placeholder for a version",
+    "acceleratorType: 'us-central1' is": "a region in the place of an accelerator",
+    "agentregistry/binding:Binding": "an example that leaves out an identifier, which the class requires",
+    "diskRestoreProperties.labels: must be a list": "a map where the class has a list",
+    "signatures[0].serialized_payload: unknown": "a property of another type",
+    "mysqlProfile.database: unknown": "a property of another type",
+    "mysqlSourceConfig.includeObjects": "a list of schemas where the class has databases",
+    "excludee_objects: unknown": "misspelt",
+    "git.secretType: missing": "an example that leaves out what the class requires",
     "is no valid name": "names with a placeholder (`tf-test-network-_75092`, `%s`), which the API refuses",
     "beginning with a letter and not ending with -": "as above",
     "begins inside its network": "ranges with host bits (`10.0.0.1/16`), which the API refuses",
@@ -58,7 +75,8 @@ SAMPLE = 12
 
 
 def chosen(package: str) -> list[str]:
-    return sorted(token for token in packages()[package].classes if token.split(":")[1].split("/")[0] in SERVICES[package])
+    services = SERVICES[package]  # all of them where none is named
+    return sorted(token for token in packages()[package].classes if not services or token.split(":")[1].split("/")[0] in services)
 
 
 def refused(package: str, tokens: list[str]) -> tuple[int, list[str]]:

@@ -101,7 +101,7 @@ def from_provider(gathered: Gathered, cls: type, fields: dict[str, Field]) -> No
 def relations(cls: type, fields: dict[str, Field]) -> list[Entry]:
     """Return the rules between properties, and what has to be JSON, as rows of rules/*.toml."""
     found: dict[str, Entry] = {}
-    for at, here, declared, entry in _walked(cls, fields):
+    for at, here, entry in _walked(cls, fields):
         path = [*at, here]
         if entry.facts.get("json"):
             row: Entry = {"path": ".".join(path), "json": True}
@@ -126,12 +126,12 @@ def _known(cls: type, fields: dict[str, Field], at: tuple[str, ...]) -> bool:
     return holder is not None and {normal(name) for name in inputs_of(holder)} <= {normal(name) for name in fields}
 
 
-def _walked(cls: type, fields: dict[str, Field], at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, Property | None, Field]]:
+def _walked(cls: type, fields: dict[str, Field], at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, Field]]:
     beside = {normal(name): entry for name, entry in fields.items()}
     for name, declared in inputs_of(cls).items():
         entry = beside.get(normal(name))
         if entry is not None:
-            yield at, name, declared, entry
+            yield at, name, entry
             nested = input_class(declared.kind)
             if nested is not None and entry.fields and len(at) < 8:
                 yield from _walked(nested, entry.fields, (*at, name))

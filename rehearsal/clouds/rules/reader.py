@@ -142,7 +142,8 @@ def _together(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) -
         words = ", ".join(f"`{name}`" for name in names)
         if relation in ("exactly_one", "at_most_one") and len(given) > 1:
             yield Mistake(_join(path, given[-1]), f"{_value(scope, given[-1])} conflicts with `{given[0]}`", say or f"give one of {words}")
-        if relation in ("exactly_one", "at_least_one") and not given:
+        empty = relation == "at_least_one" and any(name in scope for name in names)  # a list without entries was thought of
+        if relation in ("exactly_one", "at_least_one") and not given and not empty:
             yield Mistake(_join(path, names[0]), f"missing: one of {words} is needed", say)
         if relation == "together" and 0 < len(given) < len(names):
             missing = next(name for name in names if name not in given)
