@@ -53,10 +53,11 @@ class RayCluster:
         import ray
 
         have: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]  # ray is typed in part
-        needs = {"CPU": scaling.workers * scaling.cpus_per_worker, "GPU": float(scaling.workers if scaling.use_gpu else 0)}
+        workers = scaling.min_workers or scaling.workers
+        needs = {"CPU": workers * scaling.cpus_per_worker, "GPU": float(workers if scaling.use_gpu else 0)}
         for kind, need in needs.items():
             if have.get(kind, 0.0) < need and not os.environ.get("TRAINFLEET_AUTOSCALED"):
-                raise too_few(f"{kind}s", have.get(kind, 0.0), need, scaling.workers)
+                raise too_few(f"{kind}s", have.get(kind, 0.0), need, workers)
 
     def train(self, function: Callable[[dict[str, Any]], None], config: dict[str, Any], scaling: Scaling) -> None:
         """Run `function(config)` on each worker under Ray Train.
@@ -72,7 +73,7 @@ class RayCluster:
             train_loop_config=config,
             torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if scaling.use_gpu else "gloo"),
             scaling_config=ScalingConfig(
-                num_workers=scaling.workers,
+                num_workers=(scaling.min_workers, scaling.workers) if scaling.min_workers and not self.own else scaling.workers,
                 use_gpu=scaling.use_gpu,
                 resources_per_worker={"CPU": scaling.cpus_per_worker} | ({"GPU": 1} if scaling.use_gpu else {}),
             ),

@@ -186,6 +186,16 @@ def _broken(recipe: Recipe) -> Iterable[tuple[list[KeyPath], KeyPath, Problem]]:
     if model.width % (2 * model.heads):
         what = f"{model.width} cannot be cut into {model.heads} heads of even width"
         yield finding("workload.model.width workload.model.heads", what, f"a multiple of {2 * model.heads}")
+    if scaling.min_workers is not None and scaling.min_workers > scaling.workers:
+        what = f"{scaling.min_workers} is more than scaling.workers, {scaling.workers}"
+        yield finding("scaling.min_workers scaling.workers", what, f"at most {scaling.workers}")
+    if recipe.sharding.replicas is not None and recipe.strategy != "hsdp":
+        yield finding("sharding.replicas strategy", f"only `hsdp` has replicas of shards, not `{recipe.strategy}`", "strategy=hsdp, or leave it out")
+    elif recipe.sharding.replicas is not None and scaling.workers % recipe.sharding.replicas:
+        what = f"{scaling.workers} workers cannot be shared out to {recipe.sharding.replicas} replicas"
+        yield finding("sharding.replicas scaling.workers", what, f"a divisor of {scaling.workers}")
+    if recipe.sharding.cpu_offload and recipe.strategy == "ddp":
+        yield finding("sharding.cpu_offload strategy", "`ddp` keeps the whole model on the device", "strategy=fsdp, or leave it out")
     if recipe.steps is not None and recipe.optimizer.warmup > recipe.steps:
         yield finding(
             "optimizer.warmup steps", f"{recipe.optimizer.warmup} is more than all {recipe.steps} steps", "warm up for a small share of them"

@@ -36,6 +36,7 @@ def drive_ray(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> None:
             {
                 "recipe": recipe.model_dump(mode="json"),
                 "run_dir": str(run_dir),
+                "watch": not cluster.own,
                 "env": {key: env[key] for key in (EVENTS, STOP_FILE, ALLOW_CHANGES) if key in env},
             },
             recipe.scaling,

@@ -7,10 +7,14 @@ run with `-m` is `__main__`. Easy to get wrong: an error must reach the launcher
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from trainfleet.errors import TrainfleetError
@@ -22,9 +26,46 @@ from training.recipe import Recipe
 STEP_EVENTS_PER_S = 5
 
 
-def context_for(run_dir: Path, env: Mapping[str, str], sink: Sink, *, rank: int, world_size: int, local_rank: int, device: str) -> RunContext:
+class Asked:
+    """Whether this rank was asked to stop: by the launcher's file, or by SIGTERM (a machine that is taken away, Slurm, a plain `kill`).
+
+    SIGTERM is listened to from the first question on, so before the first step it ends the process at once, and the second one does.
+    """
+
+    def __init__(self, stop_file: str | None) -> None:
+        self._stop_file = stop_file
+        self._told = self._listening = False
+
+    def __call__(self) -> bool:
+        if not self._listening and threading.current_thread() is threading.main_thread():  # Ray trains in another thread and keeps its own
+            self._listening = True
+            signal.signal(signal.SIGTERM, self._hear)
+        return self._told or (self._stop_file is not None and os.path.exists(self._stop_file))  # noqa: PTH110 - asked every step
+
+    def forget(self) -> None:
+        """Let SIGTERM end the process again."""
+        if self._listening:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            self._listening = False
+
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
+        self._told = True
+        signal.signal(number, signal.SIG_DFL)
+
+
+def context_for(
+    run_dir: Path,
+    env: Mapping[str, str],
+    sink: Sink,
+    *,
+    rank: int,
+    world_size: int,
+    local_rank: int,
+    device: str,
+    local_world_size: int = 1,
+    preempted: Callable[[], str | None] | None = None,
+) -> RunContext:
     """A rank's context, its callbacks turned into events (rank 0 calls them)."""
-    stop_file = env.get(STOP_FILE)
     lines = Lines() if not sink.listened else None
     last_step_sent = 0.0
 
@@ -45,9 +86,11 @@ def context_for(run_dir: Path, env: Mapping[str, str], sink: Sink, *, rank: int,
         rank=rank,
         world_size=world_size,
         local_rank=local_rank,
+        local_world_size=local_world_size,
         device=device,
         allow_changes=tuple(filter(None, env.get(ALLOW_CHANGES, "").split(","))),
-        should_stop=(lambda: os.path.exists(stop_file)) if stop_file else (lambda: False),  # noqa: PTH110 - asked every step
+        should_stop=Asked(env.get(STOP_FILE)),
+        preempted=preempted,
         on_step=on_step,
         on_interval=lambda row: send("interval", row=dict(row)),
         on_event=lambda what, text: send("event", what=what, text=text),
@@ -55,7 +98,7 @@ def context_for(run_dir: Path, env: Mapping[str, str], sink: Sink, *, rank: int,
     )
 
 
-def work(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> dict[str, Any]:
+def work(recipe: Recipe, run_dir: Path, env: Mapping[str, str], preempted: Callable[[], str | None] | None = None) -> dict[str, Any]:
     """Train as one rank of the process group that the environment describes; returns the result as plain data.
 
     Raises:
@@ -68,8 +111,11 @@ def work(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> dict[str, Any
         from training import distributed, loop
 
         world = distributed.init_from_env(recipe.scaling.use_gpu)
-        context = context_for(run_dir, env, sink, rank=world.rank, world_size=world.world_size, local_rank=world.local_rank, device=world.device)
-        result = loop.train(recipe, context)
+        context = context_for(run_dir, env, sink, preempted=preempted, **asdict(world))
+        try:
+            result = loop.train(recipe, context)
+        finally:
+            context.should_stop.forget()  # type: ignore[attr-defined]  # it is an Asked
         document = {
             "status": result.status,
             "step": result.step,
@@ -95,7 +141,18 @@ def work(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> dict[str, Any
 
 def work_under_ray(config: dict[str, Any]) -> None:
     """What Ray Train calls on each worker; `config` is the recipe, the run's folder and the launcher's variables."""
-    work(Recipe.model_validate(config["recipe"]), Path(config["run_dir"]), config["env"])
+    work(Recipe.model_validate(config["recipe"]), Path(config["run_dir"]), config["env"], preemption_notice if config["watch"] else None)
+
+
+def preemption_notice() -> str | None:
+    """What Ray knows of machines of this run that are about to be taken away; every worker must ask, for Ray lets them agree."""
+    from ray.train import get_preemption_info
+
+    info = get_preemption_info()
+    if info is None:
+        return None
+    ranks = sorted(rank for each in info.preempted_node_to_ranks.values() for rank in each)
+    return f"{len(info.preempted_node_to_ranks)} machine(s) with ranks {ranks} will be taken away"
 
 
 def tell(env: Mapping[str, str], error: TrainfleetError) -> None:

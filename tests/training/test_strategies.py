@@ -275,7 +275,7 @@ def test_gradients_are_exchanged_once_a_step_however_many_micro_batches(tmp_path
 
 
 def test_ranks_that_do_not_fit_the_replicas_are_refused(tmp_path: Path, tiny: Make, cache: Path) -> None:
-    recipe = tiny("strategy=hsdp", "sharding.replicas=2")
+    recipe = tiny("strategy=hsdp", "sharding.replicas=2", "scaling.workers=2")  # and then only one comes
     with group_of_one(), pytest.raises(InputError, match="replicas"):
         make_strategy(recipe, lambda: nn.Linear(2, 2), RunContext(tmp_path, cache=cache))
 

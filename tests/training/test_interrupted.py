@@ -1,0 +1,131 @@
+"""A run that is told of its end before it comes saves once more: SIGTERM, a notice of preemption, fewer workers than before."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.ranks import start_ranks
+from tests.training.several import rows_of, told, train_all
+from trainfleet.errors import InputError
+from training.context import RunContext, RunResult
+from training.loop import train
+from training.ray_cluster import RayCluster
+from training.recipe import Recipe, load_recipe
+from training.sections import Scaling
+
+Make = Callable[..., Recipe]
+Run = Callable[..., RunResult]
+
+
+def saved_steps(run_dir: Path) -> set[int]:
+    return {int(path.name[5:]) for path in (run_dir / "checkpoints").glob("step-*[0-9]")}
+
+
+def test_sigterm_saves_and_ends_and_the_run_goes_on_to_the_bit(tmp_path: Path, tiny: Make, run: Run, cache: Path) -> None:
+    recipe = tiny("log.every=3")
+    run(recipe, tmp_path / "whole")
+
+    def work(_: int) -> None:
+        from training.step import Stepper
+        from training.worker import work as train_as_worker
+
+        os.environ["TRAINFLEET_CACHE"] = str(cache.parent)
+        forward, calls = Stepper.forward, [0]
+
+        def told_in_the_fifth_step(self: Stepper, *arguments: Any) -> Any:
+            calls[0] += 1
+            if calls[0] == 4 * 4 + 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return forward(self, *arguments)
+
+        Stepper.forward = told_in_the_fifth_step  # type: ignore[method-assign]
+        document = train_as_worker(recipe, tmp_path / "cut", {})
+        (tmp_path / "document.json").write_text(json.dumps(document))
+
+    assert start_ranks(work, 1) == [0]
+    document = json.loads((tmp_path / "document.json").read_text())
+    assert document["status"] == "stopped"
+    assert document["step"] in saved_steps(tmp_path / "cut")
+    assert run(recipe, tmp_path / "cut").resumed_from == document["step"] < 12
+    for key in ("loss", "grad_norm"):
+        assert told(rows_of(tmp_path / "cut"), key) == told(rows_of(tmp_path / "whole"), key)
+
+
+def test_a_notice_of_preemption_saves_once_and_the_run_goes_on(
+    tmp_path: Path, tiny: Make, run: Run, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tiny(), tmp_path / "whole")
+    monkeypatch.setattr("training.loop.LOOK_EVERY_S", -1.0)
+    looks, events = iter([None, "one machine will be taken away", "one machine will be taken away", "one machine will be taken away"]), []
+
+    def heard(what: str, text: str) -> None:
+        events.append((what, text))
+
+    recipe = tiny("checkpoint.every=12", "checkpoint.keep_last=9")
+    result = train(recipe, RunContext(tmp_path / "told", cache=cache, preempted=lambda: next(looks, None), on_event=heard))
+    assert (result.status, result.step) == ("finished", 12)
+    assert saved_steps(tmp_path / "told") == {2, 12}
+    assert [text for what, text in events if what == "preemption"] == ["one machine will be taken away; saving at step 2"]
+    assert told(rows_of(tmp_path / "told"), "loss") == told(rows_of(tmp_path / "whole"), "loss")
+
+
+def test_with_fewer_workers_the_global_batch_stays(tmp_path: Path, tiny: Make, cache: Path, run: Run) -> None:
+    """Sixteen samples in micro batches of four on three ranks: two turns of two or three samples."""
+    run(tiny(), tmp_path / "one")
+    recipes = {strategy: tiny(f"strategy={strategy}") for strategy in ("ddp", "fsdp")}
+    for rows in train_all(recipes, tmp_path, cache, 3).values():
+        assert told(rows, "loss") == pytest.approx(told(rows_of(tmp_path / "one"), "loss"), rel=2e-5)
+        assert told(rows, "epoch") == told(rows_of(tmp_path / "one"), "epoch")
+
+
+def test_more_ranks_than_samples_in_a_batch_are_refused(tmp_path: Path, tiny: Make, cache: Path) -> None:
+    with pytest.raises(InputError, match="the batch does not fit the ranks"):
+        train(tiny("batch.global_batch=4"), RunContext(tmp_path, 0, 5, cache=cache))
+
+
+def test_least_and_most_workers_are_checked() -> None:
+    with pytest.raises(InputError) as caught:
+        load_recipe("lm-tiny", ["scaling.min_workers=3"])
+    assert caught.value.problems[0].where.endswith("scaling.min_workers")
+
+
+def test_ray_is_asked_for_a_range_of_workers_and_a_cluster_with_the_least_of_them_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    class Trainer:
+        def __init__(self, *_: Any, **named: Any) -> None:
+            asked.update(named)
+
+        def fit(self) -> None:
+            pass
+
+    monkeypatch.setattr("training.ray_cluster._trainer_class", lambda own: Trainer)
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 2.0})
+    monkeypatch.delenv("TRAINFLEET_AUTOSCALED", raising=False)
+    elastic, fixed = Scaling(workers=4, min_workers=2), Scaling(workers=4)
+    cluster = RayCluster(own=False, storage="/tmp/unused")
+    cluster.require(elastic)
+    with pytest.raises(InputError, match="fewer CPUs"):
+        cluster.require(fixed)
+    cluster.train(lambda config: None, {}, elastic)
+    assert asked["scaling_config"].num_workers == (2, 4)
+    cluster.train(lambda config: None, {}, fixed)
+    assert asked["scaling_config"].num_workers == 4
+
+
+def test_what_ray_knows_becomes_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    from training.worker import preemption_notice
+
+    monkeypatch.setattr("ray.train.get_preemption_info", lambda: None)
+    assert preemption_notice() is None
+    monkeypatch.setattr("ray.train.get_preemption_info", lambda: SimpleNamespace(preempted_node_to_ranks={"a": [1, 0]}, deadline_ms=1))
+    assert preemption_notice() == "1 machine(s) with ranks [0, 1] will be taken away"
