@@ -193,7 +193,7 @@ class _Run:
             "eta_seconds": eta_seconds,
         }
         self.stepper.speed = Speed()
-        if self.journal is not None:
+        if self.journal is not None and "loss" in means:  # else every step of the interval was refused
             self.journal.row(row)
             self.context.on_interval(row)
 

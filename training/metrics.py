@@ -7,6 +7,7 @@ sums and states travel, never means, a rank may have seen nothing, and an interv
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -89,8 +90,8 @@ class MetricsManager:
 
     def compute(self) -> dict[str, float]:
         """The figures over all ranks. Every rank must ask; forgets nothing."""
-        means = dict(zip(self.names, self._means.compute().reshape(-1).tolist(), strict=True))
-        return means | self._computed()
+        means = zip(self.names, self._means.compute().reshape(-1).tolist(), strict=True)
+        return {name: value for name, value in means if not math.isnan(value)} | self._computed()  # a mean of nothing is left out
 
     def state(self) -> dict[str, Any]:
         """This rank's own sums and states on the CPU, for a checkpoint."""
