@@ -289,7 +289,7 @@ class _Run:
                 self.journal.row({"kind": "test", "step": self.state.step, **tested})
         self._heard(self.checkpoints.finish())
         if self.journal is not None:
-            self.journal.update(status=status, step=self.state.step, metrics=figures)
+            self.journal.update(status=status, step=self.state.step, asked=0 if stopped else self.steps, metrics=figures)
         on_first(self._beside, self.context.rank)
         self.checkpoints.close()
         self._event(status, f"at step {self.state.step}/{self._planned()} {_said(figures)}")

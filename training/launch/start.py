@@ -259,7 +259,7 @@ def _document(run_dir: Path, result: Mapping[str, Any], seconds: float) -> dict[
 
 def _is_finished(before: Mapping[str, Any], recipe: Recipe) -> bool:
     """Whether the run needs no more steps; a recipe that now asks for more goes on (the loop judges whether it may)."""
-    done = before.get("result", {}).get("step", 0)
+    done = max(before.get("result", {}).get("step", 0), before.get("asked", 0))  # a batch that grew needs fewer steps than were asked for
     return before.get("status") == "finished" and (recipe.steps is None or done >= recipe.steps)
 
 
