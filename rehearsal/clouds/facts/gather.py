@@ -107,8 +107,13 @@ def usable(pattern: str) -> bool:
     return not (expression.fullmatch("~!#% \u00e9\n") and expression.fullmatch("a"))
 
 
-def write(package: str, source: str, found: Iterable[Found], where: Path = FACTS) -> dict[str, int]:
-    """Write a package's files and return how many facts each holds; files of modules without facts are removed."""
+def write(
+    package: str, source: str, found: Iterable[Found], where: Path = FACTS, rules: dict[str, dict[str, list[dict[str, Any]]]] | None = None
+) -> dict[str, int]:
+    """Write a package's files and return how many facts each holds; files of modules without facts are removed.
+
+    `rules` are rows of `rules/reader.py` by module and type (see `relations.py`).
+    """
     modules: dict[str, list[Found]] = defaultdict(list)
     for item in found:
         if item.entry:
@@ -116,14 +121,16 @@ def write(package: str, source: str, found: Iterable[Found], where: Path = FACTS
     folder = where / package
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.json"):
-        if old.stem not in modules:
+        if old.stem not in modules and old.stem not in (rules or {}):
             old.unlink()
+    for module in rules or ():
+        modules.setdefault(module, [])
     for module, items in sorted(modules.items()):
-        (folder / f"{module}.json").write_text(_text(source, items))
+        (folder / f"{module}.json").write_text(_text(source, items, (rules or {}).get(module, {})))
     return {module: len(items) for module, items in sorted(modules.items())}
 
 
-def _text(source: str, items: list[Found]) -> str:
+def _text(source: str, items: list[Found], rules: dict[str, list[dict[str, Any]]]) -> str:
     shapes: dict[str, Entry] = {}
     names: dict[tuple[str, str], str] = {}
     types: dict[str, dict[str, str]] = defaultdict(dict)
@@ -139,4 +146,9 @@ def _text(source: str, items: list[Found]) -> str:
     lines += [",\n".join(f"{json.dumps(name)}: {json.dumps(entry, sort_keys=True, separators=(',', ':'))}" for name, entry in sorted(shapes.items()))]
     lines += ["},", '"types": {']
     lines += [",\n".join(f"{json.dumps(cls)}: {json.dumps(held, sort_keys=True, separators=(',', ':'))}" for cls, held in sorted(types.items()))]
+    if rules:
+        lines += ["},", '"rules": {']
+        lines += [
+            ",\n".join(f"{json.dumps(name)}: {json.dumps(rows, sort_keys=True, separators=(',', ':'))}" for name, rows in sorted(rules.items()))
+        ]
     return "\n".join([*lines, "}}", ""])

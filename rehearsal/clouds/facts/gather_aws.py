@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rehearsal.clouds.facts import FACTS
+from rehearsal.clouds.facts.conflicts import exclusive
 from rehearsal.clouds.facts.gather import Entry, Found, agreed, anchored, scalar, usable, write
 from rehearsal.clouds.facts.prose import promised
 from rehearsal.clouds.schema import Kind, Package, Property, inputs_of, packages
@@ -339,6 +340,16 @@ def gather(models: dict[str, Model], package: Package, settings: dict[str, Any])
                 yield Found(place, cls, name, shape, kept)
 
 
+def relations(package: Package, settings: dict[str, Any]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Return the rows about properties that exclude each other, by the token's module and the type."""
+    found: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(dict)
+    for token in sorted(package.classes):
+        resource, short = package.resource(token), token.split(":", 1)[1]
+        if resource and resource.args and short not in settings["free"] and (rows := list(exclusive(resource.args))):
+            found[short.partition("/")[0]][short] = rows
+    return dict(found)
+
+
 DOCUMENTS = {
     "ecs-containers": ("ecs", "ContainerDefinitions"),
     "batch-container": ("batch", "ContainerProperties"),
@@ -377,7 +388,9 @@ def main(arguments: list[str]) -> int:
     version = next((path.name.split("-")[1].removesuffix(".dist") for path in options.models.glob("botocore-*.dist-info")), "unknown")
     models = _read(options.models)
     settings = tomllib.loads((FACTS / "aws.toml").read_text())
-    counts = write("aws", f"botocore {version}, botocore/data/*/service-2.json", gather(models, packages()["aws"], settings), options.out)
+    package = packages()["aws"]
+    source = f"botocore {version}, botocore/data/*/service-2.json; documentation of pulumi-aws {package.version}"
+    counts = write("aws", source, gather(models, package, settings), options.out, relations(package, settings))
     for name, (service, shape) in DOCUMENTS.items():
         held = {"source": f"botocore {version}, {service}, {shape}", "schema": schema(models[service], shape)}
         (options.out / "aws_documents").mkdir(exist_ok=True)
