@@ -60,6 +60,7 @@ WRONG = {
     "mysqlProfile.database: unknown": "a property of another type",
     "mysqlSourceConfig.includeObjects": "a list of schemas where the class has databases",
     "excludee_objects: unknown": "misspelt",
+    "conflicts with `embeddingManagement`": "an old block beside the new one, which the provider refuses",
     "git.secretType: missing": "an example that leaves out what the class requires",
     "is no valid name": "names with a placeholder (`tf-test-network-_75092`, `%s`), which the API refuses",
     "beginning with a letter and not ending with -": "as above",
