@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -60,11 +60,17 @@ class CloudBackend:
         return CloudOutput(self.client.open_output_stream(self._at(path)))
 
     def read(self, path: str, offset: int, length: int | None) -> bytes:
+        if length is None:
+            return b"".join(self.chunks(path))[offset:]
         with self.client.open_input_file(self._at(path)) as file:
-            data: bytes = (
-                file.readall() if length is None and not offset else file.read_at(file.size() - offset if length is None else length, offset)
-            )
+            data: bytes = file.read_at(length, offset)
             return data
+
+    def chunks(self, path: str) -> Iterator[bytes]:
+        # a stream: Google's client waits with Python's lock held when it reads a file at an offset
+        with self.client.open_input_stream(self._at(path), buffer_size=0) as stream:
+            while data := stream.read(_PART_BYTES):
+                yield data
 
     def sizes(self, prefix: str) -> dict[str, int]:
         from pyarrow.fs import FileSelector, FileType

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 _PART = ".part"
+_CHUNK = 1 << 22
 
 
 class FolderOutput:
@@ -57,6 +58,11 @@ class FolderBackend:
         with (self.root / path).open("rb") as file:
             file.seek(offset)
             return file.read() if length is None else file.read(length)
+
+    def chunks(self, path: str) -> Iterator[bytes]:
+        with (self.root / path).open("rb", buffering=0) as file:
+            while data := file.read(_CHUNK):
+                yield data
 
     def sizes(self, prefix: str) -> dict[str, int]:
         found = {}

@@ -7,7 +7,7 @@ wrong: a file is written by a function that can be called again, for a stream th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -42,7 +42,7 @@ class Written:
 
 
 class Output(Protocol):
-    """A file being written: visible whole after `close`, never after `abort`."""
+    """A file being written: visible whole after `close`; after `abort` not at all, or empty (Azure)."""
 
     def write(self, data: Any) -> Any: ...
     def close(self) -> None: ...
@@ -56,6 +56,7 @@ class Backend(Protocol):
 
     def create(self, path: str) -> Output: ...
     def read(self, path: str, offset: int, length: int | None) -> bytes: ...
+    def chunks(self, path: str) -> Iterator[bytes]: ...
     def sizes(self, prefix: str) -> dict[str, int]: ...
     def remove(self, paths: Iterable[str]) -> None: ...
 
@@ -141,12 +142,17 @@ class Store:
 
         return self._try(attempt, "read", path)
 
-    def hash(self, path: str, size: int, part: int = 1 << 24) -> str:
-        """SHA-256 of the first `size` bytes of a file, read in parts."""
-        digest = hashlib.sha256()
-        for offset in range(0, size, part):
-            digest.update(self.read(path, offset, min(part, size - offset)))
-        return digest.hexdigest()
+    def hash(self, path: str) -> str:
+        """SHA-256 of a file."""
+
+        def attempt(moved: Callable[[], None]) -> str:
+            digest = hashlib.sha256()
+            for data in self.backend.chunks(path):
+                digest.update(data)
+                moved()
+            return digest.hexdigest()
+
+        return self._try(attempt, "read", path)
 
     def sizes(self, prefix: str = "") -> dict[str, int]:
         """Bytes of every file below a folder of the store, by path; empty where there is no such folder."""

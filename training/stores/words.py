@@ -44,7 +44,7 @@ _ROWS: tuple[tuple[str, Words], ...] = (
     ),
     (
         r"NoSuchBucket|NO_SUCH_BUCKET|ContainerNotFound|[Bb]ucket.{0,80}(does not exist|not found)|[Cc]ontainer.{0,80}(does not exist|not found)|"
-        r"The specified container does not exist|during HeadBucket",
+        r"The specified container does not exist|during HeadBucket|NOT_FOUND: .*CreateResumableUpload",
         Words("there is no such bucket or container", "make it, or correct its name", again=False),
     ),
     (

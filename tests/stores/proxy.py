@@ -1,0 +1,177 @@
+"""A proxy before a store that fails as networks and stores do: on purpose, for as many connections as a test says.
+
+A process of its own (this file, run as a script), told what to do over a pipe: some clients hold Python's lock while they wait.
+A fault closes the connections that are open first, so that the next request meets it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Fault = Literal["reset", "hang", "status", "cut"]
+
+
+@dataclass
+class _Plan:
+    fault: Fault
+    left: int
+    status: int = 503
+    after: int = 0
+
+
+class Proxy:
+    """A test's handle on a proxy; it listens on `port` of the loopback and passes on to the port it is `aim`ed at."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.port: int = self._ask("port")
+
+    def aim(self, port: int) -> None:
+        self._ask("aim", port=port)
+
+    def fail(self, fault: Fault, times: int, status: int = 503, after: int = 0) -> None:
+        """Let the next `times` connections fail.
+
+        reset: the connection is reset after `after` bytes of the request. hang: nothing is answered until `mend`. status: each request
+        is answered with `status`. cut: the answer ends after `after` bytes.
+        """
+        self._ask("fail", fault=fault, times=times, status=status, after=after)
+
+    def mend(self) -> None:
+        """Behave from now on."""
+        self._ask("mend")
+
+    @property
+    def struck(self) -> int:
+        """Connections that have failed since the last `fail`."""
+        return self._ask("struck")
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def _ask(self, what: str, **settings: Any) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"what": what, **settings}) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+
+class _Proxy:
+    """The proxy itself."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.target = 0
+        self.struck = 0
+        self._plan: _Plan | None = None
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._released = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def fail(self, fault: Fault, times: int, status: int, after: int) -> None:
+        with self._lock:
+            self._plan, self.struck = _Plan(fault, times, status, after), 0
+            self._released.clear()
+        self._drop()
+
+    def mend(self) -> None:
+        with self._lock:
+            self._plan = None
+        self._released.set()
+        self._drop()
+
+    def _drop(self) -> None:
+        for each in list(self._open):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _taken(self) -> _Plan | None:
+        with self._lock:
+            if self._plan is None or self._plan.left == 0:
+                return None
+            self._plan.left -= 1
+            self.struck += 1
+            return self._plan
+
+    def _serve(self, client: socket.socket) -> None:
+        plan = self._taken()
+        with contextlib.suppress(OSError), client:
+            self._open.add(client)
+            try:
+                if plan is not None and plan.fault == "hang":
+                    self._released.wait()
+                elif plan is not None and plan.fault == "status":
+                    client.recv(1 << 16)
+                    client.sendall(f"HTTP/1.1 {plan.status} Injected\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+                else:
+                    self._forward(client, plan)
+            finally:
+                self._open.discard(client)
+
+    def _forward(self, client: socket.socket, plan: _Plan | None) -> None:
+        with socket.create_connection(("127.0.0.1", self.target)) as server:
+            upwards = plan.after if plan is not None and plan.fault == "reset" else None
+            downwards = plan.after if plan is not None and plan.fault == "cut" else None
+            up = threading.Thread(target=_pump, args=(client, server, upwards), daemon=True)
+            up.start()
+            _pump(server, client, downwards)
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+            up.join(5)
+
+
+def _pump(source: socket.socket, sink: socket.socket, limit: int | None) -> None:
+    """Copy bytes until an end, or until `limit` of them; then the source is reset."""
+    passed = 0
+    with contextlib.suppress(OSError):
+        while data := source.recv(1 << 16):
+            if limit is not None and passed + len(data) > limit:
+                sink.sendall(data[: max(0, limit - passed)])
+                for each in (source, sink):
+                    each.shutdown(socket.SHUT_RD)  # wakes the other direction, or the kernel would keep the connection
+                    each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    each.close()
+                return
+            sink.sendall(data)
+            passed += len(data)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)
+
+
+def main() -> None:
+    """Serve until stdin ends; every command is answered with a number."""
+    proxy = _Proxy()
+    for line in sys.stdin:
+        command = json.loads(line)
+        match command.pop("what"):
+            case "aim":
+                proxy.target = command["port"]
+            case "fail":
+                proxy.fail(**command)
+            case "mend":
+                proxy.mend()
+        print(proxy.struck if "struck" in line else proxy.port, flush=True)  # noqa: T201 - the answer
+
+
+if __name__ == "__main__":
+    main()

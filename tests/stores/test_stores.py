@@ -1,0 +1,140 @@
+"""Every store does the same: whole files or none, listed at once, parts read, failures tried again or explained in words."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.stores.running import Running
+from training.stores import NotThereError, Patience, Store, StoreError, open_store
+
+QUICK = Patience(attempts=4, first_s=0.05, longest_s=0.2, stall_s=5.0)
+every = pytest.mark.parametrize("store_server", ["s3", "gs", "az"], indirect=True)
+BIG = os.urandom(1 << 20) * 12
+
+
+class Told(list[str]):
+    def __call__(self, what: str, text: str) -> None:
+        self.append(f"{what}: {text}")
+
+
+def opened(running: Running, prefix: str, patience: Patience = QUICK) -> tuple[Store, Told]:
+    told = Told()
+    return open_store(running.url(prefix), patience, told), told
+
+
+@every
+def test_what_is_written_is_listed_read_and_removed(store_server: Running, prefix: str) -> None:
+    store, told = opened(store_server, prefix)
+    store.probe()
+    assert store.sizes() == {}
+    written = store.write("one/big", lambda output: [output.write(BIG[start : start + 1000003]) for start in range(0, len(BIG), 1000003)])
+    small = store.put("one/small", b"x")
+    assert store.sizes() == {"one/big": len(BIG), "one/small": 1}
+    assert store.sizes("one") == store.sizes()
+    assert store.sizes("on") == {}
+    assert store.read("one/big", 5_000_000, 100) == BIG[5_000_000:5_000_100]
+    assert store.hash("one/big") == written.sha256
+    assert (small.bytes, store.read("one/small")) == (1, b"x")
+    store.put("one/small", b"other")
+    assert store.read("one/small") == b"other"
+    store.remove(["one/big", "one/small", "one/never"])
+    assert store.sizes() == {}
+    with pytest.raises(NotThereError, match="is not there"):
+        store.read("one/big")
+    assert not told
+
+
+@every
+def test_a_file_whose_making_fails_is_never_there(store_server: Running, prefix: str) -> None:
+    store, _ = opened(store_server, prefix, Patience(1))
+
+    def broken(output: object) -> None:
+        output.write(BIG)  # type: ignore[attr-defined]  # a Counted
+        raise ValueError("the writer failed")
+
+    with pytest.raises(StoreError, match="the writer failed"):
+        store.write("broken", broken)
+    assert store.sizes().get("broken", 0) == 0  # Azure shows an empty file as soon as it is begun
+
+
+FAULTS = {
+    "reset at once": {"fault": "reset", "after": 0},
+    "reset in the body": {"fault": "reset", "after": 300_000},
+    "status 500": {"fault": "status", "status": 500},
+    "status 503": {"fault": "status", "status": 503},
+    "status 429": {"fault": "status", "status": 429},
+    "answer cut short": {"fault": "cut", "after": 100},
+}
+
+
+@every
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_that_goes_by_is_got_over(store_server: Running, prefix: str, name: str) -> None:
+    store, _ = opened(store_server, prefix, Patience(8, 0.05, 0.3, 5.0))
+    store.put("before", BIG)
+    store_server.proxy.fail(times=3, **FAULTS[name])  # type: ignore[arg-type]  # the table's values are of several types
+    store.put("during", BIG)
+    store_server.proxy.fail(times=2, **FAULTS[name])  # type: ignore[arg-type]
+    assert store.read("before", 0, len(BIG)) == BIG
+    assert store_server.proxy.struck > 0
+    assert store.read("during", 0, len(BIG)) == BIG
+    assert set(store.sizes()) == {"before", "during"}
+
+
+@every
+def test_a_store_that_hangs_is_given_up_on_and_named(store_server: Running, prefix: str) -> None:
+    store, told = opened(store_server, prefix, Patience(2, 0.05, 0.1, 0.6))
+    store_server.proxy.fail("hang", times=100)
+    with pytest.raises(StoreError, match="2 times") as caught:
+        store.put("file", b"x")
+    assert store.at("file") in str(caught.value)
+    assert len(told) == 1
+    assert "try 2 of 2" in told[0]
+
+
+@every
+def test_a_store_that_is_not_there_is_said_so(store_server: Running, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, told = opened(store_server, prefix, Patience(2, 0.05, 0.1, 8.0))
+    store_server.proxy.fail("reset", times=10_000)
+    with pytest.raises(StoreError) as caught:
+        store.put("file", b"x")
+    assert caught.value.problems[0].fix
+    assert told
+
+
+@every
+def test_a_bucket_that_does_not_exist_is_named(store_server: Running) -> None:
+    store = open_store(f"{store_server.server.kind}://nobody-made-this/x", QUICK)
+    with pytest.raises(StoreError, match="there is no such bucket or container"):
+        store.probe()
+
+
+@pytest.mark.parametrize(
+    ("store_server", "variable", "value", "words"),
+    [
+        ("s3", "AWS_SECRET_ACCESS_KEY", "wrong", "does not accept the credentials"),
+        ("s3", "AWS_ACCESS_KEY_ID", "nobody", "does not accept the credentials"),
+        ("az", "AZURE_STORAGE_ACCOUNT_KEY", "d3Jvbmc=", "does not accept the credentials|no permission"),
+    ],
+    indirect=["store_server"],
+)
+def test_wrong_credentials_are_not_tried_again(
+    store_server: Running, prefix: str, variable: str, value: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    store, told = opened(store_server, prefix)
+    with pytest.raises(StoreError, match=words) as caught:
+        store.probe()
+    assert "clock" in caught.value.problems[0].fix or "identity" in caught.value.problems[0].fix
+    assert not told
+
+
+def test_a_folder_without_rights_or_room_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("a file where a folder should be")
+    told = Told()
+    with pytest.raises(StoreError, match=r"Not a directory|File exists"):
+        open_store(str(tmp_path / "file" / "below"), QUICK, told).put("x", b"x")
+    assert not told
