@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.data import SampleOrder, micro_batch_starts, permutation, share, spread
+from trainfleet.errors import InputError
+from training.data import SampleOrder, WindowOrder, check_sizes, make_order, micro_batch_starts, permutation, share, spread
+from training.data.assemble import scattered
+from training.recipe import Recipe, load_recipe
 
 sizes = st.integers(1, 200)
 seeds = st.integers(0, 2**31 - 1)
@@ -45,3 +53,139 @@ def test_a_validation_looks_at_each_of_its_samples_once_over_all_ranks(size: int
     assert seen[-1] < size
     dealt = [index for rank in range(world_size) for batch in share(seen, micro, rank, world_size) for index in batch]
     assert sorted(dealt) == seen
+
+
+blocks = st.lists(st.integers(1, 12), min_size=1, max_size=12)
+windows = st.integers(1, 5)
+
+
+@given(seed=seeds, rows=blocks, window=windows, epoch=st.integers(0, 3))
+def test_a_windowed_epoch_holds_every_sample_once(seed: int, rows: list[int], window: int, epoch: int) -> None:
+    order = WindowOrder(seed, rows, window)
+    assert order.size == sum(rows)
+    assert sorted(order.indices(epoch * order.size, order.size)) == list(range(order.size))
+
+
+@given(seed=seeds, rows=blocks, window=windows, start=st.integers(0, 300), count=st.integers(1, 100))
+def test_a_windowed_order_re_entered_anywhere_goes_on_as_it_would_have(seed: int, rows: list[int], window: int, start: int, count: int) -> None:
+    whole = WindowOrder(seed, rows, window).indices(0, start + count)
+    assert WindowOrder(seed, rows, window).indices(start, count) == whole[start:]
+    piecewise = WindowOrder(seed, rows, window)
+    assert [piecewise.indices(position, 1)[0] for position in range(start, start + count)] == whole[start:]
+
+
+@given(seed=seeds, rows=blocks, window=windows, start=st.integers(0, 300), count=st.integers(1, 60))
+def test_no_more_than_a_window_of_blocks_is_in_use_and_upcoming_names_all_that_come(
+    seed: int, rows: list[int], window: int, start: int, count: int
+) -> None:
+    order = WindowOrder(seed, rows, window)
+    block_of = np.repeat(np.arange(len(rows)), rows)
+    epoch = order.indices(0, order.size)
+    first = {block: min(place for place, sample in enumerate(epoch) if block_of[sample] == block) for block in range(len(rows))}
+    by_window = sorted(first, key=lambda block: first[block])
+    for number in range(0, len(rows), window):
+        members = set(by_window[number : number + window])
+        places = [place for place, sample in enumerate(epoch) if block_of[sample] in members]
+        assert places == list(range(places[0], places[0] + len(places)))
+    needed = {int(block_of[sample]) for sample in order.indices(start, count)}
+    assert needed <= {int(block_of[sample]) for sample in order.upcoming(start, count)}
+
+
+@given(seed=seeds, rows=blocks, step=st.integers(0, 20), world_size=st.integers(1, 4), micro=st.integers(1, 3))
+def test_any_world_size_trains_on_the_same_global_batches(seed: int, rows: list[int], step: int, world_size: int, micro: int) -> None:
+    size = micro * world_size * 2
+    alone = WindowOrder(seed, rows, 2).indices(step * size, size)
+    dealt = [
+        index
+        for rank in range(world_size)
+        for start in micro_batch_starts(step, size, micro, rank, world_size)
+        for index in WindowOrder(seed, rows, 2).indices(start, micro)
+    ]
+    assert sorted(dealt) == sorted(alone)
+
+
+ROWS, BLOCKS, WINDOW, BATCH, EPOCHS = 64, 256, 16, 32, 20
+
+
+def positions(epoch: int, shuffle: str) -> Any:
+    """Where each sample comes in an epoch."""
+    size = ROWS * BLOCKS
+    order = WindowOrder(1, [ROWS] * BLOCKS, WINDOW) if shuffle == "window" else SampleOrder(1, size)
+    where = np.empty(size, dtype=np.int64)
+    where[order.indices(epoch * size, size)] = np.arange(size)
+    return where
+
+
+def test_a_windowed_shuffle_has_no_trend_and_sends_each_sample_everywhere() -> None:
+    """Rank correlation of place in the files and in the epoch is zero within what blocks drawn at random give (4 sigma), and means are flat."""
+    size = ROWS * BLOCKS
+    drawn = [positions(epoch, "window") for epoch in range(EPOCHS)]
+    correlations = [float(np.corrcoef(np.arange(size), where)[0, 1]) for where in drawn]
+    assert abs(float(np.mean(correlations))) < 4 / np.sqrt(BLOCKS * EPOCHS)
+    means = np.mean(drawn, axis=0).reshape(BLOCKS, ROWS).mean(axis=1)  # of each block over the epochs
+    assert np.abs(means - size / 2).max() < 5 * size / np.sqrt(12 * EPOCHS)
+
+
+def test_within_a_window_neighbours_of_a_file_are_as_far_apart_as_in_a_true_shuffle_of_it() -> None:
+    """Two neighbours lie a third of a window apart on average, as two of a full shuffle lie a third of the epoch apart: stated, not hidden."""
+    far = {"window": ROWS * WINDOW / 3, "full": ROWS * BLOCKS / 3}
+    for shuffle, expected in far.items():
+        gaps = [np.abs(np.diff(positions(epoch, shuffle).reshape(BLOCKS, ROWS), axis=1)).mean() for epoch in range(EPOCHS)]
+        assert float(np.mean(gaps)) == pytest.approx(expected, rel=0.05)
+
+
+def batch_spread(order: Any, value: Any) -> float:
+    """Variance of a batch's mean over that of independent draws."""
+    size = ROWS * BLOCKS
+    means = [value[order.indices(epoch * size, size)].reshape(-1, BATCH).mean(axis=1) for epoch in range(EPOCHS)]
+    return float(np.var(np.concatenate(means)) / (np.var(value) / BATCH))
+
+
+def test_the_bias_of_a_windowed_shuffle_is_what_is_stated_and_scattering_takes_it_away() -> None:
+    """At worst (each block of one kind) a batch's mean varies 1 + G/W times as much as under a true shuffle; scattered, as much."""
+    kinds = np.repeat(np.random.default_rng(0).normal(size=BLOCKS), ROWS)  # a sorted source: all samples of a block alike
+    window = WindowOrder(1, [ROWS] * BLOCKS, WINDOW)
+    stated = 1 + BATCH / WINDOW
+    assert batch_spread(SampleOrder(1, ROWS * BLOCKS), kinds) == pytest.approx(1, abs=0.1)
+    assert batch_spread(window, kinds) == pytest.approx(stated, rel=0.15)
+    unsorted = np.random.default_rng(1).normal(size=ROWS * BLOCKS)
+    assert batch_spread(window, unsorted) == pytest.approx(1, abs=0.1)
+    assert batch_spread(window, kinds[scattered(ROWS * BLOCKS, 5)]) == pytest.approx(1, abs=0.15)
+
+
+def test_the_order_does_not_change_between_releases() -> None:
+    """A run that is resumed with a newer version must see the samples that it would have seen."""
+    assert SampleOrder(1, 10).indices(7, 6) == [1, 7, 0, 7, 5, 8]
+    assert WindowOrder(1, [4, 4, 3], 2).indices(0, 11) == [5, 6, 7, 0, 4, 3, 1, 2, 9, 8, 10]
+    assert scattered(8, 3).tolist() == [0, 2, 4, 6, 3, 5, 7, 1]
+
+
+def workload(train: int = 100, validation: int = 5, test: int = 5, **more: Any) -> Any:
+    return SimpleNamespace(size=lambda split: {"train": train, "validation": validation, "test": test}[split], **more)
+
+
+def recipe(shuffle: str) -> Recipe:
+    return load_recipe("lm-tiny", [f"order.shuffle={shuffle}", "order.window_blocks=2"])
+
+
+def test_the_recipe_and_the_workload_decide_the_order() -> None:
+    in_blocks = {"blocks": lambda split: [50, 50]}
+    assert isinstance(make_order(recipe("auto"), workload()), SampleOrder)
+    assert isinstance(make_order(recipe("auto"), workload(**in_blocks)), WindowOrder)
+    assert isinstance(make_order(recipe("auto"), workload(**in_blocks, streamed=False)), SampleOrder)
+    assert isinstance(make_order(recipe("window"), workload(**in_blocks, streamed=False)), WindowOrder)
+    assert isinstance(make_order(recipe("full"), workload(**in_blocks)), SampleOrder)
+    assert make_order(recipe("none"), workload()).indices(98, 4) == [98, 99, 0, 1]
+    with pytest.raises(InputError, match="the workload `lm` has none"):
+        make_order(recipe("window"), workload())
+
+
+def test_what_is_too_small_is_named_all_at_once() -> None:
+    check_sizes(workload(), 4)
+    with pytest.raises(InputError) as refused:
+        check_sizes(workload(train=3, validation=0, test=0), 4)
+    assert [each.what for each in refused.value.problems] == [
+        "the train split has 3 samples for 4 ranks",
+        "the validation split is empty",
+        "the test split is empty",
+    ]
