@@ -73,7 +73,7 @@ class RayCluster:
             train_loop_config=config,
             torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if scaling.use_gpu else "gloo"),
             scaling_config=ScalingConfig(
-                num_workers=(scaling.min_workers, scaling.workers) if scaling.min_workers and not self.own else scaling.workers,
+                num_workers=(scaling.min_workers, scaling.workers) if scaling.min_workers and not self.own else scaling.workers,  # type: ignore[arg-type]  # typed for Tune's search space, documented for two numbers
                 use_gpu=scaling.use_gpu,
                 resources_per_worker={"CPU": scaling.cpus_per_worker} | ({"GPU": 1} if scaling.use_gpu else {}),
             ),

@@ -9,6 +9,7 @@ from a file while the model is built cannot be recorded.
 from __future__ import annotations
 
 import hashlib
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,8 +30,8 @@ class Built:
         self.model = model
         self._seed, self._record = seed, record
         self._names = {id(tensor): name for name, tensor in _named(model)} if record else {}
-        self._made: dict[int, torch.Tensor] = {}
-        """By the id of the meta tensor, which the model, or this, keeps alive: a tensor with two owners is made once."""
+        self._made: dict[int, weakref.ref[torch.Tensor]] = {}
+        """By the id of the meta tensor, which `_kept` keeps alive: one with two owners is made once, and let go when it is cut into shards."""
         self._kept: list[torch.Tensor] = []
 
     def materialise(self, part: nn.Module | None = None) -> nn.Module:
@@ -46,17 +47,19 @@ class Built:
         return part
 
     def _real(self, tensor: torch.Tensor) -> torch.Tensor:
-        if id(tensor) not in self._made:
-            assert self._record is not None
-            name = self._names[id(tensor)]
-            with torch.random.fork_rng(devices=[]), torch.no_grad():
-                torch.random.default_generator.manual_seed(_seed(self._seed, name))
-                real = self._record.play(name, tensor)
-            if isinstance(tensor, nn.Parameter):
-                real = nn.Parameter(real, requires_grad=tensor.requires_grad)
-            self._made[id(tensor)] = real
-            self._kept.append(tensor)
-        return self._made[id(tensor)]
+        known = self._made.get(id(tensor), lambda: None)()
+        if known is not None:
+            return known
+        assert self._record is not None
+        name = self._names[id(tensor)]
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.default_generator.manual_seed(_seed(self._seed, name))
+            real = self._record.play(name, tensor)
+        if isinstance(tensor, nn.Parameter):
+            real = nn.Parameter(real, requires_grad=tensor.requires_grad)
+        self._made[id(tensor)] = weakref.ref(real)
+        self._kept.append(tensor)
+        return real
 
 
 def build(make: Callable[[], nn.Module], seed: int, meta: bool) -> Built:
@@ -82,11 +85,11 @@ def build(make: Callable[[], nn.Module], seed: int, meta: bool) -> Built:
     return Built(model, seed, record)
 
 
-class _Record(TorchDispatchMode):
+class _Record(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch types it not
     """Every operation on meta tensors, in order, with the storages it reads, and those it makes or changes."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch types it not
         self._played: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any, frozenset[int], frozenset[int]]] = []
         self._touched: set[int] = set()
 
@@ -145,7 +148,7 @@ def _storages(value: Any) -> Iterator[int]:
 
 
 def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _seed(seed: int, name: str) -> int:

@@ -58,7 +58,7 @@ class Sharded(Strategy):
         """Nothing: the order of sums is fixed from the first step on."""
 
     @contextlib.contextmanager
-    def turn(self, last: bool) -> Iterator[None]:  # type: ignore[override]  # a generator made into what the base promises
+    def turn(self, last: bool) -> Iterator[None]:
         assert isinstance(self._root, FSDPModule)
         self._root.set_requires_gradient_sync(last or self._reduce_every)
         self._root.set_is_last_backward(last)
