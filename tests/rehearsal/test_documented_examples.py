@@ -71,6 +71,9 @@ WRONG = {
     "accountId: 'app' has 3 characters": "three characters where the API wants six",
     "ipAddress: missing required property": "an example that leaves out what the class requires",
     "one of `scheduleExpression`, `eventPattern` is needed": "an example without either",
+    "'lt-0aaa1bcde2ff3456' is not valid": "an id with a digit too few",
+    "Listener mutualAuthentication.trustStoreArn: '...'": "dots for what the reader should fill in",
+    "subnetMappings[0].subnetId: '12345'": "a placeholder for an id",
 }
 SAMPLE = 12
 
