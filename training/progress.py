@@ -13,7 +13,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-NOTABLE = ("resumed", "validation", "fallback", "stopped", "finished")
+NOTABLE = (
+    "resumed",
+    "validation",
+    "fallback",
+    "decision",
+    "skip",
+    "roll_back",
+    "preemption",
+    "quarantine",
+    "retry",
+    "warning",
+    "stopped",
+    "finished",
+)
 """Events worth a line; a checkpoint every few steps is not."""
 
 
@@ -135,9 +148,15 @@ def dense_line(row: Mapping[str, Any]) -> str:
         f"step {row['step']:>{len(steps)}}/{steps}",
         f"loss {row['loss']:.4f}{nats}",
         f"lr {row['lr']:.2e}",
-        f"{number(row['tokens_per_second'])} tok/s",
+        _rate(row),
         *([f"mfu {row['mfu']:.1%}"] if row.get("mfu") is not None else []),
         f"wait {row['data_wait']:.1%}",
         f"left {duration(row['eta_seconds'])}",
     ]
     return "  ".join(parts)
+
+
+def _rate(row: Mapping[str, Any]) -> str:
+    """Tokens per second; samples where a sample is one token."""
+    tokens, samples = row["tokens_per_second"], row.get("samples_per_second")
+    return f"{number(tokens)} {'samples' if tokens == samples else 'tok'}/s"
