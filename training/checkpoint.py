@@ -7,6 +7,7 @@ others; its outcome is the same on all ranks, and `poll` hands it over at the sa
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import warnings
@@ -265,7 +266,7 @@ class Checkpoints:
                 failure = error
             told = self._behind.gather((share, own, portable(failure)))
             note = {"step": save.step, "metrics": metrics}
-            self._behind.on_first(lambda: self._told_of(save.step, lambda: self._commit(name, told, shared, note)))
+            self._behind.on_first(lambda: self._told_of(save.step, lambda: self._commit_or_clear(name, told, shared, note)))
             size = sum(each.bytes for each in share.files.values()) if share else 0
             save.saved = Saved(save.step, self.at(name), time.monotonic() - save.began, size)
         except TrainfleetError as error:
@@ -278,6 +279,16 @@ class Checkpoints:
         if self.store.sizes(name):
             withdraw(self.store, name)
         self._refused.discard(name)
+
+    def _commit_or_clear(self, name: str, told: list[tuple[Share, Any, bytes | None]], shared: dict[str, Any], note: dict[str, Any]) -> None:
+        """Commit; where that fails leave nothing lying, or a full store would stay full."""
+        try:
+            self._commit(name, told, shared, note)
+        except BaseException:
+            with contextlib.suppress(StoreError):  # a store that is gone: the next start clears up
+                withdraw(self.store, name)
+                self.store.backend.prune()
+            raise
 
     def _commit(self, name: str, told: list[tuple[Share, Any, bytes | None]], shared: dict[str, Any], note: dict[str, Any]) -> None:
         failed = next((each for _, _, each in told if each is not None), None)

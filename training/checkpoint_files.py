@@ -163,6 +163,7 @@ def discard_unfinished(store: Store) -> None:
     paths = store.sizes()
     whole = {path.partition("/")[0] for path in paths if path.endswith(f"/{MARKER}")}
     store.remove(sorted(path for path in paths if "/" in path and path.partition("/")[0] not in whole))
+    store.backend.prune()
 
 
 def read_metadata(store: Store, name: str) -> Metadata:

@@ -1,9 +1,12 @@
-"""Checkpoints: which are kept, which one a run goes on from, and what is said when none can be written or read."""
+"""Checkpoints: which are kept, which one a run goes on from, what is found out about damaged ones, and what is said."""
 
 from __future__ import annotations
 
 import errno
+import json
+import pickle
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,18 @@ import numpy as np
 import pytest
 import torch
 
-from training.checkpoint import STATE_FILE, CheckpointError, Checkpoints, rng_state, set_rng_state, step_name
+from tests.training.kept import tensors_of
+from trainfleet.errors import InputError
+from training.checkpoint import CheckpointError, Checkpoints, Saved, step_name
+from training.checkpoint_files import METADATA, TornError, read_metadata
+from training.runfolder import MARKER
 from training.sections import Checkpoints as Settings
+from training.state import rng_state, set_rng_state
+from training.stores import Patience, open_store
+from training.stores.folder import FolderOutput
+
+SHARD = "__0_0.distcp"
+QUICK = Patience(attempts=3, first_s=0.01, longest_s=0.02, stall_s=30)
 
 
 class Told(list[tuple[str, str]]):
@@ -21,15 +34,23 @@ class Told(list[tuple[str, str]]):
 
 
 def checkpoints(folder: Path, **settings: Any) -> Checkpoints:
-    return Checkpoints(folder, Settings(**settings), Told())
+    told = Told()
+    return Checkpoints(open_store(str(folder), QUICK, told), Settings(**settings), told)
+
+
+def weights(step: int, size: int = 8) -> dict[str, Any]:
+    return {"model": {"weights": torch.full((size,), float(step))}, "optimizer": {"lr": 0.5}}
 
 
 def save(kept: Checkpoints, step: int, loss: float | None = None) -> Path:
-    return kept.save(step, {"step": step, "weights": torch.full((8,), float(step))}, {} if loss is None else {"validation/loss": loss})
+    kept.save(step, weights(step), {"rank": 0}, {"step": step}, {} if loss is None else {"validation/loss": loss})
+    saved = kept.finish()
+    assert isinstance(saved, Saved)
+    return Path(saved.path)
 
 
 def names(folder: Path) -> list[int]:
-    return sorted(int(path.name[5:]) for path in (folder / "checkpoints").iterdir())
+    return sorted(int(path.name[5:]) for path in folder.iterdir())
 
 
 def test_the_newest_is_chosen_and_reads_back(tmp_path: Path) -> None:
@@ -38,7 +59,31 @@ def test_the_newest_is_chosen_and_reads_back(tmp_path: Path) -> None:
     save(kept, 9)
     save(kept, 10)
     assert kept.choose() == step_name(10)
-    assert kept.load(step_name(10))["weights"].tolist() == [10.0] * 8
+    into = weights(0)
+    kept.load(step_name(10), into)
+    assert into["model"]["weights"].tolist() == [10.0] * 8
+    assert into["optimizer"]["lr"] == 0.5
+    assert kept.read(step_name(10)) == {"format": 2, "shared": {"step": 10}, "ranks": [{"rank": 0}]}
+
+
+def test_a_save_holds_what_was_when_it_was_asked_for(tmp_path: Path) -> None:
+    kept = checkpoints(tmp_path)
+    state = weights(1, size=1 << 20)
+    for step in (1, 2, 3):
+        state["model"]["weights"].fill_(float(step))
+        kept.save(step, state, {}, {}, {})
+        state["model"]["weights"].fill_(-1.0)
+    kept.finish()
+    for step in (2, 3):
+        assert tensors_of(tmp_path / step_name(step))["model.weights"].unique().tolist() == [float(step)]
+
+
+def test_a_changed_state_is_planned_anew(tmp_path: Path) -> None:
+    kept = checkpoints(tmp_path)
+    save(kept, 1)
+    kept.save(2, weights(2, size=3) | {"more": torch.ones(2)}, {}, {}, {})
+    kept.finish()
+    assert {name: value.tolist() for name, value in tensors_of(tmp_path / step_name(2)).items()} == {"model.weights": [2.0] * 3, "more": [1.0, 1.0]}
 
 
 @pytest.mark.parametrize(
@@ -49,73 +94,157 @@ def test_the_newest_is_chosen_and_reads_back(tmp_path: Path) -> None:
         ({"keep_last": 1, "keep_best": False}, [6]),
         ({"keep_last": 1, "mode": "max"}, [1, 6]),
         ({"keep_last": 9}, [1, 2, 3, 4, 5, 6]),
+        ({"keep_last": 1, "keep_best": False, "keep_every": 3}, [3, 6]),
     ],
 )
-def test_the_last_few_and_the_best_are_kept(tmp_path: Path, settings: dict[str, Any], left: list[int]) -> None:
+def test_the_last_few_the_best_and_every_nth_are_kept(tmp_path: Path, settings: dict[str, Any], left: list[int]) -> None:
     kept = checkpoints(tmp_path, **settings)
     for step, loss in enumerate([3.0, 1.0, 2.0, 1.0, None, 2.5], start=1):
         save(kept, step, loss)
     assert names(tmp_path) == left
+    assert sorted(checkpoints(tmp_path, **settings).notes()) == [step_name(step) for step in left]
 
 
-def damage(path: Path) -> None:
-    data = bytearray((path / STATE_FILE).read_bytes())
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
-    (path / STATE_FILE).write_bytes(data)
+    path.write_bytes(data)
 
 
-def test_a_damaged_one_is_passed_over_and_the_user_told(tmp_path: Path) -> None:
+def rename_format(path: Path) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 9}))
+
+
+DAMAGE: list[tuple[Callable[[Path], Any], str, str]] = [
+    (cut_short, SHARD, "bytes instead of"),
+    (flip_a_bit, SHARD, "its checksum differs"),
+    (flip_a_bit, "plain.pt", "its checksum differs"),
+    (Path.unlink, METADATA, f"{METADATA} is missing"),
+    (cut_short, MARKER, f"{MARKER} cannot be read"),
+    (rename_format, MARKER, "has format 9, this Trainfleet reads 2"),
+]
+
+
+@pytest.mark.parametrize(("damage", "file", "words"), DAMAGE)
+def test_a_damaged_one_is_passed_over_and_the_user_told(tmp_path: Path, damage: Callable[[Path], Any], file: str, words: str) -> None:
     save(checkpoints(tmp_path), 1)
-    damage(save(checkpoints(tmp_path), 2))
+    damage(save(checkpoints(tmp_path), 2) / file)
     kept = checkpoints(tmp_path)
     assert kept.choose() == step_name(1)
     ((what, text),) = kept.notify  # type: ignore[misc]  # it is a Told
     assert what == "fallback"
     assert step_name(2) in text
-    assert "checksum" in text
+    assert words in text
     assert text.endswith(f"going on from {step_name(1)}")
 
 
 def test_a_damaged_one_is_never_what_purging_keeps_instead_of_a_sound_one(tmp_path: Path) -> None:
     save(checkpoints(tmp_path), 1, 5.0)
-    damage(save(checkpoints(tmp_path), 3, 1.0))
+    flip_a_bit(save(checkpoints(tmp_path), 3, 1.0) / SHARD)
     kept = checkpoints(tmp_path, keep_last=1)
     kept.choose()
     save(kept, 2, 4.0)
     assert kept.best() == step_name(2)
-    assert kept.last_good() == tmp_path / "checkpoints" / step_name(2)
+    assert kept.last_good() == str(tmp_path / step_name(2))
+    assert checkpoints(tmp_path).choose() == step_name(2)
+
+
+def test_a_damaged_one_is_written_again_when_its_step_comes_again(tmp_path: Path) -> None:
+    save(checkpoints(tmp_path), 1)
+    flip_a_bit(save(checkpoints(tmp_path), 2) / SHARD)
+    kept = checkpoints(tmp_path)
+    assert kept.choose() == step_name(1)
+    save(kept, 2)
     assert checkpoints(tmp_path).choose() == step_name(2)
 
 
 def test_when_all_are_damaged_the_run_does_not_start_over(tmp_path: Path) -> None:
     for step in (1, 2):
-        damage(save(checkpoints(tmp_path), step))
+        flip_a_bit(save(checkpoints(tmp_path), step) / SHARD)
     with pytest.raises(CheckpointError, match="no checkpoint of this run can be read") as caught:
         checkpoints(tmp_path).choose()
     assert len(caught.value.problems) == 3
+
+
+def test_what_a_killed_save_left_is_cleared_away_by_the_run_and_by_no_reader(tmp_path: Path) -> None:
+    save(checkpoints(tmp_path), 1)
+    (save(checkpoints(tmp_path), 2) / MARKER).unlink()
+    reader = Checkpoints(open_store(str(tmp_path)), Settings(), Told(), reading=True)
+    assert reader.choose() == step_name(1)
+    assert names(tmp_path) == [1, 2]
+    assert checkpoints(tmp_path).choose() == step_name(1)
+    assert names(tmp_path) == [1]
 
 
 def test_a_full_disk_names_the_last_good_one_and_leaves_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = checkpoints(tmp_path)
     save(kept, 1)
 
-    def full(*_: Any) -> None:
+    def full(_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("os.fsync", full)
-        with pytest.raises(CheckpointError) as caught:
+        patched.setattr(FolderOutput, "close", full)
+        with pytest.raises(CheckpointError, match="cannot save the checkpoint of step 2") as caught:
             save(kept, 2)
     assert "No space left on device" in str(caught.value)
-    assert str(tmp_path / "checkpoints" / step_name(1)) in str(caught.value)
+    assert str(tmp_path / step_name(1)) in str(caught.value)
+    assert checkpoints(tmp_path).choose() == step_name(1)
     assert names(tmp_path) == [1]
+
+
+def test_a_disk_that_fails_for_a_moment_costs_a_word_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, real, left = checkpoints(tmp_path), FolderOutput.close, [2]
+
+    def shaky(self: FolderOutput) -> None:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise OSError(errno.EIO, "Input/output error")
+        real(self)
+
+    monkeypatch.setattr(FolderOutput, "close", shaky)
+    save(kept, 1)
+    assert [what for what, _ in kept.notify] == ["store", "store"]  # type: ignore[attr-defined]  # it is a Told
     assert checkpoints(tmp_path).choose() == step_name(1)
 
 
 def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file where the folder should be")
     with pytest.raises(CheckpointError, match="cannot save the checkpoint of step 1"):
-        save(checkpoints(tmp_path), 1)
+        save(checkpoints(tmp_path / "checkpoints"), 1)
+
+
+def test_another_model_is_refused_by_name_and_shape(tmp_path: Path) -> None:
+    kept = checkpoints(tmp_path)
+    save(kept, 1)
+    with pytest.raises(InputError, match="of another model") as caught:
+        kept.load(step_name(1), {"model": {"weights": torch.zeros(9), "bias": torch.zeros(1)}})
+    said = str(caught.value)
+    assert "has shape [8] in the checkpoint and [9] here" in said
+    assert "model.bias: is not in the checkpoint" in said
+
+
+def test_another_vocabulary_is_called_so(tmp_path: Path) -> None:
+    kept = checkpoints(tmp_path)
+    kept.save(1, {"model": torch.nn.Sequential(torch.nn.Embedding(10, 4)).state_dict()}, {}, {}, {})
+    kept.finish()
+    other = torch.nn.Sequential(torch.nn.Embedding(12, 4))
+    with pytest.raises(InputError, match="the checkpoint's vocabulary has 10 tokens, this run's 12"):
+        kept.load(step_name(1), {"model": other.state_dict()}, other)
+
+
+def test_a_description_that_would_run_code_is_not_read(tmp_path: Path) -> None:
+    kept = checkpoints(tmp_path)
+    folder = save(kept, 1)
+    (folder / METADATA).write_bytes(pickle.dumps(Path("anything")))
+    with pytest.raises(TornError, match="is no part of a checkpoint"):
+        read_metadata(kept.store, step_name(1))
+    with pytest.raises(CheckpointError, match="no part of a checkpoint"):
+        kept.load(step_name(1), weights(0))
 
 
 def test_random_generators_go_on_where_they_were() -> None:

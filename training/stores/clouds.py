@@ -83,6 +83,9 @@ class CloudBackend:
             with contextlib.suppress(FileNotFoundError):
                 self.client.delete_file(self._at(path))
 
+    def prune(self) -> None:
+        """Nothing: an object store has no folders."""
+
     def _at(self, path: str) -> str:
         return f"{self.root}/{path}".rstrip("/")
 

@@ -84,6 +84,13 @@ class FolderBackend:
                 with contextlib.suppress(OSError):
                     parent.rmdir()
 
+    def prune(self) -> None:
+        """Remove empty folders."""
+        for folder, _, _ in os.walk(self.root, topdown=False):
+            if Path(folder) != self.root:
+                with contextlib.suppress(OSError):  # not empty
+                    Path(folder).rmdir()
+
 
 def sync_folder(path: Path) -> None:
     """Bring the names in a folder to the disk."""
