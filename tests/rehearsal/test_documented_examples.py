@@ -74,6 +74,7 @@ WRONG = {
     "'lt-0aaa1bcde2ff3456' is not valid": "an id with a digit too few",
     "Listener mutualAuthentication.trustStoreArn: '...'": "dots for what the reader should fill in",
     "subnetMappings[0].subnetId: '12345'": "a placeholder for an id",
+    "resourceConfigurationArn: 'arn:aws:vpc-lattice:us-east-1:12345678910": "an account with eleven digits",
 }
 SAMPLE = 12
 
