@@ -6,15 +6,16 @@ written (file, variable or override), so values are remembered with their origin
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, SerializeAsAny, ValidationError, create_model
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.nearest import did_you_mean
+from trainfleet.nearest import did_you_mean, nearest
 from trainfleet.words import explain, part_at, path_text
 from training.sections import (
     Batch,
@@ -28,9 +29,10 @@ from training.sections import (
     Section,
     Sharding,
     Validation,
-    WorkloadSettings,
+    Workload,
 )
 from training.stores.urls import is_remote, parse
+from training.workloads.settings import WorkloadSettings, names, settings_of
 
 ENVIRONMENT = "TRAINFLEET_"
 FREE = (
@@ -49,7 +51,7 @@ class Recipe(Section):
 
     name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="Lower case, digits and dashes; the run folder's name by default.")
     seed: int = Field(0, ge=0, le=2**31 - 1)
-    workload: WorkloadSettings
+    workload: SerializeAsAny[Workload]
     strategy: Literal["ddp", "fsdp", "hsdp"] = Field(
         "ddp", description="`ddp`: the model whole on every rank; `fsdp`: in shards; `hsdp`: shards, held several times."
     )
@@ -137,6 +139,7 @@ def check(document: Mapping[str, Any]) -> tuple[Recipe | None, list[tuple[KeyPat
     found: list[tuple[KeyPath, Problem]] = []
     refused: list[KeyPath] = []
     plain = _copy(document)
+    shape = _shape_named(plain, found, refused)
     for _ in range(8):
         try:
             recipe = Recipe.model_validate(plain)
@@ -144,13 +147,35 @@ def check(document: Mapping[str, Any]) -> tuple[Recipe | None, list[tuple[KeyPat
             for each in error.errors(include_url=False):
                 keys = tuple(step for step in each["loc"] if isinstance(step, str))
                 if not any(keys[: len(other)] == other for other in refused):
-                    found.append((keys, explain(each, Recipe)))
+                    found.append((keys, explain(each, shape)))
                     refused.append(keys)
-                _repair(plain, keys)
+                _repair(plain, keys, shape)
         else:
             found += [(keys, problem) for reads, keys, problem in _broken(recipe) if not any(each in refused for each in reads)]
             return recipe, found
     return None, found
+
+
+def _shape_named(plain: dict[str, Any], found: list[tuple[KeyPath, Problem]], refused: list[KeyPath]) -> type[Recipe]:
+    """What a recipe of the workload that is named may hold; where there is no such workload, that is found, and a stand-in judged instead."""
+    keys, workload = ("workload", "name"), plain.get("workload")
+    name = workload.get("name") if isinstance(workload, dict) else None
+    if not isinstance(workload, dict) or not isinstance(name, str):
+        return _shape(settings_of(_STAND_INS[keys]))
+    try:
+        return _shape(settings_of(name))
+    except InputError as error:
+        found.append((keys, error.problems[0]))
+        refused.append(keys)
+    meant = nearest(name, names())
+    plain["workload"] = workload | {"name": meant} if meant else dict(_STAND_INS[keys[:1]])
+    return _shape(settings_of(plain["workload"]["name"]))
+
+
+@functools.cache
+def _shape(settings: type[WorkloadSettings]) -> type[Recipe]:
+    """A recipe as one workload has it: for looking up fields, not for reading."""
+    return create_model("Recipe", __base__=Recipe, workload=(settings, ...))
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], allowed: Iterable[str] = ()) -> list[tuple[str, Any, Any]]:
@@ -169,7 +194,7 @@ def dump(recipe: Recipe) -> str:
 
 def _broken(recipe: Recipe) -> Iterable[tuple[list[KeyPath], KeyPath, Problem]]:
     """Rules between fields: the paths each reads, where it is reported, and what is wrong."""
-    batch, scaling, model = recipe.batch, recipe.scaling, recipe.workload.model
+    batch, scaling = recipe.batch, recipe.scaling
 
     def finding(reads: str, what: str, fix: str) -> tuple[list[KeyPath], KeyPath, Problem]:
         paths = [tuple(each.split(".")) for each in reads.split()]
@@ -183,9 +208,8 @@ def _broken(recipe: Recipe) -> Iterable[tuple[list[KeyPath], KeyPath, Problem]]:
         nearest = max(share, round(batch.global_batch / share) * share)
         what = f"{batch.global_batch} cannot be shared by {scaling.workers} workers in micro batches of {batch.micro_batch}"
         yield finding("batch.global_batch batch.micro_batch scaling.workers", what, f"a multiple of {share}, such as {nearest}")
-    if model.width % (2 * model.heads):
-        what = f"{model.width} cannot be cut into {model.heads} heads of even width"
-        yield finding("workload.model.width workload.model.heads", what, f"a multiple of {2 * model.heads}")
+    for each in recipe.workload.broken(recipe):
+        yield finding(*each)
     if scaling.min_workers is not None and scaling.min_workers > scaling.workers:
         what = f"{scaling.min_workers} is more than scaling.workers, {scaling.workers}"
         yield finding("scaling.min_workers scaling.workers", what, f"at most {scaling.workers}")
@@ -206,7 +230,7 @@ def _broken(recipe: Recipe) -> Iterable[tuple[list[KeyPath], KeyPath, Problem]]:
         parse(recipe.storage)
     except InputError as error:
         yield finding("storage", error.problems[0].what, error.problems[0].fix)
-    known = ("validation/loss", "validation/nats_per_byte", "validation/accuracy")
+    known = ("validation/loss", *(f"validation/{each}" for each in recipe.workload.figures))
     if recipe.checkpoint.metric not in known:
         yield finding("checkpoint.metric", f"`{recipe.checkpoint.metric}` is not measured", did_you_mean(recipe.checkpoint.metric, known))
 
@@ -279,7 +303,7 @@ def _put(document: dict[str, Any], keys: KeyPath, value: Any) -> None:
     document[keys[-1]] = value
 
 
-def _repair(document: dict[str, Any], keys: KeyPath) -> None:
+def _repair(document: dict[str, Any], keys: KeyPath, shape: type[Recipe]) -> None:
     """Take a refused value out, or put a stand-in where one is needed, so that the rest can be judged."""
     holder: Any = document
     for key in keys[:-1]:
@@ -287,7 +311,7 @@ def _repair(document: dict[str, Any], keys: KeyPath) -> None:
             keys = keys[: keys.index(key) + 1]
             break
         holder = holder[key]
-    section = part_at(Recipe, keys[:-1])
+    section = part_at(shape, keys[:-1])
     if keys and isinstance(holder, dict):
         holder.pop(keys[-1], None)
         if keys in _STAND_INS and section is not None:

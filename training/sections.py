@@ -6,14 +6,25 @@ changes the losses must not be listed in `recipe.FREE`, or a resumed run would s
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, WrapValidator
 
-from training.workloads.lm_settings import LmSettings
+from training.workloads.settings import WorkloadSettings, settings_of
 
-WorkloadSettings = LmSettings
-"""What `workload:` may hold; with a second workload this becomes a union told apart by `name`."""
+
+def _told_apart(value: Any, read: ModelWrapValidatorHandler[WorkloadSettings]) -> WorkloadSettings:
+    """Read `workload:` by the settings of the workload that its `name` names."""
+    if isinstance(value, WorkloadSettings) or not isinstance(value, Mapping):
+        return read(value)
+    if not isinstance(value.get("name"), str):
+        return read({key: value[key] for key in ("name",) if key in value})  # fails, and says no more than that
+    return settings_of(value["name"]).model_validate(value)
+
+
+Workload = Annotated[WorkloadSettings, WrapValidator(_told_apart)]
+"""What `workload:` may hold: a union told apart by `name`, which packages and users may add to."""
 
 
 class Section(BaseModel):

@@ -38,7 +38,7 @@ def test_a_dumped_recipe_reads_back_as_the_same(tmp_path: Path) -> None:
 
 MISTAKES = [
     ("optimizer: {lrr: 1}", "optimizer.lrr: unknown key `lrr` (did you mean `lr`?)"),
-    ("workload: {name: ml}", "workload.name: `ml` is not a choice here (one of lm)"),
+    ("workload: {name: ml}", "workload.name: `ml` is not a choice here (did you mean `lm`? Your own is named module:Class)"),
     ("workload: 3", "workload: must be a group of keys, not `3`"),
     ("workload: {model: {width: 8}}", "workload.name: is missing"),
     ("optimizer: {lr: fast}", "optimizer.lr: must be a number, not `fast`"),
@@ -46,7 +46,6 @@ MISTAKES = [
     ("optimizer: {lr: .inf}", "optimizer.lr: must be a number, not `inf`"),
     ("optimizer: {betas: [0.9, 1.5]}", "optimizer.betas: [0.9, 1.5] must lie in [0, 1)"),
     ("optimizer: {warmup: 11}", "optimizer.warmup: 11 is more than all 10 steps"),
-    ("strategy: fsdp", "strategy: `fsdp` comes with a later release (use `ddp`)"),
     ("strategy: dpp", "strategy: `dpp` is not a choice here (did you mean `ddp`? one of ddp, fsdp, hsdp)"),
     ("epochs: 2", "steps: both `steps` and `epochs` are given"),
     ("steps: null", "steps: how long to train is missing"),
@@ -55,7 +54,7 @@ MISTAKES = [
         "batch.global_batch: 10 cannot be shared by 1 workers in micro batches of 4 (a multiple of 4, such as 8)",
     ),
     ("workload: {name: lm, model: {width: 30, heads: 4}}", "workload.model.width: 30 cannot be cut into 4 heads"),
-    ("storage: s3://bucket", "storage: `s3://bucket`: object stores come with a later release"),
+    ("storage: ftp://bucket", "storage: `ftp://bucket`"),
     ("checkpoint: {metric: validation/los}", "checkpoint.metric: `validation/los` is not measured (did you mean `validation/loss`?)"),
     ("name: Not_So", "name: `Not_So` is not written as it must be"),
     ("scaling: {workers: 0}", "scaling.workers: `0` is out of range (at least 1)"),
@@ -74,7 +73,7 @@ def test_a_mistake_is_named(tmp_path: Path, line: str, message: str) -> None:
 
 
 def test_all_mistakes_come_at_once_each_with_its_origin(tmp_path: Path) -> None:
-    path = write(tmp_path, "name: a\nworkload: {name: lm}\nstrategy: hsdp\nbatch: {micro: 2}\n")
+    path = write(tmp_path, "name: a\nworkload: {name: lm}\nstrategy: hdsp\nbatch: {micro: 2}\n")
     with pytest.raises(InputError) as caught:
         load_recipe(path, ["optimizer.lr=x", "nothing"], {"TRAINFLEET_LOG__EVERY": "0"})
     wheres = {problem.where for problem in caught.value.problems}

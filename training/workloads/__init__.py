@@ -1,4 +1,4 @@
-"""What can be trained: a registry of workloads and the few methods the step loop asks of one.
+"""What can be trained: the few methods that the step loop asks of a workload.
 
 A workload brings a model, samples and a loss; it knows neither ranks nor steps. Easy to get wrong: `Outcome` holds
 sums and their weights, never means, so that means over ranks and uneven batches come out exactly.
@@ -6,11 +6,12 @@ sums and their weights, never means, so that means over ranks and uneven batches
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from training.workloads.settings import workload_of
 
 if TYPE_CHECKING:
     import torch
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from training.recipe import Recipe
 
 Split = Literal["train", "validation", "test"]
-WORKLOADS: dict[str, str] = {"lm": "training.workloads.lm:LanguageModel"}
-"""By the recipe's `workload.name`: `module:class`, called with the recipe and a cache folder."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,6 @@ class Predicts(Protocol):
 
 
 def make_workload(recipe: Recipe, cache: Path) -> Workload:
-    """The workload a recipe names, its data ready."""
-    module, _, name = WORKLOADS[recipe.workload.name].partition(":")
-    workload: Workload = getattr(importlib.import_module(module), name)(recipe.workload, cache)
+    """The workload a recipe names (`training.workloads.settings` finds it), its data ready."""
+    workload: Workload = workload_of(recipe.workload.name)(recipe.workload, cache)
     return workload

@@ -1,21 +1,23 @@
 """What a recipe may say about the language model: its shape, its text and its tokens. Without torch, so that checks are quick.
 
 Used by `training.sections`. Easy to get wrong: `width` must be divisible by `heads` into an even number (rotary positions
-turn pairs of numbers), which `training.recipe` checks.
+turn pairs of numbers).
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from training.workloads.settings import Broken, Part, WorkloadSettings
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class GptSettings(_Part):
+class GptSettings(Part):
     """The shape of the GPT."""
 
     layers: int = Field(4, ge=1)
@@ -27,7 +29,7 @@ class GptSettings(_Part):
     dropout: float = Field(0.0, ge=0, lt=1)
 
 
-class TextSettings(_Part):
+class TextSettings(Part):
     """Which text, and how it is split and turned into tokens."""
 
     source: str = Field(
@@ -51,9 +53,15 @@ class TextSettings(_Part):
     disk_gib: float = Field(64, gt=0, description="Disk for blocks of an object store per machine.")
 
 
-class LmSettings(_Part):
+class LmSettings(WorkloadSettings):
     """A language model on text."""
 
+    figures: ClassVar[tuple[str, ...]] = ("nats_per_byte", "accuracy")
     name: Literal["lm"]
     model: GptSettings = GptSettings()
     data: TextSettings = TextSettings()
+
+    def broken(self, recipe: Recipe) -> Iterator[Broken]:  # noqa: ARG002 - its rules are about the model alone
+        if self.model.width % (2 * self.model.heads):
+            what = f"{self.model.width} cannot be cut into {self.model.heads} heads of even width"
+            yield "workload.model.width workload.model.heads", what, f"a multiple of {2 * self.model.heads}"
