@@ -38,7 +38,7 @@ def test_a_dumped_recipe_reads_back_as_the_same(tmp_path: Path) -> None:
 
 MISTAKES = [
     ("optimizer: {lrr: 1}", "optimizer.lrr: unknown key `lrr` (did you mean `lr`?)"),
-    ("workload: {name: ml}", "workload.name: `ml` is not a choice here (did you mean `lm`? Your own is named module:Class)"),
+    ("workload: {name: ml}", "workload.name: `ml` is no workload of Trainfleet or of an installed package, and no module:Class of yours (known: "),
     ("workload: 3", "workload: must be a group of keys, not `3`"),
     ("workload: {model: {width: 8}}", "workload.name: is missing"),
     ("optimizer: {lr: fast}", "optimizer.lr: must be a number, not `fast`"),

@@ -62,7 +62,7 @@ class LanguageModel:
         return {"data": self.files.prepared.facts()}
 
     def batch(self, split: Split, indices: Sequence[int]) -> dict[str, torch.Tensor]:
-        values = torch.from_numpy(self.files.blocks[split].rows(indices)["tokens"].astype(np.int64))
+        values = torch.from_numpy(self.files.blocks[split].rows(indices, np.int64)["tokens"])
         return {"inputs": values[:, :-1].contiguous(), "targets": values[:, 1:].contiguous()}
 
     def weight(self, split: Split, indices: Sequence[int]) -> float:  # noqa: ARG002 - every sample of every split has as many targets

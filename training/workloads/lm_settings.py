@@ -49,7 +49,7 @@ class TextSettings(Part):
     quarantine_limit: float = Field(0.01, ge=0, le=1, description="The largest share of files and rows that `quarantine` leaves out.")
     stream: Literal["auto"] | bool = Field("auto", description="Read block by block in a windowed shuffle (`order`); auto: from 4 GiB of tokens on.")
     block_rows: int | None = Field(None, ge=1, description="Samples per block file; null: as many as make about 8 MiB.")
-    memory_mib: int = Field(1024, ge=1, description="Memory for open blocks per worker.")
+    memory_mib: int = Field(1024, ge=1, description="Memory for open blocks per worker that streams; elsewhere all are kept open.")
     disk_gib: float = Field(64, gt=0, description="Disk for blocks of an object store per machine.")
 
 

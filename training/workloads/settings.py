@@ -27,6 +27,7 @@ GROUP = "trainfleet.workloads"
 """Packages name workloads in this group of entry points."""
 OWN = {
     "lm": ("training.workloads.lm_settings:LmSettings", "training.workloads.lm:LanguageModel"),
+    "vision": ("training.workloads.vision_settings:VisionSettings", "training.workloads.vision:Vision"),
 }
 """By name: the settings, and the workload."""
 
@@ -89,8 +90,8 @@ def workload_of(name: str) -> Callable[..., Any]:
     elif name in _entry_points():
         address = _entry_points()[name]
     else:
-        fix = f"{did_you_mean(name, names())} Your own is named module:Class"
-        raise InputError("no such workload", [Problem("workload.name", f"`{name}` is not a choice here", fix)])
+        what = f"`{name}` is no workload of Trainfleet or of an installed package, and no module:Class of yours"
+        raise InputError("no such workload", [Problem("workload.name", what, did_you_mean(name, names()))])
     made: Callable[..., Any] = _found(address)
     return made
 

@@ -34,6 +34,7 @@ END = "<|end|>"
 TOKENIZER = "tokenizer.json"
 TOKENIZER_BYTES = 1 << 30
 """As much of the training split, from its start, is what a BPE vocabulary is made from."""
+ALL = 1 << 62
 STREAM_FROM = 4 << 30
 """From so many bytes of tokens on, `stream: auto` reads block by block."""
 
@@ -179,7 +180,7 @@ def token_files(settings: TextSettings, cache: Path, context: int) -> TokenFiles
     prepared = _prepared(settings, cache, context)
     stream = prepared.manifest.bytes() >= STREAM_FROM if settings.stream == "auto" else settings.stream
     remote = {"cache": cache / "blocks", "disk": int(settings.disk_gib * 2**30)} if is_url(prepared.where) else {}
-    blocks = {split: prepared.blocks(split, memory=settings.memory_mib << 20, **remote) for split in SPLITS}
+    blocks = {split: prepared.blocks(split, memory=settings.memory_mib << 20 if stream else ALL, **remote) for split in SPLITS}
     encoder = _encoder_of(prepared)
     return TokenFiles(prepared, blocks, encoder.vocabulary, encoder.spelling, prepared.manifest.digest(), stream)
 
