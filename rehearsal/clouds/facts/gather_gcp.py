@@ -1,10 +1,9 @@
-"""Makes rehearsal/clouds/facts/gcp from Google's discovery documents and from what the provider itself checks.
+"""Makes rehearsal/clouds/facts/gcp from Google's discovery documents and the SDK's own documentation.
 
-    python -m rehearsal.clouds.facts.gather_gcp --documents FOLDER [--services FOLDER] [--module NAME ...]
+    python -m rehearsal.clouds.facts.gather_gcp --documents FOLDER [--module NAME ...]
 
-`--documents` is `googleapiclient/discovery_cache/documents` of google-api-python-client; `--services` the folder of the provider's Go source that
-has a folder for each service. Run by hand when the SDK moves. Easy to get wrong: names decide what belongs together, so an input class is
-matched only when most of its properties are there, and what the provider says wins over what the API says.
+`--documents` is `googleapiclient/discovery_cache/documents` of google-api-python-client. Run by hand when the SDK moves. Easy to get
+wrong: names decide what belongs together, so an input class is matched only when most of its properties are there.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import re
 import sys
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,13 +22,10 @@ from typing import Any
 from rehearsal.clouds.facts import FACTS
 from rehearsal.clouds.facts.discovery import Api, facts, inner, normal, read_apis
 from rehearsal.clouds.facts.naming import name_rule
-from rehearsal.clouds.facts.providers import Field, read_services
 from rehearsal.clouds.schema import Kind, Property, documents_of, inputs_of, packages
 
 LEAST = 0.5
 """How much of an input class a schema must have."""
-SURE = 0.8
-"""How much of a resource the provider's schema of that name must have."""
 _ANYWHERE = frozenset(
     map(normal, ("project", "region", "zone", "location", "labels", "annotations", "name", "parent", "deletionPolicy", "deletionProtection", "etag"))
 )
@@ -44,7 +39,6 @@ class Gathered:
     """What was found for one module of the SDK."""
 
     types: dict[str, dict[str, Entry]] = field(default_factory=lambda: defaultdict(dict))
-    rules: dict[str, list[Entry]] = field(default_factory=dict)
     sources: set[str] = field(default_factory=set)
 
     def add(self, cls: type, name: str, found: Entry) -> None:
@@ -65,123 +59,6 @@ def input_class(kind: Kind) -> type | None:
     if kind.name == "union":
         return next((choice.cls for choice in kind.choices if choice.cls is not None), None)
     return input_class(kind.item) if kind.name == "list" and kind.item else kind.cls
-
-
-# The provider's own checks ---------------------------------------------------------------------------------------------------
-
-
-def provider_name(token: str, inputs: dict[str, Property], services: dict[str, Field]) -> str:
-    """Return the provider's name of a type: the most alike in its properties and in its name, or nothing."""
-    module, _, kind = token.split(":", 1)[1].partition("/")
-    wanted = normal(module + kind.split(":")[-1])
-    own = {normal(name) for name in inputs}
-
-    def score(name: str) -> float:
-        theirs = {normal(key) for key, entry in services[name].fields.items() if entry.input}
-        alike = len(own & theirs) / max(1, len(own | theirs))
-        return alike + difflib.SequenceMatcher(None, wanted, normal(name.partition("_")[2])).ratio() if alike >= SURE else 0
-
-    return max(services, key=score, default="") if services and max(map(score, services)) > SURE + 0.5 else ""
-
-
-def from_provider(gathered: Gathered, cls: type, fields: dict[str, Field]) -> None:
-    """Add the facts of a schema and of the blocks in it."""
-    beside = {normal(name): entry for name, entry in fields.items()}
-    for name, declared in inputs_of(cls).items():
-        entry = beside.get(normal(name))
-        if entry is None:
-            continue
-        if found := {key: value for key, value in entry.facts.items() if key != "json"}:
-            gathered.add(cls, name, found)
-        nested = input_class(declared.kind)
-        if nested is not None and entry.fields:
-            from_provider(gathered, nested, entry.fields)
-
-
-def relations(cls: type, fields: dict[str, Field]) -> list[Entry]:
-    """Return the rules between properties, and what has to be JSON, as rows of rules/*.toml."""
-    found: dict[str, Entry] = {}
-    for at, here, entry in _walked(cls, fields):
-        path = [*at, here]
-        if entry.facts.get("json"):
-            row: Entry = {"path": ".".join(path), "json": True}
-            found[json.dumps(row)] = row
-        for relation, names in entry.relations.items():
-            others = [_path(cls, name) for name in names]
-            complete = all(others) and (relation not in _NEED or _known(cls, fields, at))
-            for joined in _rows(relation, path, [one for one in others if one]) if complete else ():
-                found[json.dumps(joined, sort_keys=True)] = joined
-    return [found[key] for key in sorted(found)]
-
-
-_NEED = ("exactly_one", "at_least_one")
-
-
-def _known(cls: type, fields: dict[str, Field], at: tuple[str, ...]) -> bool:
-    """Say whether the provider's source knows every property of a block: a newer one may be what is given."""
-    holder: type | None = cls
-    for step in at:
-        fields = next((entry.fields for name, entry in fields.items() if normal(name) == normal(step)), {})
-        holder = input_class(inputs_of(holder)[step].kind) if holder else None
-    return holder is not None and {normal(name) for name in inputs_of(holder)} <= {normal(name) for name in fields}
-
-
-def _walked(cls: type, fields: dict[str, Field], at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, Field]]:
-    beside = {normal(name): entry for name, entry in fields.items()}
-    for name, declared in inputs_of(cls).items():
-        entry = beside.get(normal(name))
-        if entry is not None:
-            yield at, name, entry
-            nested = input_class(declared.kind)
-            if nested is not None and entry.fields and len(at) < 8:
-                yield from _walked(nested, entry.fields, (*at, name))
-
-
-def _path(cls: type, name: str) -> list[str]:
-    """Return a path of the provider (`settings.0.ip_configuration`) as the SDK's; empty where the SDK has no such property."""
-    found: list[str] = []
-    holder: type | None = cls
-    for part in (step for step in name.split(".") if not step.isdigit()):
-        match = next((own for own in inputs_of(holder) if normal(own) == normal(part)), None) if holder else None
-        if match is None:
-            return []
-        found.append(match)
-        holder = input_class(inputs_of(holder)[match].kind) if holder else None
-    return found
-
-
-def _rows(relation: str, path: list[str], others: list[list[str]]) -> Iterator[Entry]:
-    """Yield the rows of one relation. A block that is not there asks for nothing, so a rule holds inside of what all paths share."""
-    different = [one for one in others if one != path]
-    if relation == "at_most_one":  # with each of the others, which may stand beside each other
-        for other in different:
-            at, names = _shared([path, other])
-            if names:
-                yield {**at, relation: sorted(names)}
-    elif relation == "together":
-        at, names = _shared([path, *different])
-        if names:
-            yield {**at, "when": {"path": names[0], "given": True}, "needs": sorted(names[1:])}
-    elif not different:
-        if len(path) > 1:
-            yield {"at": ".".join(path[:-1]), "needs": [path[-1]]}
-    else:
-        at, names = _shared([path, *different])
-        if names and not any("." in name for name in names):
-            yield {**at, relation: sorted(set(names))}
-        elif names and relation == "exactly_one":  # what stands in different blocks is asked for only where one of them is
-            yield {**at, "at_most_one": sorted(set(names))}
-
-
-def _shared(paths: list[list[str]]) -> tuple[Entry, list[str]]:
-    """Return where paths meet and what is left of each; nothing is left of a block and a part of it."""
-    if any(one[: len(other)] == other for one in paths for other in paths if one != other):
-        return {}, []
-    shared = 0
-    while all(len(one) > shared + 1 and one[shared] == paths[0][shared] for one in paths):
-        shared += 1
-    at = ".".join(paths[0][:shared])
-    return ({"at": at} if at else {}), [".".join(one[shared:]) for one in paths]
 
 
 # The API's documents ---------------------------------------------------------------------------------------------------------
@@ -256,10 +133,9 @@ class Documents:
         return len(own & set(api.versions[index].get(schema, {}))) >= LEAST * len(own)
 
     def add(self, gathered: Gathered, cls: type, name: str, declared: Property, found: Entry) -> None:
-        """Add what the API says, unless the provider says more or the documentation says something else."""
+        """Add what the API says, unless the documentation says something else."""
         said = declared.said
-        held = gathered.types[cls.__name__].get(name)
-        if not found or held is not None:
+        if not found:
             return
         if said.closed and said.values:
             return  # the provider takes what it documents
@@ -318,7 +194,7 @@ def own_name(gathered: Gathered, cls: type, places: list[tuple[Api, int, str]]) 
 # Files -----------------------------------------------------------------------------------------------------------------------
 
 
-def gather(documents: Path | None, services: dict[str, Field], only: set[str]) -> dict[str, Gathered]:
+def gather(documents: Path, only: set[str]) -> dict[str, Gathered]:
     """Return what is found for each module of the SDK."""
     package = packages()["gcp"]
     names = tomllib.loads((FACTS / "gcp.toml").read_text())
@@ -331,12 +207,8 @@ def gather(documents: Path | None, services: dict[str, Field], only: set[str]) -
         if resource is None or resource.args is None or (only and module not in only):
             continue
         gathered = result[module]
-        if known := names["types"].get(token.split(":", 1)[1]) or provider_name(token, resource.inputs, services):
-            from_provider(gathered, resource.args, services[known].fields)
-            if rows := relations(resource.args, services[known].fields):
-                gathered.rules[token.split(":", 1)[1]] = rows
         from_prose(gathered, resource.args, set())
-        if documents is None or re.search("I[aA][mM]", token):
+        if re.search("I[aA][mM]", token):
             continue
         if module not in apis:
             apis[module] = Documents(read_apis(documents, names["apis"].get(module, [module])))
@@ -363,32 +235,25 @@ def written(gathered: Gathered, source: str) -> str:
     lines = [f' "source": {json.dumps(source)}']
     lines.append(' "shapes": {\n' + ",\n".join(f"  {json.dumps(name)}: {text}" for text, name in shapes.items()) + "\n }")
     lines.append(' "types": {\n' + ",\n".join(f"  {json.dumps(cls)}: {json.dumps(types[cls])}" for cls in types) + "\n }")
-    if gathered.rules:
-        lines.append(
-            ' "rules": {\n' + ",\n".join(f"  {json.dumps(kind)}: {json.dumps(gathered.rules[kind])}" for kind in sorted(gathered.rules)) + "\n }"
-        )
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def main(options: list[str]) -> int:
     """Gather and write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--documents", type=Path, help="the discovery documents of google-api-python-client")
-    parser.add_argument("--services", type=Path, help="the services of the provider's Go source")
+    parser.add_argument("--documents", type=Path, required=True, help="the discovery documents of google-api-python-client")
     parser.add_argument("--module", action="append", default=[], help="only this module of the SDK")
     arguments = parser.parse_args(options)
-    services = read_services(arguments.services) if arguments.services else {}
     folder = FACTS / "gcp"
     folder.mkdir(exist_ok=True)
-    for module, gathered in sorted(gather(arguments.documents, services, set(arguments.module)).items()):
+    for module, gathered in sorted(gather(arguments.documents, set(arguments.module)).items()):
         file = folder / f"{module}.json"
-        if not any(gathered.types.values()) and not gathered.rules:
+        if not any(gathered.types.values()):
             file.unlink(missing_ok=True)
             continue
-        parts = [f"Google API discovery documents: {', '.join(sorted(gathered.sources))}"] if gathered.sources else []
-        parts += [f"checks of pulumi-gcp {packages()['gcp'].version}'s own provider"] if services else []
-        file.write_text(written(gathered, "; ".join(parts)))
-        sys.stdout.write(f"{file.name}: {sum(map(len, gathered.types.values()))} facts, {sum(map(len, gathered.rules.values()))} rules\n")
+        source = f"Google API discovery documents: {', '.join(sorted(gathered.sources))}" if gathered.sources else "the SDK's documentation"
+        file.write_text(written(gathered, source))
+        sys.stdout.write(f"{file.name}: {sum(map(len, gathered.types.values()))} facts\n")
     return 0
 
 
