@@ -2,7 +2,8 @@
 
 Points: `in-step` (gradients made, weights not yet changed), `staged` (a checkpoint copied aside, nothing written), `partly-written`
 (one item of a file written), `in-save` (a rank's files written), `before-marker` (all files written, the commit marker not yet),
-`in-purge` (an old checkpoint's marker removed, its files not yet). The kill is SIGKILL, to the launcher and to this process, so
+`in-purge` (an old checkpoint's marker removed, its files not yet); while data is prepared `in-preparation` and `in-assembly` (so many
+parts read, so many blocks written). The kill is SIGKILL, to the launcher and to this process, so
 nothing can tidy up. Without the variable this costs one look at a dictionary.
 """
 

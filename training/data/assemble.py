@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
+from training import fault
 from training.data.blocks import BlockEntry, read_batch, write_batches
 from training.data.columns import Column, fixed
 from training.data.pool import cpus
@@ -90,6 +91,7 @@ def blocks(
     with ThreadPoolExecutor(processes or cpus()) as pool:
         for done, (job, entry) in enumerate(zip(jobs, pool.map(_Block.write, jobs), strict=True), 1):
             entries[job.split].append(entry)
+            fault.strike("in-assembly", done)
             progress("writing blocks", done, len(jobs))
     return Assembled(entries, rows)
 
@@ -205,10 +207,10 @@ def _fitting(building: Path, sizes: Sequence[Sequence[int]], layout: Layout, cou
 
 
 def _joined(batches: list[Any]) -> dict[str, Any]:
-    """Batches one after the other, as one array per column."""
+    """Batches one after the other, as one array per column; the empty one makes a copy of a single slice, without what is beside it."""
     import pyarrow as pa
 
-    whole = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    whole = pa.Table.from_batches([*batches, batches[0].slice(0, 0)]).combine_chunks().to_batches()[0]
     return dict(zip(whole.schema.names, whole.columns, strict=True))
 
 

@@ -95,6 +95,7 @@ class WindowOrder:
         self.size = int(self._first[-1])
         self._epochs: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
         self._windows: dict[tuple[int, int], NDArray[np.int64]] = {}
+        self._named: tuple[list[tuple[int, int]], list[int]] = [], []
 
     def indices(self, start: int, count: int) -> list[int]:
         """The samples at `count` positions from `start` on."""
@@ -107,17 +108,18 @@ class WindowOrder:
         return found
 
     def upcoming(self, start: int, count: int) -> list[int]:
-        """One sample of each block that the positions need, then of each block of the window after them."""
-        chosen: dict[int, None] = {}
-        place, end, beyond = start, start + count, False
+        """One sample of each block that the positions need, then of each block of the window after them; the same list while nothing changes."""
+        windows, place, end, beyond = [], start, start + count, False
         while not beyond:
             beyond = place >= end
             epoch, within = divmod(place, self.size)
-            blocks, ends = self._epoch(epoch)
             number, _ = self._window_at(epoch, within)
-            chosen |= dict.fromkeys(blocks[number * self.window : (number + 1) * self.window].tolist())
-            place += int(ends[number]) - within
-        return [int(self._first[block]) for block in chosen]
+            windows.append((epoch, number))
+            place += int(self._epoch(epoch)[1][number]) - within
+        if windows != self._named[0]:
+            blocks = [self._epoch(epoch)[0][number * self.window : (number + 1) * self.window].tolist() for epoch, number in windows]
+            self._named = windows, [int(self._first[block]) for block in dict.fromkeys(block for each in blocks for block in each)]
+        return self._named[1]
 
     def _epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """An epoch's blocks in their order, and the position within the epoch at which each window ends."""

@@ -279,7 +279,7 @@ def _parts(source: Source, job: Job, building: Path, *, via: Via, processes: int
         write_whole(building / f"part-{number:06}.arrow", payload)
         write_whole(building / f"part-{number:06}.json", json.dumps(report).encode())
         reports[number] = report
-        fault.strike("in-preparation", str(len(reports)))
+        fault.strike("in-preparation", len(reports))
         progress("reading", len(reports), total)
     return [reports[number] for number in range(total)]
 

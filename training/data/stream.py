@@ -10,7 +10,9 @@ Used by workloads. Easy to get wrong: mapped files count as this process's memor
 
 from __future__ import annotations
 
+import math
 import mmap
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -31,7 +33,17 @@ MEMORY = 1 << 30
 DISK = 64 << 30
 _READERS = 2
 
-Values = NDArray[Any] | Ragged | list[Any]
+
+class Rows:
+    """Samples of one shape, one after the other in memory."""
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self.values = values
+        self.raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+        self.bytes = values.itemsize * math.prod(values.shape[1:])
+
+
+Values = Rows | Ragged | list[Any]
 
 
 class Blocks:
@@ -73,6 +85,7 @@ class Blocks:
         self._checked: set[int] = set()
         self._loading: dict[int, threading.Event] = {}
         self._wanted: list[int] = []
+        self._heard: Any = None
         self._lock = threading.Lock()
         self._readers: ThreadPoolExecutor | None = None
 
@@ -83,29 +96,33 @@ class Blocks:
         """Samples per block: what `training.data.WindowOrder` shuffles by."""
         return [each.rows for each in self.entries]
 
-    def rows(self, indices: Sequence[int] | NDArray[np.int64]) -> dict[str, Any]:
+    def rows(self, indices: Sequence[int] | NDArray[np.int64], dtype: Any = None) -> dict[str, Any]:
         """The samples at `indices`, in that order: per column an array [samples, ...], or a list where they differ in length.
+
+        Args:
+            dtype: what numbers of fixed shape are turned into on the way, without another copy; by default they stay what they are.
 
         Raises:
             IndexError: there is no such sample.
             TrainfleetError: a block is torn or cannot be had; says which.
         """
-        wanted = np.asarray(indices, dtype=np.int64)
-        if len(wanted) and not (int(wanted.min()) >= 0 and int(wanted.max()) < self.size):
-            raise IndexError(f"samples of the {self.split} split are numbered 0 to {self.size - 1}")
-        homes, places = np.divmod(wanted, self.rows_per_block)
-        needed = dict.fromkeys(homes.tolist())
-        held = {number: self._block(number, needed) for number in needed}
-        if len(held) == 1:
-            only = next(iter(held.values()))
-            return {name: _take(values, places) for name, values in only.items()}
-        if not held:
-            raise IndexError("no samples are asked for")
-        pairs = list(zip(homes.tolist(), places.tolist(), strict=True))
-        return {name: _collect(name, held, pairs) for name in self.manifest.columns}
+        chosen = indices if isinstance(indices, list) else np.asarray(indices).tolist()
+        if not chosen or min(chosen) < 0 or max(chosen) >= self.size:
+            raise IndexError(f"samples of the {self.split} split are numbered 0 to {self.size - 1}" if chosen else "no samples are asked for")
+        rows = self.rows_per_block
+        needed: dict[int, int] = {}
+        pairs = [(needed.setdefault(index // rows, len(needed)), index % rows) for index in chosen]
+        held = [self._block(number, needed) for number in needed]
+        if self._bytes > self.memory:
+            with self._lock:
+                self._make_room(0, {})
+        return {name: _collect([block[name] for block in held], pairs, dtype) for name in self.manifest.columns}
 
     def expect(self, indices: Sequence[int] | NDArray[np.int64]) -> None:
         """Open the blocks of these samples in the background, as far as there is memory; those that are not among them are closed first."""
+        if indices is self._heard or len(self._open) == len(self.entries):
+            return
+        self._heard = indices
         blocks = list(dict.fromkeys((np.asarray(indices, dtype=np.int64) // self.rows_per_block).tolist()))
         with self._lock:
             if blocks == self._wanted:
@@ -126,7 +143,7 @@ class Blocks:
 
     def block(self, number: int) -> dict[str, Any]:
         """All samples of a block as they lie, without a copy; it is closed when the last of its arrays is gone."""
-        return self._read(number)[0]
+        return {name: values.values if isinstance(values, Rows) else values for name, values in self._read(number)[0].items()}
 
     def scan(self) -> Iterator[dict[str, Any]]:
         """All samples, a block at a time."""
@@ -141,7 +158,7 @@ class Blocks:
             self._open.clear()
             self._bytes = 0
 
-    def _block(self, number: int, needed: dict[int, None]) -> dict[str, Values]:
+    def _block(self, number: int, needed: dict[int, int]) -> dict[str, Values]:
         with self._lock:
             found = self._open.get(number)
             if found is not None:
@@ -161,7 +178,7 @@ class Blocks:
         except TrainfleetError:
             return  # `rows` will meet it too, and say so where it matters
 
-    def _load(self, number: int, needed: dict[int, None]) -> dict[str, Values]:
+    def _load(self, number: int, needed: dict[int, int]) -> dict[str, Values]:
         """A block, read by this thread unless another one is at it."""
         while True:
             with self._lock:
@@ -185,7 +202,7 @@ class Blocks:
                 del self._loading[number]
             mine.set()
 
-    def _make_room(self, size: int, needed: dict[int, None]) -> None:
+    def _make_room(self, size: int, needed: dict[int, int]) -> None:
         """Close blocks, the longest unused first: those that nobody expects, then those that are expected last."""
         later = {number: place for place, number in enumerate(self._wanted)}
         idle = [number for number in self._open if number not in later and number not in needed]
@@ -207,7 +224,8 @@ class Blocks:
             elif len(buffer) != entry.bytes:
                 raise TornBlockError(f"{entry.name} has {len(buffer)} bytes instead of {entry.bytes}")
             batch = read_batch(buffer)
-            return {name: column.read(batch.column(name)) for name, column in self.manifest.columns.items()}, entry.bytes
+            columns = {name: column.read(batch.column(name)) for name, column in self.manifest.columns.items()}
+            return {name: Rows(each) if isinstance(each, np.ndarray) else each for name, each in columns.items()}, entry.bytes
         except (TornBlockError, OSError) as error:
             raise self._torn(entry, error) from error
 
@@ -253,22 +271,20 @@ def read_file(where: str) -> bytes:
     return patiently(read, where)
 
 
-def _take(values: Values, places: NDArray[np.int64]) -> Any:
-    if isinstance(values, np.ndarray):
-        return values[places]
-    return [np.array(values[place]) if isinstance(values, Ragged) else values[place] for place in places.tolist()]
+def _collect(blocks: list[Values], pairs: list[tuple[int, int]], dtype: Any) -> Any:
+    """A column of samples from several blocks: `pairs` of a place in `blocks` and a row in it.
 
-
-def _collect(name: str, held: dict[int, dict[str, Values]], pairs: list[tuple[int, int]]) -> Any:
-    """A column of samples from several blocks."""
-    blocks = {number: block[name] for number, block in held.items()}
-    first = next(iter(blocks.values()))
-    if isinstance(first, np.ndarray):
-        out = np.empty((len(pairs), *first.shape[1:]), dtype=first.dtype)
-        for place, (number, row) in enumerate(pairs):
-            out[place] = blocks[number][row]
-        return out
-    return [np.array(blocks[number][row]) if isinstance(first, Ragged) else blocks[number][row] for number, row in pairs]
+    Of one shape: the bytes of all rows are joined, which takes half the time of putting them into an array one by one.
+    """
+    first = blocks[0]
+    if isinstance(first, Rows):
+        size, raw = first.bytes, [block.raw for block in blocks if isinstance(block, Rows)]
+        joined = bytearray().join([raw[block][row * size : row * size + size] for block, row in pairs])
+        found = np.frombuffer(joined, dtype=first.values.dtype).reshape(len(pairs), *first.values.shape[1:])
+        return found if dtype is None else found.astype(dtype)
+    if isinstance(first, Ragged):
+        return [np.array(blocks[block][row]) for block, row in pairs]  # type: ignore[index]  # a column is of one kind in all blocks
+    return [blocks[block][row] for block, row in pairs]  # type: ignore[index]  # the same
 
 
 def _mapped(path: Path) -> Any:
@@ -276,6 +292,8 @@ def _mapped(path: Path) -> Any:
     import pyarrow as pa
 
     with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            raise TornBlockError("is empty")
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if hasattr(mmap, "MADV_WILLNEED"):
         mapped.madvise(mmap.MADV_WILLNEED)

@@ -1,0 +1,264 @@
+"""How fast is data read? Our blocks, in shuffled order, against a torch DataLoader that is tuned and reads the same files.
+
+    python -m benchmarks.ingest [--smoke] [--json]
+
+Both give int64 batches of the same shape from the same block files, in turn, each round in the other order, so that a busy machine
+slows both. The DataLoader is given every help: batched fetching, no collation, files mapped once, and the number of workers that is
+fastest here. Then the peak memory of a process that reads a data set, and one ten times as large; and how long a fresh process takes
+from opening the data to the first batch at 90 % of an epoch. Easy to get wrong: a file that was just written is in memory, so all
+figures are of a warm page cache, for both sides alike.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import command
+from training.data import Column, Prepared, SplitRule, find_source, open_prepared, prepare
+from training.data.order import Order, SampleOrder, WindowOrder
+from training.launch import machine
+
+CONTEXT = 256
+WINDOW = 8
+BLOCK_BYTES = 4 << 20
+MEMORY = 2 * WINDOW * BLOCK_BYTES * 5 // 4
+BATCHES = (64, 512)
+TARGETS = {"speed": 1.0, "memory": 1.1, "re-entry": 2.0}
+PACKAGES = ("torch", "numpy", "pyarrow")
+
+
+class Words:
+    """Raw bytes as 16-bit tokens."""
+
+    columns = {"tokens": Column("uint16", (None,))}
+    key = "words 1"
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{"tokens": np.frombuffer(row["text"], dtype=np.uint16)} for row in rows]
+
+
+class FirstTwo(SplitRule):
+    """One file for validation, one for the test, and the others to train on."""
+
+    def of_name(self, name: str) -> str:
+        return {"00000.bin": "validation", "00001.bin": "test"}.get(name, "train")
+
+
+def make(folder: Path, tokens: int) -> Prepared:
+    """Prepare a data set of so many tokens, most of them for training."""
+    raw = folder / "raw"
+    raw.mkdir(parents=True)
+    rng, each = np.random.default_rng(0), 1 << 20
+    for number in range(max(8, tokens // each)):
+        (raw / f"{number:05}.bin").write_bytes(rng.integers(0, 50_000, each, dtype=np.uint16).tobytes())
+    rows = BLOCK_BYTES // (2 * (CONTEXT + 1))
+    prepared = prepare(find_source(str(raw)), Words(), folder / "cache", name="words", rule=FirstTwo(), pack=CONTEXT, rows_per_block=rows, via="here")
+    for path in raw.iterdir():
+        path.unlink()
+    return prepared
+
+
+def ours(data: Prepared, order: Order, batch: int, batches: int) -> Iterator[Any]:
+    """Batches as the step loop asks for them; in memory for two windows, or, in a full shuffle, for all."""
+    import torch
+
+    blocks = data.blocks("train", memory=MEMORY if isinstance(order, WindowOrder) else data.manifest.bytes())
+    for number in range(batches):
+        position = number * batch
+        blocks.expect(order.upcoming(position, 2 * batch))
+        yield torch.from_numpy(blocks.rows(order.indices(position, batch), np.int64)["tokens"])
+    blocks.close()
+
+
+def loader(data: Prepared, batch: int, batches: int, workers: int) -> Iterator[Any]:
+    """Batches of a DataLoader that fetches whole batches from the mapped files."""
+    import torch
+    from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
+
+    class Mapped(Dataset[Any]):
+        """All blocks of the training split, mapped once."""
+
+        def __init__(self) -> None:
+            blocks = data.blocks("train")
+            self.rows = blocks.rows_per_block
+            self.size = blocks.size
+            self.parts = [blocks.block(number)["tokens"] for number in range(len(blocks.entries))]
+
+        def __len__(self) -> int:
+            return self.size
+
+        def __getitems__(self, indices: list[int]) -> Any:
+            out = np.empty((len(indices), CONTEXT + 1), dtype=np.int64)
+            for place, index in enumerate(indices):
+                out[place] = self.parts[index // self.rows][index % self.rows]
+            return torch.from_numpy(out)
+
+    dataset = Mapped()
+    chosen = RandomSampler(dataset, num_samples=batch * batches, generator=torch.Generator().manual_seed(0))
+    more: dict[str, Any] = {"num_workers": workers, "prefetch_factor": 4, "persistent_workers": True} if workers else {}
+    sampled = BatchSampler(chosen, batch, drop_last=True)
+    yield from DataLoader(dataset, batch_sampler=sampled, collate_fn=_as_they_are, **more)
+
+
+def _as_they_are(batch: Any) -> Any:
+    return batch
+
+
+def rate(make_batches: Callable[[], Iterator[Any]], batch: int) -> float:
+    """Million tokens a second, from the second batch on."""
+    found = make_batches()
+    next(found)
+    began, count = time.perf_counter(), 0
+    for values in found:
+        count += values.shape[0]
+    assert count % batch == 0
+    return count * CONTEXT / (time.perf_counter() - began) / 1e6
+
+
+def speeds(data: Prepared, tokens: int, rounds: int, workers: Sequence[int]) -> dict[str, dict[str, list[float]]]:
+    sizes = [each.rows for each in data.manifest.splits["train"]]
+    found: dict[str, dict[str, list[float]]] = {}
+    for batch in BATCHES:
+        batches = max(8, tokens // CONTEXT // batch)
+
+        def windowed(batch: int = batch, batches: int = batches) -> Iterator[Any]:
+            return ours(data, WindowOrder(1, sizes, WINDOW), batch, batches)
+
+        def full(batch: int = batch, batches: int = batches) -> Iterator[Any]:
+            return ours(data, SampleOrder(1, sum(sizes)), batch, batches)
+
+        sides: dict[str, Callable[[], Iterator[Any]]] = {"ours, windowed": windowed, "ours, full": full}
+        for count in workers:
+
+            def theirs(batch: int = batch, batches: int = batches, count: int = count) -> Iterator[Any]:
+                return loader(data, batch, batches, count)
+
+            sides[f"DataLoader, {count} workers"] = theirs
+        rates: dict[str, list[float]] = {name: [] for name in sides}
+        for number in range(rounds):
+            print(f"batch {batch}: round {number + 1}/{rounds}", file=sys.stderr)
+            for name, side in list(sides.items())[:: 1 if number % 2 == 0 else -1]:
+                rates[name].append(rate(side, batch))
+        found[str(batch)] = rates
+    return found
+
+
+def child(*arguments: str) -> dict[str, Any]:
+    """Run a part of this benchmark in a process of its own."""
+    done = subprocess.run([sys.executable, "-m", "benchmarks.ingest", "--part", *arguments], capture_output=True, text=True, check=True)
+    return dict(json.loads(done.stdout))
+
+
+def part(what: str, where: str) -> dict[str, Any]:
+    """What a process of its own measures: its peak memory after reading an epoch, or the time to the first batch at 90 % of one."""
+    if what == "memory":
+        import torch  # part of every training process, so part of both figures
+
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        data = open_prepared(where)
+        sizes = [each.rows for each in data.manifest.splits["train"]]
+        count = sum(1 for _ in ours(data, WindowOrder(1, sizes, WINDOW), BATCHES[-1], sum(sizes) // BATCHES[-1]))
+        return {"batches": count, "threads": torch.get_num_threads(), "mib_before": before // 1024, "mib": _peak_kib() // 1024}
+    import torch
+
+    began = time.perf_counter()
+    data = open_prepared(where)
+    blocks = data.blocks("train", memory=MEMORY)
+    order = WindowOrder(1, blocks.sizes(), WINDOW)
+    opened = time.perf_counter()
+    blocks.rows(order.indices(int(0.9 * order.size), 64))
+    return {"seconds": time.perf_counter() - began, "open_seconds": opened - began, "blocks": blocks.opened, "of": len(blocks.entries)}
+
+
+def _peak_kib() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak // 1024 if sys.platform == "darwin" else peak
+
+
+def measure(tokens: int, rounds: int, workers: Sequence[int]) -> dict[str, Any]:
+    """Measure everything and return the document that `--json` prints. Rates are in million tokens a second."""
+    with tempfile.TemporaryDirectory(prefix="trainfleet-ingest-") as folder:
+        small = make(Path(folder) / "small", tokens // 10)
+        data = make(Path(folder) / "large", tokens)
+        rates = speeds(data, tokens, rounds, workers)
+        memory = {name: child("memory", each.where) for name, each in (("small", small), ("large", data))}
+        entries = [child("re-entry", data.where) for _ in range(rounds)]
+        megabytes = {name: round(each.manifest.bytes() / 2**20) for name, each in (("small", small), ("large", data))}
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine.describe(),
+        "load": round(os.getloadavg()[0], 2),
+        "versions": {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in PACKAGES}},
+        "data": f"{tokens / 1e6:.0f} million tokens in samples of {CONTEXT}, blocks of {BLOCK_BYTES >> 20} MiB, windows of {WINDOW}",
+        "million_tokens_per_second": {batch: {name: _figures(each) for name, each in sides.items()} for batch, sides in rates.items()},
+        "ratio": {batch: _ratios(sides) for batch, sides in rates.items()},
+        "memory": {**memory, "data_mib": megabytes, "ratio": round(memory["large"]["mib"] / memory["small"]["mib"], 3)},
+        "re_entry": {
+            "seconds": _figures([each["seconds"] for each in entries]),
+            "blocks opened": entries[0]["blocks"],
+            "of": entries[0]["of"],
+        },
+        "targets": TARGETS,
+    }
+
+
+def _ratios(sides: dict[str, list[float]]) -> dict[str, float]:
+    """Each of our orders over the fastest DataLoader: the median over the rounds."""
+    theirs = [max(each) for each in zip(*(rates for name, rates in sides.items() if name.startswith("DataLoader")), strict=True)]
+    mine = {name: rates for name, rates in sides.items() if name.startswith("ours")}
+    return {name: round(statistics.median(a / b for a, b in zip(rates, theirs, strict=True)), 3) for name, rates in mine.items()}
+
+
+def _figures(values: list[float]) -> dict[str, Any]:
+    return {"median": round(statistics.median(values), 3), "least": round(min(values), 3), "most": round(max(values), 3), "count": len(values)}
+
+
+def show(document: dict[str, Any]) -> None:
+    """Print the figures as they go into docs/benchmarks.md."""
+    print(f"{document['date']}, {document['machine']}, load {document['load']} at the end")
+    print(", ".join(f"{name} {version}" for name, version in document["versions"].items()))
+    print(f"{document['data']}\n")
+    print("| what | median | least | most | count | target |\n|---|---|---|---|---|---|")
+    for batch, sides in document["million_tokens_per_second"].items():
+        for name, row in sides.items():
+            print(f"| million tokens/s, batch {batch}, {name} | {row['median']:.0f} | {row['least']:.0f} | {row['most']:.0f} | {row['count']} | |")
+    for batch, ratios in document["ratio"].items():
+        for name, value in ratios.items():
+            print(f"| {name} / fastest DataLoader, batch {batch} | {value:.2f} | | | | >= {document['targets']['speed']} |")
+    memory = document["memory"]
+    for name in ("small", "large"):
+        print(f"| peak memory, MiB, {memory['data_mib'][name]} MiB of data | {memory[name]['mib']} | | | | |")
+    print(f"| peak memory, ten times the data / once | {memory['ratio']:.3f} | | | | <= {document['targets']['memory']} |")
+    row = document["re_entry"]["seconds"]
+    print(f"| re-entry at 90 % of an epoch, s | {row['median']:.3f} | {row['least']:.3f} | {row['most']:.3f} | {row['count']} | <= 2 |")
+
+
+def _chosen(_: str, smoke: bool) -> dict[str, Any]:
+    return measure(20 << 20, 1, (0,)) if smoke else measure(400 << 20, 5, (0, 1))
+
+
+def main() -> int:
+    """Measure and print."""
+    if sys.argv[1:2] == ["--part"]:
+        print(json.dumps(part(*sys.argv[2:4])))
+        return 0
+    return command.run(__doc__, "data", _chosen, show)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,245 @@
+"""Preparation: the same blocks whoever works, whole or not at all, gone on with after a kill, and nothing bad unnamed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tests.training.data.transforms import Bytes, Measured, number
+from trainfleet.errors import InputError, TrainfleetError
+from training.data import Column, Integrity, PerRow, Prepared, SplitRule, find_source, open_prepared, prepare
+from training.data.prepare import SPLITS
+from training.data.sources import rows_of
+
+RULE = SplitRule(0.2, 0.2)
+
+
+def prepared(folder: Path, cache: Path, transform: Any = Measured(), **more: Any) -> Prepared:
+    units = {key: more.pop(key) for key in ("unit_bytes", "glob", "columns", "allow_empty") if key in more}
+    return prepare(
+        find_source(str(folder), **{"unit_bytes": 2000, **units}), transform, cache, name="test", **{"rule": RULE, "rows_per_block": 16, **more}
+    )
+
+
+def everything(data: Prepared, split: str) -> dict[str, Any]:
+    blocks = data.blocks(split)
+    return blocks.rows(range(blocks.size))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_each_row_is_in_one_split_once_and_as_the_transform_gave_it(texts: Path, tmp_path: Path) -> None:
+    data = prepared(texts, tmp_path / "cache")
+    names = []
+    for split in SPLITS:
+        rows = everything(data, split)
+        names += rows["name"]
+        assert all(RULE.of_name(name) == split for name in rows["name"])
+        for place, name in enumerate(rows["name"]):
+            text = (texts / name).read_bytes()
+            assert rows["length"][place] == len(text)
+            assert bytes(rows["start"][place]) == text[: len(text) % 7]
+            assert (rows["matrix"][place] == len(text)).all()
+    assert sorted(names) == sorted(path.relative_to(texts).as_posix() for path in texts.rglob("*.txt"))
+    assert all(block.rows == 16 for block in data.manifest.splits["train"][:-1])
+    assert {each["name"] for each in data.manifest.sources} == set(names)
+
+
+def test_rows_keep_the_order_of_the_files(texts: Path, tmp_path: Path) -> None:
+    names = everything(prepared(texts, tmp_path / "cache"), "train")["name"]
+    assert names == sorted(names)
+
+
+@pytest.mark.parametrize("more", [{"transform": Measured()}, {"transform": Measured(), "scatter": 4}, {"transform": Bytes(), "pack": 8}])
+def test_processes_make_the_same_bytes_as_this_one(texts: Path, tmp_path: Path, more: dict[str, Any]) -> None:
+    here = prepared(texts, tmp_path / "here", via="here", **more)
+    there = prepared(texts, tmp_path / "there", via="processes", processes=2, **more)
+    assert contents(Path(here.where)) == contents(Path(there.where))
+    assert len(here.manifest.splits["train"]) > 2
+
+
+def test_units_change_nothing_but_the_key(texts: Path, tmp_path: Path) -> None:
+    digests = {prepared(texts, tmp_path / str(size), unit_bytes=size).manifest.digest() for size in (500, 2000, 1 << 20)}
+    assert len(digests) == 1
+
+
+def test_scattered_samples_are_the_same_ones_in_another_order(texts: Path, tmp_path: Path) -> None:
+    plain, dealt = (everything(prepared(texts, tmp_path / "cache", scatter=seed), "train") for seed in (None, 1))
+    assert plain["name"] != dealt["name"]
+    assert sorted(plain["name"]) == sorted(dealt["name"])
+    by_name = dict(zip(plain["name"], plain["length"], strict=True))
+    assert all(by_name[name] == length for name, length in zip(dealt["name"], dealt["length"], strict=True))
+    assert all(
+        (start == np.frombuffer((texts / name).read_bytes()[: len(start)], np.uint8)).all()
+        for name, start in zip(dealt["name"], dealt["start"], strict=True)
+    )
+
+
+def test_prepared_once_and_again_only_when_something_changed(texts: Path, tmp_path: Path) -> None:
+    first = prepared(texts, tmp_path / "cache")
+    made = (Path(first.where) / "manifest.json").stat().st_mtime_ns
+    assert prepared(texts, tmp_path / "cache").where == first.where
+    assert (Path(first.where) / "manifest.json").stat().st_mtime_ns == made
+    for change in ({"rows_per_block": 8}, {"transform": Measured("measured 2")}, {"rule": SplitRule(0.3, 0.2)}, {"scatter": 1}):
+        assert prepared(texts, tmp_path / "cache", **change).where != first.where
+    (texts / "0" / "000.txt").write_text("another text")
+    assert prepared(texts, tmp_path / "cache").where != first.where
+
+
+@pytest.mark.parametrize("damage", ["cut", "removed"])
+def test_a_folder_that_lost_a_block_is_prepared_anew(texts: Path, tmp_path: Path, damage: str) -> None:
+    data = prepared(texts, tmp_path / "cache")
+    before = contents(Path(data.where))
+    block = Path(data.where) / data.manifest.splits["train"][1].name
+    if damage == "cut":
+        os.truncate(block, 100)
+    else:
+        block.unlink()
+    assert contents(Path(prepared(texts, tmp_path / "cache").where)) == before
+
+
+PREPARE = """
+import sys
+from pathlib import Path
+from tests.training.data.test_prepare import prepared
+from trainfleet import files
+made = []
+write = files.write_whole
+def counted(path, *more):
+    made.append(path)
+    write(path, *more)
+import training.data.prepare, training.data.assemble
+training.data.prepare.write_whole = training.data.assemble.write_whole = counted
+prepared(Path(sys.argv[1]), Path(sys.argv[2]))
+print(sum(path.suffix == ".arrow" for path in made))
+"""
+
+
+@pytest.mark.parametrize("point", ["in-preparation:4", "in-assembly:3"])
+def test_killed_in_preparation_the_next_start_goes_on_and_ends_with_the_same_bytes(texts: Path, tmp_path: Path, point: str) -> None:
+    def start(cache: str, fault: str = "") -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", PREPARE, str(texts), str(tmp_path / cache)]
+        return subprocess.run(command, env={**os.environ, "TRAINFLEET_FAULT": fault}, capture_output=True, text=True, check=False)
+
+    whole = start("whole")
+    killed = start("killed", point)
+    assert whole.returncode == 0, whole.stderr
+    assert killed.returncode == -signal.SIGKILL
+    assert list((tmp_path / "killed").glob("test-*/manifest.json")) == []
+    again = start("killed")
+    assert again.returncode == 0, again.stderr
+    assert int(again.stdout) <= int(whole.stdout) - 3  # what was finished before the kill is not done again
+    folders = [next((tmp_path / cache).glob("test-*/manifest.json")).parent for cache in ("whole", "killed")]
+    assert contents(folders[0]) == contents(folders[1])
+    assert [path.name for path in (tmp_path / "killed").iterdir() if path.name.endswith(".building")] == []
+
+
+def spoil(texts: Path) -> dict[str, str]:
+    """Four files of a kind that cannot be used, and one that is left out on purpose."""
+    (texts / "empty.txt").write_bytes(b"")
+    (texts / "nan.txt").write_bytes(b"nan")
+    (texts / "bad.txt").write_bytes(b"bad")
+    (texts / "double.txt").write_bytes(b"double")
+    (texts / "skip.txt").write_bytes(b"skip")
+    return {
+        "empty.txt": "is empty",
+        "nan.txt": "matrix holds 6 values that are no finite number",
+        "bad.txt": "says that it is bad",
+        "double.txt": "matrix is float64 instead of float32",
+    }
+
+
+def test_bad_rows_are_refused_all_at_once_each_by_name(texts: Path, tmp_path: Path) -> None:
+    expected = spoil(texts)
+    with pytest.raises(InputError, match="4 of the data's files and rows cannot be used") as refused:
+        prepared(texts, tmp_path / "cache")
+    assert {each.where: each.what for each in refused.value.problems if each.where} == expected
+    assert list((tmp_path / "cache").rglob("*.arrow")) == []
+
+
+def test_bad_rows_are_quarantined_counted_and_named_up_to_a_limit(texts: Path, tmp_path: Path) -> None:
+    clean = prepared(texts, tmp_path / "cache")
+    expected = spoil(texts)
+    data = prepared(texts, tmp_path / "cache", integrity=Integrity("quarantine", 0.02))
+    assert {each["where"]: each["what"] for each in data.manifest.bad["named"]} == expected
+    assert data.facts()["left_out"]["count"] == 4
+    assert json.loads((Path(data.where) / "manifest.json").read_text())["bad"]["count"] == 4
+    for split in SPLITS:
+        assert everything(data, split)["name"] == everything(clean, split)["name"]
+    with pytest.raises(InputError, match=r"1\.3%, more than the limit of 1\.0%"):
+        prepared(texts, tmp_path / "cache", integrity=Integrity("quarantine", 0.01))
+
+
+def test_a_table_with_a_torn_file_a_wrong_schema_and_a_bad_row(tmp_path: Path) -> None:
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    for name in "abcd":
+        parquet.write_table(pa.table({"value": list(range(100))}), folder / f"{name}.parquet")
+    parquet.write_table(pa.table({"values": [1]}), folder / "schema.parquet")
+    parquet.write_table(pa.table({"value": [1, -2, 3]}), folder / "row.parquet")
+    parquet.write_table(pa.table({"value": pa.array([], pa.int64())}), folder / "none.parquet")
+    whole = (folder / "a.parquet").read_bytes()
+    (folder / "torn.parquet").write_bytes(whole[: len(whole) // 2])
+    transform = PerRow(number, {"value": Column("int64")}, "number 1")
+    with pytest.raises(InputError) as refused:
+        prepared(folder, tmp_path / "cache", transform, columns=["value"])
+    found = {each.where: each.what for each in refused.value.problems if each.where}
+    assert found.pop("torn.parquet").startswith("is no parquet file, or a torn one")
+    assert found == {"schema.parquet": "has no column value, only values", "row.parquet#1": "is negative", "none.parquet": "holds no rows"}
+    data = prepared(folder, tmp_path / "cache", transform, columns=["value"], integrity=Integrity("quarantine", 0.02))
+    assert sum(data.manifest.rows(split) for split in SPLITS) == 402
+
+
+def test_a_large_table_is_cut_by_row_groups_and_a_large_text_by_lines(tmp_path: Path) -> None:
+    (tmp_path / "table").mkdir()
+    parquet.write_table(
+        pa.table({"value": list(range(5000))}), tmp_path / "table" / "a.parquet", row_group_size=100, compression="none", use_dictionary=False
+    )
+    (tmp_path / "text").mkdir()
+    text = "".join(f"line {number} of a long text\n" for number in range(3000))
+    (tmp_path / "text" / "a.txt").write_text(text)
+    (tmp_path / "lines").mkdir()
+    (tmp_path / "lines" / "a.jsonl").write_text("".join(json.dumps({"value": value}) + "\n" for value in range(5000)))
+    transform = PerRow(number, {"value": Column("int64")}, "number 1")
+    for kind in ("table", "lines"):
+        assert len(find_source(str(tmp_path / kind), unit_bytes=2000).units) > 5
+        data = prepared(tmp_path / kind, tmp_path / "cache", transform)
+        assert sorted(value for split in SPLITS for value in everything(data, split)["value"].tolist()) == list(range(5000))
+    source = find_source(str(tmp_path / "text"), unit_bytes=2000)
+    assert len(source.units) > 5
+    pieces = [row for unit in source.units for row in rows_of(unit)]
+    assert b"".join(row["text"] for row in pieces) == text.encode()  # type: ignore[index]  # none is bad
+    assert [row["last"] for row in pieces] == [False] * (len(pieces) - 1) + [True]  # type: ignore[index]  # the same
+
+
+def test_too_little_data_is_named_by_split(texts: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"test: less than one sample \(train \d+, validation \d+, test 0\)"):
+        prepared(texts, tmp_path / "cache", rule=SplitRule(0.2, 0.0))
+
+
+def test_a_folder_that_is_not_prepared_data_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has no manifest\.json"):
+        open_prepared(str(tmp_path))
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(InputError, match="no manifest of prepared data, or a torn one"):
+        open_prepared(str(tmp_path))
+
+
+def test_another_file_of_the_folder_is_checked_too(texts: Path, tmp_path: Path) -> None:
+    data = prepared(texts, tmp_path / "cache", extras={"words.json": b"[1, 2]"})
+    assert data.extra("words.json") == b"[1, 2]"
+    (Path(data.where) / "words.json").write_bytes(b"[1, 3]")
+    with pytest.raises(TrainfleetError, match=r"words\.json: is not what was written"):
+        data.extra("words.json")

@@ -1,0 +1,56 @@
+"""Transforms for tests: in a module of their own, so that other processes can import them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from training.data import Bad, BadRowError, Column, Row
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A text as its length, its first bytes, its name and a small matrix: one column of each kind."""
+
+    key: str = "measured 1"
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        return {"length": Column("int64"), "start": Column("uint8", (None,)), "name": Column("string"), "matrix": Column("float32", (2, 3))}
+
+    def __call__(self, rows: Sequence[Row]) -> list[Mapping[str, Any] | Bad | None]:
+        return [self._one(row) for row in rows]
+
+    def _one(self, row: Row) -> Mapping[str, Any] | Bad | None:
+        text = row["text"]
+        if text.startswith(b"skip"):
+            return None
+        if text.startswith(b"bad"):
+            return Bad(row["name"], "says that it is bad")
+        value = np.nan if text.startswith(b"nan") else len(text)
+        matrix = np.full((2, 3), value, dtype=np.float64 if text.startswith(b"double") else np.float32)
+        return {"length": len(text), "start": np.frombuffer(text[: len(text) % 7], dtype=np.uint8), "name": row["name"], "matrix": matrix}
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """A stream of bytes, for packing."""
+
+    key: str = "bytes 1"
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        return {"tokens": Column("uint8", (None,))}
+
+    def __call__(self, rows: Sequence[Row]) -> list[Mapping[str, Any] | Bad | None]:
+        return [{"tokens": np.frombuffer(row["text"], dtype=np.uint8)} for row in rows]
+
+
+def number(row: Row) -> Mapping[str, Any]:
+    """A row's number; refuses negative ones."""
+    if row["value"] < 0:
+        raise BadRowError("is negative")
+    return {"value": row["value"]}
