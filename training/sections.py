@@ -104,7 +104,7 @@ class Sharding(Section):
     blocks: tuple[str, ...] = Field(
         (), description="Classes of the modules that are sharded, recomputed and compiled one by one; empty: found in the model."
     )
-    reshard: bool = Field(True, description="Give a block's gathered parameters back after its forward pass: less memory, one more gather.")
+    reshard: bool = Field(True, description="Give a block's gathered parameters back after each pass: less memory, more gathers.")
     cpu_offload: bool = Field(False, description="Keep shards and optimizer in the machine's memory; slower, for models that do not fit otherwise.")
     replicas: int | None = Field(None, ge=1, description="`hsdp`: how many times the whole model is held; null: once per machine.")
     reduce_every: bool = Field(False, description="Exchange gradients in every micro batch: more communication, less memory.")

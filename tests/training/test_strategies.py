@@ -182,7 +182,17 @@ def test_a_weight_made_late_depends_on_its_name_and_on_nothing_before_it() -> No
     weight = few.get_parameter("1.weight")
     assert torch.allclose(weight @ weight.T, torch.eye(8), atol=1e-5)
     assert few.get_buffer("2.running_var").tolist() == [1.0] * 8
+    assert few.get_buffer("2.num_batches_tracked").tolist() == 0
     assert not any(tensor.is_meta for tensor in (*few.parameters(), *few.buffers()))
+
+
+def test_a_buffer_of_written_numbers_is_made_late_too() -> None:
+    class Filter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("taps", torch.tensor([1.0, 2.0, 1.0]) / torch.arange(1, 4))
+
+    assert build(Filter, 0, meta=True).materialise().get_buffer("taps").tolist() == pytest.approx([1.0, 1.0, 1 / 3])
 
 
 def test_a_tensor_with_two_owners_is_made_once() -> None:
@@ -257,8 +267,8 @@ def exchanges(tiny: Make, cache: Path, folder: Path, strategy: str, micro_batch:
         stepper.gradients(list(range(16)), False, False)
     counted: dict[str, int] = {}
     for event in seen.key_averages():
-        if event.key.startswith("gloo:"):
-            counted[event.key.removeprefix("gloo:")] = event.count
+        if event.key.startswith(("gloo:", "c10d::")):
+            counted[event.key] = event.count
     return counted
 
 
@@ -269,16 +279,23 @@ def test_gradients_are_exchanged_once_a_step_however_many_micro_batches(tmp_path
             "ddp, 4": ("ddp", 2),
             "fsdp": ("fsdp", 8),
             "fsdp, 4": ("fsdp", 2),
+            "fsdp, 4, gathered once": ("fsdp", 2, "sharding.reshard=false"),
             "fsdp, every": ("fsdp", 2, "sharding.reduce_every=true"),
         }
         return {name: exchanges(tiny, cache, tmp_path, *said) for name, said in cases.items()}  # type: ignore[arg-type]
 
     counted = on_ranks(check, 2, tmp_path)[0]
-    assert counted["ddp"]["all_reduce"] > 0
-    assert counted["ddp, 4"]["all_reduce"] == counted["ddp"]["all_reduce"]
-    scattered = {name: sum(count for key, count in row.items() if "reduce_scatter" in key) for name, row in counted.items() if "fsdp" in name}
+    assert counted["ddp"]["gloo:all_reduce"] > 1  # the loss's is one
+    assert counted["ddp, 4"]["gloo:all_reduce"] == counted["ddp"]["gloo:all_reduce"]
+    scattered = {
+        name: sum(count for key, count in row.items() if key.startswith("c10d::_reduce_scatter")) for name, row in counted.items() if "fsdp" in name
+    }
     assert scattered["fsdp"] > 0
     assert scattered["fsdp, 4"] == scattered["fsdp"]
+    gathered = {
+        name: sum(count for key, count in row.items() if key.startswith("c10d::_allgather")) for name, row in counted.items() if "fsdp" in name
+    }
+    assert gathered["fsdp, 4, gathered once"] < gathered["fsdp"] < gathered["fsdp, 4"]
     assert scattered["fsdp, every"] == 4 * scattered["fsdp"]
 
 

@@ -8,6 +8,7 @@ from a file while the model is built cannot be recorded.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import weakref
 from collections.abc import Callable, Iterator
@@ -15,11 +16,13 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from trainfleet.errors import InputError, Problem
 
+_SILENT = ("_no_grad_trunc_normal_", "dirac_", "orthogonal_", "sparse_")
 _REMEDY = "sharding.meta_init=false"
 
 
@@ -73,7 +76,7 @@ def build(make: Callable[[], nn.Module], seed: int, meta: bool) -> Built:
         return Built(make(), seed, None)
     record = _Record()
     try:
-        with torch.device("meta"), record:
+        with torch.device("meta"), record, _Constants(), _initialisers(record):
             model = make()
     except (RuntimeError, NotImplementedError) as error:
         what = f"the model cannot be built without memory: {str(error).splitlines()[0]}"
@@ -91,7 +94,7 @@ class _Record(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch type
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch types it not
         self._played: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any, frozenset[int], frozenset[int]]] = []
-        self._touched: set[int] = set()
+        self._made: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -99,11 +102,16 @@ class _Record(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch type
         reads, writes = frozenset(_storages((args, kwargs))), frozenset(_storages(out))
         if writes:
             self._played.append((func, args, kwargs, out, reads, writes))
-            self._touched |= writes
+            self._made |= writes - reads
         return out
 
+    def note(self, func: Callable[..., torch.Tensor], tensor: torch.Tensor, args: Any, kwargs: Any) -> None:
+        """Remember a change to `tensor` that no operation told of."""
+        place = frozenset([_storage(tensor)])
+        self._played.append((func, (tensor, *args), kwargs, tensor, place, place))
+
     def knows(self, tensor: torch.Tensor) -> bool:
-        return not tensor.is_meta or _storage(tensor) in self._touched
+        return not tensor.is_meta or _storage(tensor) in self._made
 
     def play(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """What `tensor` holds, by playing back all that led to it and nothing else."""
@@ -132,6 +140,39 @@ class _Record(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch type
                 needed |= reads
                 steps.append(step)
         return steps[::-1]
+
+
+@contextlib.contextmanager
+def _initialisers(record: _Record) -> Iterator[None]:
+    """Record those functions of `torch.nn.init` that do nothing on the meta device (but not under a name imported from there)."""
+
+    def noted(func: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def call(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+            if tensor.is_meta:
+                record.note(func, tensor, args, kwargs)
+            return func(tensor, *args, **kwargs)
+
+        return call
+
+    real = {name: getattr(nn.init, name) for name in _SILENT if hasattr(nn.init, name)}
+    for name, func in real.items():
+        setattr(nn.init, name, noted(func))
+    try:
+        yield
+    finally:
+        for name, func in real.items():
+            setattr(nn.init, name, func)
+
+
+class _Constants(TorchFunctionMode):
+    """Numbers that a program writes into a tensor: the meta device would forget them, so they are copied there by an operation."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func not in (torch.tensor, torch.as_tensor) or kwargs.get("device") is not None or _tensors(args):
+            return func(*args, **kwargs)
+        real = func(*args, **{**kwargs, "device": "cpu"})
+        return torch.empty_like(real, device="meta").copy_(real)
 
 
 def _named(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

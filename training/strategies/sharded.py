@@ -52,7 +52,7 @@ class Sharded(Strategy):
                 offload_policy=offload,
             )
         self._root = built.model
-        self._reduce_every = settings.reduce_every
+        self._reshard, self._reduce_every = settings.reshard, settings.reduce_every
 
     def settle(self, backward: Callable[[nn.Module], Any]) -> None:
         """Nothing: the order of sums is fixed from the first step on."""
@@ -62,6 +62,7 @@ class Sharded(Strategy):
         assert isinstance(self._root, FSDPModule)
         self._root.set_requires_gradient_sync(last or self._reduce_every)
         self._root.set_is_last_backward(last)
+        self._root.set_reshard_after_backward(last or self._reshard)
         yield
 
     def precision(self) -> AbstractContextManager[Any]:
