@@ -6,6 +6,7 @@ cloud needs. Easy to get wrong: a resource that changes its `what` is replaced, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,7 +23,8 @@ class Room(pulumi.ComponentResource):
     """A component `trainfleet:<cloud>:<Class>` whose children are `<platform>-<what>`."""
 
     def __init__(self, spec: PlatformSpec, what: str, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__(f"trainfleet:{spec.cloud}:{type(self).__name__}", f"{spec.name}-{what}", None, opts)
+        lean = pulumi.ResourceOptions(transformations=[_without_versioned_aliases])
+        super().__init__(f"trainfleet:{spec.cloud}:{type(self).__name__}", f"{spec.name}-{what}", None, pulumi.ResourceOptions.merge(opts, lean))
         self.spec = spec
 
     def name(self, what: str) -> str:
@@ -58,3 +60,23 @@ class Room(pulumi.ComponentResource):
             aliases=[pulumi.Alias(name=self.name(RENAMED[what]))] if what in RENAMED else None,
             **more,
         )
+
+
+_VERSIONED = re.compile(r"/v\d{8}\w*:")
+
+
+def _without_versioned_aliases(resource: pulumi.ResourceTransformationArgs) -> pulumi.ResourceTransformationResult | None:
+    """Leave out aliases to types of one API version, of which azure-native gives each resource about a dozen.
+
+    Nothing here was ever made under such a type, and the engine waits for every one: on Azure they are a fifth of a preview.
+    """
+    aliases = resource.opts.aliases
+    if not aliases:
+        return None
+    opts = pulumi.ResourceOptions.merge(resource.opts, None)
+    opts.aliases = [alias for alias in aliases if not _is_versioned(alias)]
+    return pulumi.ResourceTransformationResult(resource.props, opts)
+
+
+def _is_versioned(alias: object) -> bool:
+    return isinstance(alias, pulumi.Alias) and isinstance(alias.type_, str) and bool(_VERSIONED.search(alias.type_))
