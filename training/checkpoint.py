@@ -42,6 +42,8 @@ from training.sections import Checkpoints as Settings
 from training.stores import Store, StoreError
 
 Notify = Callable[[str, str], Any]
+ABANDON_S = 120.0
+"""How long a failed run waits for a save that is under way."""
 
 
 class CheckpointError(TrainfleetError):
@@ -216,6 +218,11 @@ class Checkpoints:
     def at(self, name: str) -> str:
         """A checkpoint's folder or URL."""
         return self.store.at(name)
+
+    def abandon(self) -> None:
+        """Let a save that is under way end, whatever comes of it: the run is over, and its error is worth more."""
+        if self._running is not None and self._running.thread is not None:
+            self._running.thread.join(ABANDON_S)
 
     def close(self) -> None:
         """Give up the process groups."""

@@ -38,6 +38,7 @@ class RunContext:
         local_rank, local_world_size: the same on its machine.
         device: `cpu` or `cuda:N`.
         cache: where prepared data lives on this machine.
+        launch: names the launch that this process belongs to, and all that it restarts; empty when it is on its own.
         allow_changes: recipe keys that may differ from the checkpoint's recipe.
         should_stop: asked after every step on every rank; True anywhere saves a checkpoint and ends the run.
         preempted: asked now and then, on every rank after the same step, so it may wait for all; who is about to be taken away, if
@@ -55,6 +56,7 @@ class RunContext:
     local_world_size: int = 1
     device: str = "cpu"
     cache: Path = field(default_factory=default_cache)
+    launch: str = ""
     allow_changes: tuple[str, ...] = ()
     should_stop: Callable[[], bool] = _never
     preempted: Callable[[], str | None] | None = None

@@ -27,6 +27,8 @@ RAY_TEMP = "TRAINFLEET_RAY_TEMP"
 """Where a Ray of our own keeps its session; the launcher removes it."""
 ALLOW_CHANGES = "TRAINFLEET_ALLOW_CHANGES"
 """Keys of the recipe, with commas between, that may differ from the checkpoint's."""
+LAUNCH = "TRAINFLEET_LAUNCH"
+"""Names a launch, so that its restarted workers may go on where the ones before them were at work."""
 PARENT = "TRAINFLEET_PARENT"
 """Set by a launcher: its workers die with it."""
 

@@ -2,7 +2,7 @@
 
 Used by the step loop on every rank, and by launchers before it. With a URL the readable side (metrics.jsonl, run.json, ...) goes
 along with each checkpoint and is fetched first on another machine. Easy to get wrong: whichever of the two sides is older
-must give way, so run.json counts its uploads.
+must give way, so home.json counts the uploads and is written last.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
 from training.recipe import Recipe
-from training.runfolder import read_run
-from training.stores import NotThereError, Patience, Store, is_remote, open_store
+from training.stores import NotThereError, Patience, Store, StoreError, is_remote, open_store
+from training.stores.lease import Lease
 
 READABLE = ("run.json", "recipe.yaml", "metrics.jsonl", "report.html")
-UPLOADS, HOME = "uploads", "home"
+HOME = "home.json"
 
 
 def patience(recipe: Recipe) -> Patience:
@@ -37,22 +37,62 @@ class House:
         self.url = recipe.home_url()
         self.store: Store | None = open_store(self.url, patience(recipe), notify) if is_remote(self.url) else None
         self.checkpoints = open_store(f"{self.url if self.store else run_dir}/checkpoints", patience(recipe), notify)
+        self._notify = notify
+        self._lease: Lease | None = None
 
-    def send(self) -> None:
-        """Upload the readable side; nothing to do for a folder.
+    def enter(self, launch: str) -> None:
+        """Make sure that the run can be written and that nobody else does; rank 0 alone, before anything else.
 
         Raises:
+            InputError: another run is at work here.
+            StoreError: a right is missing, or the store does not answer.
+        """
+        home = self.store or open_store(str(self.run_dir), self.checkpoints.patience, self._notify)
+        lease = Lease(home, launch)
+        try:
+            if self.store is not None:
+                self.store.probe()
+            lease.acquire(self._notify)
+        except StoreError as error:
+            if self.store is not None:
+                raise
+            problems = [Problem(str(self.run_dir), each.what, each.fix or "choose another with --storage DIR") for each in error.problems]
+            raise InputError("cannot write the run's folder", problems) from error
+        self._lease = lease
+
+    def leave(self) -> None:
+        """Let others in."""
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+    def send(self) -> None:
+        """Upload the readable side; for a folder there is nothing to do but to see that it is still ours.
+
+        Raises:
+            InputError: another run has come in.
             StoreError: past all tries.
         """
+        if self._lease is not None:
+            self._lease.check()
         if self.store is None:
             return
-        record = read_run(self.run_dir)
-        record |= {UPLOADS: int(record.get(UPLOADS, 0)) + 1, HOME: self.url}
-        write_whole(self.run_dir / "run.json", json.dumps(record, indent=1))
-        for name in READABLE[1:]:
+        for name in READABLE:
             with contextlib.suppress(FileNotFoundError):
                 self.store.put(name, (self.run_dir / name).read_bytes())
-        self.store.put("run.json", json.dumps(record, indent=1).encode())
+        home = json.dumps({"url": self.url, "uploads": _uploads(self._here()) + 1})
+        self.store.put(HOME, home.encode())
+        write_whole(self.run_dir / HOME, home)
+
+    def refuse_to_bury(self) -> None:
+        """A fresh start where a store holds a run already: it cannot be moved aside there, and is never deleted.
+
+        Raises:
+            InputError: there is one.
+        """
+        if self.store is not None and self.store.sizes():
+            problem = Problem(self.url, "holds a run already, which cannot be moved aside in an object store", "use --run NAME for a new one")
+            raise InputError("--fresh would bury a run", [problem])
 
     def fetch(self) -> bool:
         """Bring the readable side here where the store's is newer; returns whether it did.
@@ -63,18 +103,36 @@ class House:
         """
         if self.store is None:
             return False
-        here = read_run(self.run_dir)
-        if here.get(HOME, self.url) != self.url:
-            problem = Problem(str(self.run_dir), f"holds what {here[HOME]} left here", "use --run NAME, or move the folder away")
+        here = self._here()
+        if here.get("url", self.url) != self.url:
+            problem = Problem(str(self.run_dir), f"holds what {here['url']} left here", "use --run NAME, or move the folder away")
             raise InputError("this folder belongs to a run of another storage", [problem])
         try:
-            there = json.loads(self.store.read("run.json"))
-        except (NotThereError, ValueError):
+            there = self.store.read(HOME)
+        except NotThereError:
             return False
-        if int(there.get(UPLOADS, 0)) <= int(here.get(UPLOADS, 0)):
+        if _uploads(_document(there)) <= _uploads(here):
             return False
-        for name in READABLE[1:]:
+        for name in READABLE:
             with contextlib.suppress(NotThereError):
                 self.store.fetch(name, self.run_dir / name)
-        write_whole(self.run_dir / "run.json", json.dumps(there, indent=1))
+        write_whole(self.run_dir / HOME, there)
         return True
+
+    def _here(self) -> dict[str, Any]:
+        try:
+            return _document((self.run_dir / HOME).read_bytes())
+        except OSError:
+            return {}
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    try:
+        return dict(json.loads(data))
+    except (ValueError, TypeError):
+        return {}
+
+
+def _uploads(document: dict[str, Any]) -> int:
+    count = document.get("uploads", 0)
+    return count if isinstance(count, int) else 0

@@ -50,7 +50,12 @@ def train(recipe: Recipe, context: RunContext) -> RunResult:
         TrainfleetError: a checkpoint cannot be saved or read, or the gradient is no number; the last good one is named.
     """
     with _settings_of_torch(recipe), group_of_one() if recipe.strategy != "ddp" else nullcontext():
-        return _Run(recipe, context).train()
+        run = _Run(recipe, context)
+        try:
+            return run.train()
+        finally:
+            run.checkpoints.abandon()
+            run.house.leave()
 
 
 class _Run:
@@ -83,7 +88,7 @@ class _Run:
         recipe, context, state = self.recipe, self.context, self.state
         self.strategy.settle(self.stepper.rehearse)
         seed_rank(recipe.seed, context.rank, 0)
-        on_first(self.house.fetch, context.rank)
+        on_first(self._enter, context.rank)
         resumed_from = self._resume()
         baseline: dict[str, float] = on_first(lambda: self.workload.baseline(self.seen["validation"]), context.rank)
         self.journal = self._open_journal(resumed_from, baseline)
@@ -234,6 +239,10 @@ class _Run:
         if self.context.rank == 0:
             self.context.on_checkpoint(saved.step, saved.path)
         self._event("checkpoint", f"saved {saved.path}, {saved.seconds:.1f} s behind the loop")
+
+    def _enter(self) -> None:
+        self.house.enter(self.context.launch)
+        self.house.fetch()
 
     def _beside(self) -> None:
         """On rank 0, before a checkpoint becomes visible: the rows that lead to it must be as safe as it is."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainfleet.console import print_error
 from trainfleet.errors import TrainfleetError
-from training.events import ALLOW_CHANGES, EVENTS, PARENT, RUN_DIR, STOP_FILE
+from training.events import ALLOW_CHANGES, EVENTS, LAUNCH, PARENT, RUN_DIR, STOP_FILE
 from training.recipe import Recipe, load_recipe
 from training.worker import tell, work, work_under_ray
 
@@ -37,7 +38,8 @@ def drive_ray(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> None:
                 "recipe": recipe.model_dump(mode="json"),
                 "run_dir": str(run_dir),
                 "watch": not cluster.own,
-                "env": {key: env[key] for key in (EVENTS, STOP_FILE, ALLOW_CHANGES) if key in env},
+                "env": {key: env[key] for key in (EVENTS, STOP_FILE, ALLOW_CHANGES) if key in env}
+                | {LAUNCH: env.get(LAUNCH) or secrets.token_hex(8)},
             },
             recipe.scaling,
         )

@@ -19,7 +19,7 @@ from typing import Any
 
 from trainfleet.errors import TrainfleetError
 from training.context import RunContext
-from training.events import ALLOW_CHANGES, EVENTS, STOP_FILE, Sink
+from training.events import ALLOW_CHANGES, EVENTS, LAUNCH, STOP_FILE, Sink
 from training.progress import Lines
 from training.recipe import Recipe
 
@@ -88,6 +88,7 @@ def context_for(
         local_rank=local_rank,
         local_world_size=local_world_size,
         device=device,
+        launch=env.get(LAUNCH, ""),
         allow_changes=tuple(filter(None, env.get(ALLOW_CHANGES, "").split(","))),
         should_stop=Asked(env.get(STOP_FILE)),
         preempted=preempted,

@@ -10,7 +10,7 @@ import pytest
 from tests.stores.running import Running
 from training.stores import NotThereError, Patience, Store, StoreError, open_store
 
-QUICK = Patience(attempts=4, first_s=0.05, longest_s=0.2, stall_s=5.0)
+QUICK = Patience(attempts=4, first_s=0.05, longest_s=0.2, stall_s=20.0)
 every = pytest.mark.parametrize("store_server", ["s3", "gs", "az"], indirect=True)
 BIG = os.urandom(1 << 20) * 12
 
@@ -73,7 +73,7 @@ FAULTS = {
 @every
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_that_goes_by_is_got_over(store_server: Running, prefix: str, name: str) -> None:
-    store, _ = opened(store_server, prefix, Patience(8, 0.05, 0.3, 5.0))
+    store, _ = opened(store_server, prefix, Patience(8, 0.05, 0.3, 20.0))
     store.put("before", BIG)
     store_server.proxy.fail(times=3, **FAULTS[name])  # type: ignore[arg-type]  # the table's values are of several types
     store.put("during", BIG)
@@ -97,7 +97,7 @@ def test_a_store_that_hangs_is_given_up_on_and_named(store_server: Running, pref
 
 @every
 def test_a_store_that_is_not_there_is_said_so(store_server: Running, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, told = opened(store_server, prefix, Patience(2, 0.05, 0.1, 8.0))
+    store, told = opened(store_server, prefix, Patience(2, 0.05, 0.1, 20.0))
     store_server.proxy.fail("reset", times=10_000)
     with pytest.raises(StoreError) as caught:
         store.put("file", b"x")

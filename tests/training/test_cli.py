@@ -38,7 +38,8 @@ def launcher(tmp_path: Path, text_folder: Path, cache: Path) -> Launcher:
         (["launch", "lm-tiny", "--on", "torchrun", "scaling.workers=512", "batch.global_batch=2048"], "this machine has"),
         (["launch", "lm-tiny", "scaling.use_gpu=true"], "GPUs"),
         (["launch", "lm-tiny", "--platform", "nowhere.json"], "cannot read a platform's outputs"),
-        (["launch", "lm-tiny", "--storage", "s3://bucket/runs"], "object stores come with a later release"),
+        (["launch", "lm-tiny", "--storage", "s4://bucket/runs"], "begins with s4://"),
+        (["launch", "lm-tiny", "--storage", "s3://b?key=secret/runs"], "keys and tokens belong into the environment"),
         (["report", "runs/no-such-run"], "no such run"),
     ],
 )

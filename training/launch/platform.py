@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from infra.contract import PlatformOutputs, load_outputs
-from trainfleet.errors import InputError, Problem
+
+POOL_FACTS = ("name", "accelerator", "per_node", "max_nodes", "instance_type", "spot", "usd_per_hour")
+"""What run.json keeps of a pool: `usd_per_hour` is a node's price in the catalogue, None where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -21,16 +23,8 @@ class Place:
     file: Path
 
     def runs_folder(self) -> str:
-        """The folder of the platform's runs.
-
-        Raises:
-            InputError: the platform stores runs in an object store.
-        """
-        url = self.outputs.bucket_url
-        if not url.startswith("file://"):
-            problem = Problem(f"{self.file}: bucket_url", f"`{url}`: object stores come with a later release", "give a folder with --storage DIR")
-            raise InputError("this platform's storage cannot be reached from here", [problem])
-        return url.removeprefix("file://").rstrip("/") + "/runs"
+        """The folder or URL of the platform's runs."""
+        return self.outputs.bucket_url.removeprefix("file://").rstrip("/") + "/runs"
 
     def facts(self) -> dict[str, Any]:
         """What run.json keeps of the platform."""
@@ -43,9 +37,7 @@ class Place:
             "contract_version": outputs.contract_version,
             "trainfleet_version": outputs.trainfleet_version,
             "bucket_url": outputs.bucket_url,
-            "pools": [
-                {"name": pool.name, "accelerator": pool.accelerator, "per_node": pool.per_node, "max_nodes": pool.max_nodes} for pool in outputs.pools
-            ],
+            "pools": [pool.model_dump(include=set(POOL_FACTS)) for pool in outputs.pools],
         }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import tempfile
 import time
@@ -21,10 +22,12 @@ from typing import Any
 from trainfleet.errors import InputError, Interrupted, MissingToolError, Problem, TrainfleetError
 from trainfleet.files import write_whole
 from training import events, progress
+from training.house import House
 from training.launch import find, machine, process
 from training.launch.platform import Place, load_place
 from training.recipe import ENVIRONMENT, Recipe, dump, load_recipe
-from training.runfolder import last_lines, read_rows, read_run
+from training.runfolder import last_lines, last_sign, read_rows, read_run
+from training.stores import StoreError
 
 LOG = "launch.log"
 """What the processes of a run wrote to stdout and stderr: Ray's and torch's own words."""
@@ -97,7 +100,11 @@ def start(request: Request, env: Mapping[str, str] | None = None) -> Outcome:
     _need_torch(request.on)
     launcher.check(recipe)
     run_dir = recipe.run_dir().absolute()
+    house = House(recipe, run_dir, lambda *_: None)
     with _locked(run_dir, fresh=request.fresh):
+        if request.fresh:
+            house.refuse_to_bury()
+        house.fetch()
         before = read_run(run_dir)
         if _is_finished(before, recipe):
             return Outcome(run_dir, _document(run_dir, before.get("result", {}), 0.0), already_finished=True)
@@ -106,7 +113,7 @@ def start(request: Request, env: Mapping[str, str] | None = None) -> Outcome:
         view = progress.display(request.json)
         heard = _Heard()
         try:
-            with _workspace() as work:
+            with workspace() as work:
                 ended = _supervise(
                     launcher.command(recipe, work / "recipe.yaml"),
                     (recipe, run_dir),
@@ -126,6 +133,8 @@ def start(request: Request, env: Mapping[str, str] | None = None) -> Outcome:
             facts["result"] = heard.result
         _note(run_dir, facts)
         _write_report(run_dir)
+        with contextlib.suppress(StoreError) if status != "finished" else contextlib.nullcontext():
+            house.send()
         _raise_for(status, heard, run_dir, ended)
         return Outcome(run_dir, _document(run_dir, heard.result or {}, seconds))
 
@@ -179,12 +188,13 @@ def _hear(event: dict[str, Any], heard: _Heard, seconds: float) -> None:
         case "result":
             heard.result = {key: value for key, value in event.items() if key != "kind"}
         case "error" if heard.error is None:
-            heard.error = _error_from(event)
+            heard.error = error_from(event)
         case "crash":
             heard.crashes.append(event)
 
 
-def _error_from(event: Mapping[str, Any]) -> TrainfleetError:
+def error_from(event: Mapping[str, Any]) -> TrainfleetError:
+    """The error that a worker told of."""
     kind = {InputError.exit_code: InputError, MissingToolError.exit_code: MissingToolError}.get(event["exit_code"], TrainfleetError)
     return kind(event["summary"], [Problem(*problem) for problem in event["problems"]])
 
@@ -213,7 +223,7 @@ def _begin(run_dir: Path, before: Mapping[str, Any], request: Request, recipe: R
     """Note this launch in run.json; one before it that never noted its end was killed."""
     launches = [dict(each) for each in before.get("launches", [])]
     if launches and "status" not in launches[-1]:
-        launches[-1]["status"] = "killed"
+        launches[-1] |= {"status": "killed"} | _until_killed(run_dir, launches[-1])
     launch: dict[str, Any] = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "on": request.on,
@@ -226,6 +236,17 @@ def _begin(run_dir: Path, before: Mapping[str, Any], request: Request, recipe: R
     launches.append(launch)
     _note(run_dir, {"launches": launches})
     return launches
+
+
+def _until_killed(run_dir: Path, launch: Mapping[str, Any]) -> dict[str, Any]:
+    """How long a killed launch lasted and how far it came, by what it left: for the report of the time that was lost."""
+    seen, began = last_sign(run_dir), str(launch.get("at", ""))
+    try:
+        lasted = max(0.0, (seen or 0.0) - datetime.fromisoformat(began).timestamp())
+    except ValueError:
+        return {}
+    steps = [row["step"] for row in read_rows(run_dir).of("train")]
+    return {"seconds": round(lasted, 3), "last_step": max(steps, default=0)}
 
 
 def _note(run_dir: Path, facts: Mapping[str, Any]) -> None:
@@ -272,13 +293,14 @@ def _child_env(env: Mapping[str, str], recipe: Recipe, run_dir: Path, work: Path
         events.STOP_FILE: str(work / "stop"),
         events.RAY_TEMP: str(work / "ray"),
         events.PARENT: str(os.getpid()),
+        events.LAUNCH: secrets.token_hex(8),
         "OMP_NUM_THREADS": str(recipe.scaling.threads),
         "PYTHONUNBUFFERED": "1",
     }
 
 
 @contextlib.contextmanager
-def _workspace() -> Iterator[Path]:
+def workspace() -> Iterator[Path]:
     """A short-lived folder with a short path (sockets live in it); those of launches that were killed are swept first."""
     root = Path(tempfile.gettempdir())
     for old in root.glob("tf-*-*"):

@@ -130,7 +130,7 @@ def _gcs(_: Place, patience: Patience) -> Callable[[], Any]:
         from pyarrow.fs import GcsFileSystem
 
         settings = {**_endpoint(emulator), "anonymous": True} if emulator else {}
-        return GcsFileSystem(retry_time_limit=timedelta(seconds=max(1, int(min(10.0, patience.stall_s / 2)))), **settings)
+        return GcsFileSystem(retry_time_limit=timedelta(seconds=max(1, min(5, int(patience.stall_s / 10)))), **settings)
 
     return make
 

@@ -29,7 +29,7 @@ _ROWS: tuple[tuple[str, Words], ...] = (
         Words("the store refuses this machine's clock", "set the clock (ntp, chrony): signatures are valid for minutes only", again=False),
     ),
     (
-        r"SignatureDoesNotMatch|SIGNATURE_DOES_NOT_MATCH|AuthenticationFailed|InvalidAccessKeyId|INVALID_ACCESS_KEY|UNRECOGNIZED_CLIENT|ExpiredToken|EXPIRED_TOKEN|"
+        r"SignatureDoesNotMatch|SIGNATURE_DOES_NOT_MATCH|AuthenticationFailed|InvalidAccessKeyId|XAdmin|INVALID_ACCESS_KEY|UNRECOGNIZED_CLIENT|ExpiredToken|EXPIRED_TOKEN|"
         r"INVALID_CLIENT_TOKEN|UNAUTHENTICATED|\b401\b|invalid_grant|MISSING_AUTHENTICATION|signature we calculated",
         Words(
             "the store does not accept the credentials",
@@ -73,7 +73,7 @@ _ROWS: tuple[tuple[str, Words], ...] = (
     ),
     (
         r"[Cc]onnection (refused|reset|closed|timed out)|NETWORK_CONNECTION|couldn't connect|Couldn't connect|Failed to connect|Timeout|[Tt]imed out|DEADLINE_EXCEEDED|"
-        r"curlCode|[Ee]mpty reply|broken pipe|recv failure",
+        r"curlCode|CURLE? code|network socket|[Ee]mpty reply|broken pipe|recv failure",
         Words("the store cannot be reached", "check the network, the endpoint and the firewall", again=True),
     ),
 )

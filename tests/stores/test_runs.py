@@ -1,0 +1,160 @@
+"""A whole run whose home is an object store: saved, killed, moved to another machine, disturbed, and never torn."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.stores.running import Running
+from tests.training.test_loop import StopAfter, results, strike
+from trainfleet.errors import InputError
+from training.checkpoint import CheckpointError
+from training.context import RunResult
+from training.recipe import Recipe
+from training.stores import Patience, open_store
+from training.stores.lease import LEASE, Lease
+from training.trained import open_trained
+
+Make = Callable[..., Recipe]
+Run = Callable[..., RunResult]
+RunRanks = Callable[..., list[int]]
+each_kind = pytest.mark.parametrize("store_server", ["s3", "gs", "az"], indirect=True)
+one_kind = pytest.mark.parametrize("store_server", ["s3"], indirect=True)
+SHORT = ("checkpoint.patience.first_wait=0.05", "checkpoint.patience.longest_wait=0.2", "checkpoint.patience.stall=20")
+
+
+@each_kind
+def test_a_run_moves_house_and_goes_on_to_the_bit(tmp_path: Path, tiny: Make, run: Run, cache: Path, store_server: Running, prefix: str) -> None:
+    recipe = tiny(f"storage={store_server.url(prefix)}", "log.every=3", *SHORT)
+    run(tiny("log.every=3"), tmp_path / "whole")
+    here = run(recipe, tmp_path / "here", should_stop=StopAfter(5))
+    assert here.checkpoint == f"{recipe.home_url()}/checkpoints/step-00000005"
+    assert not (tmp_path / "here" / "checkpoints").exists()
+    there = run(recipe, tmp_path / "there")
+    assert there.resumed_from == 5
+    assert results(tmp_path / "there") == results(tmp_path / "whole")
+    record = json.loads((tmp_path / "there" / "run.json").read_text())
+    assert [start["from_step"] for start in record["starts"]] == [0, 5]
+    assert open_trained(recipe.home_url(), "newest", cache=cache).step == 12
+    store = open_store(recipe.home_url())
+    assert store.read("metrics.jsonl") == (tmp_path / "there" / "metrics.jsonl").read_bytes()
+    assert LEASE not in store.sizes()
+    back = run(recipe, tmp_path / "here")
+    assert (back.resumed_from, results(tmp_path / "here")) == (12, results(tmp_path / "whole"))
+
+
+@each_kind
+def test_disturbances_during_a_run_change_nothing(tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str) -> None:
+    run(tiny(), tmp_path / "whole")
+    faults: dict[int, dict[str, Any]] = {
+        3: {"fault": "reset", "times": 2},
+        5: {"fault": "status", "times": 2, "status": 503},
+        8: {"fault": "cut", "times": 2, "after": 50},
+    }
+    told: list[str] = []
+
+    def disturb(step: int, _: int) -> None:
+        if step in faults:
+            store_server.proxy.fail(**faults[step])
+
+    recipe = tiny(f"storage={store_server.url(prefix)}", "checkpoint.patience.attempts=8", *SHORT)
+    run(recipe, tmp_path / "run", on_step=disturb, on_event=lambda what, text: told.append(what))
+    assert results(tmp_path / "run") == results(tmp_path / "whole")
+    assert told.count("checkpoint") == 3
+
+
+@one_kind
+def test_a_store_that_stays_away_stops_the_run_and_names_the_last_good_one(
+    tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str
+) -> None:
+    recipe = tiny(f"storage={store_server.url(prefix)}", "checkpoint.patience.attempts=2", *SHORT)
+    told: list[str] = []
+
+    def cut_off(step: int, _: int) -> None:
+        if step == 6:
+            store_server.proxy.fail("status", times=100_000, status=503)
+
+    with pytest.raises(CheckpointError, match="cannot save the checkpoint of step 8") as caught:
+        run(recipe, tmp_path / "run", on_step=cut_off, on_event=lambda what, text: told.append(what))
+    assert f"the last good checkpoint is {recipe.home_url()}/checkpoints/step-00000004" in str(caught.value)
+    assert "store" in told
+    store_server.proxy.mend()
+    assert run(recipe, tmp_path / "run").resumed_from == 4
+
+
+@each_kind
+@pytest.mark.parametrize(
+    "point",
+    ["partly-written:8", *(pytest.param(each, marks=pytest.mark.deep) for each in ("staged:8", "in-save:8", "before-marker:8", "in-purge:4"))],
+)
+def test_killed_while_uploading_it_ends_equal_to_the_bit(
+    tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks, store_server: Running, prefix: str, point: str
+) -> None:
+    whole = tiny("checkpoint.keep_last=1", "checkpoint.keep_best=false", "workload.model.dropout=0.1")
+    recipe = tiny(f"storage={store_server.url(prefix)}", "checkpoint.keep_last=1", "checkpoint.keep_best=false", "workload.model.dropout=0.1", *SHORT)
+    environment = store_server.environment()
+
+    def before(_: int) -> None:
+        os.environ.update(environment)
+        strike(point)
+
+    run(whole, tmp_path / "whole")
+    assert run_ranks(recipe, tmp_path / "killed", 1, before=before) == [-signal.SIGKILL]
+    ended = run(recipe, tmp_path / "killed")
+    assert ended.resumed_from in (4, 8)
+    assert results(tmp_path / "killed") == results(tmp_path / "whole")
+    assert {path.split("/")[0] for path in open_store(f"{recipe.home_url()}/checkpoints").sizes()} == {"step-00000012"}
+
+
+@one_kind
+def test_a_second_run_in_the_same_place_is_refused(tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str) -> None:
+    recipe = tiny(f"storage={store_server.url(prefix)}", *SHORT)
+    first = Lease(open_store(recipe.home_url()), "another launch", beat_s=0.2, settle_s=0.1)
+    first.acquire()
+    try:
+        with pytest.raises(InputError, match="this run is going on already"):
+            run(recipe, tmp_path / "run")
+    finally:
+        first.release()
+    assert run(recipe, tmp_path / "run").status == "finished"
+
+
+@pytest.mark.parametrize("remote", [False, True])
+@one_kind
+def test_a_lease_is_taken_over_only_from_nobody(tmp_path: Path, store_server: Running, prefix: str, remote: bool) -> None:
+    store = open_store(store_server.url(prefix) if remote else str(tmp_path / "home"), Patience(3, 0.05, 0.1, 20.0))
+    held = Lease(store, "one", beat_s=0.2, settle_s=0.1)
+    held.acquire()
+    with pytest.raises(InputError, match="writes here"):
+        Lease(store, "two", beat_s=0.5, settle_s=0.1).acquire()
+    restarted = Lease(store, "one", beat_s=0.2, settle_s=0.1)
+    restarted.acquire()
+    held._thread.join(20)  # type: ignore[union-attr]  # it has one
+    with pytest.raises(InputError):
+        held.check()
+    held.release()
+    restarted.check()
+    restarted.release()
+    left = json.loads(b"{}") | {"owner": "x", "group": "g", "host": "a machine that is gone", "pid": 1, "boot": "b", "count": 7}
+    store.put(LEASE, json.dumps(left).encode())
+    heir = Lease(store, "three", beat_s=0.1, settle_s=0.1)
+    heir.acquire()
+    heir.release()
+    assert LEASE not in store.sizes()
+
+
+@one_kind
+def test_a_bucket_that_may_not_be_written_is_said_before_the_first_step(
+    tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    steps: list[int] = []
+    with pytest.raises(Exception, match="does not accept the credentials"):
+        run(tiny(f"storage={store_server.url(prefix)}", *SHORT), tmp_path / "run", on_step=lambda step, _: steps.append(step))
+    assert not steps
