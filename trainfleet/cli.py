@@ -34,6 +34,7 @@ COMMANDS: dict[str, Command] = {
     "kubeconfig": Command("infra.kubernetes.kubeconfig_cli:kubeconfig", "Write a kubeconfig with the launcher's token, for SkyPilot's controllers."),
     "train": Command("training.cli:train", "Train a recipe on this machine."),
     "launch": Command("training.cli:launch", "Start a recipe somewhere: local, torchrun."),
+    "evaluate": Command("training.after_cli:evaluate", "Measure a checkpoint on a split, over several processes."),
     "report": Command("training.cli:report", "Write a run's HTML report."),
     "policies": Command("policies.cli:policies", "What must hold on every platform: the rules, their reasons and remedies."),
     "doctor": Command("rehearsal.doctor:doctor", "Say what is here, and what is missing for which command."),

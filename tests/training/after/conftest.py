@@ -1,0 +1,52 @@
+"""A trained run for what comes after training: made once, on the small text, and left as it is by every test."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.conftest import cache, text_folder  # noqa: F401 - fixtures
+from training.context import RunContext, default_cache
+from training.loop import train
+from training.recipe import Recipe, load_recipe
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepared data of these tests, found by processes that they start too."""
+    os.environ.setdefault("TRAINFLEET_CACHE", str(tmp_path_factory.mktemp("after-cache")))
+    return default_cache()
+
+
+@pytest.fixture(scope="session")
+def recipe(text_folder: Path) -> Recipe:  # noqa: F811 - the fixture
+    """`lm-tiny` on the small text, twelve steps, three checkpoints kept."""
+    return load_recipe(
+        "lm-tiny",
+        [
+            f"workload.data.source={text_folder}",
+            "workload.data.glob='**/*.txt'",
+            "workload.data.validation_share=0.15",
+            "workload.data.test_share=0.15",
+            "scaling.workers=1",
+            "steps=12",
+            "validation.every=4",
+            "validation.samples=null",
+            "checkpoint.every=4",
+            "checkpoint.keep_last=3",
+            "log.tensorboard=false",
+        ],
+    )
+
+
+@pytest.fixture(scope="session")
+def run_dir(recipe: Recipe, own_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run. Tests that write into it take a copy."""
+    folder = tmp_path_factory.mktemp("runs") / "trained"
+    threads = torch.get_num_threads()
+    train(recipe, RunContext(folder, cache=own_cache))
+    torch.set_num_threads(threads)
+    return folder

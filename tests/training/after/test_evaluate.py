@@ -1,0 +1,102 @@
+"""Evaluation: the same figures as the run's own and on any number of ranks, kept whole, and clear words for what is not there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.training.ranks import start_ranks
+from trainfleet.errors import InputError
+from training.evaluate import evaluate, kept, work
+from training.runfolder import read_rows
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run_copy(run_dir: Path, tmp_path: Path) -> Path:
+    """A run that a test may write into."""
+    return Path(shutil.copytree(run_dir, tmp_path / "run"))
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_the_last_checkpoint_measures_what_the_run_measured(run_copy: Path, split: str) -> None:
+    found = evaluate(str(run_copy), split, "newest")
+    own = next(row for row in reversed(read_rows(run_copy).rows) if row["kind"] == split)
+    assert found.metrics == pytest.approx({name: value for name, value in own.items() if name.startswith(split)}, rel=1e-9)
+    assert (found.step, found.samples, found.samples == found.of) == (12, found.of, True)
+
+
+def test_the_figures_are_kept_by_split_and_step_and_known_as_of_this_checkpoint(run_copy: Path) -> None:
+    found = evaluate(str(run_copy / "checkpoints" / "step-00000008"), "test")
+    assert Path(found.file) == run_copy / "evaluations" / "test-8.json"
+    assert json.loads(Path(found.file).read_text())["metrics"] == found.metrics
+    assert kept(found.checkpoint, 8, "test") == found
+    marker = Path(found.checkpoint) / "COMMITTED"
+    marker.write_text(marker.read_text() + "\n")
+    assert kept(found.checkpoint, 8, "test") is None
+
+
+def test_a_part_of_a_split_is_not_taken_for_all_of_it(run_copy: Path) -> None:
+    found = evaluate(str(run_copy), "test", "newest", samples=7)
+    assert (found.samples, found.samples < found.of) == (7, True)
+    assert kept(found.checkpoint, found.step, "test") is None
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_any_number_of_ranks_measures_the_same(run_copy: Path, tmp_path: Path, ranks: int) -> None:
+    job = {"source": str(run_copy), "split": "test", "which": "newest", "samples": 13}  # 4 + 4 + 4 + 1: uneven for both
+
+    def rank(number: int) -> None:
+        found = work(job, lambda *_, **__: None)
+        (tmp_path / f"rank{number}.json").write_text(json.dumps(found))
+
+    assert start_ranks(rank, ranks) == [0] * ranks
+    alone = evaluate(str(run_copy), "test", "newest", samples=13)
+    for number in range(ranks):
+        assert json.loads((tmp_path / f"rank{number}.json").read_text())["metrics"] == pytest.approx(alone.metrics, rel=1e-9)
+
+
+def test_progress_counts_up_to_the_end(run_copy: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    evaluate(str(run_copy), "test", samples=10, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("RUN", "tset"), "did you mean `test`?"),
+        (("RUN", "test", "step-5"), "step-00000004, step-00000008, step-00000012"),
+        (("nowhere", "test"), "holds no checkpoints"),
+    ],
+)
+def test_what_is_not_there_is_named(run_dir: Path, arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message.replace("?", r"\?")):
+        evaluate(*[str(run_dir) if each == "RUN" else each for each in arguments])
+
+
+@pytest.mark.launch
+def test_the_command_shares_the_samples_out_to_processes(trainfleet: Command, run_copy: Path) -> None:
+    done = trainfleet("evaluate", str(run_copy), "--workers", "2", "--which", "newest", "--json", timeout=280)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    own = next(row for row in read_rows(run_copy).rows if row["kind"] == "test")
+    assert document["workers"] == 2
+    assert document["metrics"]["test/loss"] == pytest.approx(own["test/loss"], rel=1e-9)
+
+
+@pytest.mark.launch
+def test_what_goes_wrong_on_a_rank_is_one_message(trainfleet: Command, run_copy: Path) -> None:
+    for weights in run_copy.glob("checkpoints/step-00000012/*"):
+        if weights.name != "COMMITTED":
+            weights.write_bytes(b"torn")
+    done = trainfleet("evaluate", str(run_copy), "--workers", "2", "--which", "step-12", timeout=280)
+    assert done.returncode == 1
+    assert done.stderr.count("error: ") == 1
+    assert "Traceback" not in done.stderr
