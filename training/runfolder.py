@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -61,6 +62,15 @@ def last_lines(file: Path, tail_bytes: int = 20_000) -> Iterator[str]:
     except OSError:
         return
     yield from (line.strip() for line in reversed(text.splitlines()) if line.strip())
+
+
+def last_sign(run_dir: Path) -> float | None:
+    """When the run last wrote something here, in seconds since 1970: for one that was killed, about when that was."""
+    times = []
+    for name in ("metrics.jsonl", "run.json", "launch.log"):
+        with contextlib.suppress(OSError):
+            times.append((run_dir / name).stat().st_mtime)
+    return max(times, default=None)
 
 
 def folder_size(folder: Path) -> int:
