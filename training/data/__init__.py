@@ -1,14 +1,14 @@
 """Data: raw files turned into blocks once, and blocks read in an order that any number of ranks can enter anywhere.
 
-`sources` lists raw files, `prepare` makes block files of them, `stream` reads these, `order` says which sample comes when; a workload
-that brings rows starts at `training.data.prepare`'s docstring. Easy to get wrong: importing this package imports neither torch
+`sources` lists raw files, `preparation` makes block files of them, `stream` reads these, `order` says which sample comes when; a workload
+that brings rows starts at `training.data.preparation`'s docstring. Easy to get wrong: importing this package imports neither torch
 nor pyarrow, and must not: the processes that prepare data lack time for the one, and a command line for both.
 """
 
 from training.data.columns import Column
 from training.data.integrity import Bad, BadRowError, Integrity
 from training.data.order import Order, SampleOrder, WindowOrder, check_sizes, make_order, micro_batch_starts, permutation, share, spread
-from training.data.prepare import PerRow, Prepared, SplitRule, Transform, open_prepared, prepare
+from training.data.preparation import PerRow, Prepared, SplitRule, Transform, open_prepared, prepare
 from training.data.sources import Row, Source, find_source
 from training.data.stream import Blocks, open_blocks
 

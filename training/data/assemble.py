@@ -1,6 +1,6 @@
 """Parts into blocks: the samples of all units, in the units' order or dealt out at random, the same number in each block.
 
-Used by `prepare`, which has made one part file per unit: a record batch per split. Easy to get wrong: a part of a packed
+Used by `preparation`, which has made one part file per unit: a record batch per split. Easy to get wrong: a part of a packed
 stream holds single values, not samples, and a sample may begin in one part and end in the next.
 """
 
@@ -31,7 +31,7 @@ _OPEN_PARTS = 64
 
 @dataclass(frozen=True)
 class Layout:
-    """How blocks are cut; see `training.data.prepare.prepare` for what the fields mean."""
+    """How blocks are cut; see `training.data.preparation.prepare` for what the fields mean."""
 
     columns: dict[str, Column]
     pack: int | None

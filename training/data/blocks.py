@@ -1,7 +1,7 @@
 """Block files and their manifest: how prepared data lies on a disk or in an object store.
 
 A prepared folder holds `manifest.json`, written last, and per split `SPLIT/00000.arrow` and so on: Arrow IPC files of one
-record batch each, which can be mapped into memory, with the same number of samples in each but the last. Used by `prepare` and
+record batch each, which can be mapped into memory, with the same number of samples in each but the last. Used by `preparation` and
 `stream`. Easy to get wrong: a folder without a manifest is no data; one with it is whole.
 """
 

@@ -1,6 +1,6 @@
 """What a sample is made of: named columns of a declared type and shape, and how they lie in Arrow arrays.
 
-Used by `prepare` (writes) and `stream` (reads). Easy to get wrong: a column of a fixed shape is one block of memory that
+Used by `preparation` (writes) and `stream` (reads). Easy to get wrong: a column of a fixed shape is one block of memory that
 numpy slices without a copy; one whose first dimension is `None` differs from sample to sample and is read one by one.
 """
 

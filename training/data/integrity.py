@@ -1,6 +1,6 @@
 """Bad input: what is refused, what is left out, and that each is counted and named.
 
-Used by `prepare`. Easy to get wrong: one torn file must not hide the next, so all are collected before anything is
+Used by `preparation`. Easy to get wrong: one torn file must not hide the next, so all are collected before anything is
 refused; and a limit keeps a set that is mostly broken from being trained on as if it were small.
 """
 

@@ -1,6 +1,6 @@
 """Doing a pure function on many items in parallel: in this process, in processes of our own, or by ray.data.
 
-Used by `prepare`. Results come as they are ready, so whoever asks must not depend on their order. Easy to get wrong: under Ray
+Used by `preparation`. Results come as they are ready, so whoever asks must not depend on their order. Easy to get wrong: under Ray
 Train all CPUs may belong to the workers themselves, and a task would then wait for ever: Ray is used where it has a CPU free.
 """
 

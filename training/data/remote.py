@@ -1,6 +1,6 @@
 """Where raw files and blocks lie: a folder or an object store's URL, read through pyarrow's filesystems, and a local cache.
 
-Used by `sources`, `prepare` and `stream`. Easy to get wrong: an object store answers late or not at all now and then, so reads
+Used by `sources`, `preparation` and `stream`. Easy to get wrong: an object store answers late or not at all now and then, so reads
 are tried again; and ranks of a machine share the cache, so a file appears in it whole or not at all.
 """
 

@@ -1,6 +1,6 @@
 """Raw data: which files there are, cut into units of work of a few megabytes, and the rows in each unit.
 
-Used by `prepare`. Text (a file is a document), parquet, JSON lines, audio (soundfile), images (PIL) and Hugging Face datasets,
+Used by `preparation`. Text (a file is a document), parquet, JSON lines, audio (soundfile), images (PIL) and Hugging Face datasets,
 from a folder, a file, or an object store's URL. Easy to get wrong: units follow from the listing alone, so that whoever
 prepares them, with however many processes, makes the same blocks; and a row's name is stable, because it decides its split.
 """

@@ -18,7 +18,7 @@ from pyarrow import parquet
 from tests.training.data.transforms import Bytes, Measured, number
 from trainfleet.errors import InputError, TrainfleetError
 from training.data import Column, Integrity, PerRow, Prepared, SplitRule, find_source, open_prepared, prepare
-from training.data.prepare import SPLITS
+from training.data.preparation import SPLITS
 from training.data.sources import rows_of
 
 RULE = SplitRule(0.2, 0.2)
@@ -113,15 +113,15 @@ def test_a_folder_that_lost_a_block_is_prepared_anew(texts: Path, tmp_path: Path
 PREPARE = """
 import sys
 from pathlib import Path
-from tests.training.data.test_prepare import prepared
+from tests.training.data.test_preparation import prepared
 from trainfleet import files
 made = []
 write = files.write_whole
 def counted(path, *more):
     made.append(path)
     write(path, *more)
-import training.data.prepare, training.data.assemble
-training.data.prepare.write_whole = training.data.assemble.write_whole = counted
+import training.data.preparation, training.data.assemble
+training.data.preparation.write_whole = training.data.assemble.write_whole = counted
 prepared(Path(sys.argv[1]), Path(sys.argv[2]))
 print(sum(path.suffix == ".arrow" for path in made))
 """
