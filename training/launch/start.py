@@ -22,7 +22,7 @@ from typing import Any
 from trainfleet.errors import InputError, Interrupted, MissingToolError, Problem, TrainfleetError
 from trainfleet.files import write_whole
 from training import events, progress
-from training.house import House
+from training.house import HOME, House
 from training.launch import find, machine, process
 from training.launch.platform import Place, load_place
 from training.recipe import ENVIRONMENT, Recipe, dump, load_recipe
@@ -223,7 +223,7 @@ def _begin(run_dir: Path, before: Mapping[str, Any], request: Request, recipe: R
     """Note this launch in run.json; one before it that never noted its end was killed."""
     launches = [dict(each) for each in before.get("launches", [])]
     if launches and "status" not in launches[-1]:
-        launches[-1] |= {"status": "killed"} | _until_killed(run_dir, launches[-1])
+        launches[-1] |= {"status": "killed"} | ({} if HOME in before else _until_killed(run_dir, launches[-1]))
     launch: dict[str, Any] = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "on": request.on,
@@ -239,7 +239,7 @@ def _begin(run_dir: Path, before: Mapping[str, Any], request: Request, recipe: R
 
 
 def _until_killed(run_dir: Path, launch: Mapping[str, Any]) -> dict[str, Any]:
-    """How long a killed launch lasted and how far it came, by what it left: for the report of the time that was lost."""
+    """How long a killed launch lasted and how far it came, by when it last wrote here: for the report of the time that was lost."""
     seen, began = last_sign(run_dir), str(launch.get("at", ""))
     try:
         lasted = max(0.0, (seen or 0.0) - datetime.fromisoformat(began).timestamp())
