@@ -31,6 +31,7 @@ from training.sections import (
     Validation,
     Workload,
 )
+from training.sections_after import Publish, Tune, broken_gates, broken_space
 from training.stores.urls import is_remote, parse
 from training.workloads.settings import WorkloadSettings, names, settings_of
 
@@ -38,6 +39,7 @@ ENVIRONMENT = "TRAINFLEET_"
 FREE = (
     *("scaling", "log", "storage", "checkpoint.keep_last", "checkpoint.keep_best", "checkpoint.keep_every", "checkpoint.patience"),
     *("strategy", "sharding", "activation_checkpointing", "compile"),
+    *("publish", "tune"),
 )
 """What may differ between a checkpoint's recipe and the one that resumes it: nothing here changes a loss by more than rounding."""
 
@@ -71,6 +73,8 @@ class Recipe(Section):
     controllers: Controllers = Controllers()
     log: Log = Log()
     scaling: Scaling = Scaling()
+    publish: Publish = Publish()
+    tune: Tune | None = Field(None, description="A search over this recipe's keys.")
     storage: str = Field("runs", description="Folder or URL (file://, s3://, gs://, az://) under which the run is kept.")
 
     def total_steps(self, train_samples: int) -> int:
@@ -233,6 +237,10 @@ def _broken(recipe: Recipe) -> Iterable[tuple[list[KeyPath], KeyPath, Problem]]:
     known = ("validation/loss", *(f"validation/{each}" for each in recipe.workload.figures))
     if recipe.checkpoint.metric not in known:
         yield finding("checkpoint.metric", f"`{recipe.checkpoint.metric}` is not measured", did_you_mean(recipe.checkpoint.metric, known))
+    measured = [f"{split}/{each.partition('/')[2]}" for split in ("validation", "test") for each in known]
+    later = [*broken_gates(recipe.publish, measured), *(broken_space(recipe.tune, list(known)) if recipe.tune is not None else ())]
+    for key, what, fix in later:
+        yield [tuple(key.split("."))], tuple(key.split(".")), Problem(key, what, fix)
 
 
 def _find(path: str | Path) -> Path:
