@@ -26,7 +26,12 @@ Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Change the recipe, such as optimizer.lr=3e-4.", show_default=False)
 ]
 Run = Annotated[str | None, typer.Option("--run", metavar="NAME", help="The run's name; by default the recipe's.")]
-Storage = Annotated[str | None, typer.Option("--storage", metavar="DIR", help="Where runs are kept; by default the recipe's `storage`, runs/.")]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        "--storage", metavar="DIR|URL", help="Where runs are kept: a folder, s3://, gs:// or az://; by default the recipe's `storage`, runs/."
+    ),
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start anew; what the run left before is moved aside, never deleted.")]
 Allow = Annotated[
     list[str] | None, typer.Option("--allow-change", metavar="KEY", help="Let this key of the recipe differ from the one the run was started with.")
@@ -46,13 +51,21 @@ def train_command(  # noqa: PLR0917 - Typer passes options by name
 ) -> None:
     """Train a recipe on this machine, with Ray; the same as `trainfleet launch RECIPE --on local`.
 
-    Typed again it goes on from the newest checkpoint; Ctrl-C saves one first.
+    Typed again it goes on from the newest checkpoint; Ctrl-C saves one first. How the model is spread is one word of the
+    recipe: strategy=ddp (whole on every worker), fsdp (in shards) or hsdp (shards, held several times); a run may change it.
+    With a URL as storage the checkpoints are uploaded while the run goes on, and any machine can go on from them.
 
     [bold]Examples[/]
 
     trainfleet train lm-small
 
-    trainfleet train recipes/lm-small.yaml steps=200 optimizer.lr=1e-3 --run try-1
+    trainfleet train recipes/lm-small.yaml strategy=fsdp scaling.workers=2
+
+    trainfleet train lm-small steps=400 optimizer.lr=1e-3 --run try-1
+
+    trainfleet train lm-small controllers.rate.kind=plateau --run steered
+
+    trainfleet train lm-small --storage s3://my-bucket/runs
 
     trainfleet train lm-tiny --fresh --json
     """
@@ -81,7 +94,9 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
 
     trainfleet launch lm-small --on torchrun
 
-    trainfleet launch lm-small --on local scaling.workers=1
+    trainfleet launch lm-small --on local scaling.workers=1 strategy=fsdp
+
+    trainfleet launch lm-small --on torchrun --storage gs://my-bucket/runs --run night-1
 
     trainfleet launch recipes/lm-small.yaml --platform outputs.json --run night-1
     """
@@ -92,27 +107,46 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
 
 @report.command(epilog=EXIT_CODES)
 def report_command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, such as runs/lm-small.", show_default=False)],
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write it; by default RUN/report.html.")] = None,
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs: folders, such as runs/lm-small, or URLs.", show_default=False)],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where to write it; by default RUN/report.html, of a URL NAME.html, of several runs comparison.html.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON besides.")] = False,
 ) -> None:
-    """Write a run's report: one HTML file with the curves, the figures and what happened; needs no network.
+    """Write a run's report, or compare several: one HTML file with the curves, the figures and what happened; needs no network.
 
-    Works while the run goes on, and after a kill.
+    Works while a run goes on, and after a kill.
 
     [bold]Examples[/]
 
     trainfleet report runs/lm-small
 
     trainfleet report runs/lm-small --output /tmp/lm-small.html --json
+
+    trainfleet report runs/try-1 runs/try-2 runs/try-3 --output tries.html
+
+    trainfleet report s3://my-bucket/runs/lm-small
     """
     from trainfleet.console import out, print_json
-    from training.report import write_report
+    from training.report import differences, write_comparison, write_report
+    from training.stores import is_remote
 
-    target = output or run / "report.html"
-    story = write_report(run, target)
+    if len(runs) == 1:
+        place = runs[0].removeprefix("file://")
+        target = output or (Path(f"{place.rstrip('/').rpartition('/')[2]}.html") if is_remote(place) else Path(place) / "report.html")
+        document = write_report(place, target).figures()
+    else:
+        target = output or Path("comparison.html")
+        stories = write_comparison(runs, target)
+        document = {"runs": [story.figures() for story in stories], "recipe_differences": differences(stories)}
     if as_json:
-        print_json({"report": str(target), **story.figures()})
+        print_json({"report": str(target), **document})
     else:
         out().print(str(target), soft_wrap=True)
 
@@ -142,14 +176,21 @@ def closing_lines(outcome: Outcome) -> list[str]:
 
 
 def _scores(document: dict[str, Any]) -> list[str]:
-    lines = []
-    nats, bigram = document["metrics"].get("validation/nats_per_byte"), document["baseline"].get("bigram_nats_per_byte")
-    if nats is not None and bigram is not None:
-        side = "below" if nats <= bigram else "above"
-        lines.append(f"validation {nats:.4f} nats per byte, {abs(bigram - nats):.4f} {side} a bigram model's {bigram:.4f}")
-    if "test/nats_per_byte" in document["metrics"]:
-        lines.append(f"test       {document['metrics']['test/nats_per_byte']:.4f} nats per byte")
-    return lines
+    """The validation beside each simple model whose figure it has, and the same figures of the test; else the losses."""
+    from training.report.story import WORDS
+
+    metrics, lines, said = document["metrics"], [], []
+    for key, simple in document["baseline"].items():
+        figure = next((name for name in sorted(WORDS, key=len, reverse=True) if key.endswith(f"_{name}")), None)
+        value = metrics.get(f"validation/{figure}")
+        if figure is not None and value is not None:
+            model = key.removesuffix(f"_{figure}").replace("_", " ")
+            side = "below" if value <= simple else "above"
+            lines.append(f"validation {value:.4f} {WORDS[figure]}, {abs(simple - value):.4f} {side} a {model} model's {simple:.4f}")
+            said.append(figure)
+    said = said or ["loss"]
+    lines += [f"validation {metrics['validation/loss']:.4f} loss"] if said == ["loss"] and "validation/loss" in metrics else []
+    return lines + [f"test       {metrics[f'test/{figure}']:.4f} {WORDS[figure]}" for figure in said if f"test/{figure}" in metrics]
 
 
 def _where(document: dict[str, Any]) -> list[str]:
