@@ -27,6 +27,7 @@ GROUP = "trainfleet.workloads"
 """Packages name workloads in this group of entry points."""
 OWN = {
     "lm": ("training.workloads.lm_settings:LmSettings", "training.workloads.lm:LanguageModel"),
+    "speech": ("training.workloads.speech_settings:SpeechSettings", "training.workloads.speech:Speech"),
     "vision": ("training.workloads.vision_settings:VisionSettings", "training.workloads.vision:Vision"),
 }
 """By name: the settings, and the workload."""
