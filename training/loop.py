@@ -19,7 +19,7 @@ from training import fault
 from training.checkpoint import Checkpoints, Saved
 from training.context import RunContext, RunResult
 from training.controllers import Decision, Live, Steering
-from training.data import check_sizes, make_order, share, spread
+from training.data import check_sizes, left_out, make_order, share, spread
 from training.distributed import group_of_one, on_first
 from training.guards import Guards, Verdict
 from training.house import House
@@ -274,7 +274,7 @@ class _Run:
     def _open_journal(self, resumed_from: int, baseline: dict[str, float]) -> Journal | None:
         """Open the journal on rank 0; where that fails, fail on all."""
         opened: list[Journal] = []
-        facts = {
+        facts: dict[str, Any] = {
             "workload": self.recipe.workload.name,
             "unit": self.workload.describe,
             "parameters": self.strategy.parameters,
@@ -285,6 +285,8 @@ class _Run:
             "baseline": baseline,
             **getattr(self.workload, "facts", dict)(),
         }
+        if said := left_out(facts):
+            self._event("quarantined", said)
         on_first(lambda: opened.append(Journal(self.context.run_dir, self.recipe, resumed_from, facts, self._event)), self.context.rank)
         return opened[0] if opened else None
 

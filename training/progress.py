@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-NOTABLE = (
+NOTABLE = ("quarantined", 
     "resumed",
     "validation",
     "fallback",

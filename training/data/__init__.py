@@ -6,7 +6,7 @@ nor pyarrow, and must not: the processes that prepare data lack time for the one
 """
 
 from training.data.columns import Column
-from training.data.integrity import Bad, BadRowError, Integrity
+from training.data.integrity import Bad, BadRowError, Integrity, left_out
 from training.data.order import Order, SampleOrder, WindowOrder, check_sizes, make_order, micro_batch_starts, permutation, share, spread
 from training.data.preparation import PerRow, Prepared, SplitRule, Transform, open_prepared, prepare
 from training.data.sources import Row, Source, find_source
@@ -29,6 +29,7 @@ __all__ = [
     "WindowOrder",
     "check_sizes",
     "find_source",
+    "left_out",
     "make_order",
     "micro_batch_starts",
     "open_blocks",

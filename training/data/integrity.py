@@ -6,7 +6,7 @@ refused; and a limit keeps a set that is mostly broken from being trained on as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -65,6 +65,16 @@ class Integrity:
     def report(self, bad: Sequence[Bad]) -> dict[str, Any]:
         """What the manifest says about it."""
         return {"mode": self.mode, "limit": self.limit, "count": len(bad), "named": [asdict(each) for each in bad[:NAMED]]}
+
+
+def left_out(facts: Mapping[str, Any]) -> str:
+    """A sentence about what was left out of the data that run.json's `facts` tell of; empty when nothing was."""
+    found = facts.get("data", {}).get("left_out", {})
+    if not found.get("count"):
+        return ""
+    named = "; ".join(f"{each['where']} {each['what']}" for each in found["named"][:3])
+    more = f"; and {found['count'] - 3} more in the manifest" if found["count"] > 3 else ""
+    return f"{found['count']} of the data's files and rows are left out: {named}{more}"
 
 
 def bad_from(documents: Iterable[dict[str, str]]) -> list[Bad]:
