@@ -42,12 +42,12 @@ class Mark:
 
 @dataclass(frozen=True)
 class Chart:
-    """A titled chart; `level` is a horizontal line with a name, `resumes` are the steps from which the run was resumed."""
+    """A titled chart; `levels` are horizontal lines with names, `resumes` are the steps from which the run was resumed."""
 
     title: str
     series: Sequence[Series]
     unit: str = ""
-    level: tuple[str, float] | None = None
+    levels: Sequence[tuple[str, float]] = ()
     resumes: Sequence[float] = ()
     zero: bool = False
     marks: Sequence[Mark] = ()
@@ -89,9 +89,8 @@ def draw(chart: Chart) -> str:
         return ""
     figure = go.Figure([*(_line(series) for series in drawn), *([_marked(chart.marks)] if chart.marks else [])])
     _lay_out(figure, chart.x, chart.unit, "tozero" if chart.zero else "normal")
-    if chart.level is not None:
-        name, value = chart.level
-        figure.add_hline(value, line={"color": GREY, "dash": "dash", "width": 1.5}, name=f"{name}: {number(value)}", showlegend=True)
+    for (name, value), dash in zip(chart.levels, ("dash", "dashdot", "longdash", "longdashdot") * len(chart.levels), strict=False):
+        figure.add_hline(value, line={"color": GREY, "dash": dash, "width": 1.5}, name=f"{name}: {number(value)}", showlegend=True)
     for index, step in enumerate(chart.resumes):
         figure.add_vline(
             step,

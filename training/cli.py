@@ -188,7 +188,7 @@ def _scores(document: dict[str, Any]) -> list[str]:
             side = "below" if value <= simple else "above"
             lines.append(f"validation {value:.4f} {WORDS[figure]}, {abs(simple - value):.4f} {side} a {model} model's {simple:.4f}")
             said.append(figure)
-    said = said or ["loss"]
+    said = list(dict.fromkeys(said)) or ["loss"]
     lines += [f"validation {metrics['validation/loss']:.4f} loss"] if said == ["loss"] and "validation/loss" in metrics else []
     return lines + [f"test       {metrics[f'test/{figure}']:.4f} {WORDS[figure]}" for figure in said if f"test/{figure}" in metrics]
 

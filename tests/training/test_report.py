@@ -7,39 +7,16 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.training.pages import Balanced, figures, written
 from trainfleet.errors import InputError
 from training.charts import Chart, Series, draw, library, smooth
 from training.progress import number
 from training.report import read_story, write_report
-
-VOID = {"meta", "br"}
-
-
-class Balanced(HTMLParser):
-    """Fails where a tag is closed that was not open; collects every address that a browser would fetch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.fetched: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.fetched += [value or "" for name, value in attrs if name in ("src", "href")]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.fetched += [value or "" for name, value in attrs if name in ("src", "href")]
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in VOID:
-            assert self.open.pop() == tag
 
 
 @pytest.fixture
@@ -92,21 +69,6 @@ def run_dir(tmp_path: Path) -> Path:
     return folder
 
 
-def written(run_dir: Path) -> str:
-    write_report(run_dir, run_dir / "report.html")
-    return (run_dir / "report.html").read_text()
-
-
-def figures(page: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """The charts of a page as Plotly is given them: lines by name, and the layout."""
-    found, decoder = [], json.JSONDecoder()
-    for call in re.finditer(r'Plotly\.newPlot\(\s*"[^"]+",\s*', page):
-        lines, end = decoder.raw_decode(page, call.end())
-        layout, _ = decoder.raw_decode(page, page.index("{", end))
-        found.append(({line["name"]: line for line in lines}, layout))
-    return found
-
-
 def test_the_page_is_sound_and_fetches_nothing(run_dir: Path) -> None:
     page = written(run_dir)
     parser = Balanced()
@@ -125,7 +87,7 @@ def test_the_lines_are_the_rows(run_dir: Path) -> None:
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     train = [row for row in rows if row["kind"] == "train"]
     validation = [row for row in rows if row["kind"] == "validation"]
-    (loss, layout), (rate, _), (speed, _), (norm, _) = figures(written(run_dir))
+    (loss, layout), (rate, _), (speed, _), (norm, _), _ = figures(written(run_dir))
     for line, kept, key in (
         (loss["train"], train, "nats_per_byte"),
         (loss["validation"], validation, "validation/nats_per_byte"),
@@ -135,12 +97,13 @@ def test_the_lines_are_the_rows(run_dir: Path) -> None:
     ):
         assert line["x"] == [row["step"] for row in kept]
         assert line["y"] == [row[key] for row in kept]
+    assert (loss["test"]["x"], loss["test"]["y"], loss["test"]["mode"]) == ([40], [2.25], "markers")
     assert layout["xaxis"]["title"]["text"] == "step"
     assert layout["yaxis"]["title"]["text"] == "nats per byte"
 
 
 def test_the_bigram_model_and_the_resume_are_marked(run_dir: Path) -> None:
-    (_, loss), *others = figures(written(run_dir))
+    (_, loss), *others, _ = figures(written(run_dir))
     level, resume = loss["shapes"]
     assert (level["y0"], level["y1"], level["name"], level["showlegend"]) == (2.5, 2.5, "bigram model: 2.5", True)
     for layout in (loss, *(layout for _, layout in others)):
@@ -172,7 +135,9 @@ def test_the_figures_are_those_of_the_rows(run_dir: Path) -> None:
     assert (said["step"], said["steps"], said["resumes"]) == (40, 40, 1)
     assert said["best_validation"] == pytest.approx(2.2)
     assert said["best_step"] == 40
-    assert said["below_bigram"] == pytest.approx(0.3)
+    assert (said["figure"], said["mode"]) == ("nats_per_byte", "min")
+    assert said["baseline"] == {"name": "bigram", "value": 2.5}
+    assert said["ahead_of_baseline"] == pytest.approx(0.3)
     assert said["test"] == 2.25
     assert said["tokens_per_second"] == 1021.0
     assert said["unreadable_rows"] == 0
@@ -184,6 +149,8 @@ def test_the_time_is_shared_out_and_adds_up_to_the_launches(run_dir: Path) -> No
     assert parts["waiting for data"] == pytest.approx(5.0)
     assert parts["saving checkpoints"] == pytest.approx(4.0)
     assert parts["validating"] == pytest.approx(2.0)
+    assert parts["starting"] == pytest.approx(9.5)
+    assert parts["ending and lost work"] == pytest.approx(24.5)
     assert sum(parts.values()) == pytest.approx(60.0)
     page = written(run_dir)
     assert [float(width) for width in re.findall(r"width: ([\d.]+)%\" title", page)] == pytest.approx([value / 60 * 100 for value in parts.values()])
@@ -220,7 +187,7 @@ def test_a_run_that_lacks_a_file_still_has_a_report(run_dir: Path, missing: str)
 def test_a_run_killed_before_its_first_row_says_so(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"name": "young", "status": "running", "launches": [], "starts": []}))
     page = written(tmp_path)
-    assert page.count("Nothing was measured yet.") == 5
+    assert page.count("Nothing was measured yet.") == 2
     assert "Plotly" not in page
     assert 'class="status killed"' in page
 
@@ -248,7 +215,7 @@ def test_the_command_prints_where_it_is_and_the_figures(
 ) -> None:
     done = trainfleet("report", str(run_dir), "--output", str(tmp_path / "out.html"), "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["below_bigram"] == pytest.approx(0.3)
+    assert json.loads(done.stdout)["ahead_of_baseline"] == pytest.approx(0.3)
     assert "</html>" in (tmp_path / "out.html").read_text()
 
 

@@ -85,16 +85,16 @@ def _charts(story: Story) -> list[Chart]:
         charts.append(_figure_chart(story, Figure("loss", "min"), resumes))
     charts += [_figure_chart(story, each, resumes) for each in others if each.name != "loss"]
     rate, batch = story.curve("lr"), story.curve("global_batch")
-    charts.append(Chart("Learning rate", [Series("learning rate", rate)], "", None, resumes, zero=True, marks=_marks(story, rate, "rate")))
+    charts.append(Chart("Learning rate", [Series("learning rate", rate)], "", (), resumes, zero=True, marks=_marks(story, rate, "rate")))
     batch_marks = _marks(story, batch, "batch")
     if batch_marks or len({value for _, value in batch}) > 1:
-        charts.append(Chart("Samples per step", [Series("global batch", batch)], "samples", None, resumes, zero=True, marks=batch_marks))
+        charts.append(Chart("Samples per step", [Series("global batch", batch)], "samples", (), resumes, zero=True, marks=batch_marks))
     tokens, samples = story.curve("tokens_per_second"), story.curve("samples_per_second")
     words = ("samples", samples) if tokens == samples or not tokens else ("tokens", tokens)
-    charts.append(Chart("Speed", [Series(f"{words[0]} per second", words[1])], f"{words[0]}/s", None, resumes, zero=True))
-    charts.append(Chart("Gradient norm before clipping", [Series("gradient norm", story.curve("grad_norm"))], "", None, resumes, zero=True))
+    charts.append(Chart("Speed", [Series(f"{words[0]} per second", words[1])], f"{words[0]}/s", (), resumes, zero=True))
+    charts.append(Chart("Gradient norm before clipping", [Series("gradient norm", story.curve("grad_norm"))], "", (), resumes, zero=True))
     mfu = [(step, 100 * value) for step, value in story.curve("mfu")]
-    charts.append(Chart("Model FLOPs utilisation", [Series("MFU", mfu)], "%", None, resumes, zero=True))
+    charts.append(Chart("Model FLOPs utilisation", [Series("MFU", mfu)], "%", (), resumes, zero=True))
     return charts
 
 
@@ -108,10 +108,10 @@ def _figure_chart(story: Story, figure: Figure, resumes: tuple[float, ...], wide
         Series("validation", story.curve(f"validation/{figure.name}", "validation"), "dots", COLOURS[1]),
         Series("test", story.curve(f"test/{figure.name}", "test"), "star", COLOURS[2]),
     ]
-    baseline = story.baseline(figure.name)
+    simple = [(f"{name} model", value) for name, value in story.baselines(figure.name)]
     title = figure.words[:1].upper() + figure.words[1:]
     unit = str(story.run.get("unit", "")) if figure.name == "loss" else figure.words
-    return Chart(title, curves, unit, (f"{baseline[0]} model", baseline[1]) if baseline else None, resumes, wide=wide)
+    return Chart(title, curves, unit, simple, resumes, wide=wide)
 
 
 def _same(story: Story, one: str, other: str) -> bool:
@@ -151,7 +151,7 @@ def _tiles(story: Story) -> list[tuple[str, str, str]]:
     if figures["best_validation"] is not None:
         tiles.append(("best validation", f"{figures['best_validation']:.4f}", f"{main.words}, at step {figures['best_step']:,}"))
     if figures["ahead_of_baseline"] is not None:
-        name, value = story.baseline(main.name) or ("", 0.0)
+        name, value = story.baseline(main) or ("", 0.0)
         change = figures["best_validation"] - value
         tiles.append((f"against a {name} model", f"{change:+.4f}", f"{'below' if change <= 0 else 'above'} its {value:.4f} {main.words}"))
     if figures["test"] is not None:

@@ -16,7 +16,7 @@ from typing import Any
 from training.runfolder import Rows
 
 COMPUTING, EXCHANGING, DATA, SAVING, VALIDATING = "computing", "communicating", "waiting for data", "saving checkpoints", "validating"
-STARTING, LOST = "starting", "ending, work lost and done again"
+STARTING, LOST = "starting", "ending and lost work"
 PARTS = (COMPUTING, EXCHANGING, DATA, SAVING, VALIDATING, STARTING, LOST)
 BINS = 60
 """Columns of the stack, at most."""
@@ -44,7 +44,7 @@ def shares(rows: Rows, launches: Sequence[Mapping[str, Any]], seen: float | None
     if rest > 0:
         starting = min(rest, sum(_seconds(launch, "first_step_seconds") for launch in launches))
         total.add({STARTING: starting, LOST: rest - starting})
-    return [(part, total.seconds[part]) for part in PARTS if total.seconds.get(part, 0.0) > 0 or (total.seconds and part == COMPUTING)]
+    return [(part, total.seconds[part]) for part in PARTS if total.seconds.get(part, 0.0) > 0]
 
 
 def intervals(rows: Rows) -> list[Span]:

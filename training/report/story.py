@@ -138,9 +138,14 @@ class Story:
             chosen = next((figure for figure, _, _ in self._baselines()), "loss")
         return self._figure(chosen)
 
-    def baseline(self, figure: str) -> tuple[str, float] | None:
-        """A simple model's name and its value of a figure."""
-        return next(((name, value) for of, name, value in self._baselines() if of == figure), None)
+    def baselines(self, figure: str) -> list[tuple[str, float]]:
+        """Simple models by name, each with its value of a figure."""
+        return [(name, value) for of, name, value in self._baselines() if of == figure]
+
+    def baseline(self, figure: Figure) -> tuple[str, float] | None:
+        """The simple model that is best by a figure."""
+        sign = 1 if figure.mode == "min" else -1
+        return min(self.baselines(figure.name), key=lambda each: sign * each[1], default=None)
 
     def curve(self, key: str, kind: str = "train") -> list[Point]:
         """A figure of rows over steps; what is no number is left out."""
@@ -151,7 +156,7 @@ class Story:
         main = self.main()
         validation = self.curve(f"validation/{main.name}", "validation")
         best, train = main.best(validation), self.curve("loss")
-        baseline = self.baseline(main.name)
+        baseline = self.baseline(main)
         ahead = (best[1] - baseline[1]) * (1 if main.mode == "max" else -1) if best and baseline else None
         tests = self.curve(f"test/{main.name}", "test")
         return {

@@ -1,0 +1,49 @@
+"""What tests ask of a report's page: that its tags close, what a browser would fetch, and what Plotly is given to draw."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from training.report import write_report
+
+VOID = {"meta", "br"}
+
+
+class Balanced(HTMLParser):
+    """Fails where a tag is closed that was not open; collects every address that a browser would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.fetched += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.fetched += [value or "" for name, value in attrs if name in ("src", "href")]
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+def written(run_dir: Path) -> str:
+    write_report(run_dir, run_dir / "report.html")
+    return (run_dir / "report.html").read_text()
+
+
+def figures(page: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The charts of a page as Plotly is given them: lines by name, and the layout."""
+    found, decoder = [], json.JSONDecoder()
+    for call in re.finditer(r'Plotly\.newPlot\(\s*"[^"]+",\s*', page):
+        lines, end = decoder.raw_decode(page, call.end())
+        layout, _ = decoder.raw_decode(page, page.index("{", end))
+        found.append(({line["name"]: line for line in lines}, layout))
+    return found

@@ -1,0 +1,249 @@
+"""A report fits whatever was trained and however it went: other figures, decisions, prices, odd rows; and several runs on one page."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.pages import Balanced, figures, written
+from training.report import comparison, differences, read_story, write_comparison
+from training.report.spent import stacked
+
+Make = Callable[..., Path]
+POOLS = [
+    {"name": "big", "accelerator": "H100", "per_node": 8, "instance_type": "p5.48xlarge", "spot": False, "usd_per_hour": 60.0},
+    {"name": "small", "accelerator": "L4", "per_node": 1, "instance_type": "g6.xlarge", "spot": True, "usd_per_hour": 0.5},
+    {"name": "own", "accelerator": "L4", "per_node": 1, "instance_type": "", "spot": False, "usd_per_hour": None},
+]
+
+
+def row(step: int, **figures: Any) -> dict[str, Any]:
+    """A row of training: ten steps of half a second."""
+    timed = {"step_seconds": 0.5, "data_wait": 0.1, "checkpoint_seconds": 0.2, "validation_seconds": 0.3}
+    return {"kind": "train", "step": step, "loss": 1 / step, "lr": 1e-3, "global_batch": 8, "samples_per_second": 16.0} | timed | figures
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """A run's folder from its rows, its recipe and what run.json has besides."""
+
+    def call(rows: list[Mapping[str, Any]], name: str = "try", recipe: str = "", **run: Any) -> Path:
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+        (folder / "run.json").write_text(json.dumps({"name": folder.name, "status": "finished", **run}))
+        (folder / "recipe.yaml").write_text(recipe)
+        return folder
+
+    return call
+
+
+PICTURES = "checkpoint: {metric: validation/accuracy, mode: max}\n"
+
+
+@pytest.fixture
+def pictures(make: Make) -> Path:
+    """A classifier, judged by its accuracy, and two simple models."""
+    rows: list[Mapping[str, Any]] = [row(10, accuracy=0.5), row(20, accuracy=0.9)]
+    for step, accuracy in ((10, 0.6), (15, 0.95), (20, 0.9)):
+        rows.append({"kind": "validation", "step": step, "validation/loss": 0.3, "validation/accuracy": accuracy, "validation/f1": accuracy - 0.1})
+    rows.append({"kind": "test", "step": 20, "test/loss": 0.4, "test/accuracy": 0.92, "test/f1": 0.8})
+    return make(rows, recipe=PICTURES, baseline={"majority_accuracy": 0.1, "nearest_mean_accuracy": 0.9}, unit="nats/picture")
+
+
+def test_a_run_is_judged_by_what_its_recipe_names(pictures: Path) -> None:
+    said = read_story(pictures).figures()
+    assert (said["figure"], said["mode"], said["best_validation"], said["best_step"], said["test"]) == ("accuracy", "max", 0.95, 15, 0.92)
+    assert said["baseline"] == {"name": "nearest mean", "value": 0.9}
+    assert said["ahead_of_baseline"] == pytest.approx(0.05)
+    assert "above its 0.9000 accuracy" in written(pictures)
+
+
+def test_each_figure_of_a_validation_has_a_chart_and_each_simple_model_a_line(pictures: Path) -> None:
+    charts = figures(written(pictures))
+    assert [layout["yaxis"]["title"]["text"] for _, layout in charts[:3]] == ["accuracy", "nats/picture", "F1"]
+    assert [shape["name"] for shape in charts[0][1]["shapes"]] == ["majority model: 0.1", "nearest mean model: 0.9"]
+    assert charts[2][0]["validation"]["y"] == pytest.approx([0.5, 0.85, 0.8])
+    assert "samples per second" in charts[4][0]
+
+
+def test_without_a_recipe_error_rates_fall_and_accuracy_rises(make: Make) -> None:
+    folder = make([{"kind": "validation", "step": 5, "validation/loss": 1.0, "validation/wer": 0.5, "validation/class_accuracy": 0.5}])
+    assert [(each.name, each.mode) for each in read_story(folder).measured()] == [("loss", "min"), ("wer", "min"), ("class_accuracy", "max")]
+
+
+def test_decisions_and_refused_steps_are_marked_and_listed(make: Make) -> None:
+    decisions = [
+        {"kind": "decision", "step": 10, "what": "learning rate factor", "old": 1.0, "new": 0.5, "why": "no better <since> 2 validations"},
+        {"kind": "decision", "step": 20, "what": "global batch", "old": 8, "new": 16, "why": "noise scale 40"},
+        {"kind": "event", "step": 15, "what": "roll_back", "text": "step 16: the loss leapt"},
+    ]
+    folder = make([row(10), row(20, lr=5e-4), *decisions, row(30, lr=5e-4, global_batch=16)])
+    page = written(folder)
+    charts = {next(iter(lines)): lines for lines, _ in figures(page)}
+    rate, batch = charts["learning rate"]["decision"], charts["global batch"]["decision"]
+    assert (rate["x"], rate["y"], rate["text"]) == ([10], [1e-3], ["learning rate factor 1 → 0.5: no better &lt;since&gt; 2 validations"])
+    assert (batch["x"], batch["y"]) == ([20], [8])
+    listed = page[page.index("Decisions, and steps") :]
+    assert [listed.index(word) for word in ("1 → 0.5", "8 → 16", "roll back", "step 16: the loss leapt")] == sorted(
+        listed.index(word) for word in ("1 → 0.5", "8 → 16", "roll back", "step 16: the loss leapt")
+    )
+    assert (read_story(folder).figures()["decisions"], read_story(folder).figures()["events"]) == (2, 1)
+
+
+def test_a_batch_that_never_changed_needs_no_chart(make: Make) -> None:
+    assert "Samples per step" not in written(make([row(10), row(20)]))
+
+
+def test_the_stack_holds_the_same_seconds_as_the_rows(make: Make) -> None:
+    rows = [row(10 * number, communication=0.2) for number in range(1, 201)]
+    launches = [{"at": "2026-01-01T10:00:00+00:00", "seconds": 1500.0, "first_step_seconds": 30.0}]
+    folder = make(rows, launches=launches, starts=[{"at": "2026-01-01T10:00:10+00:00", "from_step": 500}])
+    story = read_story(folder)
+    columns = stacked(story.rows, story.launches, story.starts)
+    assert len(columns) <= 60
+    assert (columns[0].first, columns[-1].last) == (0, 2000)
+    assert sum(each.seconds["communicating"] for each in columns) == pytest.approx(200.0)
+    assert sum(each.seconds["waiting for data"] for each in columns) == pytest.approx(100.0)
+    assert [column for column in columns if "starting" in column.seconds] == [next(each for each in columns if each.first <= 500 < each.last)]
+    assert dict(story.time_shares())["ending and lost work"] == pytest.approx(1500 - 30 - 1000 - 200 * 0.5)
+    bars, layout = figures(written(folder))[-1]
+    assert layout["barmode"] == "stack"
+    assert sum(bars[part]["y"][3] for part in bars) == pytest.approx(100)
+    assert list(bars) == ["computing", "communicating", "waiting for data", "saving checkpoints", "validating", "starting"]
+
+
+def test_the_cost_is_that_of_whole_nodes_at_the_pools_prices(make: Make) -> None:
+    place = {"name": "prod", "cloud": "aws", "pools": POOLS}
+    launches = [
+        {"workers": 9, "seconds": 1800.0, "platform": place},
+        {"workers": 2, "seconds": 3600.0, "platform": place},
+        {"workers": 4, "seconds": 99},
+    ]
+    folder = make([row(10)], launches=launches)
+    small, big, own = read_story(folder).cost()
+    assert (big.nodes, big.node_hours, big.usd) == (2, 2.0, 120.0)
+    assert (small.nodes, small.node_hours, small.usd) == (9, 6.5, 3.25)
+    assert (own.pool, own.usd) == ("own", None)
+    page = written(folder)
+    assert "$3.25" in page
+    assert "not known" in page
+
+
+@pytest.mark.parametrize(
+    ("launches", "said"),
+    [
+        ([], "No launch named a platform"),
+        ([{"workers": 1, "seconds": 5.0, "platform": {"name": "here", "cloud": "local", "pools": POOLS[2:]}}], "The catalogue has no price"),
+        ([{"workers": 1, "platform": {"name": "here", "cloud": "local", "pools": POOLS}}], "no launch has ended yet"),
+    ],
+)
+def test_where_there_is_no_price_the_page_says_why(make: Make, launches: list[dict[str, Any]], said: str) -> None:
+    folder = make([row(10)], launches=launches)
+    assert said in written(folder)
+    assert "$" not in re.sub(r"(?s)<script.*?</script>", "", written(folder))
+
+
+def test_a_killed_launch_counts_until_it_last_wrote_something(make: Make) -> None:
+    folder = make([row(10)], status="running", launches=[{"at": "2026-01-01T10:00:00+00:00", "on": "torchrun", "workers": 2}])
+    for file in folder.iterdir():
+        os.utime(file, (1767261660, 1767261660))  # 2026-01-01T10:01:00
+    story = read_story(folder)
+    assert story.status() == "killed"
+    assert story.figures()["seconds"] == 60.0
+    assert dict(story.time_shares())["ending and lost work"] == pytest.approx(60 - 5.5)
+
+
+def test_rows_of_any_kind_never_break_the_page(make: Make) -> None:
+    odd = [
+        {"kind": "train", "step": 1, "loss": None, "lr": "high", "step_seconds": "1"},
+        {"kind": "train", "step": 2, "loss": float("nan"), "global_batch": True},
+        {"kind": "decision", "step": 2, "what": "learning rate factor"},
+        {"kind": "event", "step": 2},
+        {"kind": "else", "step": 3, "x": [1]},
+        {"kind": "validation", "step": 3, "validation/loss": float("inf")},
+    ]
+    folder = make(odd, recipe="checkpoint: [no, mapping]\n", launches="none", starts=[1], baseline=[2], data=[3])
+    (folder / "metrics.jsonl").open("a").write('[1, 2]\n{"kind": "train"}\n')
+    page = written(folder)
+    parser = Balanced()
+    parser.feed(page)
+    assert parser.open == []
+    assert "2 lines of metrics.jsonl could not be read" in page
+
+
+def test_a_run_below_a_url_is_read_from_there(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    from training.report import story as module
+    from training.stores import open_store
+
+    folder = make([row(10)], status="running")
+    (folder / "checkpoints" / "step-00000010").mkdir(parents=True)
+    (folder / "checkpoints" / "step-00000010" / "COMMITTED").write_text(json.dumps({"note": {"metrics": {"validation/loss": 0.5}}}))
+    asked: list[str] = []
+
+    def stand_in(url: str, patience: Any = None) -> Any:
+        asked.append(url)
+        return open_store(url.replace("s3://bucket/runs", str(folder.parent)))
+
+    monkeypatch.setattr(module, "open_store", stand_in)
+    story = read_story("s3://bucket/runs/try")
+    assert asked == ["s3://bucket/runs/try", "s3://bucket/runs/try/checkpoints"]
+    assert (story.last_step, story.status()) == (10, "running")  # nobody here can know whether it still is
+    assert [each.name for each in story.checkpoints or []] == ["step-00000010"]
+
+
+def test_a_store_that_does_not_answer_costs_the_list_of_checkpoints_alone(make: Make) -> None:
+    folder = make([row(10)], home="nowhere://bucket/runs/try")
+    assert read_story(folder).checkpoints is None
+    assert "did not answer" in written(folder)
+
+
+@pytest.fixture
+def three(make: Make, pictures: Path) -> list[Path]:
+    """The classifier, a better and slower one whose recipe differs in two keys, and one that has just begun."""
+    better = [row(10, accuracy=0.7, step_seconds=1.0), {"kind": "validation", "step": 10, "validation/accuracy": 0.99, "validation/loss": 0.1}]
+    other = make(better, "other", f"{PICTURES}optimizer: {{lr: 0.1}}\nstrategy: fsdp\n")
+    return [pictures, other, make([row(5)], "young", PICTURES, status="running")]
+
+
+def test_several_runs_lie_over_each_other_by_step_and_by_time(three: list[Path], tmp_path: Path) -> None:
+    target = tmp_path / "all.html"
+    write_comparison(three, target)
+    page = target.read_text()
+    parser = Balanced()
+    parser.feed(page)
+    assert parser.open == parser.fetched == []
+    steps, times = (lines for lines, _ in figures(page)[:2])
+    assert {name: line["y"] for name, line in steps.items()} == {"try": [0.6, 0.95, 0.9], "other": [0.99]}
+    assert (steps["other"]["x"], times["other"]["x"]) == ([10], [pytest.approx(10.5 / 60)])
+    assert times["try"]["x"] == pytest.approx([5.5 / 60, 5.5 / 60, 11 / 60])
+    assert "young has no validation of accuracy yet" in page
+
+
+def test_the_better_figure_and_what_differs_in_the_recipes_stand_out(three: list[Path]) -> None:
+    stories = [read_story(each) for each in three]
+    assert differences(stories) == {"optimizer.lr": ["–", "0.1", "–"], "strategy": ["–", "fsdp", "–"]}
+    page = comparison(stories)
+    line = page[page.index("best validation (accuracy)") :]
+    assert re.findall(r'class="figure( best)?">([^<]+)<', line)[:3] == [("", "0.9500"), (" best", "0.9900"), ("", "–")]
+
+
+def test_runs_of_one_name_are_told_apart_by_where_they_are(make: Make) -> None:
+    stories = [read_story(make([row(10)], f"{folder}/same")) for folder in ("a", "b")]
+    assert ">a/same " in comparison(stories)
+    assert ">b/same " in comparison(stories)
+
+
+def test_the_command_compares(trainfleet: Callable[..., Any], three: list[Path], tmp_path: Path) -> None:
+    done = trainfleet("report", *map(str, three), "-o", str(tmp_path / "c.html"), "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert [run["best_validation"] for run in said["runs"]] == [0.95, 0.99, None]
+    assert said["recipe_differences"]["strategy"] == ["–", "fsdp", "–"]
+    assert (tmp_path / "c.html").read_text().endswith("</html>")
