@@ -1,0 +1,116 @@
+"""What does sharding save? Memory of a rank under ddp, fsdp and hsdp, and what a step takes, for a model of about 50 million parameters.
+
+    python -m benchmarks.sharding [--smoke] [--json]
+
+Memory is said twice: the bytes of weights, gradients and optimizer that a rank keeps between steps, counted, and by how much the
+process grew at most from before the model was made until a few steps were done (on a GPU: the most that was allocated). Easy to
+get wrong: a peak is a process's for ever, so each strategy has processes of its own.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks import command, ranks
+from training.launch import machine
+from training.recipe import load_recipe
+
+STRATEGIES: dict[str, tuple[str, ...]] = {
+    "ddp": ("strategy=ddp",),
+    "fsdp": ("strategy=fsdp", "sharding.meta_init=true"),
+    "fsdp, recomputed": ("strategy=fsdp", "sharding.meta_init=true", "activation_checkpointing=full"),
+    "hsdp": ("strategy=hsdp", "sharding.meta_init=true"),
+}
+SHAPE = (
+    *("workload.model.layers=12", "workload.model.width=576", "workload.model.heads=9", "workload.model.context=128"),
+    *("batch.global_batch=4", "batch.micro_batch=1", "steps=100"),
+)
+
+
+def measure(recipe: str, world_size: int, steps: int, changes: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Measure each strategy on `world_size` ranks and return the document of `--json`. Memory is in MiB."""
+    rows = {}
+    for name, said in STRATEGIES.items():
+        settings = {"recipe": recipe, "said": [*changes, "optimizer.warmup=1", f"scaling.workers={world_size}", *said], "steps": steps}
+        found = ranks.start(_rank, world_size, settings)
+        rows[name] = {key: max(each[key] for each in found) for key in found[0]}
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine.describe(),
+        "load": round(os.getloadavg()[0], 2),
+        "recipe": " ".join((recipe, *changes)),
+        "world_size": world_size,
+        "rows": rows,
+        "ratio": {name: round(row["kept"] / rows["ddp"]["kept"], 3) for name, row in rows.items()},
+        "peak_ratio": {name: round(row["peak"] / rows["ddp"]["peak"], 3) for name, row in rows.items()},
+    }
+
+
+def _rank(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, Any]:
+    from training.context import RunContext, default_cache
+    from training.optimizer import make_optimizer
+    from training.step import Stepper
+    from training.strategies import make_strategy
+    from training.workloads import make_workload
+
+    recipe = load_recipe(settings["recipe"], settings["said"])
+    workload = make_workload(recipe, default_cache())
+    context = RunContext(Path("unused"), rank, world_size, rank, world_size)
+    before = _status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forget the peak so far
+    strategy = make_strategy(recipe, workload.build_model, context)
+    optimizer = make_optimizer(recipe.optimizer, strategy.module)
+    stepper = Stepper(recipe, context, workload, strategy)
+    times, kept = [], 0
+    for number in range(settings["steps"]):
+        began = time.perf_counter()
+        stepper.gradients([number * recipe.batch.global_batch + place for place in range(recipe.batch.global_batch)], stop=False, look=False)
+        optimizer.step()
+        times.append(time.perf_counter() - began)
+        kept = _bytes(strategy.module, optimizer)
+        optimizer.zero_grad(set_to_none=True)
+    return {"parameters": strategy.parameters, "kept": kept / 2**20, "peak": (_status("VmHWM") - before) / 2**20, "step": statistics.median(times)}
+
+
+def _bytes(module: Any, optimizer: Any) -> int:
+    """Bytes of weights, gradients and optimizer that this rank holds."""
+    from torch.distributed.tensor import DTensor
+
+    tensors = [*module.parameters(), *(each.grad for each in module.parameters() if each.grad is not None)]
+    tensors += [value for state in optimizer.state.values() for value in state.values() if hasattr(value, "nbytes")]
+    return sum(int((each.to_local() if isinstance(each, DTensor) else each).nbytes) for each in tensors)
+
+
+def _status(name: str) -> int:
+    line = next(line for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines() if line.startswith(name))
+    return int(line.split()[1]) * 1024
+
+
+def show(document: dict[str, Any]) -> None:
+    """Print the figures as they go into docs/benchmarks.md."""
+    print(f"{document['date']}, {document['machine']}, load {document['load']} at the end")
+    parameters = document["rows"]["ddp"]["parameters"]
+    print(f"{document['recipe']}, {parameters:,} parameters, {document['world_size']} ranks\n")
+    print("| strategy | kept MiB | of ddp | peak MiB | of ddp | step s |\n|---|---|---|---|---|---|")
+    for name, row in document["rows"].items():
+        shares = f"{document['ratio'][name]:.3f} | {row['peak']:.0f} | {document['peak_ratio'][name]:.3f}"
+        print(f"| {name} | {row['kept']:.0f} | {shares} | {row['step']:.3f} |")
+
+
+def _chosen(name: str, smoke: bool) -> dict[str, Any]:
+    return measure(name or "lm-tiny", 2, 2) if smoke else measure(name or "lm-small", 4, 4, SHAPE)
+
+
+def main() -> int:
+    """Measure and print; `lm-small` made larger by default, in a smoke run `lm-tiny`."""
+    return command.run(__doc__, "recipe", _chosen, show)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""Each recipe still has the losses it is known to have, whatever the strategy; `python -m tests.training.golden --refresh` renews them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.training.golden import FOLDER, GOLDEN, TOLERANCE, read, write_text
+from tests.training.several import rows_of, told, train_all
+from training.context import RunContext
+from training.loop import train
+
+CASES = [pytest.param(name, marks=pytest.mark.deep if golden.deep else ()) for name, golden in GOLDEN.items()]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_text(tmp_path_factory.mktemp("golden") / "text")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_recipe_has_the_losses_it_is_known_to_have(tmp_path: Path, cache: Path, text: Path, name: str) -> None:
+    train(GOLDEN[name].load(text), RunContext(tmp_path, cache=cache))
+    known = read(name)
+    assert len(known) >= 10
+    assert known[-1] < known[0]
+    assert told(rows_of(tmp_path), "loss") == pytest.approx(known, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", [pytest.param("lm-tiny-late"), pytest.param("lm-tiny", marks=pytest.mark.deep)])
+def test_it_has_them_in_shards_on_two_ranks_too(tmp_path: Path, cache: Path, text: Path, name: str) -> None:
+    recipes = {strategy: GOLDEN[name].load(text, strategy) for strategy in ("ddp", "fsdp", "hsdp")}
+    for rows in train_all(recipes, tmp_path, cache, 2).values():
+        assert told(rows, "loss") == pytest.approx(read(name), rel=TOLERANCE)
+
+
+def test_every_file_of_known_losses_is_compared() -> None:
+    assert {path.stem for path in FOLDER.glob("*.txt")} == set(GOLDEN)
