@@ -5,7 +5,9 @@ Answers `--help` in half a second: torch is imported when there is something to 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,8 +15,10 @@ from trainfleet.console import EXIT_CODES
 
 if TYPE_CHECKING:
     from training.evaluate import Evaluation
+    from training.publish import Judged
 
 evaluate = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
+publish = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 
 Source = Annotated[str, typer.Argument(metavar="RUN|CHECKPOINT", help="A run's folder or URL, or one checkpoint's.", show_default=False)]
 Which = Annotated[str, typer.Option("--which", metavar="WHICH", help="Of a run's checkpoints: best, newest or step-N.")]
@@ -72,3 +76,80 @@ def _show(found: Evaluation) -> None:
         table.add_row(name, f"{value:.6g}")
     console.print(table)
     console.print(f"kept in {found.file}", soft_wrap=True, markup=False)
+
+
+@publish.command(epilog=EXIT_CODES)
+def publish_command(  # noqa: PLR0917 - Typer passes options by name
+    source: Source,
+    to: Annotated[Path | None, typer.Option("--to", metavar="FOLDER", help="Where to write it; by default RUN/published.")] = None,
+    which: Which = "best",
+    recipe: Annotated[
+        str | None, typer.Option("--recipe", metavar="RECIPE", help="Judge by this recipe's gates; by default those the run was started with.")
+    ] = None,
+    workers: Workers = 1,
+    replace: Annotated[bool, typer.Option("--replace", help="Put it in the place of an earlier publication.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Publish a checkpoint that passes its recipe's gates: safetensors, model card and provenance, loaded back and compared.
+
+    The gates stand in the recipe: [dim]publish: {gates: {test/loss: {max: 2.0}}}[/]. A run that fails one leaves nothing and exits with 1.
+
+    [bold]Examples[/]
+
+    trainfleet publish runs/lm-small
+
+    trainfleet publish runs/lm-small --to models/lm-small --workers 2
+
+    trainfleet publish runs/lm-small --recipe stricter.yaml --replace --json
+    """
+    from trainfleet.console import out, print_json
+    from training.headway import Headway
+    from training.publish import GateError
+    from training.publish import publish as write
+    from training.recipe import load_recipe
+
+    judge = load_recipe(recipe) if recipe is not None else None
+    try:
+        with Headway("publishing", quiet=as_json) as headway:
+            done = write(source, to, which, recipe=judge, workers=workers, replace=replace, progress=lambda _, part, total: headway(part, total))
+    except GateError as error:
+        if as_json:
+            print_json({"published": None, "gates": _judged(error.gates)})
+        else:
+            _show_gates(error.gates)
+        raise
+    if as_json:
+        print_json(
+            {
+                "published": str(done.folder),
+                "checkpoint": done.checkpoint,
+                "step": done.step,
+                "gates": _judged(done.gates),
+                "metrics": done.metrics,
+                "export": done.check,
+                "files": sorted(path.name for path in done.folder.iterdir()),
+            }
+        )
+        return
+    _show_gates(done.gates)
+    same = "equal weights" if done.check["weights"] == "equal" else "weights in another form"
+    out().print(f"loaded back: {same}, the same loss on {done.check['samples']} samples", soft_wrap=True)
+    out().print(f"published step {done.step} in {done.folder}", soft_wrap=True, markup=False)
+
+
+def _judged(gates: Sequence[Judged]) -> list[dict[str, Any]]:
+    return [{"metric": each.metric, "min": each.min, "max": each.max, "value": each.value, "passed": each.passed} for each in gates]
+
+
+def _show_gates(gates: Sequence[Judged]) -> None:
+    from rich.table import Table
+
+    from trainfleet.console import out
+
+    table = Table()
+    for name in ("gate", "must be", "is", ""):
+        table.add_column(name)
+    for each in gates:
+        value = "-" if each.value is None else f"{each.value:.6g}"
+        table.add_row(each.metric, each.wanted, value, "[green]passed[/]" if each.passed else "[red]failed[/]")
+    out().print(table)

@@ -20,6 +20,7 @@ from training.runfolder import MARKER
 from training.stores import StoreError, open_store
 
 if TYPE_CHECKING:
+    from training.predictor import Predictor
     from training.trained import Trained
     from training.workloads import Split
 
@@ -161,7 +162,7 @@ def measure(
     return len(indices), {f"{split}/{name}": value for name, value in metrics.compute().items()}
 
 
-def precision(trained: Trained, device: str) -> contextlib.AbstractContextManager[Any]:
+def precision(trained: Trained | Predictor, device: str) -> contextlib.AbstractContextManager[Any]:
     """Around a forward pass: the precision that the model was trained in."""
     import torch
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,27 @@ def run_dir(recipe: Recipe, own_cache: Path, tmp_path_factory: pytest.TempPathFa
     train(recipe, RunContext(folder, cache=own_cache))
     torch.set_num_threads(threads)
     return folder
+
+
+@pytest.fixture(scope="session")
+def pictures(own_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run of `vision-small`, cut short; its gates are in the recipe."""
+    changes = ["scaling.workers=1", "steps=20", "optimizer.warmup=2", "validation.every=10", "checkpoint.every=10", "log.tensorboard=false"]
+    gates = ["publish={gates: {test/accuracy: {min: 0.0}, validation/loss: {max: 100}}}"]
+    folder = tmp_path_factory.mktemp("pictures") / "trained"
+    threads = torch.get_num_threads()
+    train(load_recipe("vision-small", [*changes, *gates]), RunContext(folder, cache=own_cache))
+    torch.set_num_threads(threads)
+    return folder
+
+
+@pytest.fixture
+def run_copy(run_dir: Path, tmp_path: Path) -> Path:
+    """The language model's run, to write into."""
+    return Path(shutil.copytree(run_dir, tmp_path / "run"))
+
+
+@pytest.fixture
+def pictures_copy(pictures: Path, tmp_path: Path) -> Path:
+    """The picture run, to write into."""
+    return Path(shutil.copytree(pictures, tmp_path / "pictures"))

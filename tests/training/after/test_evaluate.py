@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -16,12 +15,6 @@ from training.evaluate import evaluate, kept, work
 from training.runfolder import read_rows
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def run_copy(run_dir: Path, tmp_path: Path) -> Path:
-    """A run that a test may write into."""
-    return Path(shutil.copytree(run_dir, tmp_path / "run"))
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
