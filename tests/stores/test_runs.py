@@ -76,12 +76,12 @@ def test_a_store_that_stays_away_stops_the_run_and_names_the_last_good_one(
     recipe = tiny(f"storage={store_server.url(prefix)}", "checkpoint.patience.attempts=2", *SHORT)
     told: list[str] = []
 
-    def cut_off(step: int, _: int) -> None:
-        if step == 6:
+    def cut_off(step: int, _: str) -> None:
+        if step == 4:
             store_server.proxy.fail("status", times=100_000, status=503)
 
     with pytest.raises(CheckpointError, match="cannot save the checkpoint of step 8") as caught:
-        run(recipe, tmp_path / "run", on_step=cut_off, on_event=lambda what, text: told.append(what))
+        run(recipe, tmp_path / "run", on_checkpoint=cut_off, on_event=lambda what, text: told.append(what))
     assert f"the last good checkpoint is {recipe.home_url()}/checkpoints/step-00000004" in str(caught.value)
     assert "store" in told
     store_server.proxy.mend()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,14 @@ import pytest
 import torch
 
 from tests.training.kept import tensors_of
+from tests.training.ranks import start_ranks
 from tests.training.test_loop import StopAfter, losses, results, strike
-from training.checkpoint import step_name
+from training import distributed
+from training.checkpoint import Checkpoints, step_name
 from training.context import RunResult
 from training.recipe import Recipe
+from training.sections import Checkpoints as Settings
+from training.stores import open_store
 
 Make = Callable[..., Recipe]
 Run = Callable[..., RunResult]
@@ -45,18 +48,51 @@ def test_ranks_and_strategies_change_and_the_losses_do_not(tmp_path: Path, tiny:
         torch.testing.assert_close(moved[key], value, rtol=1e-3, atol=1e-4)
 
 
-def test_a_checkpoint_is_equal_to_the_bit_whichever_strategy_takes_it_on(tmp_path: Path, tiny: Make, run_ranks: RunRanks) -> None:
-    """Read by one strategy and written again by it at once: resharding moves numbers and never changes them."""
-    first = tiny("scaling.workers=2", "steps=3", "checkpoint.every=3", "checkpoint.keep_last=9")
-    assert run_ranks(first, tmp_path, 2) == [0, 0]
-    for step, (strategy, ranks) in enumerate([("fsdp", 2), ("fsdp", 3), ("hsdp", 2), ("ddp", 1)], start=4):
-        recipe = tiny(f"strategy={strategy}", f"steps={step}", "checkpoint.every=1", "checkpoint.keep_last=9", "optimizer.lr=1e-30")
-        assert run_ranks(recipe, tmp_path, ranks, allow_changes=("steps", "optimizer.lr", "checkpoint.every")) == [0] * ranks
-    kept = [tensors_of(tmp_path / "checkpoints" / step_name(step)) for step in range(3, 8)]
-    for before, after in pairwise(kept):
-        for key, value in before.items():
-            if key.startswith("model."):
-                assert torch.equal(after[key], value), key
+def spread(full: torch.Tensor, strategy: str, ranks: int) -> torch.Tensor:
+    """A tensor as a strategy holds it on each rank."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    match strategy:
+        case "copies":
+            return full.clone()
+        case "rows":
+            return distribute_tensor(full, init_device_mesh("cpu", (ranks,)), [Shard(0)])
+        case "columns":
+            return distribute_tensor(full, init_device_mesh("cpu", (ranks,)), [Shard(1)])
+        case _:
+            return distribute_tensor(full, init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("copy", "shard")), [Replicate(), Shard(0)])
+
+
+WAYS = [("copies", 2), ("rows", 3), ("columns", 2), ("both", 4)]
+
+
+def test_shards_are_written_once_and_read_as_any_other_shards(tmp_path: Path) -> None:
+    full = torch.arange(7 * 50_000, dtype=torch.float32).reshape(7, 50_000)
+
+    def checkpoints() -> Checkpoints:
+        return Checkpoints(open_store(str(tmp_path)), Settings(keep_last=9), lambda *_: None)
+
+    for step, (way, ranks) in enumerate(WAYS):
+
+        def work(rank: int, step: int = step, way: str = way, ranks: int = ranks) -> None:
+            distributed.init_from_env(use_gpu=False)
+            kept = checkpoints()
+            value = spread(full if step == 0 else torch.zeros_like(full), way, ranks)
+            if step:
+                before = kept.choose()
+                assert before == step_name(step - 1)
+                kept.load(before, {"model": {"value": value}})
+            kept.save(step, {"model": {"value": value}}, {"rank": rank}, {}, {})
+            assert kept.finish() is not None
+            distributed.shutdown()
+
+        assert start_ranks(work, ranks) == [0] * ranks
+        folder = tmp_path / step_name(step)
+        assert torch.equal(tensors_of(folder)["model.value"], full), way
+        written = sum(path.stat().st_size for path in folder.iterdir())
+        assert written < full.nbytes * 1.05
+        assert checkpoints().read(step_name(step))["ranks"] == [{"rank": rank} for rank in range(ranks)]
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,31 @@
 """`--on torchrun`: the same loop on this machine without Ray, under torch's elastic agent. For a bare GPU machine, for Slurm,
-and as the honest measure of what Ray costs."""
+and as the honest measure of what Ray costs.
+
+The agent forks its workers from a process that has imported torch and the loop and nothing more, so workers that are started
+again after a failure are at work within seconds. Easy to get wrong: that process must never compute, or its forks hang.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 
 from training.events import PARENT
 from training.launch import machine, process
 from training.recipe import Recipe
+
+PRELOADED = [
+    "torch",
+    "torch.distributed",
+    "torch.nn.parallel",
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
+    "training.worker",
+    "training.loop",
+]
 
 
 def check(recipe: Recipe) -> None:
@@ -23,18 +39,73 @@ def check(recipe: Recipe) -> None:
 
 def command(recipe: Recipe, file: Path) -> list[str]:
     """The command that trains the recipe in `file`."""
-    agent = ["--standalone", f"--nproc-per-node={recipe.scaling.workers}", f"--max-restarts={recipe.scaling.restarts}", "--module", "training.run"]
-    return [sys.executable, "-m", "training.launch.torchrun", *agent, str(file)]
+    return [sys.executable, "-m", "training.launch.torchrun", str(recipe.scaling.workers), str(recipe.scaling.restarts), str(file)]
 
 
-def main() -> None:
-    """torch's elastic agent, which dies with its launcher."""
+def work(file: str) -> None:
+    """What each worker does."""
+    from training.run import main as run
+
+    if code := run([file]):
+        sys.exit(code)
+
+
+def main() -> int:
+    """torch's elastic agent, which dies with its launcher; the exit code. With options it is torchrun itself."""
     if PARENT in os.environ:
         process.die_with(int(os.environ[PARENT]))
-    from torch.distributed.run import main as agent
+    if sys.argv[1].startswith("-"):
+        from torch.distributed.run import main as agent
 
-    agent(sys.argv[1:])
+        agent(sys.argv[1:])
+        return 0
+    import multiprocessing
+
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    workers, restarts, file = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
+    threading.Thread(target=_watch_forks, daemon=True).start()
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=workers,
+        rdzv_backend="c10d",
+        rdzv_endpoint="127.0.0.1:0",
+        run_id=str(os.getpid()),
+        max_restarts=restarts,
+        start_method="forkserver",
+        monitor_interval=0.1,
+    )
+    from training.launch.torchrun import work as entry  # by its module's name, which `__main__` is not in the worker
+
+    try:
+        elastic_launch(config, entry)(file)
+    except ChildFailedError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+def _watch_forks() -> None:
+    """End the agent when the process that it forks from is gone: nothing would tell it."""
+    from multiprocessing import forkserver
+
+    while True:
+        time.sleep(1)
+        pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
+        if pid is not None and _ended(pid):
+            sys.stderr.write("the process that workers are forked from is gone\n")
+            os._exit(1)
+
+
+def _ended(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return not process.alive(pid)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
