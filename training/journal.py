@@ -23,6 +23,7 @@ from trainfleet import __version__
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.files import write_whole
 from training.recipe import Recipe, dump
+from training.revision import revision
 from training.runfolder import read_run
 from training.sinks import Notify, make_sinks
 
@@ -50,7 +51,7 @@ class Journal:
                 "cannot write the run's folder", [Problem(str(run_dir), error.strerror or str(error), "choose another with --storage DIR")]
             ) from error
         self._sinks = make_sinks(recipe, run_dir, resumed_from, notify)
-        start = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "from_step": resumed_from, **versions()}
+        start = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "from_step": resumed_from, **versions(), "revision": revision()}
         self.record = read_run(run_dir)
         self.update(name=recipe.name, status="running", starts=[*self.record.get("starts", []), start], **facts)
 

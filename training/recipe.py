@@ -235,8 +235,11 @@ def _broken(recipe: Recipe) -> Iterable[tuple[list[KeyPath], KeyPath, Problem]]:
     except InputError as error:
         yield finding("storage", error.problems[0].what, error.problems[0].fix)
     known = ("validation/loss", *(f"validation/{each}" for each in recipe.workload.figures))
-    if recipe.checkpoint.metric not in known:
-        yield finding("checkpoint.metric", f"`{recipe.checkpoint.metric}` is not measured", did_you_mean(recipe.checkpoint.metric, known))
+    watches = recipe.controllers.rate.kind in ("plateau", "restarts")
+    judges = {"checkpoint.metric": recipe.checkpoint.metric} | ({"controllers.rate.metric": recipe.controllers.rate.metric} if watches else {})
+    for key, metric in judges.items():
+        if metric not in known:
+            yield finding(key, f"`{metric}` is not measured", did_you_mean(metric, known))
     measured = [f"{split}/{each.partition('/')[2]}" for split in ("validation", "test") for each in known]
     later = [*broken_gates(recipe.publish, measured), *(broken_space(recipe.tune, list(known)) if recipe.tune is not None else ())]
     for key, what, fix in later:

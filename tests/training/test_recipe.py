@@ -56,6 +56,15 @@ MISTAKES = [
     ("workload: {name: lm, model: {width: 30, heads: 4}}", "workload.model.width: 30 cannot be cut into 4 heads"),
     ("storage: ftp://bucket", "storage: `ftp://bucket`"),
     ("checkpoint: {metric: validation/los}", "checkpoint.metric: `validation/los` is not measured (did you mean `validation/loss`?)"),
+    (
+        "controllers: {rate: {kind: plateau, metric: validation/acuracy}}",
+        "controllers.rate.metric: `validation/acuracy` is not measured (did you mean `validation/accuracy`?)",
+    ),
+    ("publish: {gates: {test/los: {max: 2.0}}}", "publish.gates.test/los: `test/los` is not measured (did you mean `test/loss`?)"),
+    (
+        "tune: {metric: validation/los, space: {seed: {choice: [1, 2]}}}",
+        "tune.metric: `validation/los` is not measured (did you mean `validation/loss`?)",
+    ),
     ("name: Not_So", "name: `Not_So` is not written as it must be"),
     ("scaling: {workers: 0}", "scaling.workers: `0` is out of range (at least 1)"),
     ("precision: fp16", "precision: `fp16` is not a choice here (did you mean `bf16`? one of fp32, bf16)"),

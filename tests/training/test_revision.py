@@ -1,0 +1,45 @@
+"""A run says which code trained it, and does not claim a revision that the code does not have."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from training.revision import revision
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package in a checkout of its own, committed."""
+    folder = tmp_path / "checkout" / "package"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    for arguments in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "first"]):
+        subprocess.run(["git", "-C", str(folder.parent), *arguments], check=True)
+    return folder
+
+
+def test_a_clean_checkout_has_its_revision_whatever_lies_beside_the_package(package: Path) -> None:
+    head = subprocess.run(["git", "-C", str(package), "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
+    (package.parent / "notes.txt").write_text("mine")
+    assert revision(package) == head[:12]
+
+
+def test_changed_code_says_so(package: Path) -> None:
+    (package / "__init__.py").write_text("changed = True")
+    assert revision(package).endswith(" and changes")
+
+
+def test_a_package_that_git_does_not_track_has_none(package: Path, tmp_path: Path) -> None:
+    installed = package.parent / "site-packages"
+    installed.mkdir()
+    (installed / "__init__.py").write_text("")
+    assert revision(installed) == ""
+    assert revision(tmp_path) == ""
+
+
+def test_without_git_there_is_none(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert revision(package) == ""
