@@ -64,7 +64,7 @@ def read_weights(folder: Path, model: torch.nn.Module) -> torch.nn.Module:
 
 
 def need_transformers(what: str) -> Any:
-    """The package transformers.
+    """The package transformers, its progress bars switched off: they would stand in the log of every rank.
 
     Raises:
         InputError: it is not installed; `what` needs it.
@@ -73,6 +73,7 @@ def need_transformers(what: str) -> Any:
         import transformers
     except ImportError as error:
         raise InputError("transformers is not installed", [Problem(what, "is read by it", "pip install trainfleet[hf]")]) from error
+    transformers.utils.logging.disable_progress_bar()
     return transformers
 
 

@@ -17,9 +17,20 @@ if TYPE_CHECKING:
     from training.recipe import Recipe
 
 
-class GptSettings(Part):
-    """The shape of the GPT."""
+class LoraSettings(Part):
+    """Low-rank adaptation of a pretrained model (Hu et al. 2021): its own weights stay as they are."""
 
+    rank: int = Field(8, ge=1)
+    alpha: float = Field(16.0, gt=0, description="What is learnt counts alpha/rank times.")
+    dropout: float = Field(0.0, ge=0, lt=1)
+    targets: tuple[str, ...] = Field((), description="Linear layers by name, such as q_proj; empty: all but the head.")
+
+
+class GptSettings(Part):
+    """The shape of the GPT, or a pretrained model instead (then only `context` and `lora` count)."""
+
+    pretrained: str | None = Field(None, description="A Hugging Face causal model by name or folder; goes with data.tokens=model.")
+    lora: LoraSettings | None = Field(None, description="Train low-rank parts beside the pretrained weights; null: train all.")
     layers: int = Field(4, ge=1)
     width: int = Field(128, ge=2)
     heads: int = Field(4, ge=1)
@@ -38,7 +49,7 @@ class TextSettings(Part):
     )
     glob: str = Field("**/*.py", description="Which files of a folder: a text is a document; of .parquet and .jsonl each row is one.")
     column: str = Field("text", description="Which column of parquet files, JSON lines and datasets.")
-    tokens: Literal["bytes", "bpe"] = "bytes"
+    tokens: Literal["bytes", "bpe", "model"] = Field("bytes", description="`model`: those of the pretrained model.")
     vocabulary: int = Field(8192, ge=257, le=65536, description="Size of the BPE vocabulary, trained on the training split.")
     validation_share: float = Field(0.05, gt=0, lt=0.5, description="Share of the files (parquet: rows).")
     test_share: float = Field(0.05, gt=0, lt=0.5)
@@ -61,7 +72,19 @@ class LmSettings(WorkloadSettings):
     model: GptSettings = GptSettings()
     data: TextSettings = TextSettings()
 
-    def broken(self, recipe: Recipe) -> Iterator[Broken]:  # noqa: ARG002 - its rules are about the model alone
-        if self.model.width % (2 * self.model.heads):
-            what = f"{self.model.width} cannot be cut into {self.model.heads} heads of even width"
-            yield "workload.model.width workload.model.heads", what, f"a multiple of {2 * self.model.heads}"
+    def broken(self, recipe: Recipe) -> Iterator[Broken]:
+        model, tokens = self.model, self.data.tokens
+        if model.pretrained is None and model.width % (2 * model.heads):
+            what = f"{model.width} cannot be cut into {model.heads} heads of even width"
+            yield "workload.model.width workload.model.heads", what, f"a multiple of {2 * model.heads}"
+        if model.pretrained is not None and tokens != "model":
+            yield "workload.data.tokens workload.model.pretrained", f"`{tokens}` are not the tokens that the pretrained model knows", "model"
+        if model.pretrained is None and tokens == "model":
+            what = "there is no pretrained model whose tokens these could be"
+            yield "workload.data.tokens workload.model.pretrained", what, "bytes or bpe, or name workload.model.pretrained"
+        if model.pretrained is None and model.lora is not None:
+            what = "LoRA leaves the model's own weights as they are, so they must be pretrained"
+            yield "workload.model.lora workload.model.pretrained", what, "name workload.model.pretrained, or leave it out"
+        if model.pretrained is not None and recipe.sharding.meta_init:
+            what = "a pretrained model's weights are read, not made"
+            yield "sharding.meta_init workload.model.pretrained", what, "sharding.meta_init=false"

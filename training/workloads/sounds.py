@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ class Sounds:
 
     @property
     def key(self) -> str:
-        return f"sounds 1 {self.audio} {self.text} {self.rate} {self.shortest} {self.longest}"
+        return f"sounds 2 {self.audio} {self.text} {self.rate} {self.shortest} {self.longest}"
 
     def __call__(self, rows: Sequence[Row]) -> list[Mapping[str, Any] | Bad | None]:
         return [self._one(row) for row in rows]
@@ -117,9 +118,25 @@ def resampled(sound: NDArray[np.float32], rate: int, wanted: int) -> NDArray[np.
     """A sound at another rate, by its spectrum: exact below both rates' limits, and without a filter to design."""
     if rate == wanted or not len(sound):
         return sound
-    count = max(1, round(len(sound) * wanted / rate))
-    spectrum = np.fft.rfft(sound.astype(np.float64))[: count // 2 + 1]
-    return (np.fft.irfft(spectrum, count) * (count / len(sound))).astype(np.float32)
+    common = math.gcd(rate, wanted)
+    times = _smooth(-(-len(sound) // (rate // common)))  # zeros behind the end, to a length whose transform is quick
+    before, after = times * (rate // common), times * (wanted // common)
+    spectrum = np.fft.rfft(sound.astype(np.float64), before)[: after // 2 + 1]
+    longer = np.fft.irfft(spectrum, after) * (after / before)
+    return longer[: max(1, round(len(sound) * wanted / rate))].astype(np.float32)
+
+
+def _smooth(least: int) -> int:
+    """The first number from `least` on that has no prime factor above 5."""
+    number = least
+    while True:
+        rest = number
+        for prime in (2, 3, 5):
+            while rest % prime == 0:
+                rest //= prime
+        if rest == 1:
+            return number
+        number += 1
 
 
 def as_int16(sound: NDArray[np.float32]) -> NDArray[np.int16]:

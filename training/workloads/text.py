@@ -27,6 +27,7 @@ from training.data.remote import filesystem, is_url
 from training.data.sources import rows_of
 from training.workloads import Split
 from training.workloads.lm_settings import TextSettings
+from training.workloads.model_tokens import ModelEncoder, byte_of
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 LEFT_OUT = frozenset({"site-packages", "dist-packages", "test", "tests", "__pycache__"})
@@ -103,11 +104,8 @@ class BpeEncoder:
     def spelling(self) -> list[bytes]:
         """Byte-level BPE writes a byte as a printable character: itself, or one from U+0100 on."""
         tokenizer = _loaded(self.tokenizer)
-        printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-        others = [value for value in range(256) if value not in set(printable)]
-        byte_of = {chr(value): value for value in printable} | {chr(0x100 + place): value for place, value in enumerate(others)}
         tokens = (str(tokenizer.id_to_token(token)) for token in range(tokenizer.get_vocab_size()))
-        return [b"\0" if token == END else bytes(byte_of[character] for character in token) for token in tokens]
+        return [b"\0" if token == END else bytes(byte_of()[character] for character in token) for token in tokens]
 
     @property
     def end(self) -> int:
@@ -151,6 +149,7 @@ class TokenFiles:
         prepared: the folder and what its manifest says.
         blocks: per split, samples of `context` + 1 tokens in a column `tokens`, each beginning with the last of the one before.
         vocabulary: how many tokens there are.
+        encoder: turns text into the same tokens.
         spelling: the bytes of each token; the byte 0 stands for the end of a document.
         digest: identifies the tokens of all splits.
         streamed: too large to be shuffled as a whole, or so by setting.
@@ -158,6 +157,7 @@ class TokenFiles:
 
     prepared: Prepared
     blocks: dict[Split, Blocks]
+    encoder: Encoder
     vocabulary: int
     spelling: list[bytes]
     digest: str
@@ -171,18 +171,18 @@ class TokenFiles:
             yield np.concatenate((rows[:, :-1].reshape(-1), rows[-1:, -1]))
 
 
-def token_files(settings: TextSettings, cache: Path, context: int) -> TokenFiles:
-    """Open the blocks for these settings, preparing them first where the cache lacks them.
+def token_files(settings: TextSettings, cache: Path, context: int, given: Encoder | None = None) -> TokenFiles:
+    """Open the blocks for these settings, preparing them first where the cache lacks them; `given` are a pretrained model's tokens.
 
     Raises:
         InputError: there is no such text, some of it cannot be used, there is too little, or the cache cannot be written.
     """
-    prepared = _prepared(settings, cache, context)
+    prepared = _prepared(settings, cache, context, given)
     stream = prepared.manifest.bytes() >= STREAM_FROM if settings.stream == "auto" else settings.stream
     remote = {"cache": cache / "blocks", "disk": int(settings.disk_gib * 2**30)} if is_url(prepared.where) else {}
     blocks = {split: prepared.blocks(split, memory=settings.memory_mib << 20 if stream else ALL, **remote) for split in SPLITS}
     encoder = _encoder_of(prepared)
-    return TokenFiles(prepared, blocks, encoder.vocabulary, encoder.spelling, prepared.manifest.digest(), stream)
+    return TokenFiles(prepared, blocks, encoder, encoder.vocabulary, encoder.spelling, prepared.manifest.digest(), stream)
 
 
 def split_of(name: str, settings: TextSettings) -> Split:
@@ -195,10 +195,12 @@ def token_type(vocabulary: int) -> str:
     return "uint8" if vocabulary <= 2**8 else "uint16" if vocabulary <= 2**16 else "uint32"
 
 
-def _prepared(settings: TextSettings, cache: Path, context: int) -> Prepared:
+def _prepared(settings: TextSettings, cache: Path, context: int, given: Encoder | None) -> Prepared:
     if _is_prepared(settings.source):
         prepared = open_prepared(settings.source)
         have, want = prepared.manifest.notes, {"tokens": settings.tokens, "context": context}
+        if given is not None:
+            want["vocabulary"] = given.vocabulary
         wrong = [
             Problem("workload.data.source", f"{settings.source} was prepared with {key} {have.get(key)}, the recipe says {value}", "make them agree")
             for key, value in want.items()
@@ -208,7 +210,7 @@ def _prepared(settings: TextSettings, cache: Path, context: int) -> Prepared:
             raise InputError("the prepared data is not what the recipe says", wrong)
         return prepared
     source = _source(settings)
-    encoder = ByteEncoder() if settings.tokens == "bytes" else _trained_bpe(settings, source, cache)
+    encoder = given or (ByteEncoder() if settings.tokens == "bytes" else _trained_bpe(settings, source, cache))
     return prepare(
         source,
         Tokens(encoder, settings.column),
@@ -218,7 +220,7 @@ def _prepared(settings: TextSettings, cache: Path, context: int) -> Prepared:
         integrity=Integrity(settings.integrity, settings.quarantine_limit),
         pack=context,
         rows_per_block=settings.block_rows,
-        notes={"tokens": settings.tokens, "context": context, "vocabulary": encoder.vocabulary},
+        notes={"tokens": settings.tokens, "context": context, "vocabulary": encoder.vocabulary, **({"end": given.end} if given else {})},
         extras={TOKENIZER: encoder.tokenizer} if encoder.tokenizer else {},
         settings=settings.model_dump(mode="json"),
         progress=announce("text"),
@@ -300,6 +302,9 @@ def _training_text(settings: TextSettings, source: Source) -> Iterator[str]:
 def _encoder_of(prepared: Prepared) -> Encoder:
     if TOKENIZER not in prepared.manifest.extras:
         return ByteEncoder()
+    notes = prepared.manifest.notes
+    if notes.get("tokens") == "model":
+        return ModelEncoder(prepared.extra(TOKENIZER), int(notes["end"]), int(notes["vocabulary"]))
     return BpeEncoder(prepared.extra(TOKENIZER))
 
 

@@ -1,0 +1,103 @@
+"""Tiny models as transformers saves them: random weights, real tokenizers. No hub is reached."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+
+
+def causal(folder: Path) -> Path:
+    """A Llama of two layers with a byte-level BPE tokenizer that was trained on a few words."""
+    import transformers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<s>", "</s>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    tokenizer.train_from_iterator(["the gradient sums the loss of the tensor step by step"] * 5, trainer)
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+    fast.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=len(fast) + 5,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        bos_token_id=fast.bos_token_id,
+        eos_token_id=fast.eos_token_id,
+    )
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def wav2vec2(folder: Path, letters: str = "abcdefghijklmnopqrstuvwxyzäöüß") -> Path:
+    """A wav2vec2 of one layer, with its feature extractor and letters."""
+    import transformers
+
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = folder / "vocab.json"
+    vocabulary.write_text(json.dumps({each: number for number, each in enumerate(["<pad>", "<unk>", "|", *letters])}))
+    transformers.Wav2Vec2CTCTokenizer(str(vocabulary), bos_token=None, eos_token=None).save_pretrained(folder)
+    transformers.Wav2Vec2FeatureExtractor(sampling_rate=16_000, return_attention_mask=True, do_normalize=True).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.Wav2Vec2Config(
+        vocab_size=len(letters) + 3,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=48,
+        conv_dim=(32, 32, 32),
+        conv_stride=(5, 8, 8),
+        conv_kernel=(10, 8, 8),
+        num_feat_extract_layers=3,
+        feat_extract_norm="layer",
+        do_stable_layer_norm=True,
+        num_conv_pos_embeddings=16,
+        num_conv_pos_embedding_groups=4,
+        pad_token_id=0,
+    )
+    transformers.Wav2Vec2ForCTC(config).save_pretrained(folder)
+    return folder
+
+
+def whisper(folder: Path) -> Path:
+    """A Whisper of one layer each way, with byte tokens."""
+    import transformers
+
+    from training.workloads.model_tokens import byte_of
+
+    ends = ["<|endoftext|>", "<|startoftranscript|>", "<|de|>", "<|transcribe|>", "<|translate|>", "<|notimestamps|>"]
+    tokenizer = transformers.WhisperTokenizer(vocab=byte_of() | {ends[0]: 256}, merges=[])
+    tokenizer.add_special_tokens({"additional_special_tokens": ends[1:]})
+    tokenizer.save_pretrained(folder)
+    transformers.WhisperFeatureExtractor(feature_size=16, chunk_length=4).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.WhisperConfig(
+        vocab_size=len(tokenizer),
+        num_mel_bins=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=48,
+        decoder_ffn_dim=48,
+        d_model=32,
+        max_source_positions=200,
+        max_target_positions=64,
+        pad_token_id=256,
+        bos_token_id=256,
+        eos_token_id=256,
+        decoder_start_token_id=257,
+        suppress_tokens=None,
+        begin_suppress_tokens=None,
+    )
+    transformers.WhisperForConditionalGeneration(config).save_pretrained(folder)
+    return folder

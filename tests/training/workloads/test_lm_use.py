@@ -1,0 +1,173 @@
+"""The language model after training: sampling, export and back; and pretrained models of transformers, whole and by LoRA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.several import rows_of, told
+from tests.training.workloads import models
+from trainfleet.errors import InputError
+from training.context import RunResult
+from training.recipe import Recipe, load_recipe
+from training.trained import open_trained
+from training.workloads.lm import LanguageModel
+from training.workloads.lm_settings import LmSettings
+from training.workloads.model_tokens import model_encoder
+from training.workloads.sampling import chosen
+
+Settings = Callable[..., LmSettings]
+PRETRAINED = ("workload.data.tokens=model", "workload.model.context=16")
+
+
+@pytest.fixture(scope="module")
+def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return models.causal(tmp_path_factory.mktemp("causal"))
+
+
+@pytest.fixture
+def own(tiny: Callable[..., Recipe], cache: Path) -> Callable[..., LanguageModel]:
+    def make(*overrides: str) -> LanguageModel:
+        settings = tiny("workload.model={layers: 2, width: 16, heads: 2, context: 12}", *overrides).workload
+        assert isinstance(settings, LmSettings)
+        return LanguageModel(settings, cache)
+
+    return make
+
+
+def with_random_weights(workload: LanguageModel) -> torch.nn.Module:
+    torch.manual_seed(3)
+    model = workload.build_model()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+@pytest.mark.parametrize("tokens", ["bytes", "bpe"])
+def test_an_exported_gpt_gives_transformers_the_same_logits_and_the_same_tokens(
+    own: Callable[..., LanguageModel], tmp_path: Path, tokens: str
+) -> None:
+    import transformers
+
+    workload = own(f"workload.data.tokens={tokens}", "workload.data.vocabulary=300")
+    model = with_random_weights(workload)
+    workload.export(model, tmp_path)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    batch = workload.batch("validation", [0, 1])["inputs"]
+    torch.testing.assert_close(theirs(batch).logits, model(batch), atol=2e-5, rtol=2e-5)
+    text = "the café sums"
+    expected = workload.files.encoder.encode([text.encode()])[0].tolist()
+    assert tokenizer(text).input_ids == expected
+    assert tokenizer.decode(expected) == text
+    assert torch.equal(workload.import_(tmp_path)(batch), model(batch))
+
+
+def test_a_gpt_that_is_none_of_transformers_models_comes_back_by_its_own_loader(own: Callable[..., LanguageModel], tmp_path: Path) -> None:
+    workload = own("workload.model.mlp=gelu")
+    model = with_random_weights(workload)
+    workload.export(model, tmp_path)
+    batch = workload.batch("validation", [0, 1])["inputs"]
+    assert torch.equal(workload.import_(tmp_path)(batch), model(batch))
+
+
+def test_sampling_is_the_same_for_a_seed_and_another_for_another(own: Callable[..., LanguageModel]) -> None:
+    workload = own()
+    model = with_random_weights(workload)
+    batch = workload.read([{"text": "the step"}, {"text": ""}])
+    state = torch.get_rng_state()
+    first, again, other = (workload.predict(model, batch, max_tokens=20, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_prompt_is_continued_alike_alone_and_beside_a_longer_one(own: Callable[..., LanguageModel]) -> None:
+    workload = own()
+    model = with_random_weights(workload)
+    rows = [{"text": "a"}, {"text": "the gradient of a tensor is longer than the context"}]
+    together = workload.predict(model, workload.read(rows), max_tokens=15, temperature=0)
+    alone = [workload.predict(model, workload.read([row]), max_tokens=15, temperature=0)[0] for row in rows]
+    assert together == alone
+
+
+def test_only_the_likeliest_are_sampled_from() -> None:
+    torch.manual_seed(0)
+    logits = torch.tensor([[0.0, 3.0, 2.9, -1.0]]).expand(500, 4)
+    assert set(chosen(logits, 1.0, 2).tolist()) == {1, 2}
+    assert set(chosen(logits, 1.0, 0).tolist()) == {0, 1, 2, 3}
+    assert set(chosen(logits, 0, 3).tolist()) == {1}
+
+
+def test_a_prompt_that_is_none_and_settings_out_of_range_are_named(own: Callable[..., LanguageModel]) -> None:
+    workload = own()
+    with pytest.raises(InputError, match=r"row 0(.|\n)*row 2"):
+        workload.read([{"prompt": "x"}, {"text": "a"}, {"text": 3}])
+    with pytest.raises(InputError, match="temperature -1"):
+        workload.predict(workload.build_model(), workload.read([{"text": "a"}]), temperature=-1)
+
+
+def test_a_models_own_tokens_spell_the_text(causal: Path) -> None:
+    encoder = model_encoder(str(causal))
+    text = "the tensor café 😀"
+    tokens = encoder.encode([text.encode()])[0]
+    assert b"".join(encoder.spelling[token] for token in tokens) == text.encode()
+    assert len(encoder.spelling) == encoder.vocabulary > int(tokens.max())
+    assert encoder.spelling[encoder.end] == b"\0"
+
+
+@pytest.mark.parametrize("lora", ["null", "{rank: 4, targets: [q_proj, v_proj]}"])
+def test_a_pretrained_model_is_trained_stopped_resumed_exported_and_sampled(
+    tiny: Callable[..., Recipe], run: Callable[..., RunResult], causal: Path, cache: Path, tmp_path: Path, lora: str
+) -> None:
+    import transformers
+
+    recipe = tiny(f"workload.model.pretrained={causal}", f"workload.model.lora={lora}", *PRETRAINED, "steps=8", "optimizer.lr=1e-2", "log.every=2")
+    whole = run(recipe, tmp_path / "whole")
+    asked = iter([False] * 4 + [True] * 9)
+    run(recipe, tmp_path / "parts", should_stop=lambda: next(asked))
+    parts = run(recipe, tmp_path / "parts")
+    assert parts.resumed_from
+    assert parts.metrics == whole.metrics
+    losses = told(rows_of(tmp_path / "whole"), "loss")
+    assert losses[-1] < losses[0]
+    trained = open_trained(str(tmp_path / "whole"), "newest", cache=cache)
+    workload: Any = trained.workload
+    workload.export(trained.model, tmp_path / "export")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "export").eval()
+    batch = workload.batch("validation", [0, 1])["inputs"]
+    torch.testing.assert_close(theirs(batch).logits, trained.model(batch), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(workload.import_(tmp_path / "export")(batch), trained.model(batch), atol=1e-5, rtol=1e-5)
+    before = transformers.AutoModelForCausalLM.from_pretrained(causal)
+    same = torch.equal(before.model.layers[0].mlp.up_proj.weight, theirs.model.layers[0].mlp.up_proj.weight)
+    assert same == (lora != "null")
+    found = workload.predict(trained.model, workload.read([{"text": "the"}, {"text": "a tensor sums"}]), max_tokens=5)
+    assert len(found) == 2
+    assert all(isinstance(each["text"], str) for each in found)
+
+
+MISTAKES = [
+    ("workload.model.pretrained=/nowhere", "workload.data.tokens: `bytes` are not the tokens that the pretrained model knows"),
+    ("workload.data.tokens=model", "workload.data.tokens: there is no pretrained model"),
+    ("workload.model.lora={rank: 2}", "workload.model.lora: LoRA leaves the model's own weights as they are"),
+    ("workload.model.lora={rang: 2}", "workload.model.lora.rang: unknown key"),
+]
+
+
+@pytest.mark.parametrize(("override", "message"), MISTAKES)
+def test_settings_that_do_not_go_together_are_named(override: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_recipe("lm-tiny", [override])
+    assert message in str(caught.value)
+
+
+def test_a_model_that_is_not_there_or_a_layer_that_is_not_in_it_is_one_clear_error(
+    tiny: Callable[..., Recipe], run: Callable[..., RunResult], causal: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="nowhere"):
+        run(tiny(f"workload.model.pretrained={tmp_path}/nowhere", *PRETRAINED), tmp_path / "a")
+    with pytest.raises(InputError, match=r"no_such: the model has(.|\n)*q_proj"):
+        run(tiny(f"workload.model.pretrained={causal}", "workload.model.lora={targets: [no_such]}", *PRETRAINED), tmp_path / "b")
