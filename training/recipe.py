@@ -119,7 +119,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = (), env: Mapping[st
         try:
             _put(document, keys, yaml.safe_load(text))
         except yaml.YAMLError:
-            problems.append(Problem(origin, f"`{text}` is no YAML value"))
+            problems.append(Problem(origin, f"`{text}` is no YAML value", f"""put it in quotes if it is text: '{".".join(keys)}="{text}"'"""))
             continue
         origins[keys] = origin
     recipe, found = check(document)
@@ -234,16 +234,22 @@ def _broken(recipe: Recipe) -> Iterable[tuple[list[KeyPath], KeyPath, Problem]]:
         parse(recipe.storage)
     except InputError as error:
         yield finding("storage", error.problems[0].what, error.problems[0].fix)
+    for key, what, fix in _unmeasured(recipe):
+        yield [tuple(key.split("."))], tuple(key.split(".")), Problem(key, what, fix)
+
+
+def _unmeasured(recipe: Recipe) -> Iterable[tuple[str, str, str]]:
+    """Keys that name a metric which no validation or test measures, and what else is wrong with gates and searches."""
     known = ("validation/loss", *(f"validation/{each}" for each in recipe.workload.figures))
     watches = recipe.controllers.rate.kind in ("plateau", "restarts")
     judges = {"checkpoint.metric": recipe.checkpoint.metric} | ({"controllers.rate.metric": recipe.controllers.rate.metric} if watches else {})
     for key, metric in judges.items():
         if metric not in known:
-            yield finding(key, f"`{metric}` is not measured", did_you_mean(metric, known))
+            yield key, f"`{metric}` is not measured", did_you_mean(metric, known)
     measured = [f"{split}/{each.partition('/')[2]}" for split in ("validation", "test") for each in known]
-    later = [*broken_gates(recipe.publish, measured), *(broken_space(recipe.tune, list(known)) if recipe.tune is not None else ())]
-    for key, what, fix in later:
-        yield [tuple(key.split("."))], tuple(key.split(".")), Problem(key, what, fix)
+    yield from broken_gates(recipe.publish, measured)
+    if recipe.tune is not None:
+        yield from broken_space(recipe.tune, list(known))
 
 
 def _find(path: str | Path) -> Path:
