@@ -10,15 +10,14 @@ import pytest
 from tests.training.data.test_preparation import contents, prepared
 from tests.training.data.transforms import Bytes, Measured
 from training.data.pool import choose
+from training.ray_cluster import connect
+from training.sections import Scaling
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    import ray
-
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    yield
-    ray.shutdown()
+    with connect(Scaling(workers=2), {}):
+        yield
 
 
 @pytest.mark.launch

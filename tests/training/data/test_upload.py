@@ -1,0 +1,73 @@
+"""`trainfleet data`: what it says, and blocks that are sent elsewhere and read from there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import fsspec
+import pytest
+from typer.testing import CliRunner
+
+from tests.training.data.test_preparation import contents, everything, prepared
+from trainfleet.errors import InputError, TrainfleetError
+from training.data import open_prepared
+from training.data import upload as upload_module
+from training.data.upload import upload
+from training.data_cli import data
+
+
+def test_blocks_sent_to_an_object_store_are_the_same_there(texts: Path, tmp_path: Path) -> None:
+    here = prepared(texts, tmp_path / "cache", extras={"words.json": b"[1]"})
+    seen: list[int] = []
+    there = upload(here, "memory://sent/texts", lambda what, done, total: seen.append(total - done))
+    assert there.manifest.digest() == here.manifest.digest()
+    assert there.extra("words.json") == b"[1]"
+    blocks = there.blocks("train", cache=tmp_path / "fetched")
+    assert blocks.rows(range(blocks.size))["name"] == everything(here, "train")["name"]
+    assert seen == sorted(seen, reverse=True)
+    assert seen[-1] == 0
+    assert upload(here, "memory://sent/texts", lambda *_: seen.append(-1)).where == "memory://sent/texts"
+    assert -1 not in seen  # a second time there is nothing to do
+    with pytest.raises(InputError, match="other prepared data lies there"):
+        upload(prepared(texts, tmp_path / "cache", rows_per_block=8), "memory://sent/texts")
+
+
+def test_what_was_half_sent_is_no_data(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = prepared(texts, tmp_path / "cache")
+    send, sent = upload_module._send, iter(range(3))
+
+    def fails(file: Path, to: str) -> None:
+        if next(sent, None) is None:
+            raise TrainfleetError("the store is full")
+        send(file, to)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(upload_module, "_send", fails)
+        with pytest.raises(TrainfleetError, match="the store is full"):
+            upload(here, str(tmp_path / "sent"))
+    assert len(list((tmp_path / "sent").rglob("*.arrow"))) == 3
+    with pytest.raises(InputError, match=r"has no manifest\.json"):
+        open_prepared(str(tmp_path / "sent"))
+    upload(here, str(tmp_path / "sent"))
+    assert contents(tmp_path / "sent") == contents(Path(here.where))
+
+
+def test_the_command_says_what_there_is_and_what_was_left_out(tmp_path: Path, text_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINFLEET_CACHE", str(tmp_path / "cache"))
+    source = [
+        f"workload.data.source={text_folder}",
+        "workload.data.glob='**/*.txt'",
+        "workload.data.validation_share=0.15",
+        "workload.data.test_share=0.15",
+    ]
+    fsspec.filesystem("memory").pipe("/other/none", b"")
+    sent = CliRunner().invoke(data, ["lm-tiny", *source, "--to", "memory://other/text"])
+    assert sent.exit_code == 0, sent.output
+    assert "40 source files" in sent.output
+    assert "kept in memory://other/text" in sent.output
+    again = CliRunner().invoke(data, ["lm-tiny", "workload.data.source=memory://other/text", "--json"])
+    document = json.loads(again.stdout)
+    assert document["where"] == "memory://other/text"
+    assert document["left_out"] == {"count": 0, "named": []}
+    assert sum(document["rows"].values()) > 1000
