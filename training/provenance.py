@@ -96,7 +96,8 @@ def card(trained: Trained, document: Mapping[str, Any], gates: Sequence[Judged],
 
 def _data(trained: Trained) -> dict[str, Any]:
     """What identifies the data; with the manifest's text where the workload has one."""
-    facts = dict(getattr(trained.workload, "facts", dict)().get("data", {}))
+    said: dict[str, Any] = getattr(trained.workload, "facts", dict)()
+    facts: dict[str, Any] = dict(said.get("data") or {})
     document: dict[str, Any] = {"fingerprint": trained.workload.fingerprint(), **facts}
     where = facts.get("manifest")
     if isinstance(where, str):
