@@ -40,6 +40,7 @@ FREE = (
     *("scaling", "log", "storage", "checkpoint.keep_last", "checkpoint.keep_best", "checkpoint.keep_every", "checkpoint.patience"),
     *("strategy", "sharding", "activation_checkpointing", "compile"),
     *("publish", "tune"),
+    *("workload.data.memory_mib", "workload.data.disk_gib"),
 )
 """What may differ between a checkpoint's recipe and the one that resumes it: nothing here changes a loss by more than rounding."""
 

@@ -29,7 +29,8 @@ from training.data.blocks import MANIFEST, BlockEntry, Manifest, TornBlockError,
 from training.data.columns import Ragged
 from training.data.remote import BlockCache, filesystem, is_url, patiently
 
-MEMORY = 1 << 30
+MEMORY = 4 << 30
+"""Enough for all blocks of what is not streamed (see `STREAM_FROM` in `training.workloads.text`)."""
 DISK = 64 << 30
 _READERS = 2
 

@@ -79,6 +79,25 @@ class Workload(Protocol):
         ...
 
 
+class ReadsBlocks(Protocol):
+    """What a workload has besides where its samples lie in block files (`training.data`); the loop asks for each, and does without."""
+
+    streamed: bool
+    """Whether the blocks are more than is kept at hand, so that `order.shuffle: auto` is a windowed shuffle."""
+
+    def blocks(self, split: Split) -> Sequence[int]:
+        """Samples per block, in the order of their indices."""
+        ...
+
+    def expect(self, split: Split, indices: Sequence[int]) -> None:
+        """Open the blocks of these samples in the background; must return at once."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """What goes into run.json: `{"data": Prepared.facts()}`, with what was left out."""
+        ...
+
+
 class Predicts(Protocol):
     """What a workload has besides where its model can be used after training: by `evaluate`, `predict`, `serve` and `publish`."""
 

@@ -1,0 +1,38 @@
+"""Doing work in parallel: every item once, with its number, and a killed process is an error that says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from trainfleet.errors import TrainfleetError
+from training.data.pool import Via, cpus, results
+
+
+def square(value: int) -> tuple[int, int]:
+    return value * value, os.getpid()
+
+
+def killed(value: int) -> int:
+    if value == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return value
+
+
+@pytest.mark.parametrize("via", ["here", "processes"])
+def test_each_item_is_done_once_and_keeps_its_number(via: Via) -> None:
+    found = dict(results(square, range(9), via, processes=2))
+    assert {number: value for number, (value, _) in found.items()} == {number: number * number for number in range(9)}
+    assert (os.getpid() in {process for _, process in found.values()}) == (via == "here")
+
+
+def test_a_process_that_is_killed_is_one_clear_error() -> None:
+    with pytest.raises(TrainfleetError, match="a process that prepared data was killed"):
+        list(results(killed, range(9), "processes", processes=2))
+
+
+def test_nothing_to_do_is_done_at_once() -> None:
+    assert list(results(square, [], "processes")) == []
+    assert cpus() >= 1
