@@ -21,6 +21,7 @@ from training.metrics import Speed
 from training.recipe import Recipe
 from training.strategies import Strategy
 from training.workloads import Outcome, Split, Workload
+from training.workloads.judge import Judge
 
 PROBES = 3
 """Passes by which a micro batch is timed."""
@@ -53,6 +54,7 @@ class Stepper:
         self.recipe, self.context, self.workload, self.strategy = recipe, context, workload, strategy
         self.micro_batch = recipe.batch.micro_batch
         self.speed = Speed()
+        self._judge = Judge(recipe.workload.name, workload)
         self._expect: Callable[[Split, list[int]], Any] | None = getattr(workload, "expect", None)
 
     def gradients(self, samples: list[int], stop: bool, look: bool, noise: bool = False) -> Stepped:
@@ -94,13 +96,17 @@ class Stepper:
 
     def forward(self, inputs: dict[str, torch.Tensor], model: torch.nn.Module) -> Outcome:
         """Run the model in the recipe's precision."""
-        with self.strategy.precision():
-            return self.workload.outcome(model, inputs)
+        with self.strategy.precision(), self._judge.naming(inputs):
+            outcome = self.workload.outcome(model, inputs)
+        self._judge.outcome(outcome)
+        return outcome
 
     def batch(self, split: Split, indices: list[int]) -> dict[str, torch.Tensor]:
         """Samples on this rank's device."""
         began = time.perf_counter()
-        batch = {name: value.to(self.context.device, non_blocking=True) for name, value in self.workload.batch(split, indices).items()}
+        given = self.workload.batch(split, indices)
+        self._judge.batch(split, indices, given)
+        batch = {name: value.to(self.context.device, non_blocking=True) for name, value in given.items()}
         if split == "train":
             self.speed.data += time.perf_counter() - began
         return batch

@@ -1,0 +1,110 @@
+"""A user's own workload: what docs/add-a-workload.md says, run as it stands there; names that are none; entry points."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from trainfleet.errors import InputError
+from training.context import RunResult
+from training.recipe import dump, load_recipe
+from training.workloads import settings
+
+TEXT = (Path(__file__).parents[3] / "docs" / "add-a-workload.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A current folder that holds the document's files."""
+    (tmp_path / "spirals.py").write_text(blocks("python")[0])
+    (tmp_path / "spirals.yaml").write_text(blocks("yaml")[0])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    settings._entry_points.cache_clear()
+    yield tmp_path
+    settings._entry_points.cache_clear()
+    for name in ("spirals", "other"):
+        sys.modules.pop(name, None)
+
+
+def test_the_documents_workload_trains_and_beats_its_baseline(folder: Path, run: Callable[..., RunResult]) -> None:
+    recipe = load_recipe("spirals.yaml", ["scaling.workers=1", "log.tensorboard=false"])
+    result = run(recipe, folder / "run")
+    assert result.metrics["test/accuracy"] > 0.95
+    assert result.baseline["line_accuracy"] < 0.75
+
+
+def test_a_dumped_recipe_of_an_own_workload_reads_back_as_the_same(folder: Path) -> None:
+    recipe = load_recipe("spirals.yaml", ["workload.turns=2"])
+    (folder / "again.yaml").write_text(dump(recipe))
+    assert load_recipe("again.yaml") == recipe
+    assert recipe.model_dump(mode="json")["workload"] == {"name": "spirals:Spirals", "width": 48, "points": 3000, "turns": 2.0}
+
+
+def test_the_mistakes_that_the_document_shows_are_what_is_said(folder: Path) -> None:
+    command, *expected = next(each for each in blocks("console") if each.startswith("$")).splitlines()
+    with pytest.raises(InputError) as caught:
+        load_recipe("spirals.yaml", command.split()[4:])
+    assert {str(problem).partition(": ")[2] for problem in caught.value.problems} == set(expected)
+
+
+def test_rules_between_fields_and_metrics_of_an_own_workload_hold(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"workload\.points: 100 points do not show 5\.0 turns \(at least 500\)"):
+        load_recipe("spirals.yaml", ["workload.points=100", "workload.turns=5"])
+    with pytest.raises(InputError, match=r"validation/acuracy(.|\n)*validation/accuracy"):
+        load_recipe("spirals.yaml", ["checkpoint.metric=validation/acuracy"])
+
+
+def test_a_batch_that_is_not_as_declared_ends_the_run_with_the_words_of_the_document(folder: Path, run: Callable[..., RunResult]) -> None:
+    text = (folder / "spirals.py").read_text()
+    (folder / "spirals.py").write_text(text.replace('"points": ("float32", (2,))', '"points": ("float64", (2,))'))
+    summary, problem = blocks("text")[0].splitlines()
+    with pytest.raises(InputError) as caught:
+        run(load_recipe("spirals.yaml", ["batch.global_batch=1", "batch.micro_batch=1", "scaling.workers=1"]), folder / "run")
+    assert caught.value.summary == summary
+    assert [str(each) for each in caught.value.problems] == [problem]
+
+
+def test_a_package_names_its_workload_by_an_entry_point(folder: Path) -> None:
+    text = (folder / "spirals.py").read_text()
+    (folder / "spirals.py").write_text(text.replace('Literal["spirals:Spirals"]', 'Literal["spirals"]'))
+    package = folder / "spirals-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: spirals\nVersion: 1.0\n")
+    section = blocks("toml")[0].replace('[project.entry-points."trainfleet.workloads"]', "[trainfleet.workloads]").replace('"', "")
+    (package / "entry_points.txt").write_text(section)
+    sys.path.append(str(folder))
+    (folder / "named.yaml").write_text((folder / "spirals.yaml").read_text().replace('"spirals:Spirals"', "spirals"))
+    assert "spirals" in settings.names()
+    recipe = load_recipe("named.yaml")
+    assert recipe.workload.name == "spirals"
+    assert settings.workload_of("spirals").__name__ == "Spirals"
+
+
+NO_WORKLOADS = [
+    ("nowhere:Spirals", "`nowhere:Spirals` cannot be imported: No module named 'nowhere'"),
+    ("spirals:Spiral", "`spirals` has no class `Spiral` (did you mean `Spirals`?)"),
+    ("spirals:", "`spirals` has no class ``"),
+    ("spi rals:Spirals", "`spi rals` is no name of a module"),
+    ("other:Plain", "`other:Plain` has no class `Settings`"),
+    ("other:Broken", "`other:Broken` has no class `Settings`"),
+    ("visoin", "`visoin` is no workload of Trainfleet or of an installed package, and no module:Class of yours (did you mean `vision`?)"),
+]
+
+
+@pytest.mark.parametrize(("name", "message"), NO_WORKLOADS)
+def test_a_workload_that_is_none_is_one_clear_error(folder: Path, name: str, message: str) -> None:
+    (folder / "other.py").write_text("class Plain: ...\nclass Broken:\n    Settings = 3\n")
+    with pytest.raises(InputError) as caught:
+        load_recipe("spirals.yaml", [f"workload={{name: '{name}'}}"])
+    assert len(caught.value.problems) == 1
+    assert message in str(caught.value)
+    assert "workload.name" in caught.value.problems[0].where
