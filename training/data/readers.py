@@ -175,10 +175,15 @@ def dataset_parts(where: str, unit_bytes: int) -> tuple[list[tuple[str, int, int
 
 
 def dataset(where: str, split: str, start: int, end: int, columns: Sequence[str]) -> Iterator[Row | Bad]:
-    """Rows of a Hugging Face dataset; sounds and images are decoded, a sound's rate is in `rate`. `split` is the dataset's own."""
+    """Rows of a Hugging Face dataset; sounds and images are decoded, a sound's rate is in `rate`.
+
+    `split` is the dataset's own; it is kept, but for a training split that must also make do for a missing validation or test split.
+    """
     import datasets
 
-    data = _splits(where)[split]
+    splits = _splits(where)
+    data = splits[split]
+    own = {"validation", "test"} | ({"train"} if {"train", "validation", "test"} <= set(splits) else set())
     if missing := [column for column in columns if column not in data.column_names]:
         raise UnreadableError(f"has no column {', '.join(missing)}, only {', '.join(data.column_names)}")
     kinds = {}
@@ -190,7 +195,7 @@ def dataset(where: str, split: str, start: int, end: int, columns: Sequence[str]
         data = data.select_columns(list(columns))
     for number in range(start, end):
         row: Row = {**data[number], "name": f"{split}#{number}"}
-        if split in ("train", "validation", "test"):
+        if split in own:
             row["split"] = split
         try:
             for name, kind in kinds.items():

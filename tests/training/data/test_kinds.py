@@ -97,11 +97,14 @@ def test_a_saved_dataset_is_read_with_its_own_splits_and_its_sounds_and_images_d
     )
     good, bad = rows(str(tmp_path / "set"), unit_bytes=100)
     assert [each["name"] for each in good] == [*(f"train#{number}" for number in range(5)), "validation#0", "validation#1"]
-    assert [each["split"] for each in good] == ["train"] * 5 + ["validation"] * 2
+    assert [each.get("split") for each in good] == [None] * 5 + ["validation"] * 2  # without a test split of its own, one is made of `train`
     assert (good[3]["text"], good[3]["rate"], good[3]["sound"].shape, good[3]["picture"].shape) == ("row 3", 16000, (100,), (4, 5, 3))
     assert list(bad) == [f"{tmp_path}/set/other#0"]
     assert "sound: is no audio, or torn" in bad[f"{tmp_path}/set/other#0"]
     assert len(find_source(str(tmp_path / "set"), unit_bytes=100).units) > 2
+    datasets.DatasetDict({name: of(1, tone.getvalue()) for name in ("train", "validation", "test")}).save_to_disk(str(tmp_path / "three"))
+    good, _ = rows(str(tmp_path / "three"))
+    assert sorted(each["split"] for each in good) == ["test", "train", "validation"]
     _, bad = rows(str(tmp_path / "set"), columns=["words"])
     assert len(bad) == 3
     assert all(what.startswith("has no column words, only") for what in bad.values())
