@@ -71,7 +71,7 @@ def _blocks(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, A
             for turn, batch in enumerate(batches):
                 with strategy.turn(last=turn == turns - 1):
                     outcome = workload.outcome(strategy.parallel, batch)
-                    (outcome.loss / (outcome.weight * turns)).backward()  # type: ignore[no-untyped-call]  # torch types it not
+                    (outcome.loss / (outcome.weight * turns)).backward()
             strategy.clip(recipe.optimizer.grad_clip)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)

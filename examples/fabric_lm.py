@@ -1,0 +1,75 @@
+"""A recipe trained by Lightning Fabric: your own loop around Trainfleet's model, samples and loss.
+
+    python examples/fabric_lm.py [RECIPE] [key=value ...]
+
+For those who have a Fabric script and want to keep it: Fabric places the model, speaks to the other processes and chooses the
+precision; the recipe says what is trained, and the order of samples is the step loop's, so the losses are the same as with
+`trainfleet train`. What Fabric does not bring stays behind: exact resume, steering, guards, the report. Easy to get wrong: Fabric
+averages gradients over processes, so a loss that is a sum is divided by this process's share of the targets alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from lightning_fabric import Fabric
+
+from training.context import default_cache
+from training.data import make_order
+from training.optimizer import learning_rate, make_optimizer, set_learning_rate
+from training.recipe import Recipe, load_recipe
+from training.step import micro_batches
+from training.workloads import make_workload
+
+
+def train(recipe: Recipe, folder: Path, cache: Path) -> list[float]:
+    """Train, save the weights in FOLDER/weights.pt, and return each step's loss (mean over all processes)."""
+    fabric = Fabric(
+        accelerator="cuda" if recipe.scaling.use_gpu else "cpu",
+        devices=recipe.scaling.workers,
+        strategy="ddp" if recipe.scaling.workers > 1 else "auto",
+        precision="bf16-mixed" if recipe.precision == "bf16" else "32-true",
+    )
+    fabric.launch()
+    workload = make_workload(recipe, cache)
+    torch.manual_seed(recipe.seed)
+    plain = workload.build_model()
+    model, optimizer = fabric.setup(plain, make_optimizer(recipe.optimizer, plain))
+    order, size = make_order(recipe, workload), recipe.batch.global_batch
+    steps, losses = recipe.total_steps(order.size), []
+    for step in range(steps):
+        samples = order.indices(step * size, size)
+        factor = fabric.world_size / workload.weight("train", samples)
+        set_learning_rate(optimizer.optimizer, learning_rate(recipe.optimizer, step, steps))
+        turns = micro_batches(size, recipe.batch.micro_batch, fabric.global_rank, fabric.world_size)
+        total = torch.zeros((), device=fabric.device)
+        for turn, (start, end) in enumerate(turns):
+            batch = fabric.to_device(workload.batch("train", samples[start:end]))
+            with fabric.no_backward_sync(model, enabled=turn < len(turns) - 1):
+                loss = workload.outcome(model, batch).loss * factor
+                fabric.backward(loss)
+            total += loss.detach()
+        fabric.clip_gradients(model, optimizer, max_norm=recipe.optimizer.grad_clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(fabric.all_reduce(total, reduce_op="mean")))
+        if (step + 1) % recipe.log.every == 0:
+            fabric.print(f"step {step + 1}/{steps}  loss {losses[-1]:.4f}")
+    if fabric.global_rank == 0:
+        torch.save(plain.state_dict(), folder / "weights.pt")
+    return losses
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Train the recipe that the command line names, `lm-tiny` by default."""
+    recipe = load_recipe(arguments[0] if arguments else "lm-tiny", arguments[1:])
+    folder = recipe.run_dir()
+    folder.mkdir(parents=True, exist_ok=True)
+    train(recipe, folder, default_cache())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
