@@ -19,13 +19,17 @@ from training.recipe import Recipe
 
 PRELOADED = [
     "torch",
-    "torch.distributed",
-    "torch.nn.parallel",
-    "torch.distributed.checkpoint",
+    "torch._dynamo",  # what an optimizer imports at its first step
+    "torch._inductor.config",  # and what deterministic mode does
+    "torch.distributed.checkpoint.state_dict",
     "torch.distributed.fsdp",
+    "torch.nn.parallel",
+    "torch.utils.tensorboard",
+    "training.workloads.lm",
     "training.worker",
     "training.loop",
 ]
+"""Imported before the first fork; whatever else a run needs its workers import themselves."""
 
 
 def check(recipe: Recipe) -> None:
@@ -54,6 +58,8 @@ def main() -> int:
     """torch's elastic agent, which dies with its launcher; the exit code. With options it is torchrun itself."""
     if PARENT in os.environ:
         process.die_with(int(os.environ[PARENT]))
+    # Else restarted workers meet in the store of those before them, and wait for addresses at which nobody listens any more (torch 2.15).
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     if sys.argv[1].startswith("-"):
         from torch.distributed.run import main as agent
 
