@@ -1,0 +1,178 @@
+"""What a user can get wrong about a run ends in one clear error, before anything is spoilt: data, model, split, store, or two runs in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainfleet.errors import InputError
+from training.context import RunContext, RunResult
+from training.launch.start import Request, start
+from training.loop import train
+from training.recipe import Recipe
+from training.runfolder import read_rows
+from training.stores import Patience, Store, StoreError
+from training.workloads.text import TokenFiles
+
+Make = Callable[..., Recipe]
+Run = Callable[..., RunResult]
+
+
+class StopAfter:
+    """Asks a run to stop when it has been asked so often."""
+
+    def __init__(self, asked: int) -> None:
+        self.left = asked
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        return self.left <= 0
+
+
+@pytest.fixture
+def begun(tmp_path: Path, tiny: Make, run: Run) -> Callable[..., Recipe]:
+    """A run that was stopped after a few steps, and its recipe with changes."""
+    base = ("workload.data.tokens=bpe", "workload.data.vocabulary=270", "workload.model.context=16")
+    assert run(tiny(*base), tmp_path / "run", should_stop=StopAfter(5)).status == "stopped"
+    return lambda *changes: tiny(*base, *changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "allowed", "message", "fix"),
+    [
+        ("workload.data.vocabulary=290", (), "workload.data.vocabulary: was 270, is now 290", "--allow-change workload.data.vocabulary"),
+        (
+            "workload.data.vocabulary=290",
+            ("workload.data.vocabulary", "workload.data"),
+            "the checkpoint's vocabulary has 270 tokens, this run's 290",
+            "use the tokens that it was trained with",
+        ),
+        (
+            "workload.model.width=64",
+            ("workload.model.width",),
+            "has shape [270, 32] in the checkpoint and [270, 64] here",
+            "use the recipe that it was",
+        ),
+        ("workload.model.layers=2", ("workload.model",), "is not in the checkpoint", "start a new run with --run NAME"),
+        ("workload.data.split_seed=5", ("workload.data.split_seed",), "samples would be repeated or left out", "start a new run"),
+    ],
+)
+def test_a_checkpoint_is_refused_where_the_run_would_be_another_and_stays(
+    tmp_path: Path, begun: Callable[..., Recipe], run: Run, change: str, allowed: tuple[str, ...], message: str, fix: str
+) -> None:
+    rows = read_rows(tmp_path / "run").rows
+    with pytest.raises(InputError) as caught:
+        run(begun(change), tmp_path / "run", allow_changes=allowed)
+    said = str(caught.value)
+    assert message in said
+    assert fix in said
+    assert read_rows(tmp_path / "run").rows == rows
+    assert run(begun(), tmp_path / "run").status == "finished"
+
+
+def test_more_ranks_than_samples_and_empty_splits_are_named_at_once(tmp_path: Path, tiny: Make, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from training.workloads.lm import LanguageModel
+
+    monkeypatch.setattr(LanguageModel, "size", lambda self, split: {"train": 3, "validation": 0, "test": 7}[split])
+    with pytest.raises(InputError, match="there is too little data") as caught:
+        train(tiny(), RunContext(tmp_path / "run", rank=0, world_size=4, cache=cache))
+    assert [each.where for each in caught.value.problems] == ["scaling.workers", "workload"]
+    assert "the train split has 3 samples for 4 ranks" in str(caught.value)
+    assert "the validation split is empty" in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_text_that_leaves_a_split_empty_says_which(tmp_path: Path, tiny: Make, cache: Path) -> None:
+    (tmp_path / "text").mkdir()
+    for name in "abc":
+        (tmp_path / "text" / f"{name}.txt").write_text("hello")
+    recipe = tiny(f"workload.data.source={tmp_path / 'text'}")
+    with pytest.raises(InputError, match=r"too little data|too few") as caught:
+        train(recipe, RunContext(tmp_path / "run", cache=cache))
+    assert "validation" in str(caught.value)
+    assert TokenFiles.__name__ not in str(caught.value)
+
+
+STORES = [
+    (
+        "When uploading: AWS Error RequestTimeTooSkewed during PutObject operation: The difference between the request time and the current time is too large.",
+        "the store refuses this machine's clock",
+        "set the clock",
+    ),
+    (
+        "When creating bucket 'b': AWS Error ACCESS_DENIED during PutObject operation: Access Denied.",
+        "no permission",
+        "let this identity read, list, write",
+    ),
+    (
+        "PERMISSION_DENIED: Permanent error, with a last message of robot does not have storage.objects.create access",
+        "no permission",
+        "let this identity",
+    ),
+    ("Server failed to authenticate the request. Request date header too old: Fri", "the store refuses this machine's clock", "set the clock"),
+    (
+        "AWS Error UNKNOWN (HTTP status 507) during UploadPart operation: Storage backend has reached its minimum free drive",
+        "the store is full",
+        "make room",
+    ),
+    ("QuotaExceeded: the account's quota", "the store is full", "raise its quota"),
+]
+
+
+@pytest.mark.parametrize(("words", "what", "fix"), STORES)
+def test_a_store_that_refuses_is_asked_once_and_says_what_to_do(words: str, what: str, fix: str) -> None:
+    tries: list[str] = []
+
+    class Refusing:
+        """Stands in for a store, with the words of a real one."""
+
+        local = False
+
+        def read(self, path: str, offset: int, length: int | None) -> bytes:
+            tries.append(path)
+            raise OSError(words)
+
+    store = Store("s3://bucket/runs", Refusing(), Patience(5, 0.001, 0.002), lambda *_: None)  # type: ignore[arg-type]  # reading is all it is asked
+    with pytest.raises(StoreError) as caught:
+        store.read("run.json")
+    assert what in str(caught.value)
+    assert fix in str(caught.value)
+    assert "s3://bucket/runs/run.json" in str(caught.value)
+    assert tries == ["run.json"]
+
+
+def test_a_folder_in_use_is_refused_before_anything_is_written(tmp_path: Path, text_folder: Path) -> None:
+    from filelock import FileLock
+
+    folder = tmp_path / "lm-tiny"
+    folder.mkdir()
+    (folder / "run.json").write_text('{"name": "mine"}')
+    request = Request("lm-tiny", ("scaling.workers=1",), "torchrun", storage=str(tmp_path))
+    with FileLock(folder / ".lock"), pytest.raises(InputError, match="this run is going on already") as caught:
+        start(request, {})
+    assert "wait for it, or use --run NAME" in str(caught.value)
+    assert sorted(path.name for path in folder.iterdir()) == [".lock", "run.json"]
+    assert (folder / "run.json").read_text() == '{"name": "mine"}'
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("checkpoint.metric=validation/acuracy", "did you mean `validation/accuracy`?"),
+        ("checkpoint.metric=test/loss", "`test/loss` is not measured"),
+        ("publish.gates={validation/f1: {min: 0.5}}", "`validation/f1` is not measured"),
+        ("workload.data.glob=*.txt", """put it in quotes if it is text: 'workload.data.glob="*.txt"'"""),
+    ],
+)
+def test_a_metric_that_nothing_measures_is_refused_with_the_nearest(tiny: Make, override: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        tiny("publish.require_test=false", override)
+    assert message in str(caught.value)
+
+
+def test_a_user_may_watch_only_what_the_workload_measures(tiny: Make) -> None:
+    with pytest.raises(InputError, match=r"controllers\.rate\.metric"):
+        tiny("controllers.rate.kind=restarts", "controllers.rate.metric=validation/wer")
+    assert tiny("controllers.rate.metric=validation/wer").controllers.rate.kind == "off"  # which watches nothing
