@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 MARKER = "COMMITTED"
 """In a checkpoint that is whole; written by `training.checkpoint_files`, which needs torch."""
 
@@ -19,6 +21,15 @@ def read_run(run_dir: Path) -> dict[str, Any]:
         return dict(json.loads((run_dir / "run.json").read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return {}
+
+
+def read_recipe(run_dir: Path) -> dict[str, Any]:
+    """recipe.yaml as the run was started with, or nothing where it cannot be read."""
+    try:
+        document = yaml.safe_load((run_dir / "recipe.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from trainfleet.errors import InputError
 from training.context import RunContext, RunResult
 from training.launch.start import Request, start
 from training.loop import train
-from training.recipe import Recipe
+from training.recipe import Recipe, dump, load_recipe
 from training.runfolder import read_rows
 from training.stores import Patience, Store, StoreError
 from training.workloads.text import TokenFiles
@@ -117,12 +118,22 @@ STORES = [
         "the store is full",
         "make room",
     ),
+    (
+        "When resolving region for bucket 'b': AWS Error NETWORK_CONNECTION during HeadBucket operation: curlCode: 6, Could not resolve host: s3.eu",
+        "the store's name cannot be resolved",
+        "check the URL",
+    ),
+    (
+        "When resolving region for bucket 'b': AWS Error UNKNOWN (HTTP status 404) during HeadBucket operation: No response body.",
+        "no such bucket",
+        "make it",
+    ),
     ("QuotaExceeded: the account's quota", "the store is full", "raise its quota"),
 ]
 
 
 @pytest.mark.parametrize(("words", "what", "fix"), STORES)
-def test_a_store_that_refuses_is_asked_once_and_says_what_to_do(words: str, what: str, fix: str) -> None:
+def test_a_store_that_fails_says_what_to_do_and_is_asked_again_only_where_that_may_help(words: str, what: str, fix: str) -> None:
     tries: list[str] = []
 
     class Refusing:
@@ -140,7 +151,7 @@ def test_a_store_that_refuses_is_asked_once_and_says_what_to_do(words: str, what
     assert what in str(caught.value)
     assert fix in str(caught.value)
     assert "s3://bucket/runs/run.json" in str(caught.value)
-    assert tries == ["run.json"]
+    assert len(tries) == (5 if "resolve host" in words else 1)
 
 
 def test_a_folder_in_use_is_refused_before_anything_is_written(tmp_path: Path, text_folder: Path) -> None:
@@ -155,6 +166,20 @@ def test_a_folder_in_use_is_refused_before_anything_is_written(tmp_path: Path, t
     assert "wait for it, or use --run NAME" in str(caught.value)
     assert sorted(path.name for path in folder.iterdir()) == [".lock", "run.json"]
     assert (folder / "run.json").read_text() == '{"name": "mine"}'
+
+
+def test_a_finished_run_does_not_answer_for_another_recipe(tmp_path: Path, tiny: Make) -> None:
+    folder = tmp_path / "lm-tiny"
+    folder.mkdir()
+    (folder / "run.json").write_text('{"status": "finished", "result": {"step": 40}}')
+    (folder / "recipe.yaml").write_text(dump(load_recipe("lm-tiny")))
+    asked = Request("lm-tiny", (), "torchrun", storage=str(tmp_path))
+    assert start(asked, {}).already_finished
+    assert start(replace(asked, overrides=("steps=20", "strategy=fsdp", "log.every=3")), {}).already_finished
+    with pytest.raises(InputError, match="is finished, and was trained with another recipe") as caught:
+        start(replace(asked, overrides=("optimizer.lr=0.1", "seed=3")), {})
+    assert [each.where for each in caught.value.problems] == ["optimizer.lr", "seed"]
+    assert start(replace(asked, overrides=("seed=3",), allow_changes=("seed",)), {}).already_finished
 
 
 @pytest.mark.parametrize(

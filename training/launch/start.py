@@ -25,8 +25,8 @@ from training import events, progress
 from training.house import HOME, House
 from training.launch import find, machine, process
 from training.launch.platform import Place, load_place
-from training.recipe import ENVIRONMENT, Recipe, dump, load_recipe
-from training.runfolder import last_lines, last_sign, read_rows, read_run
+from training.recipe import ENVIRONMENT, Recipe, check, differences, dump, load_recipe
+from training.runfolder import last_lines, last_sign, read_recipe, read_rows, read_run
 from training.stores import StoreError
 
 LOG = "launch.log"
@@ -107,6 +107,7 @@ def start(request: Request, env: Mapping[str, str] | None = None) -> Outcome:
         house.fetch()
         before = read_run(run_dir)
         if _is_finished(before, recipe):
+            _require_same(run_dir, recipe, request.allow_changes)
             return Outcome(run_dir, _document(run_dir, before.get("result", {}), 0.0), already_finished=True)
         launches = _begin(run_dir, before, request, recipe, place)
         began = time.monotonic()
@@ -282,6 +283,20 @@ def _is_finished(before: Mapping[str, Any], recipe: Recipe) -> bool:
     """Whether the run needs no more steps; a recipe that now asks for more goes on (the loop judges whether it may)."""
     done = max(before.get("result", {}).get("step", 0), before.get("asked", 0))  # a batch that grew needs fewer steps than were asked for
     return before.get("status") == "finished" and (recipe.steps is None or done >= recipe.steps)
+
+
+def _require_same(run_dir: Path, recipe: Recipe, allowed: tuple[str, ...]) -> None:
+    """A finished run answers for its own recipe alone: with another one, "nothing to do" would be taken for its result.
+
+    Raises:
+        InputError: keys differ that decide what is trained.
+    """
+    found = check(read_recipe(run_dir))[0]
+    changed = [] if found is None else differences(found.model_dump(mode="json"), recipe.model_dump(mode="json"), (*allowed, "steps", "epochs"))
+    if changed:
+        fix = "put it back, or train it with --run NAME, or with --fresh"
+        problems = [Problem(key, f"was {old}, is now {new}", fix) for key, old, new in changed]
+        raise InputError(f"{run_dir} is finished, and was trained with another recipe", problems)
 
 
 def _child_env(env: Mapping[str, str], recipe: Recipe, run_dir: Path, work: Path) -> dict[str, str]:

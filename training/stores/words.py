@@ -44,7 +44,7 @@ _ROWS: tuple[tuple[str, Words], ...] = (
     ),
     (
         r"NoSuchBucket|NO_SUCH_BUCKET|ContainerNotFound|[Bb]ucket.{0,80}(does not exist|not found)|[Cc]ontainer.{0,80}(does not exist|not found)|"
-        r"The specified container does not exist|during HeadBucket|NOT_FOUND: .*CreateResumableUpload",
+        r"The specified container does not exist|during HeadBucket(?!.*([Rr]esol|curl|onnect))|NOT_FOUND: .*CreateResumableUpload",
         Words("there is no such bucket or container", "make it, or correct its name", again=False),
     ),
     (
@@ -82,6 +82,7 @@ _LOCAL = {
     errno.EPERM: Words("no permission", "let this user write there", again=False),
     errno.EROFS: Words("Read-only file system", "choose another folder", again=False),
     errno.ENOSPC: Words("No space left on device", "make room", again=False),
+    errno.EFBIG: Words("File too large", "raise the limit (ulimit -f), or use another file system", again=False),
     errno.EDQUOT: Words("Disk quota exceeded", "make room or raise the quota", again=False),
     errno.ENOTDIR: Words("Not a directory", "choose another folder", again=False),
     errno.EISDIR: Words("Is a directory", "choose another folder", again=False),
