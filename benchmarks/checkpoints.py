@@ -3,7 +3,7 @@
     python -m benchmarks.checkpoints [--smoke] [--json]
 
 In turn: a plain memory copy of the bytes that a rank saves, the stall of an asynchronous save to a folder, and a synchronous save to
-an S3 gateway on the loopback. Easy to get wrong: the first save also allocates its buffers and plans, and is given apart; and the copy
+an S3 gateway on the loopback. Then a run of two workers loses one to SIGKILL, and the time to its next step is taken. Easy to get wrong: the first save also allocates its buffers and plans, and is given apart; and the copy
 must be of this rank's share into memory that has been touched before, as the save's is.
 """
 
@@ -29,10 +29,12 @@ from trainfleet.errors import TrainfleetError
 from training.launch import machine
 
 RANKS = 2
+RESTART_TARGET = 10.0
+LIMIT_S = 240.0
 COPY_TARGET, SYNC_TARGET, BYTES_TARGET = 2.0, 0.05, 1.05
 
 
-def measure(millions: float, rounds: int) -> dict[str, Any]:
+def measure(millions: float, rounds: int, places: tuple[str, ...]) -> dict[str, Any]:
     """Measure everything and return the document that `--json` prints. Times are in seconds.
 
     Raises:
@@ -76,7 +78,9 @@ def measure(millions: float, rounds: int) -> dict[str, Any]:
             "stall / synchronous save to S3": round(stall / sync, 4),
             "bytes written / model and optimizer": round(timed[0]["written"] / timed[0]["state"], 5),
         },
+        "seconds_from_kill_to_next_step": {place: _restart(place) for place in places},
         "target": {
+            "seconds from SIGKILL of a worker to the next step": RESTART_TARGET,
             "stall / plain copy": COPY_TARGET,
             "stall / synchronous save to S3": SYNC_TARGET,
             "bytes written / model and optimizer": BYTES_TARGET,
@@ -162,6 +166,49 @@ def _sharded(millions: float) -> tuple[Callable[[], dict[str, Any]], int]:
     return tensors, sum(each.numel() for each in model.parameters())
 
 
+def _restart(place: str) -> float:
+    """Seconds from the SIGKILL of one of two workers to the end of the next step of the workers that take over."""
+    import psutil
+
+    with tempfile.TemporaryDirectory(prefix="trainfleet-restart-") as folder:
+        changes = ["steps=100000", "checkpoint.every=20", "validation.every=100000", "log.every=1", f"scaling.workers={RANKS}"]
+        call = [str(Path(sys.executable).with_name("trainfleet")), "launch", "lm-tiny", *changes, "--on", place, "--run", "run", "--storage", folder]
+        rows = Path(folder) / "run" / "metrics.jsonl"
+        launcher = subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            _until(lambda: len(_steps(rows)) >= 45, launcher)
+            below = psutil.Process(launcher.pid).children(recursive=True)
+            mark = "multiprocessing.forkserver" if place == "torchrun" else "RayTrainWorker"
+            alike = [child for child in below if any(mark in word for word in child.cmdline())]
+            workers = [child for child in alike if not child.children()]
+            if not workers:
+                raise TrainfleetError(f"no worker found below {place}")
+            began, before = time.monotonic(), rows.stat().st_ino
+            workers[-1].kill()
+            _until(lambda: rows.stat().st_ino != before, launcher)  # the journal is opened anew
+            kept = len(_steps(rows))
+            _until(lambda: len(_steps(rows)) > kept, launcher)
+            return round(time.monotonic() - began, 2)
+        finally:
+            launcher.terminate()
+            launcher.wait()
+
+
+def _steps(rows: Path) -> list[str]:
+    try:
+        return [line for line in rows.read_text(encoding="utf-8").splitlines() if '"kind": "train"' in line]
+    except OSError:
+        return []
+
+
+def _until(there: Callable[[], bool], launcher: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not there():
+        if launcher.poll() is not None or time.monotonic() > deadline:
+            raise TrainfleetError(f"the run to be killed did not come so far (exit code {launcher.poll()})")
+        time.sleep(0.01)
+
+
 def _poll(kept: Any, save: Callable[[], None]) -> float:
     """What asking costs while a save is under way, per step."""
     save()
@@ -208,12 +255,14 @@ def show(document: dict[str, Any]) -> None:
         print(f"| {name} | {row['median']:.4f} | {row['least']:.4f} | {row['most']:.4f} | |")
     print(f"| stall of the first save | {document['first_save_stall']:.4f} | | | |")
     print(f"| asking once per step | {document['poll_seconds']:.6f} | | | |")
+    for place, seconds in document["seconds_from_kill_to_next_step"].items():
+        print(f"| from SIGKILL of a worker to the next step, {place} | {seconds} | | | <= {RESTART_TARGET:g} |")
     for name, value in document["ratio"].items():
         print(f"| {name} | {value} | | | <= {document['target'][name]} |")
 
 
 def _chosen(name: str, smoke: bool) -> dict[str, Any]:
-    return measure(float(name or (2 if smoke else 50)), 2 if smoke else 7)
+    return measure(float(name or (2 if smoke else 50)), 2 if smoke else 7, ("torchrun",) if smoke else ("torchrun", "local"))
 
 
 def main() -> int:

@@ -63,6 +63,12 @@ class Launched:
             self.seen |= {child.pid for child in psutil.Process(self.process.pid).children(recursive=True)}
         return self.seen
 
+    def workers(self) -> list[psutil.Process]:
+        """The ranks of a launch on torchrun, which are forked from a process of their own kind."""
+        below = psutil.Process(self.process.pid).children(recursive=True)
+        forks = {child.pid: child for child in below if any("multiprocessing.forkserver" in word for word in child.cmdline())}
+        return [child for child in forks.values() if child.ppid() in forks]
+
     def until_step(self, step: int) -> None:
         """Wait until metrics.jsonl has a row of `step` or later."""
 

@@ -78,7 +78,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_said_and_all_damaged_is_one_mes
     assert code == 0, errors
     folders = sorted((first.run_dir / "checkpoints").glob("step-*"))
     assert [folder.name for folder in folders] == ["step-00000004", "step-00000008"]
-    state = folders[-1] / "state.pt"
+    state = folders[-1] / "__0_0.distcp"
     state.write_bytes(state.read_bytes()[:-7])
     (first.run_dir / "run.json").unlink()  # as if the kill had come before the end was noted
     code, stdout, errors = launcher("damaged", "scaling.workers=1", "steps=8", "validation.every=8", "checkpoint.every=4").finish()
@@ -86,7 +86,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_said_and_all_damaged_is_one_mes
     assert "fallback: " in stdout
     assert "step-00000008" in stdout
     for folder in sorted((first.run_dir / "checkpoints").glob("step-*")):
-        (folder / "state.pt").write_bytes(b"nothing")
+        (folder / "__0_0.distcp").write_bytes(b"nothing")
     (first.run_dir / "run.json").unlink()
     before = rows(first.run_dir)
     code, stdout, errors = launcher("damaged", "scaling.workers=1", "steps=8", "validation.every=8", "checkpoint.every=4").finish()

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.training.launches import Launcher, rows, running, untimed, wait_for
@@ -131,11 +130,7 @@ def test_a_killed_worker_is_started_again_and_the_losses_are_the_same(launcher: 
     assert whole.finish()[0] == 0
     launched = launcher("worker")
     launched.until_step(7)
-    ranks = [
-        child
-        for child in psutil.Process(launched.process.pid).children(recursive=True)
-        if "RANK" in child.environ() and "training.run" in child.cmdline()
-    ]
+    ranks = launched.workers()
     assert len(ranks) == 2
     ranks[-1].kill()
     code, _, errors = launched.finish()
