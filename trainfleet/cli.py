@@ -38,6 +38,7 @@ COMMANDS: dict[str, Command] = {
     "evaluate": Command("training.after_cli:evaluate", "Measure a checkpoint on a split, over several processes."),
     "publish": Command("training.after_cli:publish", "Write out a checkpoint that passes its gates: weights, model card, provenance."),
     "predict": Command("training.use_cli:predict", "Answer files of rows by a trained model."),
+    "serve": Command("training.use_cli:serve", "Serve a trained model over HTTP by Ray Serve."),
     "report": Command("training.cli:report", "Write a run's HTML report."),
     "policies": Command("policies.cli:policies", "What must hold on every platform: the rules, their reasons and remedies."),
     "doctor": Command("rehearsal.doctor:doctor", "Say what is here, and what is missing for which command."),

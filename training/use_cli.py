@@ -5,7 +5,7 @@ Answers `--help` in half a second: torch and Ray are imported by the processes t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
 import typer
@@ -13,6 +13,7 @@ import typer
 from trainfleet.console import EXIT_CODES
 
 predict = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
+serve = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 
 Source = Annotated[
     str,
@@ -120,3 +121,51 @@ def _settings(said: Sequence[str]) -> dict[str, Any]:
     if problems:
         raise InputError("settings that cannot be read", problems)
     return settings
+
+
+@serve.command(epilog=EXIT_CODES)
+def serve_command(  # noqa: PLR0917 - Typer passes options by name
+    source: Source,
+    which: Which = "best",
+    host: Annotated[
+        str, typer.Option("--host", metavar="HOST", help="Where to listen; 0.0.0.0 for all networks (there is no password).")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", metavar="PORT", min=1, max=65535)] = 8000,
+    replicas: Annotated[int, typer.Option("--replicas", metavar="N", min=1, max=256, help="Processes that each hold the model.")] = 1,
+    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Most rows that go through the model at once.")] = 16,
+    wait_ms: Annotated[float, typer.Option("--wait-ms", metavar="MS", min=0, help="How long a batch that is not full waits for more.")] = 5.0,
+    queue: Annotated[int, typer.Option("--queue", metavar="N", min=1, help="Most rows that wait at a replica; more are refused with 503.")] = 256,
+    rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="Most rows of a request.")] = 64,
+    body_kib: Annotated[int, typer.Option("--body-kib", metavar="N", min=1, help="Largest request.")] = 1024,
+    timeout: Annotated[float, typer.Option("--timeout", metavar="S", min=0.01, help="Longest a request may take; then 504.")] = 30.0,
+    as_json: Json = False,
+) -> None:
+    """Serve a trained model over HTTP by Ray Serve, until Ctrl-C: then what was taken is finished and nothing stays behind.
+
+    POST /predict takes [dim]{"rows": [{...}]}[/] and gives [dim]{"predictions": [...]}[/]; GET /healthz and /metrics (Prometheus).
+    With --json the address is printed as JSON once it is ready.
+
+    [bold]Examples[/]
+
+    trainfleet serve runs/lm-small
+
+    trainfleet serve models/digits --port 9000 --replicas 2 --queue 128
+
+    curl -s http://127.0.0.1:8000/predict -d '{"rows": [{"text": "def main("}]}'
+    """
+    from trainfleet.console import err, print_json
+    from training.desk import Limits
+    from training.serve import serve as start
+
+    def hear(event: Mapping[str, Any]) -> None:
+        if event["kind"] == "ready" and as_json:
+            print_json({key: value for key, value in event.items() if key != "kind"})
+        elif event["kind"] == "ready":
+            err().print(f"serving step {event['step']} at {event['address']} ({event['replicas']} replicas); Ctrl-C ends it", soft_wrap=True)
+        elif event["kind"] == "draining" and not as_json:
+            err().print("finishing what was taken (Ctrl-C again ends at once)")
+
+    if not as_json:
+        err().print("starting Ray Serve ...")
+    limits = Limits(body_kib=body_kib, rows=rows, queue=queue, batch=batch, wait_ms=wait_ms, timeout_s=timeout)
+    start(source, which, host=host, port=port, replicas=replicas, limits=limits, hear=hear)

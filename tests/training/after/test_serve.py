@@ -1,0 +1,220 @@
+"""Serving: right answers, many requests in one batch, and everything that is too much, wrong or too slow refused with the right code."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from starlette.requests import Request
+
+from tests.training.launches import running, wait_for
+from training.desk import Desk, Limits
+from training.gauges import Gauges
+from training.predictor import Answer, Predictor, open_predictor
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+BLANK = [[0] * 8] * 8
+
+
+@pytest.fixture(scope="module")
+def predictor(pictures: Path) -> Predictor:
+    return open_predictor(str(pictures))
+
+
+class Asked(httpx.AsyncClient):
+    """A client whose requests go straight to a desk."""
+
+    def __init__(self, desk: Desk) -> None:
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            reply = await desk.answer(Request(scope, receive))
+            await reply(scope, receive, send)
+
+        super().__init__(transport=httpx.ASGITransport(app=app), base_url="http://desk")
+
+
+def ask(desk: Desk, *calls: tuple[str, str, Any]) -> list[httpx.Response]:
+    """Make requests at the same time."""
+
+    async def all_of_them() -> list[httpx.Response]:
+        async with Asked(desk) as client:
+            return list(await asyncio.gather(*(client.request(method, path, content=_content(body)) for method, path, body in calls)))
+
+    return asyncio.run(all_of_them())
+
+
+def _content(body: Any) -> Any:
+    return body if body is None or isinstance(body, bytes) else json.dumps(body)
+
+
+def test_requests_at_the_same_time_share_batches_and_each_gets_its_own_answers(predictor: Predictor) -> None:
+    from sklearn.datasets import load_digits
+
+    images = (load_digits().images[:24] * 15.9).astype("uint8").tolist()
+    desk = Desk(predictor, Limits(batch=16, wait_ms=200))
+    replies = ask(desk, *(("POST", "/predict", {"rows": [{"image": image}, {"image": BLANK}]}) for image in images))
+    alone = predictor([{"image": image} for image in images])
+    assert [each.status_code for each in replies] == [200] * 24
+    assert [each.json()["predictions"][0]["label"] for each in replies] == [each["label"] for each in alone]
+    assert (desk.gauges.rows, desk.gauges.batches) == (48, 3)
+    assert desk.waiting == 0
+
+
+def test_a_picture_may_come_as_base64_and_never_as_a_path_of_the_server(predictor: Predictor, tmp_path: Path) -> None:
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.new("L", (8, 8), 200).save(file, format="PNG")
+    (tmp_path / "secret.png").write_bytes(file.getvalue())
+    sent, named = ask(
+        Desk(predictor, Limits()),
+        ("POST", "/predict", {"rows": [{"image_base64": base64.b64encode(file.getvalue()).decode()}]}),
+        ("POST", "/predict", {"rows": [{"image": str(tmp_path / "secret.png")}]}),
+    )
+    assert sent.status_code == 200
+    assert (named.status_code, named.json()["problems"][0]["row"]) == (422, 0)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "words"),
+    [
+        ("POST", "/predict", b"{torn", 400, "no JSON"),
+        ("POST", "/predict", b"[" * 100_000, 400, "no JSON"),
+        ("POST", "/predict", {"row": []}, 400, "must be"),
+        ("POST", "/predict", {"rows": []}, 400, "0 rows"),
+        ("POST", "/predict", {"rows": [{"image": BLANK}] * 9}, 413, "9 rows"),
+        ("POST", "/predict", {"rows": [{"image": "x" * 300_000}]}, 413, "larger than"),
+        ("POST", "/predict", {"rows": [{"image": BLANK}, {"picture": 1}, {"image": BLANK}]}, 422, '"row":1'),
+        ("GET", "/predict", None, 405, "POST"),
+        ("GET", "/elsewhere", None, 404, "/elsewhere"),
+        ("GET", "/healthz", None, 200, '"ok"'),
+    ],
+)
+def test_what_is_wrong_gets_its_code_and_a_reason(predictor: Predictor, method: str, path: str, body: Any, status: int, words: str) -> None:
+    reply = ask(Desk(predictor, Limits(rows=8, body_kib=256)), (method, path, body))[0]
+    assert (reply.status_code, words in reply.text) == (status, True), reply.text
+
+
+class Held:
+    """A predictor that answers when it is let."""
+
+    step = 1
+
+    def __init__(self, recipe: Any) -> None:
+        self.recipe, self.go = recipe, threading.Event()
+
+    def answers(self, rows: list[Any]) -> list[Answer]:
+        assert self.go.wait(60)
+        return [Answer({"n": len(rows)}) for _ in rows]
+
+
+def test_what_does_not_fit_into_the_queue_is_refused_at_once_with_when_to_come_again(predictor: Predictor) -> None:
+    held: Any = Held(predictor.recipe)
+    desk = Desk(held, Limits(queue=8, batch=4))
+
+    async def flood() -> list[httpx.Response]:
+        async with Asked(desk) as client:
+            tasks = [asyncio.create_task(client.post("/predict", content=json.dumps({"rows": [{}, {}]}))) for _ in range(10)]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)  # the refused ones come first: nothing else can
+            health = await client.get("/healthz")
+            assert health.json()["waiting"] == 8
+            held.go.set()
+            return list(await asyncio.gather(*tasks))
+
+    replies = asyncio.run(flood())
+    assert sorted(each.status_code for each in replies) == [200] * 4 + [503] * 6
+    assert all(int(each.headers["retry-after"]) >= 1 for each in replies if each.status_code == 503)
+    assert desk.waiting == 0
+
+
+def test_what_takes_too_long_gets_a_504_and_leaves_the_queue(predictor: Predictor) -> None:
+    held: Any = Held(predictor.recipe)
+    desk = Desk(held, Limits(timeout_s=0.05))
+
+    async def one() -> httpx.Response:
+        async with Asked(desk) as client:
+            try:
+                return await client.post("/predict", content=b'{"rows": [{}]}')
+            finally:
+                held.go.set()
+
+    reply = asyncio.run(one())
+    assert (reply.status_code, desk.waiting) == (504, 0)
+
+
+def test_the_counts_of_all_replicas_are_read_from_any(tmp_path: Path) -> None:
+    one, other = Gauges("one", tmp_path), Gauges("other", tmp_path)
+    for gauges, seconds in ((one, 0.003), (one, 0.2), (other, 99.0)):
+        gauges.request(200 if seconds < 1 else 504, seconds)
+        gauges.batch(4)
+    other.text(0)  # what another replica's request would have had written
+    text = one.text(waiting=3)
+    for line in (
+        'trainfleet_serve_requests_total{code="200"} 2',
+        'trainfleet_serve_requests_total{code="504"} 1',
+        'trainfleet_serve_request_seconds_bucket{le="0.005"} 1',
+        'trainfleet_serve_request_seconds_bucket{le="0.25"} 2',
+        'trainfleet_serve_request_seconds_bucket{le="+Inf"} 3',
+        "trainfleet_serve_rows_total 12",
+        'trainfleet_serve_waiting_rows{replica="one"} 3',
+    ):
+        assert line in text.splitlines()
+
+
+def test_an_address_that_is_taken_is_said_before_anything_starts(trainfleet: Command, pictures: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = trainfleet("serve", str(pictures), "--port", str(taken.getsockname()[1]))
+    assert done.returncode == 2
+    assert "cannot listen there" in done.stderr
+
+
+@pytest.mark.launch
+@pytest.mark.timeout(600)
+def test_ray_serve_answers_and_on_sigterm_finishes_what_it_took_and_leaves_nothing(pictures: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [str(Path(sys.executable).with_name("trainfleet")), "serve", str(pictures), "--port", str(port), "--wait-ms", "3000", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+    try:
+        address = f"http://127.0.0.1:{port}"
+
+        def healthy() -> bool:
+            assert process.poll() is None, process.communicate()
+            try:
+                return httpx.get(f"{address}/healthz", timeout=5).status_code == 200
+            except httpx.HTTPError:
+                return False
+
+        wait_for(healthy, "the server is not ready")
+        below = {child.pid for child in psutil.Process(process.pid).children(recursive=True)}
+        replies: list[httpx.Response] = []
+        asking = threading.Thread(target=lambda: replies.append(httpx.post(f"{address}/predict", json={"rows": [{"image": BLANK}]}, timeout=60)))
+        asking.start()
+        wait_for(lambda: httpx.get(f"{address}/healthz", timeout=30).json()["waiting"] == 1, "the request did not arrive", 60)
+        process.send_signal(signal.SIGTERM)
+        stdout, stderr = process.communicate(timeout=200)
+        asking.join(60)
+        assert process.returncode == 0, stderr
+        assert replies[0].status_code == 200
+        assert json.loads(stdout)["address"] == address
+        wait_for(lambda: not running(below), "processes were left behind", 60)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.communicate(timeout=60)
