@@ -1,0 +1,45 @@
+"""The document of what a recipe may say is the one that the sections themselves give, and leaves no key out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from training.recipe import load_recipe
+from training.reference import markdown
+from training.sinks import flat
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_document_is_that_of_this_code() -> None:
+    assert (ROOT / "docs" / "recipe.md").read_text() == markdown(), "stale: python -m training.reference > docs/recipe.md"
+
+
+@pytest.mark.parametrize("name", ["lm-small", "vision-small", "speech-small"])
+def test_every_key_of_a_recipe_is_in_it(name: str) -> None:
+    text = markdown()
+    told = [f"| `{key}` |" in text or f"# {key}\n" in text for key, _ in flat(load_recipe(name).model_dump(mode="json"))]
+    assert all(told)
+    assert len(told) > 80
+
+
+def test_what_stands_under_a_name_of_the_users_is_shown_with_its_place() -> None:
+    text = markdown()
+    assert "| `publish.gates.min` |" not in text
+    assert all(f"| `{key}` |" in text for key in ("publish.gates.NAME.min", "tune.space.NAME.choice", "tune.trials"))
+
+
+def test_limits_and_defaults_are_those_of_the_fields() -> None:
+    lines = markdown().splitlines()
+    assert "| `optimizer.lr` | number, above 0 | `0.0003` | Peak learning rate. |" in lines
+    assert any(line.startswith("| `name` | text | needed |") for line in lines)
+    assert any(line.startswith("| `optimizer.betas` | list of 2: number | `[0.9, 0.95]` |") for line in lines)
+
+
+def test_writing_it_needs_no_torch() -> None:
+    code = "import sys, training.reference; training.reference.markdown(); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
