@@ -44,7 +44,7 @@ class Sounds:
 
     @property
     def key(self) -> str:
-        return f"sounds 2 {self.audio} {self.text} {self.rate} {self.shortest} {self.longest}"
+        return f"sounds 3 {self.audio} {self.text} {self.rate} {self.shortest} {self.longest}"
 
     def __call__(self, rows: Sequence[Row]) -> list[Mapping[str, Any] | Bad | None]:
         return [self._one(row) for row in rows]

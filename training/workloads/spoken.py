@@ -2,11 +2,12 @@
 
 Used by `training.workloads.sounds`. The library comes with the package espeakng-loader, or with Debian's espeak-ng. Easy to get
 wrong: a sentence decides the split, not the utterance, or a model would be tested on sentences that it heard in another voice;
-and the library keeps state, so each utterance sets voice and speed anew.
+and the library keeps state (the phase of its waves, its noise), so an utterance would depend on those before it.
 """
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import ctypes.util
 import functools
@@ -65,31 +66,13 @@ def listing(settings: SoundSettings) -> str:
 
 
 def speak(text: str, voice: str, speed: int) -> tuple[NDArray[np.int16], int]:
-    """An utterance and its rate in Hz; the same every time.
+    """An utterance and its rate in Hz; the same every time, so the library is loaded anew for each (4 ms) and its noise seeded.
 
     Raises:
         InputError: espeak-ng is not there, or has no such voice.
     """
-    library, rate, heard = _espeak()
-    heard.clear()
-    if library.espeak_SetVoiceByName(voice.encode()):
-        fix = "a language such as de, with a variant such as de+f2"
-        raise InputError("espeak-ng has no such voice", [Problem("workload.data.voices", f"`{voice}`", fix)])
-    library.espeak_SetParameter(_RATE_PARAMETER, speed, 0)
-    said = text.encode()
-    if library.espeak_Synth(said, len(said) + 1, 0, 1, 0, _UTF8, None, None):
-        raise InputError("espeak-ng cannot speak", [Problem(text, f"in the voice `{voice}` at {speed} words per minute")])
-    return np.concatenate(heard) if heard else np.zeros(0, np.int16), rate
-
-
-@functools.cache
-def _espeak() -> tuple[Any, int, list[NDArray[np.int16]]]:
-    """The library, its rate, and the list to which its callback adds what it hears."""
     path, data = _where()
     library = ctypes.CDLL(path)
-    rate = library.espeak_Initialize(_SYNCHRONOUS, 0, data.encode() if data else None, 0)
-    if rate <= 0:
-        raise InputError("espeak-ng does not start", [Problem(path, f"finds no data in {data or 'its usual place'}", "install it anew")])
     heard: list[NDArray[np.int16]] = []
 
     @_CALLBACK
@@ -98,11 +81,27 @@ def _espeak() -> tuple[Any, int, list[NDArray[np.int16]]]:
             heard.append(np.ctypeslib.as_array(samples, (count,)).copy())
         return 0
 
-    library.espeak_SetSynthCallback(hear)
-    library.hear = hear  # keeps it alive
-    return library, int(rate), heard
+    try:
+        rate = int(library.espeak_Initialize(_SYNCHRONOUS, 0, data.encode() if data else None, 0))
+        if rate <= 0:
+            raise InputError("espeak-ng does not start", [Problem(path, f"finds no data in {data or 'its usual place'}", "install it anew")])
+        if hasattr(library, "espeak_ng_SetRandSeed"):  # from 1.52 on; older ones start from the same seed anyway
+            library.espeak_ng_SetRandSeed(ctypes.c_long(1))
+        library.espeak_SetSynthCallback(hear)
+        if library.espeak_SetVoiceByName(voice.encode()):
+            fix = "a language such as de, with a variant such as de+f2"
+            raise InputError("espeak-ng has no such voice", [Problem("workload.data.voices", f"`{voice}`", fix)])
+        library.espeak_SetParameter(_RATE_PARAMETER, speed, 0)
+        said = text.encode()
+        if library.espeak_Synth(said, len(said) + 1, 0, 1, 0, _UTF8, None, None):
+            raise InputError("espeak-ng cannot speak", [Problem(text, f"in the voice `{voice}` at {speed} words per minute")])
+    finally:
+        library.espeak_Terminate()
+        _ctypes.dlclose(library._handle)
+    return np.concatenate(heard) if heard else np.zeros(0, np.int16), rate
 
 
+@functools.cache
 def _where() -> tuple[str, str | None]:
     """The library's file, and its data's folder where it is not the usual one."""
     try:

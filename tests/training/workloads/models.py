@@ -74,7 +74,7 @@ def whisper(folder: Path) -> Path:
 
     from training.workloads.model_tokens import byte_of
 
-    ends = ["<|endoftext|>", "<|startoftranscript|>", "<|de|>", "<|transcribe|>", "<|translate|>", "<|notimestamps|>"]
+    ends = ["<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|zh|>", "<|de|>", "<|translate|>", "<|transcribe|>", "<|notimestamps|>"]
     tokenizer = transformers.WhisperTokenizer(vocab=byte_of() | {ends[0]: 256}, merges=[])
     tokenizer.add_special_tokens({"additional_special_tokens": ends[1:]})
     tokenizer.save_pretrained(folder)
