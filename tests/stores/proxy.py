@@ -25,6 +25,7 @@ class _Plan:
     left: int
     status: int = 503
     after: int = 0
+    body: str = ""
 
 
 class Proxy:
@@ -37,13 +38,13 @@ class Proxy:
     def aim(self, port: int) -> None:
         self._ask("aim", port=port)
 
-    def fail(self, fault: Fault, times: int, status: int = 503, after: int = 0) -> None:
+    def fail(self, fault: Fault, times: int, status: int = 503, after: int = 0, body: str = "") -> None:
         """Let the next `times` connections fail.
 
         reset: the connection is reset after `after` bytes of the request. hang: nothing is answered until `mend`. status: each request
-        is answered with `status`. cut: the answer ends after `after` bytes.
+        is answered with `status` and `body`. cut: the answer ends after `after` bytes.
         """
-        self._ask("fail", fault=fault, times=times, status=status, after=after)
+        self._ask("fail", fault=fault, times=times, status=status, after=after, body=body)
 
     def mend(self) -> None:
         """Behave from now on."""
@@ -80,9 +81,9 @@ class _Proxy:
         self._released = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def fail(self, fault: Fault, times: int, status: int, after: int) -> None:
+    def fail(self, fault: Fault, times: int, status: int, after: int, body: str) -> None:
         with self._lock:
-            self._plan, self.struck = _Plan(fault, times, status, after), 0
+            self._plan, self.struck = _Plan(fault, times, status, after, body), 0
             self._released.clear()
         self._drop()
 
@@ -122,7 +123,8 @@ class _Proxy:
                     self._released.wait()
                 elif plan is not None and plan.fault == "status":
                     client.recv(1 << 16)
-                    client.sendall(f"HTTP/1.1 {plan.status} Injected\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+                    head = f"HTTP/1.1 {plan.status} Injected\r\nContent-Type: application/xml\r\nContent-Length: {len(plan.body)}\r\nConnection: close\r\n\r\n"
+                    client.sendall((head + plan.body).encode())
                 else:
                     self._forward(client, plan)
             finally:

@@ -132,6 +132,28 @@ def test_wrong_credentials_are_not_tried_again(
     assert not told
 
 
+ANSWERS = {
+    "clock": (403, "RequestTimeTooSkewed", "refuses this machine's clock"),
+    "full": (507, "InsufficientStorage", "the store is full"),
+    "quota": (403, "QuotaExceeded", "the store is full"),
+    "rights": (403, "AccessDenied", "no permission"),
+    "token": (400, "ExpiredToken", "does not accept the credentials"),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("store_server", ["s3"], indirect=True)
+def test_what_time_cannot_mend_is_explained_and_not_tried_again(store_server: Running, prefix: str, name: str) -> None:
+    status, code, words = ANSWERS[name]
+    store, told = opened(store_server, prefix)
+    body = f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>said by the test</Message></Error>'
+    store_server.proxy.fail("status", times=100, status=status, body=body)
+    with pytest.raises(StoreError, match=words) as caught:
+        store.put("file", b"x")
+    assert caught.value.problems[0].fix
+    assert not told
+
+
 def test_a_folder_without_rights_or_room_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("a file where a folder should be")
     told = Told()
