@@ -35,6 +35,7 @@ from training.launch import machine
 CONTEXT = 256
 WINDOW = 8
 BLOCK_BYTES = 4 << 20
+FILE_TOKENS = 1 << 20
 MEMORY = 2 * WINDOW * BLOCK_BYTES * 5 // 4
 BATCHES = (64, 512)
 TARGETS = {"speed": 1.0, "memory": 1.1, "re-entry": 2.0}
@@ -62,9 +63,9 @@ def make(folder: Path, tokens: int) -> Prepared:
     """Prepare a data set of so many tokens, most of them for training."""
     raw = folder / "raw"
     raw.mkdir(parents=True)
-    rng, each = np.random.default_rng(0), 1 << 20
-    for number in range(max(8, tokens // each)):
-        (raw / f"{number:05}.bin").write_bytes(rng.integers(0, 50_000, each, dtype=np.uint16).tobytes())
+    rng = np.random.default_rng(0)
+    for number in range(max(8, tokens // FILE_TOKENS)):
+        (raw / f"{number:05}.bin").write_bytes(rng.integers(0, 50_000, FILE_TOKENS, dtype=np.uint16).tobytes())
     rows = BLOCK_BYTES // (2 * (CONTEXT + 1))
     prepared = prepare(find_source(str(raw)), Words(), folder / "cache", name="words", rule=FirstTwo(), pack=CONTEXT, rows_per_block=rows, via="here")
     for path in raw.iterdir():

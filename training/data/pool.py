@@ -6,6 +6,7 @@ Train all CPUs may belong to the workers themselves, and a task would then wait 
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import pickle
@@ -107,6 +108,8 @@ def _by_ray(work: Work, items: Sequence[Any], local: bool) -> Iterator[tuple[int
     here: dict[str, Any] = (
         {"scheduling_strategy": NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)} if local else {}
     )
+    logging.getLogger("ray.data").setLevel(logging.WARNING)  # its plan and progress; ours is told by who asked
     data = ray.data.from_items(rows, override_num_blocks=len(rows)).map(do, num_cpus=1, **here)
+    data.context.enable_progress_bars = False
     for row in data.iter_rows():
         yield int(row["number"]), pickle.loads(row["result"])

@@ -2,47 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from training.data.pool import choose
+
+UNDER_RAY = """
+import json, sys
+from pathlib import Path
 from tests.training.data.test_preparation import contents, prepared
 from tests.training.data.transforms import Bytes, Measured
 from training.data.pool import choose
 from training.ray_cluster import connect
 from training.sections import Scaling
 
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
-    with connect(Scaling(workers=2), {}):
-        yield
-
-
-@pytest.mark.launch
-def test_ray_makes_the_same_bytes(cluster: None, texts: Path, tmp_path: Path) -> None:
-    for name, more in (("rows", {"transform": Measured()}), ("packed", {"transform": Bytes(), "pack": 8})):
-        here = prepared(texts, tmp_path / f"{name}-here", via="here", **more)
-        there = prepared(texts, tmp_path / f"{name}-there", via="ray", **more)
-        assert contents(Path(here.where)) == contents(Path(there.where))
-
-
-@pytest.mark.launch
-def test_ray_is_used_where_it_has_a_cpu_free(cluster: None) -> None:
+texts, folder, found = Path(sys.argv[1]), Path(sys.argv[2]), {}
+with connect(Scaling(workers=2), {}):
     import ray
-
-    assert choose("auto", 10, 5, worth=1) == "ray"
+    for name, more in {"rows": {"transform": Measured()}, "packed": {"transform": Bytes(), "pack": 8}}.items():
+        here, there = (prepared(texts, folder / f"{name}-{via}", via=via, **more) for via in ("here", "ray"))
+        found[name] = contents(Path(here.where)) == contents(Path(there.where))
+    found["free"] = choose("auto", 10, 5, worth=1)
 
     @ray.remote(num_cpus=2)
     class Worker:
-        def here(self) -> bool:
+        def here(self):
             return True
 
     worker = Worker.remote()
-    assert ray.get(worker.here.remote())
-    assert choose("auto", 10, 5, worth=1) == "processes"
-    ray.kill(worker)
+    ray.get(worker.here.remote())
+    found["taken"] = choose("auto", 10, 5, worth=1)
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.launch
+def test_ray_makes_the_same_bytes_and_is_used_where_it_has_a_cpu_free(texts: Path, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", UNDER_RAY, str(texts), str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == {"rows": True, "packed": True, "free": "ray", "taken": "processes"}
 
 
 def test_little_data_is_prepared_in_this_process() -> None:
