@@ -199,7 +199,8 @@ def test_a_run_below_a_url_is_read_from_there(make: Make, monkeypatch: pytest.Mo
 
 
 def test_a_store_that_does_not_answer_costs_the_list_of_checkpoints_alone(make: Make) -> None:
-    folder = make([row(10)], home="nowhere://bucket/runs/try")
+    folder = make([row(10)])
+    (folder / "home.json").write_text('{"url": "nowhere://bucket/runs/try", "uploads": 3}')
     assert read_story(folder).checkpoints is None
     assert "did not answer" in written(folder)
 

@@ -224,7 +224,7 @@ def _begin(run_dir: Path, before: Mapping[str, Any], request: Request, recipe: R
     """Note this launch in run.json; one before it that never noted its end was killed."""
     launches = [dict(each) for each in before.get("launches", [])]
     if launches and "status" not in launches[-1]:
-        launches[-1] |= {"status": "killed"} | ({} if HOME in before else _until_killed(run_dir, launches[-1]))
+        launches[-1] |= {"status": "killed"} | ({} if (run_dir / HOME).exists() else _until_killed(run_dir, launches[-1]))
     launch: dict[str, Any] = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "on": request.on,

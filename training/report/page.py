@@ -223,7 +223,7 @@ def _facts(story: Story) -> list[tuple[str, str]]:
         ("time to the first step", f"{first:.1f} s (last launch)" if isinstance(first, int | float) else None),
         ("machine", launch.get("machine")),
         ("versions", ", ".join(f"{name} {versions[name]}" for name in RELEVANT if versions.get(name))),
-        ("kept in", run.get("home") or story.place),
+        ("kept in", story.home),
     ]
     return [(name, str(value)) for name, value in rows if value not in (None, "", 0)]
 

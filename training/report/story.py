@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
+from training.house import HOME
 from training.report.cost import Priced, priced
 from training.report.spent import shares, wall_seconds
 from training.runfolder import MARKER, Rows, last_lines, last_sign, read_rows, read_run
@@ -71,6 +72,7 @@ class Story:
 
     Attributes:
         place: its folder or URL, as it was named.
+        home: the folder or URL that holds its checkpoints.
         run, rows, recipe: run.json, metrics.jsonl and recipe.yaml (as text).
         checkpoints: those that are whole, oldest first; None where their store did not answer.
         held: whether a launcher on this machine holds it; None where that cannot be known.
@@ -79,6 +81,7 @@ class Story:
     """
 
     place: str
+    home: str
     run: dict[str, Any]
     rows: Rows
     recipe: str
@@ -252,9 +255,18 @@ def _read(folder: Path, place: str, *, remote: bool = False) -> Story:
         recipe = (folder / "recipe.yaml").read_text(encoding="utf-8", errors="replace")
     except OSError:
         recipe = ""
-    saved = _checkpoints(place if remote else str(run.get("home") or folder))
+    home = place if remote else _home(folder)
+    saved = _checkpoints(home)
     words = next(last_lines(folder / "launch.log"), "")
-    return Story(place, run, rows, recipe, saved, None if remote else _held(folder), words, None if remote else last_sign(folder))
+    return Story(place, home, run, rows, recipe, saved, None if remote else _held(folder), words, None if remote else last_sign(folder))
+
+
+def _home(folder: Path) -> str:
+    """Where a run of this folder keeps its checkpoints: there, or below the URL that it noted."""
+    try:
+        return str(json.loads((folder / HOME).read_text(encoding="utf-8"))["url"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return str(folder)
 
 
 def _checkpoints(home: str) -> list[Saved] | None:
