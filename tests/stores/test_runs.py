@@ -25,6 +25,9 @@ Make = Callable[..., Recipe]
 Run = Callable[..., RunResult]
 RunRanks = Callable[..., list[int]]
 each_kind = pytest.mark.parametrize("store_server", ["s3", "gs", "az"], indirect=True)
+often_one_kind = pytest.mark.parametrize(
+    "store_server", ["s3", *(pytest.param(kind, marks=pytest.mark.deep) for kind in ("gs", "az"))], indirect=True
+)
 one_kind = pytest.mark.parametrize("store_server", ["s3"], indirect=True)
 SHORT = ("checkpoint.patience.first_wait=0.05", "checkpoint.patience.longest_wait=0.2", "checkpoint.patience.stall=20")
 
@@ -49,7 +52,7 @@ def test_a_run_moves_house_and_goes_on_to_the_bit(tmp_path: Path, tiny: Make, ru
     assert (back.resumed_from, results(tmp_path / "here")) == (12, results(tmp_path / "whole"))
 
 
-@each_kind
+@often_one_kind
 def test_disturbances_during_a_run_change_nothing(tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str) -> None:
     run(tiny(), tmp_path / "whole")
     faults: dict[int, dict[str, Any]] = {
@@ -88,7 +91,7 @@ def test_a_store_that_stays_away_stops_the_run_and_names_the_last_good_one(
     assert run(recipe, tmp_path / "run").resumed_from == 4
 
 
-@each_kind
+@often_one_kind
 @pytest.mark.parametrize(
     "point",
     ["partly-written:8", *(pytest.param(each, marks=pytest.mark.deep) for each in ("staged:8", "in-save:8", "before-marker:8", "in-purge:4"))],

@@ -70,8 +70,12 @@ FAULTS = {
 }
 
 
+SAMPLED = ("reset in the body", "status 503")
+"""The faults that are tried at every change; the others in test-deep."""
+
+
 @every
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in SAMPLED else pytest.mark.deep) for name in FAULTS])
 def test_a_fault_that_goes_by_is_got_over(store_server: Running, prefix: str, name: str) -> None:
     store, _ = opened(store_server, prefix, Patience(8, 0.05, 0.3, 20.0))
     store.put("before", BIG)
