@@ -78,6 +78,13 @@ def test_without_a_recipe_error_rates_fall_and_accuracy_rises(make: Make) -> Non
     assert [(each.name, each.mode) for each in read_story(folder).measured()] == [("loss", "min"), ("wer", "min"), ("class_accuracy", "max")]
 
 
+@pytest.mark.parametrize(("tokens", "unit"), [(0.0, "samples"), (16.0, "samples"), (160.0, "tokens")])
+def test_speed_is_told_in_what_a_sample_is_made_of(make: Make, tokens: float, unit: str) -> None:
+    page = written(make([row(10, tokens_per_second=tokens), row(20, tokens_per_second=tokens)]))
+    assert f"{unit} per second, median" in page
+    assert any(f"{unit} per second" in lines for lines, _ in figures(page))
+
+
 def test_decisions_and_refused_steps_are_marked_and_listed(make: Make) -> None:
     decisions = [
         {"kind": "decision", "step": 10, "what": "learning rate factor", "old": 1.0, "new": 0.5, "why": "no better <since> 2 validations"},

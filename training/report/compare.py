@@ -14,7 +14,7 @@ from typing import Any
 from trainfleet.files import write_whole
 from training.charts import COLOURS, Chart, Series, draw
 from training.progress import duration, number
-from training.report.page import fill, markup, time_bar
+from training.report.page import counts_tokens, fill, markup, time_bar
 from training.report.spent import intervals
 from training.report.story import Figure, Story, read_story
 
@@ -81,8 +81,7 @@ def _charts(stories: Sequence[Story], names: Sequence[str], figure: Figure) -> l
     def lines(of: Any, style: str = "") -> list[Series]:
         return [Series(html.escape(name), of(story), style, _colour(index)) for index, (name, story) in enumerate(zip(names, stories, strict=True))]
 
-    plain = all(story.curve("tokens_per_second") == story.curve("samples_per_second") for story in stories)
-    speed = "samples" if plain else "tokens"
+    speed = "tokens" if all(counts_tokens(story) for story in stories if story.rows.of("train")) else "samples"
     return [
         Chart(f"{title}, validation", lines(lambda story: story.curve(key, "validation"), "dots"), figure.words, wide=True),
         Chart(f"{title}, validation, over time", lines(lambda story: _by_time(story, key), "dots"), figure.words, x="minutes of training"),

@@ -90,7 +90,7 @@ def _charts(story: Story) -> list[Chart]:
     if batch_marks or len({value for _, value in batch}) > 1:
         charts.append(Chart("Samples per step", [Series("global batch", batch)], "samples", (), resumes, zero=True, marks=batch_marks))
     tokens, samples = story.curve("tokens_per_second"), story.curve("samples_per_second")
-    words = ("samples", samples) if tokens == samples or not tokens else ("tokens", tokens)
+    words = ("tokens", tokens) if counts_tokens(story) else ("samples", samples)
     charts.append(Chart("Speed", [Series(f"{words[0]} per second", words[1])], f"{words[0]}/s", (), resumes, zero=True))
     charts.append(Chart("Gradient norm before clipping", [Series("gradient norm", story.curve("grad_norm"))], "", (), resumes, zero=True))
     mfu = [(step, 100 * value) for step, value in story.curve("mfu")]
@@ -112,6 +112,12 @@ def _figure_chart(story: Story, figure: Figure, resumes: tuple[float, ...], wide
     title = figure.words[:1].upper() + figure.words[1:]
     unit = str(story.run.get("unit", "")) if figure.name == "loss" else figure.words
     return Chart(title, curves, unit, simple, resumes, wide=wide)
+
+
+def counts_tokens(story: Story) -> bool:
+    """Whether a sample is several tokens: else speed is told in samples."""
+    tokens = story.curve("tokens_per_second")
+    return any(value for _, value in tokens) and tokens != story.curve("samples_per_second")
 
 
 def _same(story: Story, one: str, other: str) -> bool:
@@ -158,8 +164,8 @@ def _tiles(story: Story) -> list[tuple[str, str, str]]:
         tiles.append(("test", f"{figures['test']:.4f}", f"{main.words}, at the end"))
     tokens, samples = figures["tokens_per_second"], figures["samples_per_second"]
     if tokens is not None or samples is not None:
-        plain = tokens is None or tokens == samples
-        tiles.append(("speed", number(samples if plain else tokens), f"{'samples' if plain else 'tokens'} per second, median"))
+        unit, rate = ("tokens", tokens) if counts_tokens(story) else ("samples", samples)
+        tiles.append(("speed", number(rate or 0.0), f"{unit} per second, median"))
     if figures["seconds"]:
         many = "es" if len(story.launches) != 1 else ""
         tiles.append(("time", duration(figures["seconds"]), f"in {len(story.launches)} launch{many}, {figures['resumes']} resumed"))
