@@ -82,6 +82,8 @@ def patiently(action: Callable[[], T], where: str, pause: Callable[[float], Any]
         except OSError as error:
             if not is_url(where):
                 raise
+            if "ACCESS_DENIED" in str(error) or "403" in str(error):  # what pyarrow says instead of a PermissionError
+                raise PermissionError(13, f"access denied: {str(error).splitlines()[0]}", where) from error
             if attempt == TRIES:
                 raise TrainfleetError("an object store does not answer", [Problem(where, f"failed {TRIES} times: {error}")]) from error
             pause(FIRST_PAUSE_S * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))

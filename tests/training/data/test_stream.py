@@ -239,6 +239,18 @@ def test_a_store_that_fails_now_and_then_is_asked_again(data: Prepared, store: s
         BlockCache(tmp_path / "other", 1 << 30).get(store, entry)
 
 
+def test_what_does_not_go_away_is_not_asked_again() -> None:
+    asked = []
+
+    def refused() -> None:
+        asked.append(1)
+        raise OSError("When reading information for key 'a' in bucket 'b': AWS Error ACCESS_DENIED during HeadObject operation")
+
+    with pytest.raises(PermissionError, match="access denied"):
+        remote.patiently(refused, "s3://b/a")
+    assert len(asked) == 1
+
+
 def test_globs_are_what_they_are_in_a_shell() -> None:
     cases = [("**/*.py", "a.py", True), ("**/*.py", "b/c/a.py", True), ("*.py", "b/a.py", False), ("a?/**", "ab/c/d", True), ("*.py", "apy", False)]
     assert [(glob, name) for glob, name, fits in cases if bool(glob_pattern(glob).fullmatch(name)) != fits] == []
