@@ -27,6 +27,7 @@ from training.journal import Journal
 from training.metrics import MetricsManager, Remaining, Speed, collection_of, peak_flops
 from training.optimizer import make_optimizer, set_learning_rate
 from training.recipe import Recipe
+from training.runfolder import read_run
 from training.state import RunState, seed_rank
 from training.step import Stepped, Stepper
 from training.strategies import make_strategy
@@ -90,7 +91,7 @@ class _Run:
         seed_rank(recipe.seed, context.rank, 0)
         on_first(self._enter, context.rank)
         resumed_from = self._resume()
-        baseline: dict[str, float] = on_first(lambda: self.workload.baseline(self.seen["validation"]), context.rank)
+        baseline: dict[str, float] = on_first(lambda: self._baseline(resumed_from), context.rank)
         self.journal = self._open_journal(resumed_from, baseline)
         with self.journal or nullcontext():
             remaining, stopped = Remaining(resumed_from), False
@@ -239,6 +240,11 @@ class _Run:
         if self.context.rank == 0:
             self.context.on_checkpoint(saved.step, saved.path)
         self._event("checkpoint", f"saved {saved.path}, {saved.seconds:.1f} s behind the loop")
+
+    def _baseline(self, resumed_from: int) -> dict[str, float]:
+        """The simple model's figures; after a kill those that were found before, for a run that is back soon."""
+        known = read_run(self.context.run_dir).get("baseline") if resumed_from and not self.context.allow_changes else None
+        return known or self.workload.baseline(self.seen["validation"])
 
     def _enter(self) -> None:
         self.house.enter(self.context.launch)
