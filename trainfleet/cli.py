@@ -35,6 +35,7 @@ COMMANDS: dict[str, Command] = {
     "data": Command("training.data_cli:data", "Prepare a recipe's data, say what it is, and put it where other machines read it."),
     "train": Command("training.cli:train", "Train a recipe on this machine."),
     "launch": Command("training.cli:launch", "Start a recipe somewhere: local, torchrun."),
+    "tune": Command("training.tune_cli:tune", "Search a recipe's best values by Ray Tune."),
     "evaluate": Command("training.after_cli:evaluate", "Measure a checkpoint on a split, over several processes."),
     "publish": Command("training.after_cli:publish", "Write out a checkpoint that passes its gates: weights, model card, provenance."),
     "predict": Command("training.use_cli:predict", "Answer files of rows by a trained model."),

@@ -1,0 +1,225 @@
+"""`trainfleet tune`: a search over recipes by Ray Tune; a trial is one run of the step loop, by Ray Train where it has several workers.
+
+Used by the command line; what to try next and what was best is `training.search`'s. Easy to get wrong: a trial's checkpoints are its
+run's own, so a killed search goes on with them and Ray is told nothing; and a trial that breaks must not end the others.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainfleet.errors import InputError, Problem, TrainfleetError
+from training.recipe import Recipe
+from training.runfolder import read_rows, read_run
+from training.search import Search, Trial
+
+LOG = "tune.log"
+LOOK_EVERY_S = 0.1
+MOST_VALIDATIONS = 10_000
+
+
+def tune(recipe: Recipe, folder: Path, hear: Callable[[Mapping[str, Any]], Any]) -> Search:
+    """Search, from where an earlier start left it, and return all trials. `hear` is told of each trial's validations and end.
+
+    Raises:
+        InputError: the folder holds another search.
+        TrainfleetError: no trial came to a figure.
+        Interrupted: Ctrl-C; the same command goes on.
+    """
+    from training.launch import jobs, machine
+
+    search = Search(recipe, folder)
+    assert recipe.tune is not None
+    if search.unfinished() or len(search.trials) < recipe.tune.trials:
+        if not os.environ.get("RAY_ADDRESS"):
+            workers = recipe.scaling.workers * recipe.tune.concurrent
+            machine.require(recipe.scaling.model_copy(update={"workers": workers}))
+        search.save()
+        job = {"recipe": recipe.model_dump(mode="json"), "folder": str(folder)}
+        jobs.run("training.tune:work", job, hear=hear, threads=recipe.scaling.threads, log=folder / LOG)
+        search = Search(recipe, folder)
+    if search.best() is None:
+        problems = [Problem(f"trial {each.number}", each.error or "has no figure") for each in search.trials[:5]]
+        raise TrainfleetError("no trial came to a figure", problems)
+    return search
+
+
+def work(job: Mapping[str, Any], send: Callable[..., Any]) -> int:
+    """All of it, in the process that drives Ray; returns how many trials there were."""
+    from training.ray_cluster import connect
+
+    recipe, folder = Recipe.model_validate(job["recipe"]), Path(job["folder"])
+    search = Search(recipe, folder)
+    assert recipe.tune is not None
+    scaling = recipe.scaling
+    os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"  # a trial may break before its first validation
+    with connect(scaling.model_copy(update={"workers": scaling.workers * recipe.tune.concurrent}), os.environ) as cluster:
+        from ray import tune as ray_tune
+
+        several = scaling.workers > 1
+        resources = {"CPU": 0.0 if several else scaling.cpus_per_worker, "GPU": 1.0 if scaling.use_gpu and not several else 0.0}
+        ray_tune.Tuner(
+            ray_tune.with_resources(ray_tune.with_parameters(run_trial, storage=cluster.storage), resources),
+            tune_config=ray_tune.TuneConfig(
+                metric="value",
+                mode=recipe.tune.mode,
+                num_samples=recipe.tune.trials - search.done(),
+                search_alg=_proposals(search),
+                scheduler=_scheduler(recipe),
+                max_concurrent_trials=recipe.tune.concurrent,
+            ),
+            run_config=ray_tune.RunConfig(name="search", storage_path=cluster.storage, callbacks=[_notes(search, send)], verbose=0),
+        ).fit()
+    return len(search.trials)
+
+
+def run_trial(config: dict[str, Any], storage: str) -> None:
+    """One trial, in an actor of Ray Tune's: train, and report each validation. Ends early by an exception that Tune raises in `report`."""
+    from ray import tune as ray_tune
+
+    recipe = Recipe.model_validate(config["recipe"])
+    for count, (step, value) in enumerate(
+        follow(recipe, Path(config["run_dir"]), config["metric"], lambda: _train(recipe, config["run_dir"], storage))
+    ):
+        ray_tune.report({"value": value, "step": step, "validations": count + 1})
+
+
+def follow(recipe: Recipe, run_dir: Path, metric: str, train: Callable[[], Any]) -> Iterator[tuple[int, float]]:
+    """Train in a thread, and give each validation's step and metric as it comes; what an earlier start measured comes first.
+
+    Raises:
+        TrainfleetError: what the training raised.
+    """
+    ended: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            train()
+        except BaseException as error:  # noqa: BLE001 - raised again below, in the thread that asked
+            ended.append(error)
+
+    thread = threading.Thread(target=run, daemon=True, name=f"train-{recipe.name}")
+    thread.start()
+    told = 0
+    while True:
+        alive = thread.is_alive()  # before the rows are read, or the last ones could be missed
+        for row in read_rows(run_dir).of("validation"):
+            if row["step"] > told and metric in row:
+                told = row["step"]
+                yield told, float(row[metric])
+        if not alive:
+            break
+        thread.join(LOOK_EVERY_S)
+    if ended:
+        raise ended[0]
+
+
+def _train(recipe: Recipe, run_dir: str, storage: str) -> None:
+    """Train a trial from its newest checkpoint: in this process, or by Ray Train on workers of their own."""
+    if recipe.scaling.workers > 1:
+        from training.ray_cluster import RayCluster
+        from training.worker import work_under_ray
+
+        document = {"recipe": recipe.model_dump(mode="json"), "run_dir": run_dir, "watch": False, "env": {}}
+        RayCluster(own=True, storage=storage).train(work_under_ray, document, recipe.scaling)
+        return
+    from training.context import RunContext
+    from training.loop import train
+
+    train(recipe, RunContext(Path(run_dir), device="cuda:0" if recipe.scaling.use_gpu else "cpu"))
+
+
+def _scheduler(recipe: Recipe) -> Any:
+    from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
+
+    assert recipe.tune is not None
+    if recipe.tune.scheduler == "none":
+        return FIFOScheduler()  # type: ignore[no-untyped-call]  # ray is typed in part
+    longest = -(-recipe.steps // recipe.validation.every) if recipe.steps is not None else MOST_VALIDATIONS
+    grace = min(recipe.tune.grace, longest)
+    return ASHAScheduler(time_attr="validations", max_t=longest, grace_period=grace, reduction_factor=recipe.tune.reduction)
+
+
+def _proposals(search: Search) -> Any:
+    """Ray's view of what to try: first what was left unfinished, then what the search proposes."""
+    from ray.tune.search import Searcher
+
+    class Proposals(Searcher):
+        def __init__(self) -> None:
+            super().__init__(metric="value", mode=search.tune.mode)
+            self._left = search.unfinished()
+
+        def suggest(self, trial_id: str) -> Any:  # noqa: ARG002 - Ray's
+            trial = self._left.pop(0) if self._left else search.propose()
+            if trial is None:
+                return self.FINISHED
+            recipe, _ = search.recipe_of(trial.values, trial.number)
+            assert recipe is not None
+            run_dir = str(search.trial_folder(trial.number).absolute())
+            return {"number": trial.number, "recipe": recipe.model_dump(mode="json"), "run_dir": run_dir, "metric": search.tune.metric}
+
+        def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+            """Nothing: the search hears of it by its notes."""
+
+        def save(self, checkpoint_path: str) -> None:
+            """Nothing: the search keeps itself."""
+
+        def restore(self, checkpoint_path: str) -> None:
+            """Nothing: the search keeps itself."""
+
+    return Proposals()
+
+
+def _notes(search: Search, send: Callable[..., Any]) -> Any:
+    """Writes down what each trial does, and tells of it."""
+    from ray.tune import Callback
+
+    began = time.monotonic()
+
+    def tell(trial: Trial) -> None:
+        search.save()
+        fields = {"number": trial.number, "status": trial.status, "values": trial.values, "best": trial.best(search.tune.mode), "error": trial.error}
+        send("trial", **fields, done=search.done(), total=search.tune.trials, seconds=time.monotonic() - began)
+
+    def of(trial: Any) -> Trial:
+        number: int = trial.config["number"]
+        return search.trials[number]
+
+    class Notes(Callback):
+        def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:  # noqa: ARG002 - Ray's
+            found = of(trial)
+            if "value" in result and all(step < result["step"] for step, _ in found.rows):
+                found.rows.append((int(result["step"]), float(result["value"])))
+                tell(found)
+
+        def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:  # noqa: ARG002 - Ray's
+            found = of(trial)
+            found.status = "finished" if read_run(search.trial_folder(found.number)).get("status") == "finished" else "stopped"
+            tell(found)
+
+        def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:  # noqa: ARG002 - Ray's
+            found = of(trial)
+            said = str(read_run(search.trial_folder(found.number)).get("error") or "")
+            lines = (trial.get_error() and str(trial.get_error()).strip().splitlines()) or ["it broke"]
+            found.status, found.error = "failed", said or lines[-1]
+            tell(found)
+
+    return Notes()
+
+
+def folder_of(recipe: Recipe) -> Path:
+    """Where a search is kept: STORAGE/NAME-tune.
+
+    Raises:
+        InputError: the storage is an object store.
+    """
+    from training.stores import is_remote
+
+    if is_remote(recipe.storage):
+        raise InputError("a search is kept in a folder", [Problem("storage", f"`{recipe.storage}` is an object store", "--storage DIR")])
+    return recipe.run_dir().with_name(f"{recipe.name}-tune").absolute()

@@ -1,0 +1,78 @@
+"""A search as one HTML file that needs no network: every trial's way, and the metric against each key of the space.
+
+Used by `trainfleet tune`. Easy to get wrong: a choice has no place on an axis of numbers, so its values are names there.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from trainfleet.files import write_whole
+from training.charts import CLEAR, COLOURS, GREY, HEIGHT, Chart, Series, draw, library
+from training.progress import number
+from training.search import Search, Trial
+
+TEMPLATES = Path(__file__).with_name("templates")
+SHOWN = 40
+"""So many trials' lines are drawn, the best ones."""
+
+
+def write_page(search: Search, target: Path) -> None:
+    """Write the page, whole or not at all."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    shapes = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    tune = search.tune
+    table = search.table()
+    curves = [
+        Series(f"trial {each.number}", each.rows, "dots" if each.status != "stopped" else "raw", COLOURS[place % len(COLOURS)])
+        for place, each in enumerate(table[:SHOWN])
+    ]
+    keys = {key: _against(search, key) for key in tune.space}
+    page = shapes.get_template("tune.html").render(
+        name=search.recipe.name,
+        metric=tune.metric,
+        best=search.best(),
+        keys=list(tune.space),
+        rows=[(each, _best(each, tune.mode), {key: shown(value) for key, value in each.values.items()}) for each in table],
+        curves=draw(Chart(tune.metric, curves, tune.metric)),
+        scatters={key: chart for key, chart in keys.items() if chart},
+        library=library(),
+    )
+    write_whole(target, page)
+
+
+def shown(value: Any) -> str:
+    """A value of the space as people read it."""
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def _best(trial: Trial, mode: str) -> str:
+    best = trial.best(mode)
+    return f"{best[1]:.6g}" if best else "-"
+
+
+def _against(search: Search, key: str) -> str:
+    """The best metric of each trial over one key's values, as HTML; nothing where there is none."""
+    import plotly.graph_objects as go
+
+    space = search.tune.space[key]
+    found = [(each, best) for each in search.trials if (best := each.best(search.tune.mode)) is not None and math.isfinite(best[1])]
+    if not found:
+        return ""
+    values = [each.values[key] if space.choice is None else str(each.values[key]) for each, _ in found]
+    names = [f"trial {each.number}, {each.status}" for each, _ in found]
+    figure = go.Figure(go.Scatter(x=values, y=[best[1] for _, best in found], mode="markers", text=names, marker={"size": 9, "color": COLOURS[0]}))
+    kind = "category" if space.choice is not None else "log" if space.log_uniform is not None else "linear"
+    figure.update_layout(
+        template="none",
+        paper_bgcolor=CLEAR,
+        plot_bgcolor=CLEAR,
+        margin={"l": 8, "r": 8, "t": 8, "b": 8},
+        font={"family": "system-ui, sans-serif", "size": 12, "color": GREY},
+        xaxis={"title": key, "type": kind, "automargin": True, "zeroline": False},
+        yaxis={"title": search.tune.metric, "automargin": True, "zeroline": False},
+    )
+    return str(figure.to_html(full_html=False, include_plotlyjs=False, config={"displayModeBar": False, "responsive": True}, default_height=HEIGHT))
