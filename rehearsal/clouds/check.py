@@ -152,7 +152,7 @@ def _enum(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
     near = nearest(str(value), known) if len(known) <= _FEW else _respelt(str(value), known)
     # Where others may come, a value is refused only when it is all but one of the known: two names may well share a beginning.
     if declared.kind.closed or (near and _similar(str(value), near)):
-        yield Mistake(path, f"{value!r} is not one of the values", did_you_mean(str(value), known))
+        yield Mistake(path, f"{value!r} is not one of the values", did_you_mean(str(value), known), documented=True)
 
 
 def _respelt(value: str, known: Iterable[str]) -> str | None:

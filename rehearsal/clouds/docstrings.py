@@ -58,6 +58,9 @@ _OPEN = re.compile(
     r"such as|e\.g|for example|for instance|examples?|like|etc|and so on|among other|\.\.\.|not limited|patterns?|wildcard|prefix|some|additional",
     re.I,
 )
+_EXAMPLES = re.compile(
+    r"\b(?:e\.g|for example|for instance|examples?(?: values?)?(?: are| include| is)?|such as|like|including but not limited to)\b[.,:]*\s*$", re.I
+)
 _WORDS = r"values?|options?|types?|modes?|choices?|settings?|actions?|strateg(?:y|ies)|levels?|classes|formats?|states?|status(?:es)?|protocols?|algorithms?|operators?|policies|reasons?|kinds|tiers|strings?|names|enums?|members|events|items"
 _LISTS = re.compile(
     rf"""(?:
@@ -97,6 +100,8 @@ def _values(document: str, names: set[str], *, number: bool) -> tuple[tuple[str,
     closed = False
     for match in _LISTS.finditer(document):
         start = match.end()
+        if _EXAMPLES.search(" ".join(document[max(0, match.start() - 60) : start].split())):
+            continue  # some of the values, of which there are others
         items, good = _bullets(document, start) or _listed(document, start, bare=bool(match.group("strong")))
         alone = (
             len(items) == 1 and bool(match.group("strong")) and good and _QUOTED_AGAIN.search(document[match.start() : match.end() + 1]) is not None
@@ -105,7 +110,7 @@ def _values(document: str, names: set[str], *, number: bool) -> tuple[tuple[str,
             continue
         found |= dict.fromkeys(items)
         before = re.sub(r"\bthe only\s*$", "", document[max(0, match.start() - 60) : match.start()].rsplit(".", 1)[-1], flags=re.I)
-        conditional = re.search(r"\b(?:if|when|unless|only|conflicts?|required)\b", before, re.I) is not None
+        conditional = re.search(r"\b(?:if|when|unless|only|conflicts?|required)\b|^\s*for (?:the|an?)\b", before, re.I) is not None
         included = bool(match.group("include")) and not _TWO.match(document, match.end())
         closed |= bool(match.group("strong")) and good and not included and not conditional
     return tuple(found), closed
@@ -191,7 +196,7 @@ def _are_values(items: list[str], names: set[str], *, number: bool, least: int =
 # Limits -----------------------------------------------------------------------------------------------------------------
 
 _NUMBER = r"`?\"?(-?\d[\d,]*(?:\.\d+)?)`?\"?"
-_UNIT = r"(?:\s?(?:%|[A-Za-z]{1,9}))?(?:\s\([^)]{1,40}\))?"
+_UNIT = r"(?:\s?(?:%|[A-Za-z]{1,12}))?(?:\s\([^)]{1,40}\))?"
 _RANGES = (
     re.compile(rf"\bbetween {_NUMBER}(?P<one>{_UNIT}) (?:and|to) {_NUMBER}(?P<two>{_UNIT})", re.I),
     re.compile(
@@ -264,7 +269,7 @@ _LENGTHS = (
     re.compile(rf"(?<![\d.])(?P<low>\d+) ?(?:-|–|to) ?(?P<high>[\d,]+) {_CHARACTERS}", re.I),
     re.compile(r"\blength (?:must be |of )?between (?P<low>\d+) and (?P<high>[\d,]+)", re.I),
     re.compile(
-        rf"\b(?:maximum(?: length| size)?(?: is| of|:)?|up to|at most|no more than|not exceed|limited to|less than or equal to|max(?:imum)? of|cannot exceed|longer than)"
+        rf"(?:\b|(?=\())(?:maximum(?: length| size)?(?: is| of|:)?|up to|at most|no more than|not exceed|limited to|less than or equal to|max(?:imum)? of|cannot exceed|longer than|\(max:?|max\.)"
         rf" (?P<high>[\d,]+) {_CHARACTERS}",
         re.I,
     ),
@@ -286,6 +291,7 @@ def _length(text: str) -> tuple[int | None, int | None]:
     return (min(lows) or None, max(highs)) if highs and max(highs) > 0 else (None, None)
 
 
+_RESERVED = re.compile(r"\bprefix `([\w-]+[-_:/])` is reserved (?:for|by)\b")
 _RFC1035 = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
 
 
@@ -293,4 +299,6 @@ def _pattern(text: str) -> str:
     """Return the expression that the text names by its standard: gcp's names comply with RFC 1035."""
     if re.search(r"\b(?:comply|complies|conform|compliant) (?:with|to) RFC ?-?1035\b", text, re.I) and re.search(r"1-63 characters", text):
         return _RFC1035
+    if reserved := _RESERVED.findall(text):
+        return f"(?!{'|'.join(re.escape(prefix) for prefix in dict.fromkeys(reserved))}).*"
     return ""

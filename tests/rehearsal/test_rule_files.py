@@ -12,10 +12,11 @@ from typing import cast
 import pytest
 
 from rehearsal.clouds.documents import document_mistakes
-from rehearsal.clouds.quantities import amount, cron_fault
+from rehearsal.clouds.quantities import amount
 from rehearsal.clouds.rules import broken, rules
 from rehearsal.clouds.rules.conventions import Convention, conventions
 from rehearsal.clouds.rules.words import WORDS
+from rehearsal.clouds.schedules import amazon_fault, cron_fault, google_fault, zone_fault
 from rehearsal.clouds.schema import Kind, inputs_of, packages
 from rehearsal.clouds.wire import UNKNOWN
 from trainfleet.errors import InputError
@@ -85,8 +86,8 @@ WORD_CASES = [
     ("address", "10.0.0.300", True, False),
     ("address_or_range", "10.0.0.0/8", True, True),
     ("tag_or_range", "VirtualNetwork", True, True),
-    ("cron", "*/5 * * * mon-fri", True, True),
-    ("cron", "* * * *", True, False),
+    ("schedule", "*/5 * * * mon-fri", "kubernetes", True),
+    ("schedule", "* * * *", "kubernetes", False),
     ("not_matches", "sg-1", "^sg-", False),
 ]
 
@@ -180,3 +181,52 @@ def test_a_convention_has_a_source_and_a_known_kind(convention: Convention) -> N
     assert convention.kind in ("number", "text")
     assert convention.word in WORDS
     assert set(convention.packages) <= set(FILES)
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        ("cron(0 12 * * ? *)", True),
+        ("cron(0 18 ? * MON-FRI *)", True),
+        ("cron(0 9 ? * 6#3 *)", True),
+        ("cron(15 10 L * ? 2026-2027)", True),
+        ("rate(5 minutes)", True),
+        ("rate(1 hours)", True),
+        ("at(2027-01-31T09:00:00)", True),
+        ("cron(0 12 * * * *)", False),
+        ("cron(0 12 * * *)", False),
+        ("cron(0 25 * * ? *)", False),
+        ("cron(0 12 ? * 0 *)", False),
+        ("rate(5 minute)", False),
+        ("rate(0 minutes)", False),
+        ("every 5 minutes", False),
+        ("at(tomorrow)", False),
+    ],
+)
+def test_a_schedule_of_amazon_is_read(text: str, *, good: bool) -> None:
+    assert (amazon_fault(text) == "") is good
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        ("*/8 * * * *", True),
+        ("0 9 1 jan mon", True),
+        ("every 5 minutes", True),
+        ("every monday 09:00", True),
+        ("1st,third monday of month 04:00", True),
+        ("60 * * * *", False),
+        ("0 0 * *", False),
+        ("every 8 minutes please", False),
+        ("rate(5 minutes)", False),
+    ],
+)
+def test_a_schedule_of_google_is_read(text: str, *, good: bool) -> None:
+    assert (google_fault(text) == "") is good
+
+
+def test_a_time_zone_is_one_of_the_database() -> None:
+    assert not zone_fault("Europe/Berlin")
+    assert not zone_fault("etc/UTC", any_case=True)
+    assert zone_fault("Local")
+    assert zone_fault("Europe/Berlinn")

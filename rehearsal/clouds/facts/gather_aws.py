@@ -33,7 +33,9 @@ _VERBS = re.compile(
     r"|Change|Provision|Grant|Purchase|Subscribe|Apply|Upload|Invite|Share|Deploy|Upsert|Define|Accept)(?=[A-Z0-9])"
 )
 _KINDS = {"string": "text", "integer": "number", "long": "number", "float": "number", "double": "number", "boolean": "boolean", "structure": "object"}
-_FREE = re.compile(r"(?i)names?|values?|keys?|.*document|.*policy|content|.*description|.*version")
+_FREE = re.compile(
+    r"(?i)names?|values?|keys?|.*document|.*policy|content|.*description|.*version|.*(?-i:[a-z](?:Names?|Window|Time[zZ]one))|timezone"
+)
 _ENOUGH = 0.4
 _SAME = 0.75
 _GENERIC = frozenset(

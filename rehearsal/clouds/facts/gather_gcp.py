@@ -251,7 +251,11 @@ def main(options: list[str]) -> int:
         if not any(gathered.types.values()):
             file.unlink(missing_ok=True)
             continue
-        source = f"Google API discovery documents: {', '.join(sorted(gathered.sources))}" if gathered.sources else "the SDK's documentation"
+        source = (
+            f"Google API discovery documents: {', '.join(sorted(gathered.sources))}"
+            if gathered.sources
+            else f"the documentation of pulumi-gcp {packages()['gcp'].version}"
+        )
         file.write_text(written(gathered, source))
         sys.stdout.write(f"{file.name}: {sum(map(len, gathered.types.values()))} facts\n")
     return 0

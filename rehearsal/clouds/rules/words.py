@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rehearsal.clouds.documents import document_mistakes
-from rehearsal.clouds.quantities import cron_fault
+from rehearsal.clouds.schedules import FAULTS, zone_fault
 from rehearsal.clouds.wire import UNKNOWN
 from trainfleet.nearest import did_you_mean, nearest
 
@@ -154,9 +154,21 @@ def near(value: Any, values: list[Any]) -> list[Complaint]:
     return [(f"{shown(value)} is not one of the values", did_you_mean(str(value), known))] if slip else []
 
 
-def cron(value: Any, wanted: bool) -> list[Complaint]:
-    fault = cron_fault(str(value))
-    return [(f"{shown(value)} is not a schedule: {fault}", "a schedule is like '0 3 * * *'")] if fault else []
+_SCHEDULES = {"kubernetes": "0 3 * * *", "google": "0 3 * * *", "amazon": "rate(5 minutes) or cron(0 12 * * ? *)"}
+
+
+def schedule(value: Any, kind: str) -> list[Complaint]:
+    """A schedule as `kind` writes it: kubernetes, google or amazon."""
+    if not isinstance(value, str) or UNKNOWN in value:
+        return []
+    fault = FAULTS[kind](value)
+    return [(f"{shown(value)} is not a schedule: {fault}", f"a schedule is like {_SCHEDULES[kind]}")] if fault else []
+
+
+def time_zone(value: Any, case: str) -> list[Complaint]:
+    """A name of the IANA time zone database, in its own capitals (`exact`) or in any (`any`)."""
+    fault = zone_fault(str(value), any_case=case == "any")
+    return [(f"{shown(value)} is not a time zone: {fault}", "a time zone is like Europe/Berlin or Etc/UTC")] if fault else []
 
 
 def json_text(value: Any, wanted: bool) -> list[Complaint]:
@@ -201,7 +213,8 @@ WORDS: dict[str, Callable[[Any, Any], list[Complaint]]] = {
     "port": port,
     "port_or_name": port_or_name,
     "near": near,
-    "cron": cron,
+    "schedule": schedule,
+    "time_zone": time_zone,
     "json": json_text,
     "document": document,
 }

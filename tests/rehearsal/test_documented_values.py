@@ -1,0 +1,128 @@
+"""Every value that the documentation of a property lists is accepted for it, in all four packages: a sample here, all of them in `deep`.
+
+The lists are read with fewer rules than `rehearsal.clouds.docstrings` has, so that a list which that reads wrongly is found. Each is sent alone,
+in an object that has nothing else: what is missing then is not looked at. What the documentation itself gets wrong is named in WRONG, with why.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from rehearsal.clouds.check import Mistake
+from rehearsal.clouds.provider import HABITS
+from rehearsal.clouds.schema import Kind, documents_of, inputs_of, packages
+
+WRONG: dict[str, str] = {}
+LEAST = {"aws": 4000, "gcp": 2000, "azure-native": 200, "kubernetes": 100}
+SAMPLE = 12
+DEEPEST = 6
+
+_WORD = r"[`\"]+([A-Za-z0-9_.:/-][A-Za-z0-9_.:/ -]{0,50}?)[`\"]+"
+_LIST = re.compile(
+    r"(?:valid|possible|allowed|supported|accepted|available)\s+(?:values?|options?|types?|modes?)\b[^.`\"]{0,60}?"
+    rf"((?:(?:,|;|\||and|or|\s|:|\*|-|\d\.)*{_WORD}(?:\s?\([^)]*\))?)+)",
+    re.I,
+)
+_BULLETS = re.compile(
+    rf"(?:valid|possible|allowed|supported|accepted|available)\s+(?:values?|options?|types?|modes?)[^.`\"]{{0,60}}:?\s*\n((?:\s*[*-]\s+{_WORD}[^\n]*\n?)+)",
+    re.I,
+)
+_NO_VALUES = re.compile(r"disallowed values", re.I)
+"""The list is of what must not be there."""
+_REFUSED = re.compile(r"not one of|not valid|no valid|out of range|characters|is no |is not (?!known)")
+
+
+def listed(document: str) -> list[str]:
+    """Return the values that a documentation lists."""
+    found = [word for match in _LIST.finditer(document) for word in re.findall(_WORD, match[1])]
+    found += [word for match in _BULLETS.finditer(document) for word in re.findall(rf"(?m)^\s*[*-]\s+{_WORD}", match[1])]
+    return [] if _NO_VALUES.search(document) else list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A property of an input class, and how the inputs of a resource are made that have a value there."""
+
+    token: str
+    path: str
+    document: str
+    number: bool
+    put: Callable[[Any], dict[str, Any]]
+
+
+def scalar(kind: Kind) -> Kind:
+    if kind.name == "list" and kind.item:
+        return scalar(kind.item)
+    if kind.name == "union":
+        return next((choice for choice in kind.choices if choice.name in ("string", "enum", "object", "integer", "number")), kind.choices[0])
+    return kind
+
+
+def wrapped(kind: Kind, value: Any) -> Any:
+    return [wrapped(kind.item, value)] if kind.name == "list" and kind.item else value
+
+
+def places(package: str, tokens: list[str]) -> Iterator[Place]:
+    """Yield every property with documentation of these types, of each input class once."""
+    seen: set[type] = set()
+
+    def walk(cls: type, token: str, path: str, put: Callable[[Any], dict[str, Any]], depth: int) -> Iterator[Place]:
+        if cls in seen or depth > DEEPEST:
+            return
+        seen.add(cls)
+        documents = documents_of(cls)
+        for name, declared in inputs_of(cls).items():
+            kind = scalar(declared.kind)
+
+            def deeper(value: Any, name: str = name, whole: Kind = declared.kind) -> dict[str, Any]:
+                return put({name: wrapped(whole, value)})
+
+            if kind.cls is not None:
+                yield from walk(kind.cls, token, f"{path}.{name}", deeper, depth + 1)
+            elif kind.name in ("string", "enum", "integer", "number") and documents.get(name):
+                yield Place(token, f"{path}.{name}", documents[name], kind.name in ("integer", "number"), deeper)
+
+    for token in tokens:
+        resource = packages()[package].resource(token)
+        if resource is not None and resource.args is not None:
+            yield from walk(resource.args, token, "", lambda value: value, 0)
+
+
+def about(mistake: Mistake, place: Place, word: str) -> bool:
+    return mistake.property == place.path[1:] and _REFUSED.search(mistake.what) is not None and word in mistake.what
+
+
+def refused(package: str, tokens: list[str]) -> tuple[int, list[str]]:
+    """Return how many values were sent, and which were refused."""
+    count, said = 0, []
+    for place in places(package, tokens):
+        name = place.path.rsplit(".", 1)[-1]
+        for word in listed(place.document):
+            if word in ("true", "false", name) or (place.number and not re.fullmatch(r"-?\d+", word)):
+                continue
+            count += 1
+            value = int(word) if place.number else word
+            found = HABITS[package].check(packages()[package], place.token, place.put(value))
+            said += [f"{place.token.split(':', 1)[1]} {mistake}" for mistake in found if about(mistake, place, word)]
+    return count, [text for text in said if not any(part in text for part in WRONG)]
+
+
+@pytest.mark.parametrize("package", LEAST)
+def test_a_sample_of_documented_values_passes(package: str) -> None:
+    tokens = random.Random(7).sample(sorted(packages()[package].classes), SAMPLE)
+    _, said = refused(package, tokens)
+    assert said == []
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("package", "least"), LEAST.items())
+def test_every_documented_value_passes(package: str, least: int) -> None:
+    count, said = refused(package, sorted(packages()[package].classes))
+    assert said == []
+    assert count >= least, "fewer values than were listed when this was written"
