@@ -18,8 +18,8 @@ RANKS_TIMEOUT_S = 120
 PRELOADED = ["torch", "torch.distributed", "torch.nn.parallel", "training.loop", "training.metrics", "training.workloads.lm"]
 
 
-def start_ranks(work: Callable[[int], Any], world_size: int) -> list[int]:
-    """Call `work(rank)` in processes with the environment of a process group; when one dies the others are ended."""
+def start_ranks(work: Callable[[int], Any], world_size: int, limit_s: float = RANKS_TIMEOUT_S) -> list[int]:
+    """Call `work(rank)` in processes with the environment of a process group; when one dies, or none ends in `limit_s`, all are ended."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -30,7 +30,7 @@ def start_ranks(work: Callable[[int], Any], world_size: int) -> list[int]:
     for process in processes:
         process.start()
     while any(process.is_alive() for process in processes):
-        done = multiprocessing.connection.wait([process.sentinel for process in processes if process.is_alive()], RANKS_TIMEOUT_S)
+        done = multiprocessing.connection.wait([process.sentinel for process in processes if process.is_alive()], limit_s)
         if not done or any(process.exitcode for process in processes):
             for process in processes:
                 process.kill()
