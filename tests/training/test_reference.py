@@ -22,9 +22,9 @@ def test_the_document_is_that_of_this_code() -> None:
 @pytest.mark.parametrize("name", ["lm-small", "vision-small", "speech-small"])
 def test_every_key_of_a_recipe_is_in_it(name: str) -> None:
     text = markdown()
-    told = [f"| `{key}` |" in text or f"# {key}\n" in text for key, _ in flat(load_recipe(name).model_dump(mode="json"))]
-    assert all(told)
-    assert len(told) > 80
+    keys = [key for key, _ in flat(load_recipe(name).model_dump(mode="json")) if not key.startswith(("publish.gates.", "tune.space."))]
+    assert [key for key in keys if f"| `{key}` |" not in text and f"# {key}\n" not in text] == []
+    assert len(keys) > 80
 
 
 def test_what_stands_under_a_name_of_the_users_is_shown_with_its_place() -> None:
