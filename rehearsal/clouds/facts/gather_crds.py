@@ -1,8 +1,9 @@
 """Gathers the schemas of other people's custom resources: `python -m rehearsal.clouds.facts.gather_crds --from FOLDER`.
 
-FOLDER holds one folder per project and version (`kueue-0.17.1/`) with the YAML of its definitions, as its repository has it. What does not
-refuse anything (descriptions, status, defaults) is left out, and a part that repeats is written once. Used through `facts/custom.py`. Easy to
-get wrong: what has a default is not required, because the API server fills it in before it validates.
+FOLDER holds one folder per Go module and version (`sigs.k8s.io_karpenter@v1.15.0/`, a slash written as `_`) with the YAML of its definitions, from
+`go mod download`. What does not refuse anything (descriptions, status, defaults) is left out, and a part that repeats is written once. Kueue's file is
+written by hand. Used through `facts/custom.py`. Easy to get wrong: what has a default is not required, because the API server fills it in before
+it validates.
 """
 
 from __future__ import annotations
@@ -143,10 +144,10 @@ def main(arguments: list[str]) -> int:
     for project in sorted(path for path in options.folder.iterdir() if path.is_dir()):
         for group, kind, schema in definitions(project):
             groups[group][kind] = schema
-            sources[group] = project.name
+            sources[group] = project.name.replace("_", "/")
     options.out.mkdir(parents=True, exist_ok=True)
     for group, kinds in sorted(groups.items()):
-        held = {"source": f"the definitions of {sources[group]}", **shared(kinds)}
+        held = {"source": f"the definitions of the Go module {sources[group]}", **shared(kinds)}
         lines = [f'{{"source": {json.dumps(held["source"])}']
         for key in ("kinds", "parts"):
             inside = ",\n".join(f"{json.dumps(name)}: {json.dumps(part, sort_keys=True, separators=(',', ':'))}" for name, part in held[key].items())
