@@ -73,8 +73,9 @@ def need_transformers(what: str) -> Any:
         import transformers
     except ImportError as error:
         raise InputError("transformers is not installed", [Problem(what, "is read by it", "pip install trainfleet[hf]")]) from error
-    transformers.utils.logging.disable_progress_bar()
-    return transformers
+    tools: Any = transformers
+    tools.utils.logging.disable_progress_bar()
+    return tools
 
 
 def _safetensors() -> Any:

@@ -126,8 +126,8 @@ class LanguageModel:
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(int(settings.get("seed", 0)))
             if self._own:
-                how = {"temperature": temperature, "top_k": top_k, "end": end}
-                found = continued(model, prompts, most, context=self.settings.model.context, **how)
+                context = self.settings.model.context
+                found = continued(model, prompts, most, context=context, temperature=temperature, top_k=top_k, end=end)
             else:
                 found = model.write(prompts, most, temperature, top_k, end)  # type: ignore[operator]  # it is a pretrained_lm.Causal
         return [{"text": self._text(tokens)} for tokens in found]

@@ -66,7 +66,7 @@ def flops_per_token(model: Causal, context: int) -> float:
     """Forward and backward, as `training.workloads.gpt.flops_per_token` counts them."""
     config = model.inner.config.get_text_config()
     parameters = sum(each.numel() for each in model.parameters())
-    return 6.0 * parameters + 12.0 * config.num_hidden_layers * config.hidden_size * context
+    return float(6 * parameters + 12 * config.num_hidden_layers * config.hidden_size * context)
 
 
 def export(model: Causal, tokenizer: str, folder: Path) -> None:
@@ -80,9 +80,10 @@ def export(model: Causal, tokenizer: str, folder: Path) -> None:
 
 def _with_lora(inner: Any, settings: LoraSettings) -> Any:
     try:
-        import peft
+        import peft as package
     except ImportError as error:
         raise InputError("peft is not installed", [Problem("workload.model.lora", "is done by it", "pip install trainfleet[hf]")]) from error
+    peft: Any = package
     config = peft.LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,

@@ -115,6 +115,8 @@ def _found(address: str) -> Any:
         here = str(Path.cwd())
         if here not in sys.path:
             sys.path.append(here)  # and it stays: for what the file imports later, and for processes that prepare its data
+        if not address.startswith("training."):
+            importlib.import_module("training.lean_torchmetrics")  # it must come before someone's plain import of torchmetrics
         held: Any = importlib.import_module(module)
     except ImportError as error:
         fix = "module:Class, of a package that is installed or of a file in the current folder"

@@ -56,7 +56,7 @@ class Sounds:
         try:
             if "voice" in row:
                 spoken, rate = speak(text, row["voice"], row["speed"])
-                sound = spoken.astype(np.float32) / 32768
+                sound: NDArray[np.float32] = spoken.astype(np.float32) / np.float32(32768)
             else:
                 sound, rate = sound_of(row.get(self.audio), row.get("rate"))
         except UnreadableError as error:

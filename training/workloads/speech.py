@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+import training.lean_torchmetrics  # noqa: F401 - the first import of torchmetrics is to be the lean one
 from trainfleet.errors import InputError, Problem
 from training.data import spread
 from training.data.readers import UnreadableError
@@ -82,8 +83,6 @@ class Speech:
         if split == "train":
             return {}
         from torchmetrics.text import CharErrorRate, WordErrorRate
-
-        import training.lean_torchmetrics  # noqa: F401 - the first import of torchmetrics is to be the lean one
 
         return {"wer": WordErrorRate(), "cer": CharErrorRate()}
 

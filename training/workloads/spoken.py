@@ -75,19 +75,19 @@ def speak(text: str, voice: str, speed: int) -> tuple[NDArray[np.int16], int]:
     library = ctypes.CDLL(path)
     heard: list[NDArray[np.int16]] = []
 
-    @_CALLBACK
     def hear(samples: Any, count: int, _events: Any) -> int:
         if samples and count:
             heard.append(np.ctypeslib.as_array(samples, (count,)).copy())
         return 0
 
+    callback = _CALLBACK(hear)
     try:
         rate = int(library.espeak_Initialize(_SYNCHRONOUS, 0, data.encode() if data else None, 0))
         if rate <= 0:
             raise InputError("espeak-ng does not start", [Problem(path, f"finds no data in {data or 'its usual place'}", "install it anew")])
         if hasattr(library, "espeak_ng_SetRandSeed"):  # from 1.52 on; older ones start from the same seed anyway
             library.espeak_ng_SetRandSeed(ctypes.c_long(1))
-        library.espeak_SetSynthCallback(hear)
+        library.espeak_SetSynthCallback(callback)
         if library.espeak_SetVoiceByName(voice.encode()):
             fix = "a language such as de, with a variant such as de+f2"
             raise InputError("espeak-ng has no such voice", [Problem("workload.data.voices", f"`{voice}`", fix)])
@@ -105,7 +105,7 @@ def speak(text: str, voice: str, speed: int) -> tuple[NDArray[np.int16], int]:
 def _where() -> tuple[str, str | None]:
     """The library's file, and its data's folder where it is not the usual one."""
     try:
-        import espeakng_loader
+        import espeakng_loader  # type: ignore[import-untyped]  # it ships no types
     except ImportError:
         path = ctypes.util.find_library("espeak-ng")
         if path is None:

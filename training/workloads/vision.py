@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows it by
 
+import training.lean_torchmetrics  # noqa: F401 - the first import of torchmetrics is to be the lean one
 from trainfleet.errors import InputError, Problem
 from training.data import spread
 from training.data.readers import UnreadableError
@@ -82,8 +83,6 @@ class Vision:
     def collections(self, split: Split) -> dict[str, Any]:  # noqa: ARG002 - every split is measured alike
         """Accuracy over all pictures, and F1 as the mean over classes."""
         from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
-
-        import training.lean_torchmetrics  # noqa: F401 - the first import of torchmetrics is to be the lean one
 
         count = len(self.classes)
         return {"accuracy": MulticlassAccuracy(count, average="micro"), "f1": MulticlassF1Score(count, average="macro")}

@@ -1,0 +1,29 @@
+"""What is imported when: no torch to check a recipe, and no transformers to train without a pretrained model."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+CASES = [
+    ("from training.recipe import known_recipes, load_recipe\nfor name in known_recipes(): load_recipe(name)", ("torch", "transformers", "sklearn")),
+    ("import training.loop, training.workloads.lm", ("transformers", "datasets", "peft", "sklearn")),
+    (
+        "import training.workloads.speech as s, training.loop\nfrom training.workloads.speech_settings import SpeechSettings\n"
+        "s.Speech.collections(None, 'validation')",
+        ("transformers", "datasets", "peft", "sklearn"),
+    ),
+    (
+        "import training.workloads.vision as v\nfrom types import SimpleNamespace\nv.Vision.collections(SimpleNamespace(classes='ab'), 'test')",
+        ("transformers", "datasets", "sklearn"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "absent"), CASES)
+def test_nothing_heavy_is_imported_that_is_not_used(code: str, absent: tuple[str, ...]) -> None:
+    show = f"{code}\nimport sys\nprint([name for name in {absent!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().splitlines()[-1] == "[]"
