@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from training.recipe import Recipe
-from training.runfolder import read_rows, read_run
-from training.search import Search, Trial
+from training.runfolder import read_rows
+from training.search import Search
 
 LOG = "tune.log"
 LOOK_EVERY_S = 0.1
@@ -61,6 +60,8 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> int:
     with connect(scaling.model_copy(update={"workers": scaling.workers * recipe.tune.concurrent}), os.environ) as cluster:
         from ray import tune as ray_tune
 
+        from training.tune_ray import Notes, Proposals
+
         several = scaling.workers > 1
         resources = {"CPU": 0.0 if several else scaling.cpus_per_worker, "GPU": 1.0 if scaling.use_gpu and not several else 0.0}
         ray_tune.Tuner(
@@ -69,11 +70,11 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> int:
                 metric="value",
                 mode=recipe.tune.mode,
                 num_samples=recipe.tune.trials - search.done(),
-                search_alg=_proposals(search),
+                search_alg=Proposals(search),
                 scheduler=_scheduler(recipe),
                 max_concurrent_trials=recipe.tune.concurrent,
             ),
-            run_config=ray_tune.RunConfig(name="search", storage_path=cluster.storage, callbacks=[_notes(search, send)], verbose=0),
+            run_config=ray_tune.RunConfig(name="search", storage_path=cluster.storage, callbacks=[Notes(search, send)], verbose=0),
         ).fit()
     return len(search.trials)
 
@@ -143,73 +144,6 @@ def _scheduler(recipe: Recipe) -> Any:
     longest = -(-recipe.steps // recipe.validation.every) if recipe.steps is not None else MOST_VALIDATIONS
     grace = min(recipe.tune.grace, longest)
     return ASHAScheduler(time_attr="validations", max_t=longest, grace_period=grace, reduction_factor=recipe.tune.reduction)
-
-
-def _proposals(search: Search) -> Any:
-    """Ray's view of what to try: first what was left unfinished, then what the search proposes."""
-    from ray.tune.search import Searcher
-
-    class Proposals(Searcher):
-        def __init__(self) -> None:
-            super().__init__(metric="value", mode=search.tune.mode)
-            self._left = search.unfinished()
-
-        def suggest(self, trial_id: str) -> Any:  # noqa: ARG002 - Ray's
-            trial = self._left.pop(0) if self._left else search.propose()
-            if trial is None:
-                return self.FINISHED
-            recipe, _ = search.recipe_of(trial.values, trial.number)
-            assert recipe is not None
-            run_dir = str(search.trial_folder(trial.number).absolute())
-            return {"number": trial.number, "recipe": recipe.model_dump(mode="json"), "run_dir": run_dir, "metric": search.tune.metric}
-
-        def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-            """Nothing: the search hears of it by its notes."""
-
-        def save(self, checkpoint_path: str) -> None:
-            """Nothing: the search keeps itself."""
-
-        def restore(self, checkpoint_path: str) -> None:
-            """Nothing: the search keeps itself."""
-
-    return Proposals()
-
-
-def _notes(search: Search, send: Callable[..., Any]) -> Any:
-    """Writes down what each trial does, and tells of it."""
-    from ray.tune import Callback
-
-    began = time.monotonic()
-
-    def tell(trial: Trial) -> None:
-        search.save()
-        fields = {"number": trial.number, "status": trial.status, "values": trial.values, "best": trial.best(search.tune.mode), "error": trial.error}
-        send("trial", **fields, done=search.done(), total=search.tune.trials, seconds=time.monotonic() - began)
-
-    def of(trial: Any) -> Trial:
-        number: int = trial.config["number"]
-        return search.trials[number]
-
-    class Notes(Callback):
-        def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:  # noqa: ARG002 - Ray's
-            found = of(trial)
-            if "value" in result and all(step < result["step"] for step, _ in found.rows):
-                found.rows.append((int(result["step"]), float(result["value"])))
-                tell(found)
-
-        def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:  # noqa: ARG002 - Ray's
-            found = of(trial)
-            found.status = "finished" if read_run(search.trial_folder(found.number)).get("status") == "finished" else "stopped"
-            tell(found)
-
-        def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:  # noqa: ARG002 - Ray's
-            found = of(trial)
-            said = str(read_run(search.trial_folder(found.number)).get("error") or "")
-            lines = (trial.get_error() and str(trial.get_error()).strip().splitlines()) or ["it broke"]
-            found.status, found.error = "failed", said or lines[-1]
-            tell(found)
-
-    return Notes()
 
 
 def folder_of(recipe: Recipe) -> Path:

@@ -1,0 +1,209 @@
+"""Searches: the space judged at once, proposals that follow from seed and memory, going on after an end, the best written out right."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from tests.training.launches import running, wait_for
+from trainfleet.errors import InputError, TrainfleetError
+from training.recipe import Recipe, load_recipe
+from training.search import Search, check_space
+from training.tune import follow, tune
+from training.tune_page import write_page
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+SPACE = {"optimizer.lr": {"log_uniform": [1e-4, 1e-2]}, "batch.micro_batch": {"choice": [16, 32]}, "optimizer.warmup": {"integer": [0, 5]}}
+
+
+def searching(**tune: Any) -> Recipe:
+    """A recipe of the picture workload with a search."""
+    said = {"metric": "validation/accuracy", "mode": "max", "trials": 12, "space": SPACE, **tune}
+    changes = ["scaling.workers=1", "steps=8", "optimizer.warmup=1", "validation.every=2", "checkpoint.every=2", "log.tensorboard=false"]
+    return load_recipe("vision-small", [*changes, f"tune={json.dumps(said)}"])
+
+
+def finish(search: Search, judge: Callable[[dict[str, Any]], float]) -> None:
+    """Let every trial end with what `judge` thinks of its values."""
+    while (trial := search.propose()) is not None:
+        trial.rows, trial.status = [(2, 0.0), (8, judge(trial.values))], "finished"
+        search.save()
+
+
+def test_every_mistake_of_a_space_is_named_at_once() -> None:
+    space = {
+        "optimizer.lrr": {"choice": [1]},
+        "optimizer.lr": {"uniform": [-1, 1]},
+        "workload.model.kind": {"choice": ["cnn", "cn"]},
+        "name": {"choice": ["a"]},
+    }
+    with pytest.raises(InputError) as caught:
+        check_space(searching(space=space))
+    told = {problem.where: str(problem) for problem in caught.value.problems}
+    assert "did you mean `lr`?" in told["tune.space.optimizer.lrr = 1"]
+    assert "tune.space.optimizer.lr = -1.0" in told
+    assert "tune.space.workload.model.kind = cn" in told
+    assert "belongs to the search" in told["tune.space.name"]
+    assert len(told) == 4
+    check_space(searching())
+
+
+@pytest.mark.parametrize("sampler", ["random", "optuna"])
+def test_values_lie_in_the_space_and_follow_from_the_seed(tmp_path: Path, sampler: str) -> None:
+    drawn = []
+    for name in ("one", "two"):
+        search = Search(searching(sampler=sampler), tmp_path / name)
+        finish(search, lambda values: values["optimizer.lr"])
+        drawn.append([trial.values for trial in search.trials])
+    assert drawn[0] == drawn[1]
+    assert len({values["optimizer.lr"] for values in drawn[0]}) == 12
+    for values in drawn[0]:
+        assert 1e-4 <= values["optimizer.lr"] <= 1e-2
+        assert values["batch.micro_batch"] in (16, 32)
+        assert values["optimizer.warmup"] in range(6)
+    other = Search(searching(sampler=sampler, seed=1), tmp_path / "other")
+    finish(other, lambda values: values["optimizer.lr"])
+    assert [trial.values for trial in other.trials] != drawn[0]
+
+
+def test_optuna_learns_where_the_good_values_are(tmp_path: Path) -> None:
+    space = {"optimizer.lr": {"uniform": [0.0001, 1.0]}}
+    best = {}
+    for sampler in ("random", "optuna"):
+        search = Search(searching(sampler=sampler, space=space, trials=40), tmp_path / sampler)
+        finish(search, lambda values: 1 - (values["optimizer.lr"] - 0.37) ** 2)
+        late = [abs(trial.values["optimizer.lr"] - 0.37) for trial in search.trials[20:]]
+        best[sampler] = sum(late) / len(late)
+    assert best["optuna"] < best["random"] / 2
+
+
+def test_combinations_that_break_a_rule_between_keys_are_not_tried(tmp_path: Path) -> None:
+    search = Search(
+        searching(sampler="random", space={"batch.micro_batch": {"choice": [16, 24, 32]}, "batch.global_batch": {"choice": [64, 48]}}), tmp_path
+    )
+    finish(search, lambda _: 1.0)
+    assert all(each.values["batch.global_batch"] % each.values["batch.micro_batch"] == 0 for each in search.trials)
+    nothing = Search(searching(sampler="random", space={"batch.micro_batch": {"choice": [23, 29]}}), tmp_path / "nothing")
+    with pytest.raises(InputError, match="holds no recipe that is right"):
+        nothing.propose()
+
+
+def test_what_is_known_outlives_an_end_and_another_search_is_refused(tmp_path: Path) -> None:
+    search = Search(searching(), tmp_path)
+    first, second = search.propose(), search.propose()
+    assert first is not None
+    assert second is not None
+    first.rows, first.status = [(2, 0.5)], "stopped"
+    search.save()
+    again = Search(searching(trials=20, concurrent=2), tmp_path)  # more trials may be asked for
+    assert again.trials == search.trials
+    assert [each.number for each in again.unfinished()] == [1]
+    with pytest.raises(InputError, match=r"tune\.seed"):
+        Search(searching(seed=9), tmp_path)
+    with pytest.raises(InputError, match="optimizer"):
+        Search(searching().model_copy(update={"optimizer": searching().optimizer.model_copy(update={"eps": 1e-3})}), tmp_path)
+
+
+@pytest.mark.parametrize(("mode", "wanted"), [("max", 1), ("min", 0)])
+def test_the_best_trial_is_the_one_with_the_best_validation_and_its_recipe_is_whole(tmp_path: Path, mode: str, wanted: int) -> None:
+    search = Search(searching(mode=mode), tmp_path)
+    for rows, status in (([(2, 0.1), (4, 0.6)], "finished"), ([(2, 0.9), (4, 0.3)], "stopped"), ([(2, float("nan"))], "finished"), ([], "failed")):
+        trial = search.propose()
+        assert trial is not None
+        trial.rows, trial.status = rows, status  # type: ignore[assignment]  # a literal in a tuple is a str
+    best = search.best()
+    assert best is not None
+    assert best.number == wanted
+    assert [each.number for each in search.table()][:2] == [wanted, 1 - wanted]
+    document = search.best_recipe("better")
+    assert document is not None
+    (tmp_path / "best.yaml").write_text(yaml.safe_dump(document))
+    recipe = load_recipe(tmp_path / "best.yaml")
+    assert (recipe.name, recipe.tune, recipe.optimizer.lr) == ("better", None, best.values["optimizer.lr"])
+    write_page(search, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert f"Best: trial {wanted} of 4" in page
+    assert all(f"against {key}" in page for key in SPACE)
+    assert 'src="http' not in page
+
+
+def test_a_trial_tells_each_validation_once_also_when_it_goes_on(tmp_path: Path) -> None:
+    def write(*steps: int) -> None:
+        rows = [{"kind": "validation", "step": step, "validation/loss": 1 / step} for step in steps]
+        (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    write(2, 4)
+    told = list(follow(searching(), tmp_path, "validation/loss", lambda: write(2, 4, 6)))
+    assert told == [(2, 0.5), (4, 0.25), (6, pytest.approx(1 / 6))]
+
+
+def test_what_a_trial_raises_is_raised_after_its_last_validation(tmp_path: Path) -> None:
+    def train() -> None:
+        (tmp_path / "metrics.jsonl").write_text(json.dumps({"kind": "validation", "step": 2, "validation/loss": 1.0}) + "\n")
+        raise TrainfleetError("the loss is no number")
+
+    told: list[tuple[int, float]] = []
+    with pytest.raises(TrainfleetError, match="no number"):
+        told.extend(follow(searching(), tmp_path, "validation/loss", train))
+    assert told == [(2, 1.0)] or told == []  # `extend` keeps what came before the error
+    rows = follow(searching(), tmp_path, "validation/loss", train)
+    assert next(rows) == (2, 1.0)
+
+
+def test_a_search_that_is_done_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = Search(searching(trials=3), tmp_path)
+    finish(search, lambda _: 0.5)
+    monkeypatch.setattr("training.launch.jobs.run", lambda *_, **__: pytest.fail("something was started"))
+    assert tune(searching(trials=3), tmp_path, lambda _: None).trials == search.trials
+
+
+def test_without_a_space_there_is_one_message(trainfleet: Command, tmp_path: Path) -> None:
+    done = trainfleet("tune", "lm-tiny", "--storage", str(tmp_path))
+    assert done.returncode == 2
+    assert "log_uniform" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.launch
+@pytest.mark.deep
+@pytest.mark.timeout(1200)
+def test_ray_tune_goes_on_after_a_kill_and_writes_the_best_recipe(trainfleet: Command, tmp_path: Path) -> None:
+    said = {"metric": "validation/accuracy", "mode": "max", "trials": 3, "space": SPACE}
+    changes = ["scaling.workers=1", "steps=12", "optimizer.warmup=1", "validation.every=2", "checkpoint.every=2", "log.tensorboard=false"]
+    arguments = ["tune", "vision-small", *changes, f"tune={json.dumps(said)}", "--run", "digits", "--storage", str(tmp_path), "--json"]
+    command = [str(Path(sys.executable).with_name("trainfleet")), *arguments]
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+    notes = tmp_path / "digits-tune" / "trials.json"
+
+    def first_trial_done() -> bool:
+        assert first.poll() is None, first.communicate()
+        return notes.is_file() and any(each["status"] != "running" for each in json.loads(notes.read_text())["trials"])
+
+    wait_for(first_trial_done, "no trial came to its end", 600)
+    below = {child.pid for child in psutil.Process(first.pid).children(recursive=True)}
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    wait_for(lambda: not running(below), "processes were left behind", 60)
+    before = json.loads(notes.read_text())["trials"]
+    done = trainfleet(*arguments, timeout=600)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    after = {each["number"]: each for each in document["trials"]}
+    assert sorted(after) == [0, 1, 2]
+    for trial in before:
+        assert after[trial["number"]]["values"] == trial["values"]
+        if trial["status"] != "running":
+            assert after[trial["number"]]["rows"] == trial["rows"]
+    best = load_recipe(document["recipe"])
+    assert best.optimizer.lr == document["best"]["values"]["optimizer.lr"]
+    assert document["best"]["value"] == max(value for each in document["trials"] for _, value in each["rows"])
