@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -227,12 +228,72 @@ def _spelt(value: Any, schema: dict[str, Any]) -> Any:
     return {key: _spelt(item, properties.get(key) or {}) for key, item in spelt.items()}
 
 
+_MEMBER = re.compile(
+    r"allUsers|allAuthenticatedUsers|(?:user|serviceAccount|group):[^\s:@]+@[^\s@]+|serviceAccount:[^\s]+\.svc\.id\.goog\[[^\s/\]]+/[^\s/\]]+\]"
+    r"|domain:[^\s@]+\.[^\s@]+|(?:projectOwner|projectEditor|projectViewer):[^\s]+|deleted:[^\s]+|(?:principal|principalSet|principalHierarchy)://[^\s]+"
+)
+_ROLE = re.compile(r"roles/[A-Za-z0-9_.]+|(?:projects|organizations)/[^/\s]+/roles/[A-Za-z0-9_.]+")
+
+
+def _bindings(value: Any) -> Iterator[Found]:
+    """A policy of Google's IAM (IAM API reference, Policy, Binding, AuditConfig)."""
+    if not isinstance(value, dict):
+        yield "", "is not a JSON object", "a policy is {'bindings': [{'role': ..., 'members': [...]}]}"
+        return
+    yield from _keys("", value, ("bindings", "auditConfigs", "etag", "version"))
+    if value.get("version") not in (None, 0, 1, 3, UNKNOWN):
+        yield "version", f"{value['version']!r} is not one of the values", "0, 1 or 3"
+    if "bindings" in value and not isinstance(value["bindings"], list) and value["bindings"] != UNKNOWN:
+        yield "bindings", f"must be a list, not {value['bindings']!r}", ""
+    for index, binding in enumerate(_dicts(value.get("bindings"))):
+        where = f"bindings[{index}]"
+        yield from _keys(where, binding, ("role", "members", "condition"))
+        role, members = binding.get("role"), binding.get("members")
+        if role is None:
+            yield f"{where}.role", "missing", "a role is like roles/viewer"
+        elif not (isinstance(role, str) and (UNKNOWN in role or _ROLE.fullmatch(role))):
+            yield f"{where}.role", f"{role!r} is not a role", "a role is like roles/viewer or projects/P/roles/NAME"
+        if members is not None and not isinstance(members, list) and members != UNKNOWN:
+            yield f"{where}.members", f"must be a list, not {members!r}", ""
+        for number, member in enumerate(members if isinstance(members, list) else ()):
+            if not (isinstance(member, str) and (UNKNOWN in member or _MEMBER.fullmatch(member))):
+                yield f"{where}.members[{number}]", f"{member!r} is not a member", "a member is like user:name@example.com or serviceAccount:..."
+        condition = binding.get("condition")
+        if isinstance(condition, dict):
+            yield from _keys(f"{where}.condition", condition, ("title", "description", "expression", "location"))
+            yield from ((f"{where}.condition.{name}", "missing", "") for name in ("title", "expression") if not condition.get(name))
+
+
+_LAYOUTS = ("gridLayout", "mosaicLayout", "rowLayout", "columnLayout")
+
+
+def _google_dashboard(value: Any) -> Iterator[Found]:
+    """A dashboard of Cloud Monitoring (Monitoring API reference, Dashboard): one layout, widgets of one kind each."""
+    if not isinstance(value, dict):
+        yield "", "is not a JSON object", "a dashboard is {'displayName': ..., 'mosaicLayout': {...}}"
+        return
+    yield from _keys("", value, ("name", "displayName", "etag", "dashboardFilters", "annotations", "labels", *_LAYOUTS))
+    if not value.get("displayName"):
+        yield "displayName", "missing", "a dashboard has a name"
+    given = [name for name in _LAYOUTS if name in value]
+    if len(given) > 1:
+        yield given[1], f"conflicts with `{given[0]}`", "a dashboard has one layout"
+    mosaic = value.get("mosaicLayout")
+    if isinstance(mosaic, dict):
+        yield from _keys("mosaicLayout", mosaic, ("columns", "tiles"))
+        yield from _number("mosaicLayout.columns", mosaic.get("columns"), 1, 48)
+        for index, tile in enumerate(_dicts(mosaic.get("tiles"))):
+            yield from _keys(f"mosaicLayout.tiles[{index}]", tile, ("xPos", "yPos", "width", "height", "widget"))
+
+
 BODIES: dict[str, Callable[[Any], Iterator[Found]]] = {
     "states": _machine,
     "dashboard": _dashboard,
     "redrive-allow": _redrive_allow,
     "topic-redrive": _topic_redrive,
     "filter": _filter,
+    "bindings": _bindings,
+    "google-dashboard": _google_dashboard,
     "ecs-containers": _modelled("ecs-containers"),
     "batch-container": _modelled("batch-container"),
     "batch-nodes": _modelled("batch-nodes"),

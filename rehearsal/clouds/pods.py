@@ -6,6 +6,7 @@ pkg/apis/core/validation/validation.go and pkg/apis/apps/validation. Values that
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any, TypeGuard
@@ -43,8 +44,38 @@ def object_mistakes(kind: str, inputs: dict[str, Any]) -> Iterator[Mistake]:
     yield from _sizes(kind, _map(inputs.get("spec")))
     if kind == "RuntimeClass":
         yield from _quantities("overhead.podFixed", _at(inputs, "overhead", "podFixed"))
+    if kind == "Secret":
+        yield from _secret(inputs)
     if kind not in _LABELLED:
         yield from _selectors("spec", inputs.get("spec"))
+
+
+_HELD = {
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}
+
+
+def _secret(inputs: dict[str, Any]) -> Iterator[Mistake]:
+    """A secret of one of the API's own types holds that type's keys (core/validation, ValidateSecret)."""
+    kind = inputs.get("type")
+    parts = [inputs.get(name) for name in ("data", "stringData")]
+    if not _is_text(kind) or any(part is not None and (not isinstance(part, dict) or SIGNATURE in part) for part in parts):
+        return
+    held = {key: (name, value) for name, part in zip(("data", "stringData"), parts, strict=True) for key, value in _map(part).items()}
+    for key in _HELD.get(kind, ()):
+        if key not in held:
+            yield Mistake(f'data["{key}"]', f"missing, because `type` is {kind!r}", did_you_mean(key, held) if held else "")
+    if kind == "kubernetes.io/basic-auth" and not {"username", "password"} & set(held):
+        yield Mistake('data["username"]', f"missing, because `type` is {kind!r}", "give username, password or both")
+    name, text = held.get(".dockerconfigjson", ("", None))
+    if kind == "kubernetes.io/dockerconfigjson" and name == "stringData" and _is_text(text):
+        try:
+            json.loads(text)
+        except ValueError:
+            yield Mistake('stringData[".dockerconfigjson"]', "is not JSON", "write it with json.dumps")
 
 
 def _selectors(path: str, value: Any) -> Iterator[Mistake]:
@@ -195,6 +226,9 @@ def _container(where: str, container: dict[str, Any], volumes: set[str] | None) 
                 what = f"has {' and '.join(given)}" if given else "has no handler"
                 yield Mistake(f"{where}.{probe}", what, f"it needs exactly one of {', '.join(_HANDLERS)}")
             yield from _probe_port(where, probe, value, container)
+    security = _map(container.get("securityContext"))
+    if security.get("privileged") is True and security.get("allowPrivilegeEscalation") is False:
+        yield Mistake(f"{where}.securityContext.allowPrivilegeEscalation", "False conflicts with `privileged`", "leave one of them out")
     paths: set[str] = set()
     for index, mount in enumerate(_list(container.get("volumeMounts"))):
         name, path = _map(mount).get("name"), _map(mount).get("mountPath")
