@@ -95,6 +95,7 @@ class _Run:
         self.journal = self._open_journal(resumed_from, baseline)
         with self.journal or nullcontext():
             remaining, stopped = Remaining(resumed_from), False
+            self.stepper.speed = Speed()  # what came before the first step is no part of its figures
             if not resumed_from and recipe.controllers.micro_batch == "probe":
                 self._tell(self.steering.choose_micro_batch(context.world_size, self.stepper.seconds))
                 seed_rank(recipe.seed, context.rank, 0)

@@ -66,12 +66,15 @@ def main() -> int:
         agent(sys.argv[1:])
         return 0
     import multiprocessing
+    from multiprocessing import forkserver
+
+    multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
+    forkserver.ensure_running()  # it imports while this process does
 
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     workers, restarts, file = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
     threading.Thread(target=_watch_forks, daemon=True).start()
     config = LaunchConfig(
         min_nodes=1,
