@@ -143,7 +143,8 @@ def _scheduler(recipe: Recipe) -> Any:
         return FIFOScheduler()  # type: ignore[no-untyped-call]  # ray is typed in part
     longest = -(-recipe.steps // recipe.validation.every) if recipe.steps is not None else MOST_VALIDATIONS
     grace = min(recipe.tune.grace, longest)
-    return ASHAScheduler(time_attr="validations", max_t=longest, grace_period=grace, reduction_factor=recipe.tune.reduction)
+    # one more than there are, or the last validation would end a trial before its test and its last checkpoint
+    return ASHAScheduler(time_attr="validations", max_t=longest + 1, grace_period=grace, reduction_factor=recipe.tune.reduction)
 
 
 def folder_of(recipe: Recipe) -> Path:
