@@ -18,7 +18,13 @@ from rehearsal.clouds.check import Mistake
 from rehearsal.clouds.provider import HABITS
 from rehearsal.clouds.schema import Kind, documents_of, inputs_of, packages
 
-WRONG: dict[str, str] = {}
+WRONG = {
+    "defaultResultConfiguration.roleArn: ": "the formats of another property",
+    "gress[0].protocol: '": "the names of other properties",
+    "mountPath: '0'": "the numbers of a user, of another property",
+    "'default_behavior' is": "its own name",
+    "awsProperties.origin: ": "words that the class's enum spells otherwise",
+}
 LEAST = {"aws": 4000, "gcp": 2000, "azure-native": 200, "kubernetes": 100}
 SAMPLE = 12
 DEEPEST = 6
