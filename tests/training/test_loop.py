@@ -249,8 +249,12 @@ def test_a_full_disk_ends_all_ranks_with_one_clear_error(tmp_path: Path, tiny: M
     from training import distributed
 
     def work(rank: int) -> None:
-        def full(*_: Any) -> None:
-            raise OSError(28, "No space left on device")
+        def full(self: FolderOutput) -> None:
+            if self._final.suffix == ".distcp":
+                raise OSError(28, "No space left on device")
+            real(self)
+
+        real = FolderOutput.close
 
         world = distributed.init_from_env(use_gpu=False)
         FolderOutput.close = full  # type: ignore[method-assign]  # in a process of its own
