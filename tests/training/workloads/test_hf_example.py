@@ -30,7 +30,7 @@ def test_the_example_learns_and_its_export_is_transformers_own(
     recipe = load_recipe("hf_vision.yaml", [*small, "optimizer.lr=5e-3", "log.every=1", "checkpoint.every=80", "validation.every=80"])
     result = run(recipe, tmp_path / "run")
     losses = told(rows_of(tmp_path / "run"), "loss")
-    assert losses[-1] < 0.85 * losses[0]
+    assert sum(losses[-10:]) < 0.93 * sum(losses[:10]), losses
     assert {"test/accuracy", "test/f1"} <= set(result.metrics)
     trained: Any = open_trained(str(tmp_path / "run"), "newest", cache=cache)
     trained.workload.export(trained.model, tmp_path / "export")
