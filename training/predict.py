@@ -88,7 +88,10 @@ def predict(request: Request, progress: Progress = lambda *_: None) -> dict[str,
     from training.launch import jobs
 
     found: dict[str, Any] = jobs.run(
-        "training.predict:work", {**asdict(request), "workers": workers}, hear=lambda event: progress(event["done"], event["total"])
+        "training.predict:work",
+        {**asdict(request), "workers": workers},
+        hear=lambda event: progress(event["done"], event["total"]),
+        again="finished blocks are kept; run the same command again to go on",
     )
     return found
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
 from training.recipe import Recipe
 from training.runfolder import read_rows
 from training.search import Search
@@ -20,6 +20,8 @@ from training.search import Search
 LOG = "tune.log"
 LOOK_EVERY_S = 0.1
 MOST_VALIDATIONS = 10_000
+DRIVER_CPUS = 0.01
+"""Of a trial that only waits for its workers; Ray wants it to ask for something."""
 
 
 def tune(recipe: Recipe, folder: Path, hear: Callable[[Mapping[str, Any]], Any]) -> Search:
@@ -35,12 +37,13 @@ def tune(recipe: Recipe, folder: Path, hear: Callable[[Mapping[str, Any]], Any])
     search = Search(recipe, folder)
     assert recipe.tune is not None
     if search.unfinished() or len(search.trials) < recipe.tune.trials:
+        _need(recipe.tune.sampler)
         if not os.environ.get("RAY_ADDRESS"):
             workers = recipe.scaling.workers * recipe.tune.concurrent
             machine.require(recipe.scaling.model_copy(update={"workers": workers}))
         search.save()
         job = {"recipe": recipe.model_dump(mode="json"), "folder": str(folder)}
-        jobs.run("training.tune:work", job, hear=hear, threads=recipe.scaling.threads, log=folder / LOG)
+        jobs.run("training.tune:work", job, hear=hear, threads=recipe.scaling.threads, log=folder / LOG, again="run the same command again to go on")
         search = Search(recipe, folder)
     if search.best() is None:
         problems = [Problem(f"trial {each.number}", each.error or "has no figure") for each in search.trials[:5]]
@@ -57,13 +60,14 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> int:
     assert recipe.tune is not None
     scaling = recipe.scaling
     os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"  # a trial may break before its first validation
-    with connect(scaling.model_copy(update={"workers": scaling.workers * recipe.tune.concurrent}), os.environ) as cluster:
+    several = scaling.workers > 1
+    room = scaling.model_copy(update={"workers": scaling.workers * recipe.tune.concurrent + several})  # one more for those that wait for workers
+    with connect(room, os.environ) as cluster:
         from ray import tune as ray_tune
 
         from training.tune_ray import Notes, Proposals
 
-        several = scaling.workers > 1
-        resources = {"CPU": 0.0 if several else scaling.cpus_per_worker, "GPU": 1.0 if scaling.use_gpu and not several else 0.0}
+        resources = {"CPU": DRIVER_CPUS if several else scaling.cpus_per_worker, "GPU": 1.0 if scaling.use_gpu and not several else 0.0}
         ray_tune.Tuner(
             ray_tune.with_resources(ray_tune.with_parameters(run_trial, storage=cluster.storage), resources),
             tune_config=ray_tune.TuneConfig(
@@ -145,6 +149,20 @@ def _scheduler(recipe: Recipe) -> Any:
     grace = min(recipe.tune.grace, longest)
     # one more than there are, or the last validation would end a trial before its test and its last checkpoint
     return ASHAScheduler(time_attr="validations", max_t=longest + 1, grace_period=grace, reduction_factor=recipe.tune.reduction)
+
+
+def _need(sampler: str) -> None:
+    """Refuse before anything starts what cannot end well here."""
+    from importlib.util import find_spec
+
+    wanted = {"ray": "train", "torch": "train", **({"optuna": "tune"} if sampler == "optuna" else {})}
+    problems = [
+        Problem(name, "is not installed", f"pip install 'trainfleet[{extra}]'{', or tune.sampler=random' if name == 'optuna' else ''}")
+        for name, extra in wanted.items()
+        if find_spec(name) is None
+    ]
+    if problems:
+        raise MissingToolError("a search needs more than is installed", problems)
 
 
 def folder_of(recipe: Recipe) -> Path:

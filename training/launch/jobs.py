@@ -30,7 +30,15 @@ _TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADD
 
 
 def run(
-    function: str, job: Mapping[str, Any], *, hear: Hear, ranks: int | None = None, threads: int = 1, grace_s: float = 0.0, log: Path | None = None
+    function: str,
+    job: Mapping[str, Any],
+    *,
+    hear: Hear,
+    ranks: int | None = None,
+    threads: int = 1,
+    grace_s: float = 0.0,
+    log: Path | None = None,
+    again: str = "",
 ) -> Any:
     """Do `module:function` in a process of its own, or on `ranks` of them, and return what it returns.
 
@@ -42,6 +50,7 @@ def run(
         threads: CPU threads of each.
         grace_s: how long it may take to end once it is asked to stop; 0 ends it at once.
         log: where the processes' own words go; by default kept only until the job has ended.
+        again: what the user is told when it was interrupted.
 
     Raises:
         TrainfleetError: what the job raised, or that it broke, with its last words.
@@ -81,7 +90,7 @@ def run(
         if results and ended.code == 0:
             return results[0]
         if ended.signal is not None:
-            raise Interrupted("interrupted")
+            raise Interrupted(f"interrupted; {again}" if again else "interrupted")
         said = crashes[0] if crashes else f"exit code {ended.code}"
         tail = [line for line, _ in zip(last_lines(words), range(8), strict=False)]
         raise TrainfleetError(f"the work broke off: {said}", [Problem("its last words", line) for line in reversed(tail)])
