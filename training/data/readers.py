@@ -226,7 +226,7 @@ def _splits(where: str) -> dict[str, Any]:
     try:
         name, _, config = where.removeprefix("hf:").partition("@")
         loaded = datasets.load_dataset(name, config or None) if where.startswith("hf:") else datasets.load_from_disk(where)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a dataset that is a script, which `datasets` refuses since 4.0
         raise InputError(
             "cannot open the dataset", [Problem(where, _first_line(error), "a folder of save_to_disk, or hf:NAME or hf:NAME@CONFIG")]
         ) from error

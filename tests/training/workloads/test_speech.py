@@ -302,3 +302,10 @@ def test_a_model_that_hears_another_rate_or_is_not_there_is_one_clear_error(cach
         speech(cache, f"workload.model.pretrained={folder}", "workload.data.rate=8000")
     with pytest.raises(InputError, match="nowhere"):
         speech(cache, f"workload.model.pretrained={tmp_path}/nowhere")
+
+
+def test_a_dataset_that_is_a_script_is_one_clear_error(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "voices").mkdir()
+    (tmp_path / "voices" / "voices.py").write_text("import datasets\n")
+    with pytest.raises(InputError, match="scripts are no longer supported"):
+        speech(cache, f"workload.data.source='hf:{tmp_path}/voices'")
