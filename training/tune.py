@@ -131,7 +131,8 @@ def _train(recipe: Recipe, run_dir: str, storage: str) -> None:
         from training.worker import work_under_ray
 
         document = {"recipe": recipe.model_dump(mode="json"), "run_dir": run_dir, "watch": False, "env": {}}
-        RayCluster(own=True, storage=storage).train(work_under_ray, document, recipe.scaling)
+        # `own=False`: with Ray's cleaner, for a trial that is ended early must give its workers' places to the next one
+        RayCluster(own=False, storage=storage).train(work_under_ray, document, recipe.scaling)
         return
     from training.context import RunContext
     from training.loop import train
