@@ -72,7 +72,7 @@ def group_of_one() -> Iterator[None]:
         yield
         return
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]  # public, and left out of the stubs
     try:
         yield
     finally:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-NOTABLE = ("quarantined", 
+NOTABLE = (
+    "quarantined",
     "resumed",
     "validation",
     "fallback",

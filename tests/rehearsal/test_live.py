@@ -142,7 +142,9 @@ def test_what_is_allowed_goes_through(there: list[Record], verb: str, what: Reco
 
 
 def test_a_quota_can_be_raised() -> None:
-    cloud = Cloud(records={("aws:ec2/vpc:Vpc", f"vpc-{n}", ""): record("aws:ec2/vpc:Vpc", f"vpc-{n}") for n in range(5)}, quotas={"aws:ec2/vpc:Vpc": 6})
+    cloud = Cloud(
+        records={("aws:ec2/vpc:Vpc", f"vpc-{n}", ""): record("aws:ec2/vpc:Vpc", f"vpc-{n}") for n in range(5)}, quotas={"aws:ec2/vpc:Vpc": 6}
+    )
     cloud.create(record("aws:ec2/vpc:Vpc", "vpc-9"))
     with pytest.raises(RefusedError, match="the quota is 6"):
         cloud.create(record("aws:ec2/vpc:Vpc", "vpc-10"))

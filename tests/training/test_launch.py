@@ -7,6 +7,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ import pytest
 from tests.training.launches import Launcher, rows, running, untimed, wait_for
 from trainfleet.errors import InputError
 from training.launch import COMING, LAUNCHERS, find, machine
-from training.launch.platform import load_place
 from training.launch.start import Request, resolve
 from training.sections import Scaling
 
@@ -185,19 +185,22 @@ def test_a_platform_of_this_machine_gives_the_runs_folder_and_is_noted(launcher:
     assert (noted["name"], noted["cloud"]) == ("bench", "local")
 
 
-def test_a_platform_with_an_object_store_asks_for_a_folder(tmp_path: Path) -> None:
+def test_a_platform_with_an_object_store_keeps_runs_below_its_url(tmp_path: Path) -> None:
     file = tmp_path / "outputs.json"
-    file.write_text(json.dumps(outputs(bucket_url="s3://runs")))
-    with pytest.raises(InputError, match="--storage DIR"):
-        resolve(Request("lm-tiny", platform=file), {})
+    file.write_text(json.dumps(outputs(bucket_url="s3://bucket")))
+    recipe, place = resolve(Request("lm-tiny", platform=file), {})
+    assert (recipe.home_url(), str(recipe.run_dir())) == ("s3://bucket/runs/lm-tiny", "runs/lm-tiny")
     assert resolve(Request("lm-tiny", platform=file, storage=str(tmp_path)), {})[0].run_dir() == tmp_path / "lm-tiny"
-    assert load_place(file).outputs.bucket_url == "s3://runs"
+    assert place is not None
+    assert all({"instance_type", "spot", "usd_per_hour"} <= set(pool) for pool in place.facts()["pools"])
 
 
 @pytest.mark.parametrize("name", sorted(LAUNCHERS))
 def test_every_place_has_a_check_and_a_command(name: str, tmp_path: Path) -> None:
     recipe, _ = resolve(Request("lm-tiny"), {})
-    assert "training.run" in find(name).command(recipe, tmp_path / "recipe.yaml")
+    command = find(name).command(recipe, tmp_path / "recipe.yaml")
+    assert find_spec(command[command.index("-m") + 1]) is not None
+    assert command[-1] == str(tmp_path / "recipe.yaml")
 
 
 @pytest.mark.parametrize("name", COMING)
