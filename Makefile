@@ -4,7 +4,7 @@ ENGINE ?= yes
 VENV := .venv/bin
 SHELL := /bin/bash
 
-.PHONY: help setup demo test test-deep lint format lock bench-smoke bench clean
+.PHONY: help setup stores demo test test-deep lint format lock bench-smoke bench clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -16,11 +16,14 @@ setup: ## A .venv with the locked packages, then the Pulumi engine (about 4 min 
 demo: setup ## The main job: rehearse an AWS platform, then train, kill, resume and report
 	@$(VENV)/python tools/demo.py
 
-test: setup ## Every test but the long ones; no root, no account
+stores: setup # The S3 gateway, the GCS server and Azurite that tests and benchmarks use, built or fetched once
+	@$(VENV)/python -m tools.stores
+
+test: stores ## Every test but the long ones; no root, no account
 	@$(VENV)/python -m pytest -m "not deep and not launch" -n 2 --dist worksteal
 	@$(VENV)/python -m pytest -m "launch and not deep"
 
-test-deep: setup ## The long tests: ten kills, a fault at every resource
+test-deep: stores ## The long tests: ten kills, a fault at every resource
 	@$(VENV)/python -m pytest -m deep --timeout 3600
 
 lint: setup ## Ruff, mypy (strict) and the walls between the packages
