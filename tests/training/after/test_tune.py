@@ -152,12 +152,10 @@ def test_what_a_trial_raises_is_raised_after_its_last_validation(tmp_path: Path)
         (tmp_path / "metrics.jsonl").write_text(json.dumps({"kind": "validation", "step": 2, "validation/loss": 1.0}) + "\n")
         raise TrainfleetError("the loss is no number")
 
-    told: list[tuple[int, float]] = []
-    with pytest.raises(TrainfleetError, match="no number"):
-        told.extend(follow(searching(), tmp_path, "validation/loss", train))
-    assert told in ([(2, 1.0)], [])  # what `extend` had kept when the error came
     rows = follow(searching(), tmp_path, "validation/loss", train)
     assert next(rows) == (2, 1.0)
+    with pytest.raises(TrainfleetError, match="no number"):
+        next(rows)
 
 
 def test_a_search_that_is_done_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
