@@ -54,7 +54,9 @@ class Tune(Section):
     metric: str = Field("validation/loss", description="What trials are compared by: a validation metric.")
     mode: Literal["min", "max"] = "min"
     trials: int = Field(8, ge=1, le=10_000)
-    scheduler: Literal["asha", "none"] = Field("asha", description="asha: trials that do badly end early.")
+    scheduler: Literal["asha", "none"] = Field(
+        "asha", description="asha: trials of one worker that do badly end early; those of several always go to their end."
+    )
     grace: int = Field(1, ge=1, description="asha: validations that each trial has before it can be ended.")
     reduction: int = Field(3, ge=2, description="asha: of so many trials one goes on at each rung.")
     sampler: Literal["optuna", "random"] = "optuna"

@@ -131,8 +131,7 @@ def _train(recipe: Recipe, run_dir: str, storage: str) -> None:
         from training.worker import work_under_ray
 
         document = {"recipe": recipe.model_dump(mode="json"), "run_dir": run_dir, "watch": False, "env": {}}
-        # `own=False`: with Ray's cleaner, for a trial that is ended early must give its workers' places to the next one
-        RayCluster(own=False, storage=storage).train(work_under_ray, document, recipe.scaling)
+        RayCluster(own=True, storage=storage).train(work_under_ray, document, recipe.scaling)
         return
     from training.context import RunContext
     from training.loop import train
@@ -144,7 +143,9 @@ def _scheduler(recipe: Recipe) -> Any:
     from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
     assert recipe.tune is not None
-    if recipe.tune.scheduler == "none":
+    # A trial by Ray Train that Tune ends early keeps its workers' places (its controller is killed, and Ray's cleaner asks a dashboard
+    # that a Ray of our own lacks), so the next would wait for ever: with several workers every trial goes to its end.
+    if recipe.tune.scheduler == "none" or recipe.scaling.workers > 1:
         return FIFOScheduler()  # type: ignore[no-untyped-call]  # ray is typed in part
     longest = -(-recipe.steps // recipe.validation.every) if recipe.steps is not None else MOST_VALIDATIONS
     grace = min(recipe.tune.grace, longest)
