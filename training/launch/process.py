@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -64,12 +64,20 @@ def adopt_orphans() -> None:
         _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def end_tree(grace_s: float) -> list[int]:
-    """End every descendant of this process: SIGTERM, `grace_s` seconds, then SIGKILL. Returns the ids that needed SIGKILL."""
+def below() -> set[int]:
+    """The ids of this process's descendants."""
+    import psutil
+
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def end_tree(grace_s: float, spared: Set[int] = frozenset()) -> list[int]:
+    """End every descendant of this process but `spared`: SIGTERM, `grace_s` seconds, then SIGKILL. Returns the ids that needed SIGKILL."""
     import psutil
 
     def descendants() -> list[psutil.Process]:
-        return [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+        found = psutil.Process().children(recursive=True)
+        return [child for child in found if child.pid not in spared and child.status() != psutil.STATUS_ZOMBIE]
 
     for child in descendants():
         with contextlib.suppress(psutil.Error):
@@ -131,6 +139,7 @@ def supervise(
     by itself, unless a second signal comes. `tick` is called all the time; what it raises ends the command.
     """
     adopt_orphans()
+    others = below()  # of a program that calls this as a part of itself
     guard = _start_guard()
     signals: list[int] = []
     deadline = float("inf")
@@ -148,7 +157,7 @@ def supervise(
         finally:
             if guard is not None:
                 guard.kill()
-            end_tree(END_GRACE_S)
+            end_tree(END_GRACE_S, others)
     return Ended(code, signals[0] if signals else None)
 
 

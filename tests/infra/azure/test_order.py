@@ -155,7 +155,8 @@ def test_what_is_reserved_is_not_placed_and_what_is_compact_is(life: Life) -> No
     assert life.inputs["lab-a100-held"]["capacityReservationGroupID"] == RESERVATION
     assert "proximityPlacementGroupID" not in life.inputs["lab-a100-held"]
     assert life.inputs["lab-h100"]["proximityPlacementGroupID"]
-    assert (life.inputs["lab-h100"]["minCount"], life.inputs["lab-h100"]["count"], life.inputs["lab-h100"]["maxCount"]) == (0, 0, 2)
+    assert (life.inputs["lab-h100"]["minCount"], life.inputs["lab-h100"]["maxCount"]) == (0, 2)
+    assert "count" not in life.inputs["lab-h100"]  # it is the autoscaler's
 
 
 def test_every_subnet_has_a_security_group_and_no_way_out_that_nobody_named(life: Life) -> None:

@@ -65,7 +65,7 @@ RIGHTS = [
         Case(
             "no-anonymous-access",
             kind,
-            {prop: document({"Effect": "Allow", "Principal": "*", "Action": "x:Get", "Resource": "r"})},
+            {prop: document({"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::data/*"})},
             "allows every principal without a condition",
         )
         for kind, prop in RESOURCE_POLICIES.items()
