@@ -43,9 +43,14 @@ bench-smoke: setup ## The short form of each benchmark
 	@$(VENV)/python -m benchmarks.preview --smoke
 	@$(VENV)/python -m benchmarks.overhead --smoke
 
-bench: setup ## Each benchmark in full; write the figures to docs/benchmarks.md
+bench: stores ## Each benchmark in full, an hour or more; write the figures to docs/benchmarks.md
 	@$(VENV)/python -m benchmarks.preview
 	@$(VENV)/python -m benchmarks.overhead
+	@$(VENV)/python -m benchmarks.loop
+	@$(VENV)/python -m benchmarks.scaling
+	@$(VENV)/python -m benchmarks.sharding
+	@$(VENV)/python -m benchmarks.checkpoints
+	@$(VENV)/python -m benchmarks.ingest
 
 clean: ## Remove .venv and what tests and builds left in the checkout (runs/ stays)
 	@rm -rf .venv .setup.lock .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
