@@ -47,4 +47,4 @@ def test_a_job_that_is_asked_to_stop_may_finish_if_it_has_the_time(grace: float)
         assert jobs.run(f"{HERE}:wait", {}, hear=interrupt, grace_s=grace) == "stopped"
     else:
         with pytest.raises(Interrupted):
-            jobs.run(f"{HERE}:wait", {}, hear=interrupt, grace_s=grace)
+            jobs.run(f"{HERE}:go_on", {}, hear=interrupt, grace_s=grace)
