@@ -9,7 +9,6 @@ import hashlib
 import importlib.metadata
 import json
 import platform
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainfleet import __version__
 from training.evaluate import identity_of, run_of
+from training.revision import git
 from training.runfolder import MARKER
 from training.stores import StoreError, open_store
 
@@ -120,15 +120,7 @@ def _json(store: Any, name: str) -> dict[str, Any]:
 
 def _revision(folder: Path) -> dict[str, Any]:
     """Git's revision of a folder's checkout, and whether it was changed since; empty where there is none."""
-
-    def git(*arguments: str) -> str | None:
-        try:
-            done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=30, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    revision = git("rev-parse", "HEAD")
+    revision = git(folder, "rev-parse", "HEAD")
     if revision is None:
         return {}
-    return {"revision": revision, "changed": bool(git("status", "--porcelain", "--untracked-files=no"))}
+    return {"revision": revision, "changed": bool(git(folder, "status", "--porcelain", "--untracked-files=no"))}

@@ -14,14 +14,14 @@ PACKAGE = Path(__file__).parent
 
 def revision(package: Path = PACKAGE) -> str:
     """Such as `1f0c2d3e4a5b`, with ` and changes` after it where the package's files differ from it; empty where git tracks none of them."""
-    tracked = _git(package, "ls-files", "--error-unmatch", "__init__.py")
-    head = _git(package, "rev-parse", "--short=12", "HEAD") if tracked else None
+    tracked = git(package, "ls-files", "--error-unmatch", "__init__.py")
+    head = git(package, "rev-parse", "--short=12", "HEAD") if tracked else None
     if not head:
         return ""
-    return head if _git(package, "diff-index", "--quiet", "HEAD", "--", str(package)) is not None else f"{head} and changes"
+    return head if git(package, "diff-index", "--quiet", "HEAD", "--", str(package)) is not None else f"{head} and changes"
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
+def git(folder: Path, *arguments: str) -> str | None:
     """What git answers; None where it refuses, is missing or hangs."""
     try:
         done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=False)
