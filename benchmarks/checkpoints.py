@@ -94,7 +94,7 @@ def rank_main(folder: str, url: str, millions: float, rounds: int) -> None:
     import torch.distributed as dist
 
     from training.checkpoint import Checkpoints
-    from training.checkpoint_plan import flat
+    from training.checkpoint.plan import flat
     from training.sections import Checkpoints as Settings
     from training.stores import open_store
 

@@ -1,6 +1,6 @@
 """`trainfleet evaluate`: any checkpoint on any split, the samples dealt out to ranks, each once, the metrics as exact as in one process.
 
-Used by the command line and by `training.publish`. Works without Ray. Easy to get wrong: a run that goes on may save a newer
+Used by the command line and by `training.publish.export`. Works without Ray. Easy to get wrong: a run that goes on may save a newer
 checkpoint while the ranks start, so they compare what each has opened; and a figure belongs to the checkpoint's own marker, not its name.
 """
 

@@ -22,7 +22,6 @@ from training.controllers import Decision, Live, Steering
 from training.data import check_sizes, left_out, make_order, share, spread
 from training.distributed import group_of_one, on_first
 from training.guards import Guards, Verdict
-from training.house import House
 from training.journal import Journal
 from training.metrics import MetricsManager, Remaining, Speed, collection_of, peak_flops
 from training.optimizer import make_optimizer, set_learning_rate
@@ -30,6 +29,7 @@ from training.recipe import Recipe
 from training.runfolder import read_run
 from training.state import RunState, seed_rank
 from training.step import Stepped, Stepper
+from training.storage import RunStorage
 from training.strategies import make_strategy
 from training.workloads import Split, make_workload
 
@@ -56,7 +56,7 @@ def train(recipe: Recipe, context: RunContext) -> RunResult:
             return run.train()
         finally:
             run.checkpoints.abandon()
-            run.house.leave()
+            run.storage.leave()
 
 
 class _Run:
@@ -70,8 +70,8 @@ class _Run:
         self.strategy = make_strategy(recipe, self.workload.build_model, context)
         self.optimizer = make_optimizer(recipe.optimizer, self.strategy.module)
         self.interval = MetricsManager(self.workload.metrics, context.device, collection_of(self.workload, "train"))
-        self.house = House(recipe, context.run_dir, self._event)
-        self.checkpoints = Checkpoints(self.house.checkpoints, recipe.checkpoint, self._event, beside=self._beside)
+        self.storage = RunStorage(recipe, context.run_dir, self._event)
+        self.checkpoints = Checkpoints(self.storage.checkpoints, recipe.checkpoint, self._event, beside=self._beside)
         self.order = make_order(recipe, self.workload)
         self.steps = recipe.total_steps(self.order.size)
         self.samples = self.steps * recipe.batch.global_batch
@@ -248,14 +248,14 @@ class _Run:
         return known or self.workload.baseline(self.seen["validation"])
 
     def _enter(self) -> None:
-        self.house.enter(self.context.launch)
-        self.house.fetch()
+        self.storage.enter(self.context.launch)
+        self.storage.fetch()
 
     def _beside(self) -> None:
         """On rank 0, before a checkpoint becomes visible: the rows that lead to it must be as safe as it is."""
         if self.journal is not None:
             self.journal.sync()
-        self.house.send()
+        self.storage.send()
 
     def _resume(self) -> int:
         """Go on from the newest sound checkpoint; returns its step, 0 for a fresh start."""

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 MARKER = "COMMITTED"
-"""In a checkpoint that is whole; written by `training.checkpoint_files`, which needs torch."""
+"""In a checkpoint that is whole; written by `training.checkpoint.files`, which needs torch."""
 
 
 def read_run(run_dir: Path) -> dict[str, Any]:

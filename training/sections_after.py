@@ -82,7 +82,7 @@ def broken_gates(publish: Publish, known: list[str]) -> Iterator[Finding]:
 
 
 def broken_space(tune: Tune, known: list[str]) -> Iterator[Finding]:
-    """What of a search makes no sense whatever the recipe; whether its keys and values fit the recipe is judged by `training.tune`."""
+    """What of a search makes no sense whatever the recipe; whether its keys and values fit the recipe is judged by `training.tune.trials`."""
     from trainfleet.nearest import did_you_mean
 
     if tune.metric not in known:

@@ -11,8 +11,8 @@ import pytest
 
 from tests.stores.running import Running
 from trainfleet.errors import InputError
-from training.house import House
 from training.recipe import Recipe
+from training.storage import RunStorage
 from training.stores import open_store
 
 
@@ -43,7 +43,7 @@ def test_a_run_in_a_bucket_is_whole_there_and_goes_on_anywhere(
 
 @pytest.mark.parametrize("store_server", ["s3"], indirect=True)
 def test_a_folder_of_another_storage_is_not_mixed_up(store_server: Running, prefix: str, tmp_path: Path, tiny: Callable[..., Recipe]) -> None:
-    first, second = (House(tiny(f"storage={store_server.url(prefix)}/{name}"), tmp_path, lambda *_: None) for name in ("a", "b"))
+    first, second = (RunStorage(tiny(f"storage={store_server.url(prefix)}/{name}"), tmp_path, lambda *_: None) for name in ("a", "b"))
     (tmp_path / "metrics.jsonl").write_text("{}\n")
     first.send()
     assert not first.fetch()

@@ -17,7 +17,7 @@ import torch
 from tests.training.kept import tensors_of
 from trainfleet.errors import InputError
 from training.checkpoint import CheckpointError, Checkpoints, Saved, step_name
-from training.checkpoint_files import METADATA, TornError, read_metadata
+from training.checkpoint.files import METADATA, TornError, read_metadata
 from training.runfolder import MARKER
 from training.sections import Checkpoints as Settings
 from training.state import rng_state, set_rng_state

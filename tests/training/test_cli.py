@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.launches import Launcher, rows
-from training.cli import closing_lines
+from training.commands.runs import closing_lines
 from training.launch.start import Outcome
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -149,8 +149,6 @@ def test_help_has_examples_and_exit_codes_and_imports_neither_torch_nor_ray(trai
     assert f"trainfleet {command} " in done.stdout
     assert "Examples" in done.stdout
     assert "Exit codes" in done.stdout
-    code = (
-        "import sys, training.cli, training.launch.start, training.report; print(json.dumps(sorted({'torch', 'ray', 'pandas'} & set(sys.modules))))"
-    )
+    code = "import sys, training.commands.runs, training.launch.start, training.report; print(json.dumps(sorted({'torch', 'ray', 'pandas'} & set(sys.modules))))"
     loaded = subprocess.run([sys.executable, "-c", f"import json; {code}"], capture_output=True, text=True, check=True)
     assert json.loads(loaded.stdout) == []

@@ -14,9 +14,9 @@ import pytest
 
 from tests.training.pages import Balanced, figures, written
 from trainfleet.errors import InputError
-from training.charts import Chart, Series, draw, library, smooth
 from training.progress import number
 from training.report import read_story, write_report
+from training.report.charts import Chart, Series, draw, library, smooth
 
 
 @pytest.fixture

@@ -22,11 +22,11 @@ from typing import Any
 from trainfleet.errors import InputError, Interrupted, MissingToolError, Problem, TrainfleetError
 from trainfleet.files import write_whole
 from training import events, progress
-from training.house import HOME, House
 from training.launch import find, machine, process
 from training.launch.platform import Place, load_place
 from training.recipe import ENVIRONMENT, Recipe, check, differences, dump, load_recipe
 from training.runfolder import last_lines, last_sign, read_recipe, read_rows, read_run
+from training.storage import HOME, RunStorage
 from training.stores import StoreError
 
 LOG = "launch.log"
@@ -100,11 +100,11 @@ def start(request: Request, env: Mapping[str, str] | None = None) -> Outcome:
     _need_torch(request.on)
     launcher.check(recipe)
     run_dir = recipe.run_dir().absolute()
-    house = House(recipe, run_dir, lambda *_: None)
+    storage = RunStorage(recipe, run_dir, lambda *_: None)
     with _locked(run_dir, fresh=request.fresh):
         if request.fresh:
-            house.refuse_to_bury()
-        house.fetch()
+            storage.refuse_to_bury()
+        storage.fetch()
         before = read_run(run_dir)
         if _is_finished(before, recipe):
             _require_same(run_dir, recipe, request.allow_changes)
@@ -135,7 +135,7 @@ def start(request: Request, env: Mapping[str, str] | None = None) -> Outcome:
         _note(run_dir, facts)
         _write_report(run_dir)
         with contextlib.suppress(StoreError) if status != "finished" else contextlib.nullcontext():
-            house.send()
+            storage.send()
         _raise_for(status, heard, run_dir, ended)
         return Outcome(run_dir, _document(run_dir, heard.result or {}, seconds))
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet.files import write_whole
-from training.charts import COLOURS, Chart, Series, draw
 from training.progress import duration, number
+from training.report.charts import COLOURS, Chart, Series, draw
 from training.report.page import counts_tokens, fill, markup, time_bar
 from training.report.spent import intervals
 from training.report.story import Figure, Story, read_story

@@ -1,6 +1,6 @@
 """One run's page: which charts are drawn, which figures stand on top, what happened, and where all of it comes from.
 
-Used by `trainfleet report` and by launchers. What a chart shows is decided here, how it looks in `training.charts`, and what the
+Used by `trainfleet report` and by launchers. What a chart shows is decided here, how it looks in `training.report.charts`, and what the
 page looks like in templates/. Easy to get wrong: nothing that a run wrote may reach the page without being escaped.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 
 from trainfleet import __version__
 from trainfleet.files import write_whole
-from training.charts import COLOURS, Chart, Mark, Series, Stack, draw, draw_stack, library, smooth
 from training.progress import duration, number
+from training.report.charts import COLOURS, Chart, Mark, Series, Stack, draw, draw_stack, library, smooth
 from training.report.spent import COMPUTING, DATA, EXCHANGING, LOST, PARTS, SAVING, STARTING, VALIDATING, stacked
 from training.report.story import Figure, Story, read_story
 

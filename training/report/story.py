@@ -18,10 +18,10 @@ from typing import Any
 import yaml
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from training.house import HOME
 from training.report.cost import Priced, priced
 from training.report.spent import shares, wall_seconds
 from training.runfolder import MARKER, Rows, last_lines, last_sign, read_rows, read_run
+from training.storage import HOME
 from training.stores import NotThereError, Patience, is_remote, open_store
 
 HURRIED = Patience(attempts=2, first_s=0.5, longest_s=2.0, stall_s=20.0)

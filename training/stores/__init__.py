@@ -1,6 +1,6 @@
 """Where checkpoints and the readable side of a run are kept: a folder, S3, Google Cloud Storage or Azure Blob, by URL.
 
-Used by `training.checkpoint`, `training.house` and whoever opens a trained model. Easy to get wrong: nothing here renames,
+Used by `training.checkpoint.checkpoints`, `training.storage` and whoever opens a trained model. Easy to get wrong: nothing here renames,
 for object stores cannot; what must be whole or absent is written under a name that is not looked at, then its marker last.
 """
 

@@ -1,6 +1,6 @@
 """Who is at work in a run's home: one owner at a time, for folders and object stores alike.
 
-Used by `training.house`. The lease is a small file with its owner and a count that goes up every few seconds; one whose count
+Used by `training.storage`. The lease is a small file with its owner and a count that goes up every few seconds; one whose count
 stands still is nobody's. Easy to get wrong: no clock of another machine is to be believed, so a count is watched, never a time.
 """
 

@@ -132,7 +132,7 @@ def test_parquet_in_and_out(pictures: Path, tmp_path: Path) -> None:
 
 
 def test_a_publication_predicts_what_its_run_does(pictures_copy: Path, digits: Path, tmp_path: Path) -> None:
-    from training.publish import publish
+    from training.publish.export import publish
 
     folder = publish(str(pictures_copy)).folder
     shutil.rmtree(pictures_copy / "checkpoints")

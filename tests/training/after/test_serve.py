@@ -22,9 +22,9 @@ import pytest
 from starlette.requests import Request
 
 from tests.training.launches import running, wait_for
-from training.desk import Desk, Limits
-from training.gauges import Gauges
 from training.predictor import Answer, Predictor, open_predictor
+from training.serve.desk import Desk, Limits
+from training.serve.gauges import Gauges
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 BLANK = [[0] * 8] * 8

@@ -18,9 +18,9 @@ import yaml
 from tests.training.launches import running, wait_for
 from trainfleet.errors import InputError, TrainfleetError
 from training.recipe import Recipe, load_recipe
-from training.search import Search, check_space
-from training.tune import follow, tune
-from training.tune_page import write_page
+from training.tune.page import write_page
+from training.tune.search import Search, check_space
+from training.tune.trials import follow, tune
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 SPACE = {"optimizer.lr": {"log_uniform": [1e-4, 1e-2]}, "batch.micro_batch": {"choice": [16, 32]}, "optimizer.warmup": {"integer": [0, 5]}}

@@ -1,6 +1,6 @@
 """What Ray Tune is given of a search: what to try next, and who writes down what came of it.
 
-Used by `training.tune` in the process that drives Ray. Easy to get wrong: Ray pickles both now and then to be able to restore them;
+Used by `training.tune.trials` in the process that drives Ray. Easy to get wrong: Ray pickles both now and then to be able to restore them;
 here trials.json does that, so they leave their contents out.
 """
 
@@ -15,7 +15,7 @@ from ray.tune import Callback
 from ray.tune.search import Searcher
 
 from training.runfolder import read_run
-from training.search import Search, Trial
+from training.tune.search import Search, Trial
 
 
 class Proposals(Searcher):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from training.desk import Desk, Limits
+from training.serve.desk import Desk, Limits
 
 APPLICATION = "trainfleet"
 LOOK_EVERY_S = 0.2
@@ -51,7 +51,7 @@ def serve(
 
     _free(host, port)
     found: dict[str, Any] = jobs.run(
-        "training.serve:work",
+        "training.serve.app:work",
         {"source": source, "which": which, "host": host, "port": port, "replicas": replicas, "limits": limits.model_dump()},
         hear=hear,
         threads=max(1, machine.cpus() // replicas),

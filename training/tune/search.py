@@ -1,6 +1,6 @@
 """A search's memory and judgement, without Ray and torch: which trials there were, what to try next, which was best.
 
-Used by `training.tune`. Everything that is known stands in trials.json, written whole after each change, so that a killed search goes
+Used by `training.tune.trials`. Everything that is known stands in trials.json, written whole after each change, so that a killed search goes
 on by the same command. Easy to get wrong: a combination may break a rule between keys although each value is right by itself.
 """
 

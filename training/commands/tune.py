@@ -18,7 +18,7 @@ from trainfleet.console import EXIT_CODES
 
 if TYPE_CHECKING:
     from training.recipe import Recipe
-    from training.search import Search
+    from training.tune.search import Search
 
 tune = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 
@@ -55,9 +55,9 @@ def tune_command(  # noqa: PLR0917 - Typer passes options by name
     from trainfleet.errors import InputError, Problem
     from training.headway import Headway
     from training.recipe import load_recipe
-    from training.search import check_space
-    from training.tune import folder_of
-    from training.tune import tune as search_for
+    from training.tune.search import check_space
+    from training.tune.trials import folder_of
+    from training.tune.trials import tune as search_for
 
     said = [*(overrides or ()), *([f"name={json.dumps(run)}"] if run else ()), *([f"storage={json.dumps(storage)}"] if storage else ())]
     wanted = load_recipe(recipe, said, os.environ)
@@ -90,7 +90,7 @@ def _write(search: Search, folder: Path) -> None:
     import yaml
 
     from trainfleet.files import write_whole
-    from training.tune_page import write_page
+    from training.tune.page import write_page
 
     document = search.best_recipe(f"{search.recipe.name[:58]}-best")
     if document is not None:
@@ -120,7 +120,7 @@ def _document(search: Search, folder: Path, recipe: Recipe) -> dict[str, Any]:
 
 
 def _line(event: Mapping[str, Any]) -> str:
-    from training.tune_page import shown
+    from training.tune.page import shown
 
     values = ", ".join(f"{key} {shown(value)}" for key, value in event["values"].items())
     figure = f"{event['best'][1]:.6g} at step {event['best'][0]}" if event["best"] else (event["error"] or "no figure")
@@ -131,7 +131,7 @@ def _table(search: Search) -> Any:
     from rich.markup import escape
     from rich.table import Table
 
-    from training.tune_page import shown
+    from training.tune.page import shown
 
     table = Table()
     for name in ("trial", search.tune.metric, *search.tune.space, "validations", "ended"):

@@ -1,6 +1,6 @@
 """Where a published model comes from: recipe, data, code, environment, checkpoint, figures; and the card that tells it to people.
 
-Used by `training.publish`. Easy to get wrong: code that was changed and not committed has no revision, so that is said too.
+Used by `training.publish.export`. Easy to get wrong: code that was changed and not committed has no revision, so that is said too.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from trainfleet import __version__
 from training.evaluate import identity_of, run_of
-from training.revision import git
+from training.revision import PACKAGE, git
 from training.runfolder import MARKER
 from training.stores import StoreError, open_store
 
 if TYPE_CHECKING:
-    from training.publish import Judged
+    from training.publish.export import Judged
     from training.trained import Trained
 
 PACKAGES = ("torch", "ray", "numpy", "pyarrow", "torchmetrics", "tokenizers", "transformers", "datasets", "peft", "safetensors", "scikit-learn")
 EXAMPLES: dict[str, dict[str, str]] = {"lm": {"text": "def main("}, "vision": {"image": "picture.png"}, "speech": {"audio": "speech.wav"}}
 """A row that each of Trainfleet's own workloads reads."""
-TEMPLATES = Path(__file__).with_name("templates")
 
 
 def provenance(trained: Trained, gates: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]], check: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,7 +54,7 @@ def provenance(trained: Trained, gates: Sequence[Mapping[str, Any]], found: Sequ
         "gates": list(gates),
         "export": dict(check),
         "run": {key: record[key] for key in ("starts", "launches", "world_size", "device") if key in record},
-        "code": {"trainfleet": _revision(Path(__file__).parent) | {"version": __version__}, "working folder": _revision(Path.cwd())},
+        "code": {"trainfleet": _revision(PACKAGE) | {"version": __version__}, "working folder": _revision(Path.cwd())},
         "environment": environment(),
     }
 
@@ -75,9 +74,9 @@ def environment() -> dict[str, Any]:
 
 def card(trained: Trained, document: Mapping[str, Any], gates: Sequence[Judged], files: Sequence[str]) -> str:
     """The model card, in Markdown."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    shapes = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)
+    shapes = Environment(loader=PackageLoader("training"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)
     doc = (sys.modules[type(trained.workload).__module__].__doc__ or "").strip().partition("\n")[0]
     figures = {name: value for each in document["evaluations"] for name, value in each["metrics"].items()}
     judged = {each.metric: each for each in gates}

@@ -1,6 +1,6 @@
 """A checkpoint's files: torch's distributed format in a folder or below a URL, plain values beside it, a marker written last.
 
-Used by `training.checkpoint`. `torch.distributed.checkpoint.FileSystemReader` reads such a folder too. Easy to get wrong: a
+Used by `training.checkpoint.checkpoints`. `torch.distributed.checkpoint.FileSystemReader` reads such a folder too. Easy to get wrong: a
 folder without its marker does not exist, and the marker's manifest is what everything read is compared with.
 """
 
@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from training import fault
-from training.checkpoint_plan import Staged
+from training.checkpoint.plan import Staged
 from training.runfolder import MARKER
 from training.stores import Store, StoreError, Written
 from training.stores.store import Counted

@@ -10,20 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet.files import write_whole
-from training.charts import CLEAR, COLOURS, GREY, HEIGHT, Chart, Series, draw, library
 from training.progress import number
-from training.search import Search, Trial
+from training.report.charts import CLEAR, COLOURS, GREY, HEIGHT, Chart, Series, draw, library
+from training.tune.search import Search, Trial
 
-TEMPLATES = Path(__file__).with_name("templates")
 SHOWN = 40
 """So many trials' lines are drawn, the best ones."""
 
 
 def write_page(search: Search, target: Path) -> None:
     """Write the page, whole or not at all."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    shapes = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    shapes = Environment(loader=PackageLoader("training"), undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     tune = search.tune
     table = search.table()
     curves = [

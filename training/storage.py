@@ -1,4 +1,4 @@
-"""Where a run is at home: its readable side in a folder of this machine, its checkpoints there or below a URL.
+"""Where a run is kept: its readable side in a folder of this machine, its checkpoints there or below a URL.
 
 Used by the step loop on every rank, and by launchers before it. With a URL the readable side (metrics.jsonl, run.json, ...) goes
 along with each checkpoint and is fetched first on another machine. Easy to get wrong: whichever of the two sides is older
@@ -29,7 +29,7 @@ def patience(recipe: Recipe) -> Patience:
     return Patience(said.attempts, said.first_wait, said.longest_wait, said.stall)
 
 
-class House:
+class RunStorage:
     """A run's two places; the same one for a run whose storage is a folder."""
 
     def __init__(self, recipe: Recipe, run_dir: Path, notify: Callable[[str, str], Any]) -> None:

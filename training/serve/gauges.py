@@ -1,6 +1,6 @@
 """The counts of a served model in Prometheus' text format, over all replicas of a machine.
 
-Used by `training.desk`. A request for /metrics reaches one replica, so each leaves its counts in a file that all read. Easy to get
+Used by `training.serve.desk`. A request for /metrics reaches one replica, so each leaves its counts in a file that all read. Easy to get
 wrong: counts only ever grow, so a replica that ended keeps its file.
 """
 

@@ -1,6 +1,6 @@
 """Checkpoints: copied aside in a moment, written and uploaded behind the step loop, there whole or not at all.
 
-Used by the step loop; `training.checkpoint_files` knows the format, `training.checkpoint_plan` who writes what. Every method is
+Used by the step loop; `training.checkpoint.files` knows the format, `training.checkpoint.plan` who writes what. Every method is
 called on every rank. Easy to get wrong: the writing thread has a process group of its own, and must never raise past the
 others; its outcome is the same on all ranks, and `poll` hands it over at the same step on all of them.
 """
@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 
 from trainfleet.errors import Problem, TrainfleetError
 from training import fault
-from training.checkpoint_files import (
+from training.checkpoint.files import (
     Reader,
     SafePlanner,
     Share,
@@ -36,7 +36,7 @@ from training.checkpoint_files import (
     withdraw,
     write_share,
 )
-from training.checkpoint_plan import Staged, Staging, require_fit
+from training.checkpoint.plan import Staged, Staging, require_fit
 from training.ranks import Ranks, portable, revived
 from training.sections import Checkpoints as Settings
 from training.stores import Store, StoreError

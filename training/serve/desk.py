@@ -1,6 +1,6 @@
 """One replica's counter: takes requests, refuses what is too much, puts rows of many requests through the model together, counts.
 
-Used by `training.serve` inside Ray Serve, and by tests without it. Easy to get wrong: the model computes in a thread, or health
+Used by `training.serve.app` inside Ray Serve, and by tests without it. Easy to get wrong: the model computes in a thread, or health
 checks would wait for it; and whoever is refused must be told when to come again, or all come again at once.
 """
 
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from trainfleet.errors import TrainfleetError
-from training.batcher import Batcher
-from training.gauges import Gauges
+from training.serve.batcher import Batcher
+from training.serve.gauges import Gauges
 
 if TYPE_CHECKING:
     from starlette.requests import Request

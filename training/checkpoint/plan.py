@@ -1,6 +1,6 @@
 """What each rank writes of a state, and the host memory it is copied to: torch's checkpoint planner, asked once and remembered.
 
-Used by `training.checkpoint`. Replicas are dealt out over ranks, so under DDP each copies and writes its share only. Easy to get
+Used by `training.checkpoint.checkpoints`. Replicas are dealt out over ranks, so under DDP each copies and writes its share only. Easy to get
 wrong: the copy must be whole before the next step changes the weights, and the buffers free before the next save fills them.
 """
 

@@ -1,6 +1,6 @@
 """Dynamic batching: rows of many requests go through the model together, at most so many, after waiting at most so long.
 
-Used by `training.desk`. Counts rows, not requests, so that a batch never holds more than the model is meant to take. Easy to get
+Used by `training.serve.desk`. Counts rows, not requests, so that a batch never holds more than the model is meant to take. Easy to get
 wrong: a row whose request has given up must not be computed any more, and an error is every waiting row's of that batch, no other's.
 """
 

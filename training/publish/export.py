@@ -151,7 +151,7 @@ def compare(wrote: Mapping[str, torch.Tensor], read: Mapping[str, torch.Tensor])
 
 def describe(trained: Trained, folder: Path, gates: list[Judged], found: list[Evaluation], check: Mapping[str, Any]) -> None:
     """Write provenance.json, the data's manifest and the model card."""
-    from training.provenance import card, provenance
+    from training.publish.provenance import card, provenance
 
     document = provenance(trained, [asdict(each) | {"passed": each.passed} for each in gates], [asdict(each) for each in found], check)
     manifest = document["data"].pop("manifest_text", None)

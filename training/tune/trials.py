@@ -1,6 +1,6 @@
 """`trainfleet tune`: a search over recipes by Ray Tune; a trial is one run of the step loop, by Ray Train where it has several workers.
 
-Used by the command line; what to try next and what was best is `training.search`'s. Easy to get wrong: a trial's checkpoints are its
+Used by the command line; what to try next and what was best is `training.tune.search`'s. Easy to get wrong: a trial's checkpoints are its
 run's own, so a killed search goes on with them and Ray is told nothing; and a trial that breaks must not end the others.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
 from training.recipe import Recipe
 from training.runfolder import read_rows
-from training.search import Search
+from training.tune.search import Search
 
 LOG = "tune.log"
 LOOK_EVERY_S = 0.1
@@ -43,7 +43,9 @@ def tune(recipe: Recipe, folder: Path, hear: Callable[[Mapping[str, Any]], Any])
             machine.require(recipe.scaling.model_copy(update={"workers": workers}))
         search.save()
         job = {"recipe": recipe.model_dump(mode="json"), "folder": str(folder)}
-        jobs.run("training.tune:work", job, hear=hear, threads=recipe.scaling.threads, log=folder / LOG, again="run the same command again to go on")
+        jobs.run(
+            "training.tune.trials:work", job, hear=hear, threads=recipe.scaling.threads, log=folder / LOG, again="run the same command again to go on"
+        )
         search = Search(recipe, folder)
     if search.best() is None:
         problems = [Problem(f"trial {each.number}", each.error or "has no figure") for each in search.trials[:5]]
@@ -65,7 +67,7 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> int:
     with connect(room, os.environ) as cluster:
         from ray import tune as ray_tune
 
-        from training.tune_ray import Notes, Proposals
+        from training.tune.suggest import Notes, Proposals
 
         resources = {"CPU": DRIVER_CPUS if several else scaling.cpus_per_worker, "GPU": 1.0 if scaling.use_gpu and not several else 0.0}
         ray_tune.Tuner(

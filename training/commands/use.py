@@ -154,8 +154,8 @@ def serve_command(  # noqa: PLR0917 - Typer passes options by name
     curl -s http://127.0.0.1:8000/predict -d '{"rows": [{"text": "def main("}]}'
     """
     from trainfleet.console import err, print_json
-    from training.desk import Limits
-    from training.serve import serve as start
+    from training.serve.app import serve as start
+    from training.serve.desk import Limits
 
     def hear(event: Mapping[str, Any]) -> None:
         if event["kind"] == "ready" and as_json:
