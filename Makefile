@@ -24,7 +24,8 @@ test: stores ## Every test but the long ones; no root, no account
 	@$(VENV)/python -m pytest -m "launch and not deep"
 
 test-deep: stores ## The long tests: ten kills, a fault at every resource
-	@$(VENV)/python -m pytest -m deep --timeout 3600
+	@$(VENV)/python -m pytest -m "deep and not launch" -n 2 --dist worksteal --timeout 3600 --durations 15
+	@$(VENV)/python -m pytest -m "deep and launch" --timeout 3600 --durations 15
 
 lint: setup ## Ruff, mypy (strict) and the walls between the packages
 	@$(VENV)/ruff check .
