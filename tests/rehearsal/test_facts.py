@@ -9,9 +9,10 @@ import pytest
 from rehearsal.clouds.check import Mistake, check_inputs
 from rehearsal.clouds.documents import document_mistakes
 from rehearsal.clouds.facts import FACTS, Fact, facts_of, faults
+from rehearsal.clouds.facts.botocore_models import Model
 from rehearsal.clouds.facts.custom import custom_kinds
 from rehearsal.clouds.facts.gather import anchored, relaxed, usable
-from rehearsal.clouds.facts.gather_aws import Gatherer, Model
+from rehearsal.clouds.facts.gather_aws import Gatherer
 from rehearsal.clouds.facts.gather_crds import definitions, shared
 from rehearsal.clouds.facts.prose import promised, text
 from rehearsal.clouds.kubernetes import KubernetesHabits

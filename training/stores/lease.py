@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from trainfleet.errors import InputError, Problem
 from training.stores.store import NotThereError, Store, StoreError
 
@@ -113,17 +115,7 @@ class Lease:
             return True
         if (there.get("host"), there.get("boot")) != (platform.node(), _boot()) or not _boot():
             return False
-        return not _alive(int(there.get("pid", 0)))
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        return not psutil.pid_exists(int(there.get("pid", 0)))
 
 
 def _boot() -> str:
