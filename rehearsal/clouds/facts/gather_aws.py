@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rehearsal.clouds.facts import FACTS
-from rehearsal.clouds.facts.botocore_models import Member, Model, forms, plain, read_models, schema
+from rehearsal.clouds.facts.botocore_models import VERBS, Member, Model, forms, plain, read_models, schema
 from rehearsal.clouds.facts.conflicts import exclusive
 from rehearsal.clouds.facts.gather import Entry, Found, agreed, scalar, write
 from rehearsal.clouds.schema import Kind, Package, Property, inputs_of, packages
