@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -40,6 +41,7 @@ def rehearse(
         InputError: nowhere to write, or a wished file cannot be written.
     """
     wishes, show = wishes or Wishes(), show or Show()
+    began = time.monotonic()
     report = Report(subject or project.name, engine.version, wishes.seed)
     if checked is not None:
         report.steps.append(checked)
@@ -59,6 +61,7 @@ def rehearse(
         if wishes.keep:
             rehearsal.cloud.save(rehearsal.runner.sandbox.file("cloud.json"))
             report.kept = str(rehearsal.runner.sandbox.folder)
+    report.seconds = time.monotonic() - began + (checked.seconds if checked else 0.0)
     return report
 
 

@@ -35,6 +35,8 @@ class Report:
     seed: int
     steps: list[Step] = field(default_factory=list)
     resources: int = 0
+    seconds: float = 0.0
+    """From start to end; steps that ran beside each other come to more."""
     missing_rules: list[str] = field(default_factory=list)
     """Types for which the replacement table has no entry: their replacements were not rehearsed."""
     kept: str = ""
@@ -62,7 +64,7 @@ class Report:
             "engine": self.engine,
             "seed": self.seed,
             "resources": self.resources,
-            "seconds": round(sum(step.seconds for step in self.steps), 2),
+            "seconds": round(self.seconds, 2),
             "steps": [{**asdict(step), "seconds": round(step.seconds, 2)} for step in self.steps],
             "faults": self.faults,
             "made_twice": self.made_twice,
@@ -82,6 +84,8 @@ class Report:
             changes = ", ".join(f"{count} {op}" for op, count in sorted(step.changes.items())) or ("none" if step.ran and step.resources else "")
             verdict = ("[green]yes[/]" if step.ok else "[bold red]NO[/]") if step.ran else "[dim]not run[/]"
             table.add_row(step.title, str(step.resources or "") if step.ran else "", changes, f"{step.seconds:.1f}" if step.ran else "", verdict)
+        if self.seconds:
+            table.caption, table.caption_justify = f"{self.seconds:.1f} s from start to end", "left"
         return table
 
     def struck(self, kind: str, times: int) -> None:

@@ -86,8 +86,8 @@ def resolve(request: Request, env: Mapping[str, str]) -> tuple[Recipe, Place | N
     return load_recipe(request.recipe, overrides, env), place
 
 
-def start(request: Request, env: Mapping[str, str] | None = None) -> Outcome:
-    """Run a recipe to its end, from where an earlier launch left it.
+def start(request: Request, env: Mapping[str, str] | None = None, view: progress.Display | None = None) -> Outcome:
+    """Run a recipe to its end, from where an earlier launch left it; `view` hears what its ranks say instead of the terminal.
 
     Raises:
         InputError: what was asked for cannot run here; nothing has been started.
@@ -111,7 +111,7 @@ def start(request: Request, env: Mapping[str, str] | None = None) -> Outcome:
             return Outcome(run_dir, _document(run_dir, before.get("result", {}), 0.0), already_finished=True)
         launches = _begin(run_dir, before, request, recipe, place)
         began = time.monotonic()
-        view = progress.display(request.json)
+        view = view or progress.display(request.json)
         heard = _Heard()
         try:
             with workspace() as work:
