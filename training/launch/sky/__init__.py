@@ -1,0 +1,1 @@
+"""SkyPilot over the platforms' clusters."""

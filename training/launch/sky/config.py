@@ -1,0 +1,148 @@
+"""What SkyPilot's configuration says of a platform, from its outputs alone: one entry of `kubernetes.context_configs`. Pure.
+
+Used by `trainfleet sky setup`. What holds for one pool only (node selector, tolerations, fabric) is in the task
+(`training.launch.sky.task`). Easy to get wrong: variables of the pod reach SkyPilot's own Ray too, which knows no TLS; so Ray's
+settings travel in RAY_SETTINGS, and the task alone unpacks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from infra.contract import PlatformOutputs, PoolOutput, RayCertificates
+
+SCALE_UP_S = 1200
+"""Longest wait for a pod to be placed where nodes come from zero: a GPU node takes 5 to 10 minutes to boot and to get its driver."""
+FIXED_S = 120
+"""The same where no node can come."""
+RAY_SETTINGS = "TRAINFLEET_RAY_SETTINGS"
+"""Variables for the user's Ray, as NAME=VALUE with blanks between."""
+GKE = "gke_"
+"""SkyPilot reads project, location and cluster out of such a context's name, so it must be kept."""
+CA_VOLUME, SCRIPT_VOLUME, TLS_VOLUME = "trainfleet-ray-ca", "trainfleet-ray-setup", "trainfleet-ray-tls"
+
+
+def context_name(outputs: PlatformOutputs) -> str:
+    """The kubeconfig context of a platform for SkyPilot.
+
+    Two platforms may have clusters of the same name in two clouds, so the region is added, except where SkyPilot reads the name.
+    """
+    name = outputs.kube_context
+    if name.startswith(GKE) or not outputs.launcher_account or name.endswith(f"-{outputs.region}") or not outputs.region:
+        return name
+    return f"{name}-{outputs.region}"
+
+
+def context_config(outputs: PlatformOutputs) -> dict[str, Any]:
+    """The platform's entry in `kubernetes.context_configs`."""
+    scales = bool(outputs.autoscaler) and any(pool.max_nodes > pool.min_nodes for pool in outputs.pools)
+    found: dict[str, Any] = {
+        "namespace": outputs.namespace,
+        # SkyPilot then makes no roles of its own, and pods have the platform's identity in the cloud.
+        "remote_identity": outputs.service_account,
+        "provision_timeout": SCALE_UP_S if scales else FIXED_S,
+        # Else Ray counts the node's processors in a pod that may use a few of them.
+        "set_pod_resource_limits": True,
+    }
+    if outputs.autoscaler:
+        found["autoscaler"] = outputs.autoscaler
+    if outputs.queue:
+        # No time limit: a training that waits for its share of a full cluster is in order. SkyPilot's clock stands meanwhile.
+        found["kueue"] = {"local_queue_name": outputs.queue, "admission_timeout": -1}
+    if prices := accelerator_prices(outputs.pools):
+        found["pricing"] = {"accelerators": prices}
+    found["pod_config"] = pod_config(outputs)
+    return found
+
+
+def accelerator_prices(pools: Iterable[PoolOutput]) -> dict[str, float]:
+    """USD per GPU and hour by SkyPilot's name: of the cheapest pool that has it, since SkyPilot knows one price per context and GPU."""
+    prices: dict[str, float] = {}
+    for pool in pools:
+        if pool.usd_per_hour is not None and pool.per_node:
+            price = round(pool.usd_per_hour / pool.per_node, 5)
+            prices[pool.accelerator] = min(price, prices.get(pool.accelerator, price))
+    return dict(sorted(prices.items()))
+
+
+def pod_config(outputs: PlatformOutputs) -> dict[str, Any]:
+    """What every pod of the platform carries, whichever pool it lands on."""
+    container: dict[str, Any] = {"imagePullPolicy": "IfNotPresent"}
+    spec: dict[str, Any] = {"containers": [container]}
+    environment = [secret_variable(name) for name in outputs.secrets]
+    if outputs.priority_classes:
+        # The middle one: a training that was started by hand throws nobody out.
+        spec["priorityClassName"] = outputs.priority_classes[len(outputs.priority_classes) // 2]
+    if outputs.ray_certificates is not None:
+        environment.append({"name": RAY_SETTINGS, "value": ray_settings(outputs.ray_certificates)})
+        container["volumeMounts"] = [{"name": TLS_VOLUME, "mountPath": outputs.ray_certificates.mount, "readOnly": True}]
+        spec["initContainers"] = [_signer(outputs.ray_certificates, outputs.image)]
+        spec["volumes"] = _volumes(outputs.ray_certificates)
+    if environment:
+        container["env"] = environment
+    found: dict[str, Any] = {"spec": spec}
+    if outputs.pod_labels:
+        found["metadata"] = {"labels": dict(outputs.pod_labels)}
+    return found
+
+
+def secret_variable(name: str) -> dict[str, Any]:
+    """The variable with a secret's value, by reference: `hf-token` becomes HF_TOKEN. A secret without a value starts the pod all the same."""
+    reference = {"name": name, "key": "value", "optional": True}
+    return {"name": name.upper().replace("-", "_"), "valueFrom": {"secretKeyRef": reference}}
+
+
+def ray_settings(certificates: RayCertificates) -> str:
+    """What RAY_SETTINGS holds."""
+    return " ".join(f"{key}={value}" for key, value in sorted(certificates.environment.items()))
+
+
+def _signer(certificates: RayCertificates, image: str) -> dict[str, Any]:
+    """The container that signs the pod's own certificate: the one place in the pod that sees the authority's key."""
+    fields = {"POD_IP": "status.podIP", "POD_NAMESPACE": "metadata.namespace"}
+    return {
+        "name": "ray-certificate",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", f"{certificates.config_mount}/{certificates.script}"],
+        "env": [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()],
+        # The namespace has a quota, so a container without requests would be refused; it takes less than the main one's.
+        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}},
+        "volumeMounts": [
+            {"name": CA_VOLUME, "mountPath": certificates.ca_mount, "readOnly": True},
+            {"name": SCRIPT_VOLUME, "mountPath": certificates.config_mount, "readOnly": True},
+            {"name": TLS_VOLUME, "mountPath": certificates.mount},
+        ],
+    }
+
+
+def _volumes(certificates: RayCertificates) -> list[dict[str, Any]]:
+    return [
+        {"name": CA_VOLUME, "secret": {"secretName": certificates.ca_secret}},
+        {"name": SCRIPT_VOLUME, "configMap": {"name": certificates.config}},
+        {"name": TLS_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+    ]
+
+
+def merged(user: Mapping[str, Any], contexts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The user's configuration with these contexts in it.
+
+    What the user wrote for one of these contexts and we say nothing of is kept; the rest of the document is not touched, except that
+    managed jobs' controllers become processes of the API server where the user has not said otherwise: as pods they would need
+    kubectl from the internet and a kubeconfig that runs a login command.
+    """
+    document: dict[str, Any] = {**user}
+    kubernetes = dict(document.get("kubernetes") or {})
+    allowed = kubernetes.get("allowed_contexts") or []
+    if allowed != "all":
+        kubernetes["allowed_contexts"] = [*allowed, *(name for name in contexts if name not in allowed)]
+    configs = dict(kubernetes.get("context_configs") or {})
+    for name, ours in contexts.items():
+        configs[name] = {**(configs.get(name) or {}), **ours}
+    kubernetes["context_configs"] = configs
+    document["kubernetes"] = kubernetes
+    jobs = dict(document.get("jobs") or {})
+    if "controller" not in jobs:
+        document["jobs"] = {**jobs, "controller": {"consolidation_mode": True}}
+    return document
