@@ -11,13 +11,20 @@ import json
 import os
 import queue
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from training.relay import SCHEME, Post
+
 EVENTS = "TRAINFLEET_EVENTS"
-"""Path of the launcher's Unix socket; unset when nobody listens (a worker on a cluster), then lines go to stdout."""
+"""Path of the launcher's Unix socket. `stdout`: JSON lines there, for a launcher that reads a log far away. Unset when nobody listens,
+then people's lines go to stdout."""
+STDOUT = "stdout"
+LAST_WORDS = ("result", "error", "crash")
+"""Events after which a rank may be gone."""
 
 
 RUN_DIR = "TRAINFLEET_RUN_DIR"
@@ -38,9 +45,14 @@ class Sink:
 
     def __init__(self, address: str | None) -> None:
         self._socket: socket.socket | None = None
+        self._post: Post | None = None
         self._lock = threading.Lock()
+        self._stdout = address == STDOUT
         self.listened = bool(address)
-        if address:
+        if address and address.startswith(SCHEME):
+            with contextlib.suppress(Exception):  # Ray may be ending
+                self._post = Post(address)
+        elif address and not self._stdout:
             channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             with contextlib.suppress(OSError):
                 channel.connect(address)
@@ -50,7 +62,13 @@ class Sink:
         """Send one event; lost without a word when the listener is gone."""
         line = json.dumps({"kind": kind, **fields}, default=str) + "\n"
         with self._lock, contextlib.suppress(OSError):
-            if self._socket is not None:
+            if self._stdout:
+                sys.stdout.write(line)
+                sys.stdout.flush()
+            elif self._post is not None:
+                with contextlib.suppress(Exception):  # Ray may be ending
+                    self._post.send(line, kind in LAST_WORDS)
+            elif self._socket is not None:
                 self._socket.sendall(line.encode())
 
     def close(self) -> None:

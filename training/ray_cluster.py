@@ -68,6 +68,8 @@ class RayCluster:
         from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
         from ray.train.torch import TorchConfig
 
+        from training.ray_storage import nothing
+
         trainer = _trainer_class(self.own)(
             function,
             train_loop_config=config,
@@ -79,7 +81,10 @@ class RayCluster:
             ),
             # The run's checkpoints are the loop's own: a restarted worker finds them in the run's folder.
             run_config=RunConfig(
-                name=f"run-{secrets.token_hex(4)}", storage_path=self.storage, failure_config=FailureConfig(max_failures=scaling.restarts)
+                name=f"run-{secrets.token_hex(4)}",
+                storage_path=self.storage,
+                storage_filesystem=None if self.own or "TRAINFLEET_RAY_STORAGE" in os.environ else nothing(),
+                failure_config=FailureConfig(max_failures=scaling.restarts),
             ),
         )
         try:

@@ -12,11 +12,12 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from trainfleet.console import print_error
 from trainfleet.errors import TrainfleetError
-from training.events import ALLOW_CHANGES, EVENTS, LAUNCH, PARENT, RUN_DIR, STOP_FILE
+from training.events import ALLOW_CHANGES, EVENTS, LAUNCH, PARENT, RUN_DIR, STDOUT, STOP_FILE
 from training.recipe import Recipe, load_recipe
 from training.worker import tell, work, work_under_ray
 
@@ -29,8 +30,9 @@ def drive_ray(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> None:
         TrainfleetError: the workers failed more often than `scaling.restarts` allows.
     """
     from training.ray_cluster import connect
+    from training.relay import to_stdout
 
-    with connect(recipe.scaling, env) as cluster:
+    with connect(recipe.scaling, env) as cluster, to_stdout() if env.get(EVENTS) == STDOUT else nullcontext(env.get(EVENTS)) as listener:
         cluster.require(recipe.scaling)
         cluster.train(
             work_under_ray,
@@ -38,7 +40,8 @@ def drive_ray(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> None:
                 "recipe": recipe.model_dump(mode="json"),
                 "run_dir": str(run_dir),
                 "watch": not cluster.own,
-                "env": {key: env[key] for key in (EVENTS, STOP_FILE, ALLOW_CHANGES) if key in env}
+                "env": {key: env[key] for key in (STOP_FILE, ALLOW_CHANGES) if key in env}
+                | ({EVENTS: listener} if listener else {})
                 | {LAUNCH: env.get(LAUNCH) or secrets.token_hex(8)},
             },
             recipe.scaling,
