@@ -6,8 +6,6 @@ checkpoint while the ranks start, so they compare what each has opened; and a fi
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -16,11 +14,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from training.runfolder import MARKER
 from training.stores import StoreError, open_store
+from training.trained import identity_of, open_trained, precision, run_of
 
 if TYPE_CHECKING:
-    from training.predictor import Predictor
     from training.trained import Trained
     from training.workloads import Split
 
@@ -99,7 +96,6 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
     import torch.distributed as dist
 
     from training.distributed import init_from_env, shutdown
-    from training.trained import open_trained
 
     began = time.monotonic()
     trained = open_trained(job["source"], job["which"])  # before there is a group: each rank reads the checkpoint for itself
@@ -151,7 +147,7 @@ def measure(
     mine = share(indices, trained.recipe.batch.micro_batch, rank, world_size)
     metrics = MetricsManager(workload.metrics, device, collection_of(workload, split))
     expect = getattr(workload, "expect", None)
-    with torch.no_grad(), precision(trained, device):
+    with torch.no_grad(), precision(trained.recipe, device):
         for number, batch in enumerate(mine):
             if expect is not None:
                 expect(split, [index for each in mine[number : number + 2] for index in each])
@@ -160,24 +156,6 @@ def measure(
             if rank == 0:
                 send("progress", done=number + 1, total=len(mine))
     return len(indices), {f"{split}/{name}": value for name, value in metrics.compute().items()}
-
-
-def precision(trained: Trained | Predictor, device: str) -> contextlib.AbstractContextManager[Any]:
-    """Around a forward pass: the precision that the model was trained in."""
-    import torch
-
-    return torch.autocast(device.partition(":")[0], torch.bfloat16) if trained.recipe.precision == "bf16" else contextlib.nullcontext()
-
-
-def identity_of(checkpoint: str) -> str:
-    """Identify a checkpoint by its marker, which lists its files with their checksums."""
-    return hashlib.sha256(open_store(checkpoint).read(MARKER)).hexdigest()
-
-
-def run_of(checkpoint: str) -> str:
-    """The run's folder or URL that a checkpoint lies in; a checkpoint that was carried elsewhere is its own."""
-    run, inside, _ = checkpoint.rpartition("/checkpoints/")
-    return run if inside else checkpoint
 
 
 def keep(found: Evaluation) -> None:

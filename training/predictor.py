@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.nearest import did_you_mean
+from training.trained import identity_of, open_trained, precision
 
 if TYPE_CHECKING:
     import torch
@@ -78,10 +79,8 @@ class Predictor:
         """
         import torch
 
-        from training.evaluate import precision
-
         batch = {name: value.to(self.device) for name, value in self.workload.read(rows).items()}
-        with torch.no_grad(), precision(self, self.device):
+        with torch.no_grad(), precision(self.recipe, self.device):
             found = list(self.workload.predict(self.model, batch, **settings))
         if len(found) != len(rows):
             what = f"gave {len(found)} predictions for {len(rows)} rows"
@@ -126,9 +125,6 @@ def open_predictor(source: str, which: str = "best", device: str = "cpu", cache:
     """
     if (Path(source) / PROVENANCE).is_file():
         return _published(Path(source), device, cache)
-    from training.evaluate import identity_of
-    from training.trained import open_trained
-
     found = open_trained(source, which, device, cache)
     return Predictor(found.recipe, found.workload, found.model, path=found.path, identity=identity_of(found.path), step=found.step, device=device)
 

@@ -6,6 +6,8 @@ Easy to get wrong: the recipe is the one that the checkpoint was written with, n
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,3 +121,21 @@ def _same_data(workload: Workload, shared: dict[str, Any], path: str) -> None:
     if workload.fingerprint() != shared["fingerprint"]:
         what = "was trained on other data (or other tokens) than its recipe finds here now, so its numbers would mean something else"
         raise InputError("the data changed since the training", [Problem(path, what, "bring back the data that `workload.data` names")])
+
+
+def precision(recipe: Recipe, device: str) -> contextlib.AbstractContextManager[Any]:
+    """Around a forward pass: the precision that the model was trained in."""
+    import torch
+
+    return torch.autocast(device.partition(":")[0], torch.bfloat16) if recipe.precision == "bf16" else contextlib.nullcontext()
+
+
+def identity_of(checkpoint: str) -> str:
+    """Identify a checkpoint by its marker, which lists its files with their checksums."""
+    return hashlib.sha256(open_store(checkpoint).read(MARKER)).hexdigest()
+
+
+def run_of(checkpoint: str) -> str:
+    """The run's folder or URL that a checkpoint lies in; a checkpoint that was carried elsewhere is its own."""
+    run, inside, _ = checkpoint.rpartition("/checkpoints/")
+    return run if inside else checkpoint

@@ -15,7 +15,7 @@ from trainfleet.console import EXIT_CODES
 
 if TYPE_CHECKING:
     from training.evaluate import Evaluation
-    from training.publish.export import Judged
+    from training.publish.gates import Judged
 
 evaluate = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 publish = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -104,8 +104,8 @@ def publish_command(  # noqa: PLR0917 - Typer passes options by name
     """
     from trainfleet.console import out, print_json
     from training.headway import Headway
-    from training.publish.export import GateError
     from training.publish.export import publish as write
+    from training.publish.gates import GateError
     from training.recipe import load_recipe
 
     judge = load_recipe(recipe) if recipe is not None else None

@@ -11,7 +11,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from training import evaluate
+from training.publish.gates import GateError, Judged
 from training.recipe import Recipe
 from training.sections_after import Gate
 from training.stores import is_remote
+from training.trained import open_trained, run_of
 
 if TYPE_CHECKING:
     import torch
@@ -34,34 +36,6 @@ SAMPLES = 8
 NEAR = 1e-3
 """How far, as a share, the losses of a model whose weights are written in another form (merged adapters) may lie apart."""
 Progress = Callable[[str, int, int], Any]
-
-
-class GateError(TrainfleetError):
-    """Raised when a run does not pass its gates; one problem for each that it fails."""
-
-    gates: Sequence[Judged] = ()
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A gate, and what was measured for it; `value` is None where the metric has no number."""
-
-    metric: str
-    min: float | None
-    max: float | None
-    value: float | None
-
-    @property
-    def passed(self) -> bool:
-        value = self.value
-        if value is None or math.isnan(value):
-            return False
-        return (self.min is None or value >= self.min) and (self.max is None or value <= self.max)
-
-    @property
-    def wanted(self) -> str:
-        """The gate in words."""
-        return " and ".join(f"at {word} {limit:g}" for word, limit in (("least", self.min), ("most", self.max)) if limit is not None)
 
 
 @dataclass(frozen=True)
@@ -102,10 +76,9 @@ def publish(
         InputError: no gates, or a workload that cannot be exported, or a folder that cannot be written.
         TrainfleetError: the export, loaded back, is not the model.
     """
-    from training.trained import open_trained
 
     trained = open_trained(source, which)
-    folder = _target(target, evaluate.run_of(trained.path), replace)
+    folder = _target(target, run_of(trained.path), replace)
     rules = _gates(recipe or trained.recipe, source)
     _can_export(trained)
     splits = sorted({name.partition("/")[0] for name in rules} | ({"test"} if (recipe or trained.recipe).publish.require_test else set()))

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainfleet import __version__
-from training.evaluate import identity_of, run_of
 from training.revision import PACKAGE, git
 from training.runfolder import MARKER
 from training.stores import StoreError, open_store
+from training.trained import identity_of, run_of
 
 if TYPE_CHECKING:
-    from training.publish.export import Judged
+    from training.publish.gates import Judged
     from training.trained import Trained
 
 PACKAGES = ("torch", "ray", "numpy", "pyarrow", "torchmetrics", "tokenizers", "transformers", "datasets", "peft", "safetensors", "scikit-learn")

@@ -12,7 +12,8 @@ import torch
 
 from trainfleet.errors import InputError, TrainfleetError
 from training.predictor import open_predictor
-from training.publish.export import GateError, Judged, publish
+from training.publish.export import publish
+from training.publish.gates import GateError, Judged
 from training.recipe import Recipe, load_recipe
 from training.trained import open_trained
 from training.workloads.vision import Vision
