@@ -175,9 +175,8 @@ def test_two_launches_on_one_run_are_refused(launcher: Launcher) -> None:
 def test_a_platform_of_this_machine_gives_the_runs_folder_and_is_noted(launcher: Launcher, tmp_path: Path) -> None:
     file = tmp_path / "outputs.json"
     file.write_text(json.dumps(outputs(bucket_url=f"file://{tmp_path}/bucket")))
-    recipe, place = resolve(Request("lm-tiny", on="torchrun", platform=file, run="night"), {})
+    recipe, (place,) = resolve(Request("lm-tiny", on="torchrun", stacks=(str(file),), run="night"), {})
     assert recipe.run_dir() == tmp_path / "bucket" / "runs" / "night"
-    assert place is not None
     assert place.facts()["contract_version"] == 2, "a document of an older release is brought forward"
     launched = launcher("placed", ONE, "steps=1", "--platform", str(file))
     assert launched.finish()[0] == 0
@@ -188,10 +187,9 @@ def test_a_platform_of_this_machine_gives_the_runs_folder_and_is_noted(launcher:
 def test_a_platform_with_an_object_store_keeps_runs_below_its_url(tmp_path: Path) -> None:
     file = tmp_path / "outputs.json"
     file.write_text(json.dumps(outputs(bucket_url="s3://bucket")))
-    recipe, place = resolve(Request("lm-tiny", platform=file), {})
+    recipe, (place,) = resolve(Request("lm-tiny", stacks=(str(file),)), {})
     assert (recipe.home_url(), str(recipe.run_dir())) == ("s3://bucket/runs/lm-tiny", "runs/lm-tiny")
-    assert resolve(Request("lm-tiny", platform=file, storage=str(tmp_path)), {})[0].run_dir() == tmp_path / "lm-tiny"
-    assert place is not None
+    assert resolve(Request("lm-tiny", stacks=(str(file),), storage=str(tmp_path)), {})[0].run_dir() == tmp_path / "lm-tiny"
     assert all({"instance_type", "spot", "usd_per_hour"} <= set(pool) for pool in place.facts()["pools"])
 
 

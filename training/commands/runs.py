@@ -71,19 +71,36 @@ def train_command(  # noqa: PLR0917 - Typer passes options by name
     """
     from training.launch.start import Request
 
-    _start(Request(recipe, tuple(overrides or ()), "local", run, storage, None, fresh, as_json, tuple(allow or ())))
+    _start(Request(recipe, tuple(overrides or ()), "local", run, storage, (), fresh, as_json, tuple(allow or ())))
 
 
 @launch.command(epilog=EXIT_CODES)
 def launch_command(  # noqa: PLR0917 - Typer passes options by name
     recipe: RecipeArgument,
     overrides: Overrides = None,
-    on: Annotated[str, typer.Option("--on", metavar="PLACE", help="local: Ray on this machine. torchrun: this machine without Ray.")] = "local",
+    on: Annotated[
+        str, typer.Option("--on", metavar="PLACE", help="local: Ray on this machine. torchrun: without Ray. kuberay: Ray on a Kubernetes cluster.")
+    ] = "local",
     run: Run = None,
-    platform: Annotated[
-        Path | None, typer.Option("--platform", metavar="OUTPUTS.json", help="A platform's outputs; runs are kept in its storage.")
+    stack: Annotated[
+        list[str] | None,
+        typer.Option("--stack", "--platform", metavar="OUTPUTS.json|STACK", help="A platform's outputs; runs are kept in its storage."),
     ] = None,
     storage: Storage = None,
+    context: Annotated[
+        str | None, typer.Option("--context", metavar="NAME", help="kuberay: a context of your kubeconfig, instead of --stack.")
+    ] = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", metavar="NS", help="With --context: where the run's pods go.")] = None,
+    image: Annotated[str | None, typer.Option("--image", metavar="REF", help="The pods' image; by default the stack's.")] = None,
+    pool: Annotated[str | None, typer.Option("--pool", metavar="NAME", help="The node pool that trains; by default the cheapest that fits.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", metavar="NAME", help="kuberay: train on this long-lived Ray cluster, made if it is not there.")
+    ] = None,
+    within: Annotated[
+        float, typer.Option("--within", metavar="MINUTES", min=0.1, help="How long to wait for machines before giving up; nothing stays behind.")
+    ] = 30.0,
+    detach: Annotated[bool, typer.Option("--detach", help="Leave once the run is handed over; `trainfleet runs attach NAME` comes back.")] = False,
+    show: Annotated[bool, typer.Option("--print", help="Show what would be handed over, as YAML, and start nothing.")] = False,
     fresh: Fresh = False,
     allow: Allow = None,
     as_json: Json = False,
@@ -98,11 +115,42 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
 
     trainfleet launch lm-small --on torchrun --storage gs://my-bucket/runs --run night-1
 
-    trainfleet launch recipes/lm-small.yaml --platform outputs.json --run night-1
+    trainfleet launch recipes/lm-small.yaml --stack outputs.json --run night-1
+
+    trainfleet launch lm-small --on kuberay --stack outputs.json --pool l4 scaling.use_gpu=true
+
+    trainfleet launch lm-small --on kuberay --context kind-kind --namespace training --image my/trainfleet:1 --storage s3://my-bucket/runs --detach
+
+    trainfleet launch lm-small --on kuberay --stack outputs.json --print
     """
     from training.launch.start import Request
 
-    _start(Request(recipe, tuple(overrides or ()), on, run, storage, platform, fresh, as_json, tuple(allow or ())))
+    request = Request(
+        recipe,
+        tuple(overrides or ()),
+        on,
+        run,
+        storage,
+        tuple(stack or ()),
+        fresh,
+        as_json,
+        tuple(allow or ()),
+        context=context,
+        namespace=namespace,
+        image=image,
+        pool=pool,
+        cluster=cluster,
+        detach=detach,
+        within_s=within * 60,
+    )
+    if show:
+        import sys
+
+        from training.launch.start import show as rendered
+
+        sys.stdout.write(rendered(request))
+    else:
+        _start(request)
 
 
 @report.command(epilog=EXIT_CODES)
@@ -169,6 +217,8 @@ def closing_lines(outcome: Outcome) -> list[str]:
     from training.progress import duration
 
     document = outcome.document
+    if document["status"] == "detached":
+        return [str(line) for line in document.get("how", [])]
     if outcome.already_finished:
         return [f"{outcome.run_dir} is finished ({document['step']} steps); nothing to do. Start anew with --fresh.", *_where(document)]
     resumed = f", resumed from step {document['resumed_from']}" if document["resumed_from"] else ""

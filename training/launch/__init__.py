@@ -1,4 +1,4 @@
-"""The ways to start a run, by the name that `--on` takes. A way is a module with `check(recipe)` and `command(recipe, file)`.
+"""The ways to start a run, by the name that `--on` takes. A way is a module with `check(recipe, target)` and `command(recipe, file, target)`.
 
 Used by `training.launch.start`, which does what all of them share (folder, lock, events, ending). The only part of
 `training` that may read `infra.contract`.
@@ -8,24 +8,35 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.nearest import did_you_mean
 from training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from training.launch.target import Target
 
 LAUNCHERS = {"local": "training.launch.local", "torchrun": "training.launch.torchrun"}
 COMING = ("kuberay", "sky")
 
 
 class Launcher(Protocol):
-    """One way to start a run."""
+    """One way to start a run. One whose processes run on other machines sets AFAR, so that what they wrote is fetched from the run's
+    storage, and may have GRACE_S, the seconds in which a run that is asked to stop must have ended."""
 
-    def check(self, recipe: Recipe) -> None:
+    def check(self, recipe: Recipe, target: Target) -> None:
         """Refuse what this place cannot run, before anything starts."""
 
-    def command(self, recipe: Recipe, file: Path) -> list[str]:
+    def command(self, recipe: Recipe, file: Path, target: Target) -> list[str]:
         """The command that trains `recipe`, which also stands resolved in `file`."""
+
+
+class Printable(Launcher, Protocol):
+    """A way that can show what it would hand to somebody else to run."""
+
+    def render(self, recipe: Recipe, target: Target) -> str:
+        """What `--print` shows; nothing is started."""
 
 
 def find(name: str) -> Launcher:

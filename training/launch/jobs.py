@@ -20,7 +20,8 @@ from typing import IO, Any
 from trainfleet.errors import Interrupted, Problem, TrainfleetError
 from training import events
 from training.launch import process
-from training.launch.start import error_from, workspace
+from training.launch.folders import workspace
+from training.launch.start import error_from
 from training.runfolder import last_lines
 
 Send = Callable[..., Any]

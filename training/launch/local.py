@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 from training.launch import machine
+from training.launch.target import Target
 from training.recipe import Recipe
 
 
-def check(recipe: Recipe) -> None:
+def check(recipe: Recipe, target: Target) -> None:  # noqa: ARG001 - the siblings have the same arguments
     """Refuse what this machine cannot run; what a cluster has is only known once connected.
 
     Raises:
@@ -20,6 +21,6 @@ def check(recipe: Recipe) -> None:
         machine.require(recipe.scaling)
 
 
-def command(recipe: Recipe, file: Path) -> list[str]:  # noqa: ARG001 - the siblings have the same arguments
+def command(recipe: Recipe, file: Path, target: Target) -> list[str]:  # noqa: ARG001 - the siblings have the same arguments
     """The command that trains the recipe in `file`."""
     return [sys.executable, "-m", "training.run", str(file)]

@@ -10,24 +10,28 @@ import contextlib
 import json
 import os
 import secrets
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from trainfleet.errors import InputError, Interrupted, MissingToolError, Problem, TrainfleetError
 from trainfleet.files import write_whole
 from training import events, progress
 from training.launch import find, machine, process
-from training.launch.platform import Place, load_place
+from training.launch.folders import locked, workspace
+from training.launch.platform import Place
+from training.launch.stacks import load_stacks
+from training.launch.target import Target
 from training.recipe import ENVIRONMENT, Recipe, check, differences, dump, load_recipe
 from training.runfolder import last_lines, last_sign, read_recipe, read_rows, read_run
 from training.storage import HOME, RunStorage
 from training.stores import StoreError
+
+if TYPE_CHECKING:
+    from training.launch import Printable
 
 LOG = "launch.log"
 """What the processes of a run wrote to stdout and stderr: Ray's and torch's own words."""
@@ -42,10 +46,22 @@ class Request:
     on: str = "local"
     run: str | None = None
     storage: str | None = None
-    platform: Path | None = None
+    stacks: tuple[str, ...] = ()
+    """Platforms: files with outputs, or names of Pulumi stacks."""
     fresh: bool = False
     json: bool = False
     allow_changes: tuple[str, ...] = ()
+    context: str | None = None
+    """A context of the kubeconfig, for a cluster that no stack describes; `namespace` and `image` go with it."""
+    namespace: str | None = None
+    image: str | None = None
+    pool: str | None = None
+    """The node pool whose machines train."""
+    cluster: str | None = None
+    """A long-lived Ray cluster to train on."""
+    detach: bool = False
+    within_s: float = 1800.0
+    """How long a run elsewhere may wait for its machines."""
 
 
 @dataclass
@@ -67,23 +83,38 @@ class _Heard:
     steps_seen: bool = False
     first_step_s: float | None = None
     last_step: int = 0
+    detached: dict[str, Any] | None = None
+    """What a launcher that leaves the run alone says of it."""
 
 
-def resolve(request: Request, env: Mapping[str, str]) -> tuple[Recipe, Place | None]:
-    """The recipe as it will run, and the platform whose storage it uses.
+def resolve(request: Request, env: Mapping[str, str]) -> tuple[Recipe, tuple[Place, ...]]:
+    """The recipe as it will run, and the platforms; the first one's storage is used.
 
     Raises:
         InputError: every mistake in recipe, overrides, platform.
     """
-    place = load_place(request.platform) if request.platform is not None else None
+    places = tuple(load_stacks(request.stacks)) if request.stacks else ()
     overrides = [*request.overrides]
     if request.run is not None:
         overrides.append(f"name={json.dumps(request.run)}")
     if request.storage is not None:
         overrides.append(f"storage={json.dumps(request.storage)}")
-    elif place is not None:
-        overrides.append(f"storage={json.dumps(place.runs_folder())}")
-    return load_recipe(request.recipe, overrides, env), place
+    elif places:
+        overrides.append(f"storage={json.dumps(places[0].runs_folder())}")
+    return load_recipe(request.recipe, overrides, env), places
+
+
+def show(request: Request, env: Mapping[str, str] | None = None) -> str:
+    """What would be handed to the place that `--on` names; nothing is started.
+
+    Raises:
+        InputError: what was asked for cannot run there, or runs here and has nothing to show.
+    """
+    launcher = find(request.on)
+    recipe, places = resolve(request, os.environ if env is None else env)
+    if not hasattr(launcher, "render"):
+        raise InputError("nothing to print", [Problem("--print", f"`--on {request.on}` runs on this machine", "leave out --print")])
+    return cast("Printable", launcher).render(recipe, Target(request, places, recipe.run_dir().absolute()))
 
 
 def start(request: Request, env: Mapping[str, str] | None = None, view: progress.Display | None = None) -> Outcome:
@@ -96,12 +127,15 @@ def start(request: Request, env: Mapping[str, str] | None = None, view: progress
     """
     env = os.environ if env is None else env
     launcher = find(request.on)
-    recipe, place = resolve(request, env)
-    _need_torch(request.on)
-    launcher.check(recipe)
+    recipe, places = resolve(request, env)
+    afar = bool(getattr(launcher, "AFAR", False))
+    if not afar:
+        _need_torch(request.on)
     run_dir = recipe.run_dir().absolute()
+    target = Target(request, places, run_dir)
+    launcher.check(recipe, target)
     storage = RunStorage(recipe, run_dir, lambda *_: None)
-    with _locked(run_dir, fresh=request.fresh):
+    with locked(run_dir, fresh=request.fresh):
         if request.fresh:
             storage.refuse_to_bury()
         storage.fetch()
@@ -109,23 +143,32 @@ def start(request: Request, env: Mapping[str, str] | None = None, view: progress
         if _is_finished(before, recipe):
             _require_same(run_dir, recipe, request.allow_changes)
             return Outcome(run_dir, _document(run_dir, before.get("result", {}), 0.0), already_finished=True)
-        launches = _begin(run_dir, before, request, recipe, place)
+        launches = _begin(run_dir, before, request, recipe, target.place)
         began = time.monotonic()
         view = view or progress.display(request.json)
         heard = _Heard()
         try:
             with workspace() as work:
                 ended = _supervise(
-                    launcher.command(recipe, work / "recipe.yaml"),
+                    launcher.command(recipe, work / "recipe.yaml", target),
                     (recipe, run_dir),
                     work,
                     (heard, view),
                     {**env, events.ALLOW_CHANGES: ",".join(request.allow_changes)},
+                    grace_s=float(getattr(launcher, "GRACE_S", 20.0)),
+                    afar=afar,
                 )
         finally:
             view.close()
+        if heard.detached is not None:
+            launches[-1] |= {"status": "detached", **heard.detached}
+            _note(run_dir, {"launches": launches})
+            return Outcome(run_dir, {"run": str(run_dir), "status": "detached", **heard.detached})
         seconds = time.monotonic() - began
         status = _status(ended, heard)
+        if afar:
+            with contextlib.suppress(StoreError) if status != "finished" else contextlib.nullcontext():
+                storage.fetch()
         launches[-1] |= {"seconds": round(seconds, 3), "status": status, "first_step_seconds": heard.first_step_s, "last_step": heard.last_step}
         if heard.error is not None or heard.crashes:
             launches[-1]["error"] = str(heard.error.summary if heard.error else heard.crashes[0]["error"])
@@ -141,7 +184,14 @@ def start(request: Request, env: Mapping[str, str] | None = None, view: progress
 
 
 def _supervise(
-    command: list[str], run: tuple[Recipe, Path], work: Path, ears: tuple[_Heard, progress.Display], env: Mapping[str, str]
+    command: list[str],
+    run: tuple[Recipe, Path],
+    work: Path,
+    ears: tuple[_Heard, progress.Display],
+    env: Mapping[str, str],
+    *,
+    grace_s: float,
+    afar: bool,
 ) -> process.Ended:
     """Start the command, show what its ranks say, and end it at their first error that the user can mend."""
     heard, view = ears
@@ -158,15 +208,16 @@ def _supervise(
             raise _EndNow
 
     def ask_to_stop() -> bool:
-        if not heard.steps_seen:
+        if not heard.steps_seen and not afar:
             return False
         (work / "stop").touch()
-        view.handle({"kind": "warning", "text": "stopping: saving a checkpoint first (Ctrl-C again ends at once)"})
+        what = "saving a checkpoint first" if heard.steps_seen else "taking down what was started"
+        view.handle({"kind": "warning", "text": f"stopping: {what} (Ctrl-C again ends at once)"})
         return True
 
     try:
         with (run_dir / LOG).open("ab") as log:
-            return process.supervise(command, _child_env(env, recipe, run_dir, work), log, tick=tick, ask_to_stop=ask_to_stop)
+            return process.supervise(command, _child_env(env, recipe, run_dir, work), log, tick=tick, ask_to_stop=ask_to_stop, grace_s=grace_s)
     except _EndNow:
         return process.Ended(None, None)
     finally:
@@ -192,6 +243,8 @@ def _hear(event: dict[str, Any], heard: _Heard, seconds: float) -> None:
             heard.error = error_from(event)
         case "crash":
             heard.crashes.append(event)
+        case "detached":
+            heard.detached = {key: value for key, value in event.items() if key != "kind"}
 
 
 def error_from(event: Mapping[str, Any]) -> TrainfleetError:
@@ -312,55 +365,6 @@ def _child_env(env: Mapping[str, str], recipe: Recipe, run_dir: Path, work: Path
         "OMP_NUM_THREADS": str(recipe.scaling.threads),
         "PYTHONUNBUFFERED": "1",
     }
-
-
-@contextlib.contextmanager
-def workspace() -> Iterator[Path]:
-    """A short-lived folder with a short path (sockets live in it); those of launches that were killed are swept first."""
-    root = Path(tempfile.gettempdir())
-    for old in root.glob("tf-*-*"):
-        with contextlib.suppress(OSError, ValueError):
-            if not process.alive(int(old.name.split("-")[1])) and old.stat().st_uid == os.getuid():
-                shutil.rmtree(old, ignore_errors=True)
-    work = Path(tempfile.mkdtemp(prefix=f"tf-{os.getpid()}-", dir=root))
-    try:
-        yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _locked(run_dir: Path, fresh: bool) -> Iterator[None]:
-    """Hold the run's folder, made if need be; with `fresh`, what was in it has been moved aside.
-
-    Raises:
-        InputError: another launch holds it, or it cannot be written.
-    """
-    from filelock import FileLock, Timeout
-
-    lock: FileLock | None = None
-    try:
-        run_dir.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(run_dir / ".lock", timeout=0)
-        lock.acquire()
-        if fresh and any(each.name != ".lock" for each in run_dir.iterdir()):
-            aside = run_dir.with_name(f"{run_dir.name}.{datetime.now(UTC):%Y%m%dT%H%M%S}")
-            run_dir.rename(aside)
-            lock.release()
-            run_dir.mkdir()
-            lock = FileLock(run_dir / ".lock", timeout=0)
-            lock.acquire()
-    except Timeout as error:
-        raise InputError(
-            "this run is going on already", [Problem(str(run_dir), "another launch holds it", "wait for it, or use --run NAME")]
-        ) from error
-    except OSError as error:
-        problem = Problem(str(run_dir), error.strerror or str(error), "choose another folder with --storage DIR")
-        raise InputError("cannot write the run's folder", [problem]) from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _need_torch(on: str) -> None:

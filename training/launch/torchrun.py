@@ -15,6 +15,7 @@ from pathlib import Path
 
 from training.events import PARENT
 from training.launch import machine, process
+from training.launch.target import Target
 from training.recipe import Recipe
 
 PRELOADED = [
@@ -32,7 +33,7 @@ PRELOADED = [
 """Imported before the first fork; whatever else a run needs its workers import themselves."""
 
 
-def check(recipe: Recipe) -> None:
+def check(recipe: Recipe, target: Target) -> None:  # noqa: ARG001 - the siblings have the same arguments
     """Refuse what this machine cannot run.
 
     Raises:
@@ -41,7 +42,7 @@ def check(recipe: Recipe) -> None:
     machine.require(recipe.scaling)
 
 
-def command(recipe: Recipe, file: Path) -> list[str]:
+def command(recipe: Recipe, file: Path, target: Target) -> list[str]:  # noqa: ARG001 - the siblings have the same arguments
     """The command that trains the recipe in `file`."""
     return [sys.executable, "-m", "training.launch.torchrun", str(recipe.scaling.workers), str(recipe.scaling.restarts), str(file)]
 
