@@ -1,0 +1,173 @@
+"""The SkyPilot task of a recipe, as a document that SkyPilot's own parser reads: what runs, on how many pods, where in which order.
+
+Used by `trainfleet launch --on sky`. Pure; `training.launch.sky.launcher` hands it to SkyPilot. Easy to get wrong: a pool of a platform
+is reached by its labels and not by SkyPilot's `use_spot`, which knows spot nodes of two clouds only; and SkyPilot tells two tries apart by
+context, GPU and size alone, so the second pool of one context with the same GPUs asks for a little more memory than the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+
+from infra.contract import PlatformOutputs, PoolOutput
+from trainfleet.errors import InputError, Problem
+from training.launch.sky.needs import GIB, STATE_BYTES, needs_of
+from training.launch.sky.plan import Candidate
+from training.recipe import Recipe, dump
+
+QUEUED_TAINT = "cloud.google.com/gke-queued"
+"""Nodes that come only when a whole request is granted: SkyPilot must ask for them as such (`dws`)."""
+RUN_LABEL = "trainfleet.io/run"
+SPARE_CPUS = 1
+"""For Ray's head and the driver, beside the workers."""
+WORKER_GIB, GPU_WORKER_GIB, POD_GIB = 1.5, 8.0, 2.0
+"""Memory of a worker's process on a CPU and beside a GPU (libraries, CUDA's host side, batches), and of Ray with SkyPilot's own."""
+LONGEST_NAME = 40
+"""SkyPilot cuts a cluster's name at 42 letters on Kubernetes."""
+TOKEN = "RAY_AUTH_TOKEN"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a task is made from beside the recipe.
+
+    Attributes:
+        name: the run's name.
+        managed: whether SkyPilot starts it again elsewhere when its pods are gone.
+        token: the secret of Ray's own processes, new for each launch.
+        secrets: variables with values that must not be shown, such as keys of a bucket in another cloud.
+        settings: TRAINFLEET_ variables of the launch.
+    """
+
+    name: str
+    managed: bool
+    token: str
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def task_document(recipe: Recipe, candidates: Sequence[Candidate], platforms: Mapping[str, PlatformOutputs], wanted: Wanted) -> dict[str, Any]:
+    """The task, with every candidate as an alternative in the order given.
+
+    Raises:
+        InputError: no candidate is left, or they need different numbers of pods, of which a task can have one.
+    """
+    same = [each for each in candidates if each.nodes == candidates[0].nodes]
+    if not same:
+        raise InputError("nowhere to run", [Problem("--stack", "no pool can run this recipe", "`trainfleet plan` says why each was refused")])
+    resources = [_resources(recipe, each, platforms[each.platform], wanted, same[:number]) for number, each in enumerate(same)]
+    token = any(platforms[each.platform].ray_token_auth for each in same)
+    document: dict[str, Any] = {
+        "name": cluster_name(wanted.name),
+        "num_nodes": same[0].nodes,
+        "resources": {"ordered": resources} if len(resources) > 1 else resources[0],
+        "envs": {**wanted.settings, **({"RAY_AUTH_MODE": "token"} if token else {})},
+        "secrets": {**wanted.secrets, **({TOKEN: wanted.token} if token else {})},
+        "run": run_script(recipe, same[0]),
+    }
+    return {key: value for key, value in document.items() if value != {}}
+
+
+def left_out(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Candidates that a task cannot hold beside the best one, because they need another number of pods."""
+    return [each for each in candidates if each.nodes != candidates[0].nodes] if candidates else []
+
+
+def cluster_name(run: str) -> str:
+    """The name of a run's SkyPilot cluster or managed job."""
+    return f"tf-{run}"[:LONGEST_NAME].rstrip("-")
+
+
+def redacted(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The task as it may be shown."""
+    return {**document, **({"secrets": dict.fromkeys(document["secrets"], "<hidden>")} if document.get("secrets") else {})}
+
+
+def cpus_of(recipe: Recipe, candidate: Candidate) -> int:
+    """Processors of each pod."""
+    return math.ceil(_workers_per_node(recipe, candidate) * recipe.scaling.cpus_per_worker) + SPARE_CPUS
+
+
+def memory_of(recipe: Recipe, candidate: Candidate) -> int:
+    """GiB of each pod: a limit, so it counts the copy of the states from which a checkpoint is written behind the loop."""
+    workers = _workers_per_node(recipe, candidate)
+    each = GPU_WORKER_GIB if recipe.scaling.use_gpu else WORKER_GIB
+    streamed = getattr(getattr(recipe.workload, "data", None), "memory_mib", 0) / 1024 if recipe.scaling.use_gpu else 0.0
+    states = (needs_of(recipe).parameters or 0.0) * STATE_BYTES / GIB
+    whole = workers if recipe.strategy == "ddp" and not recipe.scaling.use_gpu else 1
+    shared = states * whole if recipe.strategy == "ddp" else states / candidate.nodes * (2 if recipe.sharding.cpu_offload else 1)
+    return math.ceil(POD_GIB + workers * (each + streamed) + shared)
+
+
+def run_script(recipe: Recipe, candidate: Candidate) -> str:
+    """What each pod runs: the user's Ray across the pods, `python -m training.run` on the first."""
+    text = (files("training.launch.sky") / "run.sh").read_text(encoding="utf-8")
+    document = dump(recipe).rstrip("\n")
+    mark = "END_OF_RECIPE"
+    while mark in document.splitlines():
+        mark += "_"
+    values = {"@CPUS@": str(cpus_of(recipe, candidate)), "@MARK@": mark, "@RECIPE@": document}
+    for name, value in values.items():
+        text = text.replace(name, value)
+    return text
+
+
+def _workers_per_node(recipe: Recipe, candidate: Candidate) -> int:
+    return max(1, recipe.scaling.workers // max(1, candidate.nodes))
+
+
+def _resources(recipe: Recipe, candidate: Candidate, outputs: PlatformOutputs, wanted: Wanted, before: Sequence[Candidate]) -> dict[str, Any]:
+    """One alternative."""
+    pool = next((each for each in outputs.pools if each.name == candidate.pool), None)
+    kin = (candidate.context, candidate.accelerator, candidate.gpus_per_node)
+    twins = sum((each.context, each.accelerator, each.gpus_per_node) == kin for each in before)
+    found: dict[str, Any] = {
+        "infra": f"k8s/{candidate.context}",
+        "cpus": cpus_of(recipe, candidate),
+        "memory": memory_of(recipe, candidate) + twins,
+        "image_id": f"docker:{outputs.image}",
+        "labels": {RUN_LABEL: wanted.name},
+    }
+    if candidate.accelerator:
+        found["accelerators"] = f"{candidate.accelerator}:{candidate.gpus_per_node}"
+    if pool is not None and pool.rdma.startswith("gpudirect-tcp"):
+        # NCCL's way over TCP is a daemon beside the training, of a version that goes with the node's: SkyPilot adds it.
+        found["network_tier"] = "best"
+    if wanted.managed:
+        found["job_recovery"] = {"max_restarts_on_errors": 0}
+    overrides = _overrides(outputs, pool, candidate)
+    if overrides:
+        found["_cluster_config_overrides"] = {"kubernetes": overrides}
+    return found
+
+
+def _overrides(outputs: PlatformOutputs, pool: PoolOutput | None, candidate: Candidate) -> dict[str, Any]:
+    """What a pod of this pool carries beside what the context's configuration says of all pods."""
+    if pool is None:
+        return {}
+    spec: dict[str, Any] = {"nodeSelector": dict(pool.node_selector)}
+    if pool.tolerations:
+        spec["tolerations"] = [dict(each) for each in pool.tolerations]
+    container: dict[str, Any] = {}
+    whole = candidate.gpus_per_node == pool.per_node
+    if pool.rdma_resource and whole:
+        amount = {pool.rdma_resource: pool.rdma_nics}
+        container["resources"] = {"limits": amount, "requests": amount}
+        # To hold memory for the adapters; the namespace allows it where there is a fabric.
+        container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
+    if pool.environment and whole:
+        container["env"] = [{"name": name, "value": value} for name, value in sorted(pool.environment.items())]
+    if container:
+        spec["containers"] = [container]
+    found: dict[str, Any] = {"pod_config": {"spec": spec}}
+    if pool.pod_annotations and whole:
+        found["pod_config"]["metadata"] = {"annotations": dict(pool.pod_annotations)}
+    if outputs.queue and any(each.get("key") == QUEUED_TAINT for each in pool.tolerations):
+        found["dws"] = {"enabled": True}
+    return found
+
+
