@@ -35,6 +35,8 @@ COMMANDS: dict[str, Command] = {
     "data": Command("training.commands.data:data", "Prepare a recipe's data, say what it is, and put it where other machines read it."),
     "train": Command("training.commands.runs:train", "Train a recipe on this machine."),
     "launch": Command("training.commands.runs:launch", "Start a recipe somewhere: local, torchrun."),
+    "plan": Command("training.commands.sky:plan", "Say where a recipe could run, what it would cost there, and why not elsewhere."),
+    "sky": Command("training.commands.sky:sky", "Let SkyPilot use the platforms' clusters: write its configuration, prove it."),
     "tune": Command("training.commands.tune:tune", "Search a recipe's best values by Ray Tune."),
     "evaluate": Command("training.commands.after:evaluate", "Measure a checkpoint on a split, over several processes."),
     "publish": Command("training.commands.after:publish", "Write out a checkpoint that passes its gates: weights, model card, provenance."),

@@ -79,7 +79,7 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     recipe: RecipeArgument,
     overrides: Overrides = None,
     on: Annotated[
-        str, typer.Option("--on", metavar="PLACE", help="local: Ray on this machine. torchrun: without Ray. kuberay: Ray on a Kubernetes cluster.")
+        str, typer.Option("--on", metavar="PLACE", help="local: Ray on this machine. torchrun: without Ray. kuberay: Ray on a Kubernetes cluster. sky: SkyPilot.")
     ] = "local",
     run: Run = None,
     stack: Annotated[
@@ -95,6 +95,17 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     pool: Annotated[str | None, typer.Option("--pool", metavar="NAME", help="The node pool that trains; by default the cheapest that fits.")] = None,
     cluster: Annotated[
         str | None, typer.Option("--cluster", metavar="NAME", help="kuberay: train on this long-lived Ray cluster, made if it is not there.")
+    ] = None,
+    managed: Annotated[
+        bool, typer.Option("--managed", help="sky: a managed job, which SkyPilot starts again elsewhere when its pods are gone.")
+    ] = False,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="sky: pods of a recipe without GPUs, which share its workers.")] = 1,
+    spot: Annotated[bool, typer.Option("--spot/--no-spot", help="sky: spot pools too, which come first where they are cheaper.")] = True,
+    price: Annotated[
+        list[str] | None, typer.Option("--price", metavar="STACK/POOL=USD", help="sky: what a node of that pool costs by the hour.")
+    ] = None,
+    secret: Annotated[
+        list[str] | None, typer.Option("--secret", metavar="NAME", help="sky: give pods this variable of yours, such as a key of the storage.")
     ] = None,
     within: Annotated[
         float, typer.Option("--within", metavar="MINUTES", min=0.1, help="How long to wait for machines before giving up; nothing stays behind.")
@@ -122,7 +133,10 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     trainfleet launch lm-small --on kuberay --context kind-kind --namespace training --image my/trainfleet:1 --storage s3://my-bucket/runs --detach
 
     trainfleet launch lm-small --on kuberay --stack outputs.json --print
+
+    trainfleet launch lm-1b --on sky --stack aws-prod.json --stack gcp-prod.json --managed --detach
     """
+    from training.commands.sky import prices_of
     from training.launch.start import Request
 
     request = Request(
@@ -142,6 +156,7 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
         cluster=cluster,
         detach=detach,
         within_s=within * 60,
+        options={"managed": managed, "nodes": nodes, "spot": spot, "prices": prices_of(price), "secrets": tuple(secret or ())},
     )
     if show:
         import sys

@@ -17,8 +17,8 @@ from training.recipe import Recipe
 if TYPE_CHECKING:
     from training.launch.target import Target
 
-LAUNCHERS = {"local": "training.launch.local", "torchrun": "training.launch.torchrun"}
-COMING = ("kuberay", "sky")
+LAUNCHERS = {"local": "training.launch.local", "torchrun": "training.launch.torchrun", "sky": "training.launch.sky"}
+COMING = ("kuberay",)
 
 
 class Launcher(Protocol):

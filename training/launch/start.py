@@ -62,6 +62,8 @@ class Request:
     detach: bool = False
     within_s: float = 1800.0
     """How long a run elsewhere may wait for its machines."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What one way to start a run alone knows, by its own names."""
 
 
 @dataclass

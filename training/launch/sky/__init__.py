@@ -15,16 +15,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainfleet.errors import InputError, MissingToolError, Problem
+from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
 from training import events
-from training.launch.sky.plan import Plan, Speed, Wishes, make_plan
-from training.launch.sky.task import Wanted, cluster_name, left_out, task_document
+from training.launch.sky.bare import bare_platform
+from training.launch.sky.plan import Plan, Wishes, make_plan
+from training.launch.sky.task import Wanted, cluster_name, left_out, redacted, task_document
 from training.recipe import Recipe
 
 if TYPE_CHECKING:
     from infra.contract import PlatformOutputs
     from training.launch.platform import Place
-    from training.launch.start import Request
+    from training.launch.target import Target
 
 VERSION = "0.14.1"
 """The SkyPilot that configuration and tasks are written for and were tried with."""
@@ -32,17 +33,55 @@ TASK_FILE = "sky.json"
 """In the launch's work folder: what `training.launch.sky.drive` is to do."""
 
 
-def check(recipe: Recipe) -> None:
+AFAR = True
+GRACE_S = 180.0
+"""Asked to stop, the pods finish their step, upload a checkpoint, and are taken down."""
+
+
+def check(recipe: Recipe, target: Target) -> None:
     """Refuse what cannot work before anything starts.
 
     Raises:
         MissingToolError: SkyPilot is not here, or in another version.
-        InputError: the run would be kept on the pods' own disks.
+        InputError: nowhere to run, or the run would be kept on the pods' own disks.
     """
     need_skypilot()
     if not recipe.storage.startswith(("s3://", "gs://", "az://", "file:///", "/")):
         what = f"`{recipe.storage}` is a folder of this machine, and pods have disks of their own, which end with them"
         raise InputError("the run would be lost", [Problem("storage", what, "--storage s3://..., or --stack with a platform's bucket")])
+    document_of(recipe, target, os.environ)
+
+
+def render(recipe: Recipe, target: Target) -> str:
+    """The task as YAML, as SkyPilot's own parser has taken it; secrets are hidden.
+
+    Raises:
+        MissingToolError: SkyPilot is not here.
+        InputError: nowhere to run.
+    """
+    import yaml
+
+    need_skypilot()
+    document, plan, _ = document_of(recipe, target, os.environ)
+    parse(document)
+    others = [f"# not among them, for it needs another number of pods: {each.platform}/{each.pool}\n" for each in left_out(plan.possible)]
+    return "".join(others) + yaml.dump(redacted(document), Dumper=_block_dumper(), sort_keys=False, width=150)
+
+
+def parse(document: Mapping[str, Any]) -> Any:
+    """The `sky.Task` of a document.
+
+    Raises:
+        TrainfleetError: SkyPilot refuses it.
+    """
+    import copy
+
+    import sky
+
+    try:
+        return sky.Task.from_yaml_config(copy.deepcopy(dict(document)))
+    except Exception as error:
+        raise TrainfleetError(f"SkyPilot refuses the task: {str(error).splitlines()[0]}") from error
 
 
 def need_skypilot() -> None:
@@ -66,72 +105,87 @@ def named(places: Sequence[Place]) -> list[tuple[str, PlatformOutputs]]:
     return [(place.file.stem if place.file.suffix == ".json" else place.file.name, place.outputs) for place in places]
 
 
-def wishes_of(options: Mapping[str, Any]) -> Wishes:
+def wishes_of(options: Mapping[str, Any], pool: str | None = None) -> Wishes:
     """What the command line said of places and prices."""
     keys = ("nodes", "spot", "prices", "parameters", "gpus")
-    return Wishes(**{key: options[key] for key in keys if options.get(key) is not None})
+    return Wishes(pool=pool, **{key: options[key] for key in keys if options.get(key) is not None})
 
 
-def planned(request: Request, recipe: Recipe) -> tuple[Plan, dict[str, PlatformOutputs]]:
-    """The plan of a launch and its platforms.
+def platforms_of(target: Target) -> list[tuple[str, PlatformOutputs]]:
+    """The platforms of a launch: those of `--stack`, or the cluster of `--context`.
 
     Raises:
-        InputError: nowhere to run; says why not, of every pool.
+        InputError: neither is given.
     """
-    from training.launch.stacks import load_stacks
+    request = target.request
+    if target.places:
+        return named(target.places)
+    if request.context is None:
+        fix = "--stack OUTPUTS.json (several, if you like), or --context NAME --namespace NS --image REF --storage URL"
+        raise InputError("no platform is named", [Problem("--stack", "is missing", fix)])
+    if request.image is None:
+        raise InputError(
+            "what should the pods run?", [Problem("--image", "is missing with --context", "an image with this Trainfleet, Ray and torch")]
+        )
+    return [(request.context, bare_platform(request.context, request.namespace or "default", request.image, request.storage or ""))]
 
-    platforms = named(load_stacks(request.stacks))
-    speed = request.options.get("speed")
-    plan = make_plan(recipe, platforms, wishes_of(request.options), speed if isinstance(speed, Speed) else None)
-    if not plan.possible:
-        problems = [Problem(f"{each.platform}/{each.pool}".rstrip("/"), "; ".join(each.refusals)) for each in plan.refused]
-        raise InputError("no platform can run this recipe", problems)
-    return plan, dict(platforms)
 
-
-def document_of(request: Request, recipe: Recipe, env: Mapping[str, str]) -> tuple[dict[str, Any], Plan, dict[str, PlatformOutputs]]:
+def document_of(recipe: Recipe, target: Target, env: Mapping[str, str]) -> tuple[dict[str, Any], Plan, dict[str, PlatformOutputs]]:
     """The task of a launch, with its plan and platforms.
 
     Raises:
-        InputError: nowhere to run, or a secret that is not in the environment.
+        InputError: nowhere to run (says why not, of every pool), or a secret that is not in the environment.
     """
-    plan, platforms = planned(request, recipe)
-    names = request.options.get("secrets") or ()
+    request, options = target.request, target.request.options
+    platforms = platforms_of(target)
+    if request.image is not None:
+        platforms = [(name, outputs.model_copy(update={"image": request.image})) for name, outputs in platforms]
+    plan = make_plan(recipe, platforms, wishes_of(options, request.pool))
+    if not plan.possible:
+        problems = [Problem(f"{each.platform}/{each.pool}".rstrip("/"), "; ".join(each.refusals)) for each in plan.refused]
+        raise InputError("no platform can run this recipe", problems)
+    names = options.get("secrets") or ()
     if missing := [name for name in names if name not in env]:
-        problems = [Problem(f"--secret {name}", "is not set here", f"export {name}=...") for name in missing]
-        raise InputError("a secret is missing", problems)
+        raise InputError("a secret is missing", [Problem(f"--secret {name}", "is not set here", f"export {name}=...") for name in missing])
     wanted = Wanted(
         name=recipe.name,
-        managed=bool(request.options.get("managed")),
+        managed=bool(options.get("managed")),
         token=secrets.token_hex(32),
         secrets={name: env[name] for name in names},
         settings={events.ALLOW_CHANGES: ",".join(request.allow_changes)} if request.allow_changes else {},
     )
-    return task_document(recipe, plan.possible, platforms, wanted), plan, platforms
+    return task_document(recipe, plan.possible, dict(platforms), wanted), plan, dict(platforms)
 
 
-def prepare(request: Request, recipe: Recipe, work: Path) -> None:
-    """Write what the process of `command` is to do.
-
-    Raises:
-        InputError: nowhere to run.
-    """
-    document, plan, platforms = document_of(request, recipe, os.environ)
-    contexts = {each.context: platforms[each.platform].namespace for each in plan.possible}
+def command(recipe: Recipe, file: Path, target: Target) -> list[str]:
+    """The command that has SkyPilot run the recipe, and tells here what it says there."""
+    document, plan, platforms = document_of(recipe, target, os.environ)
     order = {
         "task": document,
         "cluster": cluster_name(recipe.name),
         "run": recipe.name,
-        "managed": bool(request.options.get("managed")),
-        "detach": request.detach,
-        "contexts": contexts,
+        "managed": bool(target.request.options.get("managed")),
+        "detach": target.request.detach,
+        "within_s": target.request.within_s,
+        "contexts": {each.context: platforms[each.platform].namespace for each in plan.possible},
         "left_out": [f"{each.platform}/{each.pool}" for each in left_out(plan.possible)],
     }
-    file = work / TASK_FILE
-    file.touch(mode=0o600)
-    file.write_text(json.dumps(order), encoding="utf-8")
+    task = file.with_name(TASK_FILE)
+    task.touch(mode=0o600)
+    task.write_text(json.dumps(order), encoding="utf-8")
+    return [sys.executable, "-m", "training.launch.sky.drive", str(task)]
 
 
-def command(recipe: Recipe, file: Path) -> list[str]:  # noqa: ARG001 - the siblings have the same arguments
-    """The command that has SkyPilot run the recipe, and tells here what it says there."""
-    return [sys.executable, "-m", "training.launch.sky.drive", str(file.with_name(TASK_FILE))]
+def _block_dumper() -> Any:
+    """A YAML writer that shows scripts line by line."""
+    import yaml
+
+    class Blocks(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the same toleration of two pools is no reason for anchors
+            return True
+
+    def text(dumper: Any, value: str) -> Any:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Blocks.add_representer(str, text)
+    return Blocks

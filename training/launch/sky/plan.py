@@ -18,6 +18,8 @@ from training.recipe import Recipe
 
 MFU = 0.35
 """Share of the peak that a training is assumed to reach where none was measured."""
+MFU_APART = 0.12
+"""The same for one spread over several nodes that have plain Ethernet between them."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +28,15 @@ class Speed:
 
     Attributes:
         mfu: share of the GPUs' peak.
+        apart: the same over several nodes without a fabric between them.
         samples_per_worker: measured samples per second of one worker, which holds for the kind of worker it was measured on.
         source: in words, for the reader.
     """
 
     mfu: float | None = MFU
+    apart: float | None = MFU_APART
     samples_per_worker: float | None = None
-    source: str = f"assumed: {MFU:.0%} of the GPUs' bf16 peak"
+    source: str = f"assumed: {MFU:.0%} of the GPUs' bf16 peak, {MFU_APART:.0%} over several nodes without a fabric"
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class Wishes:
         prices: USD per node and hour by `PLATFORM/POOL`, over the platform's own.
         parameters: the model's size where the recipe does not say it.
         gpus: only pools with one of these.
+        pool: only pools of this name.
     """
 
     nodes: int = 1
@@ -86,6 +91,7 @@ class Wishes:
     prices: Mapping[str, float] | None = None
     parameters: float | None = None
     gpus: tuple[str, ...] = ()
+    pool: str | None = None
 
 
 @dataclass(frozen=True)
@@ -163,7 +169,7 @@ def _on_pool(name: str, outputs: PlatformOutputs, pool: PoolOutput, asked: _Aske
     needs, wishes = asked.needs, asked.wishes
     nodes, gpus = shape(asked.recipe.scaling.workers, pool.per_node)
     price = (wishes.prices or {}).get(f"{name}/{pool.name}", pool.usd_per_hour)
-    rate, reasons = _rate(pool.accelerator, asked)
+    rate, reasons = _rate(pool, nodes, asked)
     reasons += _refusals(pool, asked, nodes)
     hours = needs.samples / rate / 3600 if needs.samples and rate else None
     total = None if price is None else price * nodes
@@ -177,6 +183,8 @@ def _refusals(pool: PoolOutput, asked: _Asked, nodes: int) -> list[str]:
     found = []
     if wishes.gpus and pool.accelerator not in wishes.gpus:
         found.append(f"{pool.accelerator} was not asked for: --gpu {', '.join(wishes.gpus)}")
+    if wishes.pool is not None and pool.name != wishes.pool:
+        found.append(f"another pool was asked for: --pool {wishes.pool}")
     if pool.spot and not wishes.spot:
         found.append("spot was refused: --no-spot")
     if pool.kind != "nodes":
@@ -192,18 +200,19 @@ def _refusals(pool: PoolOutput, asked: _Asked, nodes: int) -> list[str]:
     return found
 
 
-def _rate(accelerator: str, asked: _Asked) -> tuple[float | None, list[str]]:
+def _rate(pool: PoolOutput, nodes: int, asked: _Asked) -> tuple[float | None, list[str]]:
     """Samples per second of all workers on this GPU, and why there is none."""
     recipe, needs, speed = asked.recipe, asked.needs, asked.speed
     if speed.samples_per_worker is not None:
         return speed.samples_per_worker * recipe.scaling.workers, []
-    peak = BF16_FLOPS.get(accelerator)
-    if peak is None and recipe.precision == "bf16" and accelerator == "T4":
+    peak = BF16_FLOPS.get(pool.accelerator)
+    mfu = speed.apart if nodes > 1 and pool.rdma == "none" else speed.mfu
+    if peak is None and recipe.precision == "bf16" and pool.accelerator == "T4":
         return None, ["a T4 has no bf16: precision=fp32, or another GPU"]
-    if peak is None or needs.flops_per_sample is None or speed.mfu is None:
+    if peak is None or needs.flops_per_sample is None or mfu is None:
         return None, []
     share = 1.0 if recipe.precision == "bf16" else FP32_SHARE
-    return peak * share * speed.mfu * recipe.scaling.workers / needs.flops_per_sample, []
+    return peak * share * mfu * recipe.scaling.workers / needs.flops_per_sample, []
 
 
 def _anywhere(name: str, outputs: PlatformOutputs, asked: _Asked) -> Candidate:
@@ -232,9 +241,9 @@ def measured(rows: Sequence[Mapping[str, Any]], workers: int, run: str) -> Speed
     shares = sorted(row["mfu"] for row in later if row.get("mfu") is not None)
     if shares:
         mfu = shares[len(shares) // 2]
-        return Speed(mfu, None, f"measured: {mfu:.1%} of the GPUs' peak, as {run} reached")
+        return Speed(mfu, mfu, None, f"measured: {mfu:.1%} of the GPUs' peak, as {run} reached")
     rates = sorted(row["samples_per_second"] for row in later if row.get("samples_per_second"))
     if not rates:
         return Speed()
     rate = rates[len(rates) // 2] / max(1, workers)
-    return Speed(None, rate, f"measured: {rate:.3g} samples per second and worker, as {run} reached on its own machine")
+    return Speed(None, None, rate, f"measured: {rate:.3g} samples per second and worker, as {run} reached on its own machine")

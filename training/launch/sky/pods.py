@@ -14,7 +14,7 @@ from trainfleet.errors import MissingToolError, Problem
 from training.launch.sky.task import RUN_LABEL
 
 ANSWER_S = 15
-STOP_FILE = "/tmp/trainfleet-stop"  # noqa: S108 - in the pod
+STOP_FILE = "/tmp/trainfleet-stop"
 
 
 def kubectl(context: str, *arguments: str, timeout_s: float = ANSWER_S) -> subprocess.CompletedProcess[str]:

@@ -169,5 +169,3 @@ def _overrides(outputs: PlatformOutputs, pool: PoolOutput | None, candidate: Can
     if outputs.queue and any(each.get("key") == QUEUED_TAINT for each in pool.tolerations):
         found["dws"] = {"enabled": True}
     return found
-
-
