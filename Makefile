@@ -3,6 +3,8 @@ PYTHON ?= python3
 ENGINE ?= yes
 VENV := .venv/bin
 SHELL := /bin/bash
+# Imports are compiled once and kept, whatever the shell says: without that each process that imports torch pays twice as much.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup stores demo test test-deep lint format lock bench-smoke bench clean
 .DEFAULT_GOAL := help
