@@ -88,7 +88,7 @@ def built_engine(progress: Progress) -> tuple[Path, str]:
         return engine, version
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _one_at_a_time(folder.with_suffix(".lock"), progress):
+        with one_at_a_time(folder.with_suffix(".lock"), progress):
             if not engine.is_file():
                 _build(folder, version, progress)
     except OSError as error:
@@ -97,7 +97,8 @@ def built_engine(progress: Progress) -> tuple[Path, str]:
 
 
 @contextlib.contextmanager
-def _one_at_a_time(path: Path, progress: Progress) -> Iterator[None]:
+def one_at_a_time(path: Path, progress: Progress, what: str = "engine") -> Iterator[None]:
+    """Hold a lock while the block runs; say every few seconds that another process holds it."""
     lock = FileLock(str(path))
     started = time.monotonic()
     while True:
@@ -105,7 +106,7 @@ def _one_at_a_time(path: Path, progress: Progress) -> Iterator[None]:
             lock.acquire(timeout=_REPORT_EVERY)
             break
         except Timeout:
-            progress(f"engine: another process is building it ({time.monotonic() - started:.0f} s)")
+            progress(f"{what}: another process is building it ({time.monotonic() - started:.0f} s)")
     try:
         yield
     finally:
@@ -126,7 +127,7 @@ def _build(folder: Path, version: str, progress: Progress) -> None:
         flags = f"-s -w -X {_VERSION_FLAG}={version}"
         progress(f"engine: building Pulumi {version} from its pins, once for this machine (2 to 5 minutes)")
         command = [str(go), "build", "-trimpath", "-ldflags", flags, "-o", str(target / "pulumi"), PACKAGE]
-        _run_go(command, source, progress)
+        run_go(command, source, progress)
         write_shims(target)
         shutil.rmtree(source)
         os.replace(work, folder)
@@ -203,13 +204,18 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in version.split(".") if number.isdigit())
 
 
-def _run_go(command: Sequence[str], folder: Path, progress: Progress) -> None:
+def run_go(command: Sequence[str], folder: Path, progress: Progress, what: str = "engine") -> None:
+    """Run Go in a folder of pins, which it may not change.
+
+    Raises:
+        TrainfleetError: it failed; with its last words.
+    """
     environment = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly", "CGO_ENABLED": "0", "GOWORK": "off"}
     environment.setdefault("GOPATH", str(cache_folder() / "gopath") if not os.environ.get("HOME") else str(Path.home() / "go"))
-    code, said = _followed(command, folder, environment, progress)
+    code, said = _followed(command, folder, environment, lambda line: progress(f"{what}: {line}"))
     if code != 0:
         words = [line for line in said.splitlines() if line and not line.startswith("go: downloading")]
-        raise TrainfleetError("the engine cannot be built", [Problem("go build", " ".join(words[-6:]) or f"ended with exit code {code}")])
+        raise TrainfleetError(f"the {what} cannot be built", [Problem("go build", " ".join(words[-6:]) or f"ended with exit code {code}")])
 
 
 def _followed(command: Sequence[str], folder: Path, environment: dict[str, str], progress: Progress) -> tuple[int, str]:
@@ -225,7 +231,7 @@ def _followed(command: Sequence[str], folder: Path, environment: dict[str, str],
                     reported = time.monotonic()
                     output.seek(0)
                     fetched = output.read().count(b"downloading")
-                    progress(f"engine: {reported - started:.0f} s, {fetched} modules fetched")
+                    progress(f"{reported - started:.0f} s, {fetched} modules fetched")
         finally:
             kill_tree(child)
         output.seek(0)

@@ -132,9 +132,9 @@ def lock_block(name: str) -> str:
     return found.group(0)
 
 
-def mirror() -> dict[str, str]:
+def mirror(python: Path = PYTHON) -> dict[str, str]:
     """The index that pip is configured for, handed to uv; nothing when pip has none."""
-    asked = subprocess.run([PYTHON, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False).stdout
+    asked = subprocess.run([python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False).stdout
     url = re.search(r"(?:global|install|:env:)\.index-url='([^']+)'", asked)
     return {"UV_DEFAULT_INDEX": url.group(1)} if url and "UV_DEFAULT_INDEX" not in os.environ else {}
 

@@ -43,6 +43,7 @@ COMMANDS: dict[str, Command] = {
     "predict": Command("training.commands.use:predict", "Answer files of rows by a trained model."),
     "serve": Command("training.commands.use:serve", "Serve a trained model over HTTP by Ray Serve."),
     "report": Command("training.commands.runs:report", "Write a run's HTML report."),
+    "cluster": Command("rehearsal.cluster.cli:cluster", "A real one-node Kubernetes on this machine, up and down."),
     "policies": Command("policies.cli:policies", "What must hold on every platform: the rules, their reasons and remedies."),
     "doctor": Command("rehearsal.doctor:doctor", "Say what is here, and what is missing for which command."),
 }

@@ -1,0 +1,120 @@
+"""What this machine lacks for a cluster, all at once and before anything is made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from rehearsal.build import cache_folder
+from rehearsal.cluster.builds import missing
+from trainfleet.errors import MissingToolError, Problem, TrainfleetError
+
+PACKAGES = {
+    "containerd": "containerd",
+    "runc": "runc",
+    "/usr/lib/cni/ptp": "containernetworking-plugins",
+    "etcd": "etcd-server",
+    "iptables": "iptables",
+    "nft": "nftables",
+    "ip": "iproute2",
+    "openssl": "openssl",
+    "nsenter": "util-linux",
+    "mount": "mount",
+    "debootstrap": "debootstrap",
+    "/bin/busybox": "busybox-static",
+}
+"""A program, and the Debian package that brings it."""
+MEMORY_GIB = 2.0
+DISK_GIB = {"first": 25.0, "later": 8.0}
+GIB = 1 << 30
+ELSEWHERE = "name a cluster that you have: `--context NAME` of every command that launches"
+
+
+def machine() -> None:
+    """Say whether this machine can run the cluster at all.
+
+    Raises:
+        MissingToolError: another system than Linux, or not root.
+    """
+    if sys.platform != "linux":
+        raise MissingToolError(f"the built-in cluster runs on Linux, this is {sys.platform}: {ELSEWHERE}")
+    if os.geteuid() != 0:
+        raise MissingToolError(f"the built-in cluster needs root (it makes namespaces and mounts): run it with sudo, or {ELSEWHERE}")
+
+
+def absent() -> list[str]:
+    """The Debian packages that are missing."""
+    return sorted({package for program, package in PACKAGES.items() if not _here(program)})
+
+
+def apt_line(packages: list[str]) -> str:
+    return f"apt-get install -y --no-install-recommends {' '.join(packages)}"
+
+
+def resources(state_folder: Path) -> None:
+    """Look at packages, memory and disk.
+
+    Raises:
+        MissingToolError: what is missing and what to do about it.
+    """
+    problems = []
+    if packages := absent():
+        problems.append(Problem("packages", f"not here: {', '.join(packages)}", f"{apt_line(packages)}, or `trainfleet cluster up --install`"))
+    available = _available_gib()
+    if available < MEMORY_GIB:
+        problems.append(
+            Problem("memory", f"{available:.1f} GiB are free, the cluster needs {MEMORY_GIB:.0f}", "end something, or use a larger machine")
+        )
+    needed = DISK_GIB["first" if missing() else "later"]
+    for what, folder in {"state": state_folder, "cache": cache_folder()}.items():
+        if (free := _free_gib(folder)) < needed:
+            variable = "XDG_STATE_HOME" if what == "state" else "XDG_CACHE_HOME"
+            problems.append(
+                Problem(str(folder), f"{free:.0f} GiB are free, {needed:.0f} are needed", f"free some, or set {variable} to another disk")
+            )
+            break
+    if "overlay" not in Path("/proc/filesystems").read_text() and shutil.which("modprobe") is None:
+        problems.append(Problem("kernel", "knows no overlay file system", "load the module `overlay`"))
+    if problems:
+        raise MissingToolError("this machine cannot run the cluster yet", problems)
+
+
+def install(packages: list[str]) -> None:
+    """Install Debian packages.
+
+    Raises:
+        TrainfleetError: apt-get refused; with its last words.
+    """
+    import subprocess
+
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["apt-get", "update", "-qq"], apt_line(packages).split()):
+        try:
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        except FileNotFoundError as error:
+            raise MissingToolError(
+                "the packages cannot be installed", [Problem("apt-get", "is not here", f"install {', '.join(packages)}")]
+            ) from error
+        if done.returncode:
+            said = (done.stderr or done.stdout).strip().splitlines()[-2:]
+            raise TrainfleetError("the packages cannot be installed", [Problem(" ".join(command[:2]), " / ".join(said))])
+
+
+def _here(program: str) -> bool:
+    return (
+        Path(program).exists() if program.startswith("/") else shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is not None
+    )
+
+
+def _available_gib() -> float:
+    import psutil
+
+    return float(psutil.virtual_memory().available) / GIB
+
+
+def _free_gib(folder: Path) -> float:
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free / GIB

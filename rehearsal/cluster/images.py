@@ -1,0 +1,230 @@
+"""The cluster's images: made once into a store in the user's cache, cloned by each cluster, the project's layer on top of it.
+
+The store is containerd's own folder with `pause` and the training image's base in it. A cluster gets it by hard links in a second
+or two. Easy to get wrong: containerd writes its databases in place, so those are copied and not linked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from ipaddress import IPv4Network
+from pathlib import Path
+
+from rehearsal.build import cache_folder, one_at_a_time
+from rehearsal.cluster import node, oci, rootfs, servers
+from rehearsal.cluster.state import State
+from trainfleet.errors import InputError, Problem
+
+Progress = Callable[[str], None]
+LOCAL = "localhost/trainfleet:local"
+BASE = "localhost/trainfleet-base:local"
+PACKAGES = ("infra", "stacks", "policies", "rehearsal", "training", "recipes", "tools", "trainfleet")
+_LAYERS = "layers.json"
+_ARCHIVE = "import.tar"
+ENVIRONMENT = {
+    "PATH": f"{rootfs.ENVIRONMENT}/bin:{rootfs.HOME}/.local/bin:{rootfs.PATH}",
+    "HOME": rootfs.HOME,
+    "LANG": "C.UTF-8",
+    "PYTHONUNBUFFERED": "1",
+    "UV_OFFLINE": "1",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+}
+
+
+def checkout() -> Path:
+    """The checkout, whose images/ and packages go into the image.
+
+    Raises:
+        InputError: this is an installed package, without them.
+    """
+    root = Path(__file__).resolve().parent.parent.parent
+    if not (root / "images" / "debian.txt").is_file():
+        raise InputError(
+            "the training image is made from a checkout", [Problem(str(root), "has no folder images", "run this in a checkout, or pass --no-image")]
+        )
+    return root
+
+
+def store(image: bool) -> Path:
+    """Where the store for these locks and packages is, or will be; one without the training image when none is wanted."""
+    digest = hashlib.sha256()
+    if image:
+        here = checkout()
+        for path in (here / "images" / "debian.txt", here / "images" / "requirements.lock", here / "images" / "skypilot.lock"):
+            digest.update(path.read_bytes())
+        for module in (rootfs, rootfs.standins):
+            digest.update(Path(str(module.__file__)).read_bytes())
+    return cache_folder() / f"images-{digest.hexdigest()[:16] if image else 'none'}"
+
+
+def prepare(progress: Progress, image: bool) -> None:
+    """Make the store, unless it is there."""
+    target = store(image)
+    if target.is_dir():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with one_at_a_time(target.with_suffix(".lock"), progress, "image"):
+        if target.is_dir():
+            return
+        for stale in target.parent.glob(f".{target.name}.*"):
+            shutil.rmtree(stale, ignore_errors=True)
+        work = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+        try:
+            _fill(work, progress, image)
+            os.replace(work / "made", target)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _fill(work: Path, progress: Progress, image: bool) -> None:
+    layers = [oci.layer(path) for path in rootfs.make(checkout() / "images", work, progress)] if image else []
+    # A node with nothing but containerd: no link and no control group; its processes end with this one, however that ends.
+    it = State("store", work / "node", IPv4Network("10.0.0.0/16"), work.name)
+    it.folder.mkdir(mode=0o700)
+    servers.write_configuration(it)
+    pid = node.start(it, tied=True)
+    try:
+        it.file("processes.json").write_text(json.dumps({name: server.wanted() for name, server in servers.runtime(it).items()}))
+        progress("image: importing")
+        load(it, pid, servers.PAUSE, [oci.layer(_pause(work))], oci.Settings(entrypoint=["/busybox", "sleep", "2147483647"]))
+        if image:
+            load(it, pid, BASE, layers, settings())
+    finally:
+        node.stop(it)
+    made = work / "made"
+    made.mkdir()
+    os.replace(it.file("var", "lib", "containerd"), made / "containerd")
+    rows = [{"digest": each.digest, "size": each.size} for each in layers]
+    (made / _LAYERS).write_text(json.dumps(rows))
+
+
+def settings() -> oci.Settings:
+    return oci.Settings(ENVIRONMENT, f"{rootfs.UID}:{rootfs.UID}", rootfs.HOME, command=["/bin/bash"])
+
+
+def _pause(work: Path) -> Path:
+    archive = work / "pause.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.add("/bin/busybox", "busybox", recursive=False)
+    return archive
+
+
+def load(it: State, pid: int, reference: str, layers: list[oci.Layer], how: oci.Settings) -> None:
+    """Import an image into a node's store."""
+    archive = it.file(_ARCHIVE)
+    oci.write(archive, reference, layers, how)
+    try:
+        _wait_for_runtime(pid)
+        ctr(pid, "images", "import", str(archive))
+    finally:
+        archive.unlink(missing_ok=True)
+
+
+def _wait_for_runtime(pid: int) -> None:
+    import time
+
+    from trainfleet.errors import TrainfleetError
+
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            ctr(pid, "version")
+            return
+        except TrainfleetError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def ctr(pid: int, *arguments: str) -> str:
+    return node.enter(pid, ["ctr", "--address", servers.SOCKET, "--namespace", "k8s.io", *arguments]).stdout
+
+
+def clone(it: State, image: bool) -> None:
+    """Give a new cluster its own copy of the store: files that never change as hard links, databases as copies."""
+    target = it.file("var", "lib", "containerd")
+    if target.is_dir():
+        return
+    work = it.file("var", "lib", "containerd.new")
+    shutil.rmtree(work, ignore_errors=True)
+    work.parent.mkdir(parents=True, exist_ok=True)
+    source = store(image) / "containerd"
+    same = subprocess.run(["cp", "-al", str(source), str(work)], capture_output=True, check=False).returncode == 0
+    if not same:  # another file system
+        shutil.rmtree(work, ignore_errors=True)
+        subprocess.run(["cp", "-a", str(source), str(work)], check=True)
+    for database in source.glob("*/*.db"):
+        copy = work / database.relative_to(source)
+        copy.unlink()
+        shutil.copy2(database, copy)
+    os.replace(work, target)
+
+
+def project_files() -> Iterator[tuple[Path, str]]:
+    """The project's files and where each lies in the image."""
+    root = checkout()
+    site = f"{rootfs.ENVIRONMENT}/lib/python3.11/site-packages"
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                yield path, f"{site}/{path.relative_to(root)}"
+
+
+def load_project(it: State, pid: int, progress: Progress) -> bool:
+    """Put the project as it is now into the training image; returns whether anything changed."""
+    digest = hashlib.sha256()
+    files = list(project_files())
+    for path, place in files:
+        digest.update(place.encode() + b"\0" + path.read_bytes())
+    stamp = it.file("project")
+    if stamp.exists() and stamp.read_text() == digest.hexdigest():
+        return False
+    progress(f"putting the project into {LOCAL}")
+    archive = it.file("project.tar")
+    with tarfile.open(archive, "w") as tar:
+        for path, place in files:
+            tar.add(path, place.lstrip("/"), recursive=False, filter=_of_root)
+        for place, text in _metadata().items():
+            _add(tar, place, text)
+    layers = [oci.Layer(row["digest"], row["size"]) for row in json.loads((store(True) / _LAYERS).read_text())]
+    try:
+        load(it, pid, LOCAL, [*layers, oci.layer(archive)], settings())
+    finally:
+        archive.unlink()
+    stamp.write_text(digest.hexdigest())
+    return True
+
+
+def _metadata() -> dict[str, str]:
+    """What makes the files an installed package: its name, its version and its command."""
+    from trainfleet import __version__
+
+    about = f"{rootfs.ENVIRONMENT}/lib/python3.11/site-packages/trainfleet-{__version__}.dist-info"
+    script = f"#!{rootfs.ENVIRONMENT}/bin/python\nfrom trainfleet.cli import main\n\nmain()\n"
+    return {
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: trainfleet\nVersion: {__version__}\n",
+        f"{about}/entry_points.txt": "[console_scripts]\ntrainfleet = trainfleet.cli:main\n",
+        f"{rootfs.ENVIRONMENT}/bin/trainfleet": script,
+    }
+
+
+def _of_root(about: tarfile.TarInfo) -> tarfile.TarInfo:
+    about.uid = about.gid = 0
+    about.uname = about.gname = ""
+    about.mode = 0o755 if about.mode & 0o100 else 0o644
+    return about
+
+
+def _add(tar: tarfile.TarFile, place: str, text: str) -> None:
+    import io
+
+    about = tarfile.TarInfo(place.lstrip("/"))
+    about.size, about.mode = len(text.encode()), 0o755 if "/bin/" in place else 0o644
+    tar.addfile(about, io.BytesIO(text.encode()))

@@ -1,0 +1,176 @@
+"""Makes the training image's layers out of Debian packages and the project's locks, without a registry and without Docker.
+
+Three tar files: the system (debootstrap), the Python packages of images/requirements.lock, and SkyPilot's runtime. The project
+itself is a fourth, made anew whenever its files change (images.py). Runs as root; everything is mounted in a namespace of its
+own. Easy to get wrong: an environment is made inside the tree, by chroot, because its scripts hold the path that they will have.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rehearsal.cluster import standins
+from rehearsal.cluster.node import GUARD
+from trainfleet.errors import MissingToolError, Problem, TrainfleetError
+
+Progress = Callable[[str], None]
+SUITE = "bookworm"
+DEBIAN = "https://deb.debian.org/debian"
+USER, UID, HOME = "ray", 1000, "/home/ray"
+ENVIRONMENT = "/opt/trainfleet"
+RUNTIME = f"{HOME}/skypilot-runtime"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_CUDA = ("nvidia-", "cuda-", "triton")
+_INDEX_SETTINGS = re.compile(r"(UV_(DEFAULT_)?INDEX.*|UV_.*CERT.*|SSL_CERT_FILE|(https?|no|all)_proxy)", re.I)
+
+
+def packages(images: Path) -> list[str]:
+    """The Debian packages that the image names."""
+    return [line for line in (images / "debian.txt").read_text().split() if line]
+
+
+def make(images: Path, work: Path, progress: Progress) -> list[Path]:
+    """Make the layers in a folder; returns their tar files from the lowest up.
+
+    Raises:
+        TrainfleetError: a step failed; with its last words.
+    """
+    root = work / "root"
+    progress("image: the system, from Debian packages (1 to 4 minutes)")
+    _run(["debootstrap", "--variant=minbase", f"--include={','.join(packages(images))}", SUITE, str(root), mirror()], "debootstrap")
+    _settle(root)
+    layers = [_tar(root, work / "system.tar", ["."])]
+    progress("image: Python packages (1 to 3 minutes)")
+    _install_packages(images, root, work)
+    layers.append(_tar(root, work / "packages.tar", [f".{ENVIRONMENT}"]))
+    progress("image: SkyPilot's runtime (1 minute)")
+    _install_runtime(images, root, work)
+    layers.append(_tar(root, work / "skypilot.tar", [f".{HOME}"]))
+    shutil.rmtree(root)
+    return layers
+
+
+def mirror() -> str:
+    """The Debian mirror that this machine uses, else Debian's own."""
+    for path in [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]:
+        if path.is_file() and (found := re.search(r"^(?:URIs:|deb(?:\s+\[.*?\])?)\s+(https?://\S*/debian/?)(?:\s|$)", path.read_text(), re.M)):
+            return found.group(1)
+    return DEBIAN
+
+
+def _settle(root: Path) -> None:
+    """The user, what it may, and what SkyPilot's set-up looks for."""
+    chroot = ["chroot", str(root)]
+    _run([*chroot, "useradd", "--uid", str(UID), "--create-home", "--shell", "/bin/bash", USER], "useradd")
+    (root / "etc" / "sudoers.d" / USER).write_text(f"{USER} ALL=(ALL) NOPASSWD:ALL\n")
+    (root / "etc" / "resolv.conf").write_text("")
+    for folder in ("var/cache/apt/archives", "var/lib/apt/lists"):
+        for path in sorted((root / folder).rglob("*"), reverse=True):
+            if path.is_file():
+                path.unlink()
+
+
+def _install_packages(images: Path, root: Path, work: Path) -> None:
+    lock = (images / "requirements.lock").read_text()
+    cuda, rest = split(lock)
+    (work / "cpu.txt").write_text(rest)
+    (work / "cuda.txt").write_text(cuda)
+    site = f"{ENVIRONMENT}/lib/python3.11/site-packages"
+    _in_root(
+        root,
+        work,
+        f"uv venv --quiet --python /usr/bin/python3 {ENVIRONMENT}\n"
+        f"uv pip install --quiet --compile-bytecode --python {ENVIRONMENT}/bin/python --no-deps --require-hashes -r /mnt/work/cpu.txt",
+    )
+    # The real libraries are only looked at: linked out of uv's cache, and gone with the folder.
+    target = ["--target", str(work / "cuda"), "--python", str(root / "usr/bin/python3"), "--no-deps", "--require-hashes"]
+    _run([uv(), "pip", "install", "--quiet", *target, "-r", str(work / "cuda.txt")], "uv", os.environ | index())
+    torch = root / site.lstrip("/") / "torch"
+    standins.replace(work / "cuda" / "nvidia", torch, torch.parent / "nvidia", work)
+    shutil.rmtree(work / "cuda")
+
+
+def split(lock: str) -> tuple[str, str]:
+    """A lock in two: CUDA's packages, and the rest."""
+    from tools.images import blocks
+
+    found = blocks(lock)
+    cuda = {name for name in found if name.startswith(_CUDA)}
+    return "".join(found[name] for name in sorted(cuda)), "".join(block for name, block in found.items() if name not in cuda)
+
+
+def _install_runtime(images: Path, root: Path, work: Path) -> None:
+    shutil.copyfile(images / "skypilot.lock", work / "skypilot.txt")
+    there = root / f"{HOME}/.local/bin".lstrip("/")
+    there.mkdir(parents=True)
+    shutil.copy2(uv(), there / "uv")
+    _in_root(
+        root,
+        work,
+        f"uv venv --quiet --seed --python /usr/bin/python3 {RUNTIME}\n"
+        f"uv pip install --quiet --compile-bytecode --python {RUNTIME}/bin/python --require-hashes -r /mnt/work/skypilot.txt\n"
+        f"chown -R {UID}:{UID} {HOME}",
+    )
+
+
+def _in_root(root: Path, work: Path, script: str) -> None:
+    """Run a script in the tree, with uv, its cache, the resolver and the certificates of this machine lent for the time being."""
+    cache = subprocess.run([uv(), "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()
+    Path(cache).mkdir(parents=True, exist_ok=True)
+    for folder in ("mnt/work", "mnt/uv"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    (root / "mnt" / "uv-program").touch()
+    lent = {"/proc": "proc", "/dev": "dev", "/etc/resolv.conf": "etc/resolv.conf", "/etc/ssl/certs": "etc/ssl/certs"}
+    lent |= {str(work): "mnt/work", cache: "mnt/uv", uv(): "mnt/uv-program"}
+    lines = [f"mount --rbind '{source}' '{root / place}'" for source, place in lent.items()]
+    settings = {
+        "HOME": "/root",
+        "PATH": PATH,
+        "UV_CACHE_DIR": "/mnt/uv",
+        "UV_LINK_MODE": "copy",
+        "UV_PYTHON_DOWNLOADS": "never",
+        "LANG": "C.UTF-8",
+    } | index()
+    (work / "inside.sh").write_text(f'set -eu\nuv() {{ /mnt/uv-program "$@"; }}\n{script}\n')
+    _run(["sh", "-euc", "\n".join([*lines, f"exec chroot '{root}' /bin/sh /mnt/work/inside.sh"])], "the image's Python packages", settings)
+    (root / "mnt" / "uv-program").unlink()
+    for folder in ("mnt/work", "mnt/uv"):
+        (root / folder).rmdir()
+
+
+def uv() -> str:
+    """The uv of this environment, else the one on PATH.
+
+    Raises:
+        MissingToolError: there is none.
+    """
+    beside = Path(sys.executable).with_name("uv")
+    found = str(beside) if beside.is_file() else shutil.which("uv")
+    if found is None:
+        raise MissingToolError("the image cannot be made", [Problem("uv", "is not here", "make setup")])
+    return found
+
+
+def index() -> dict[str, str]:
+    """The package index that this machine is told to use, in uv's words."""
+    from tools.setup import mirror as of_pip
+
+    return {name: value for name, value in os.environ.items() if _INDEX_SETTINGS.fullmatch(name)} | of_pip(Path(sys.executable))
+
+
+def _tar(root: Path, target: Path, what: Sequence[str]) -> Path:
+    _run(["tar", "--numeric-owner", "-C", str(root), "-cf", str(target), *what], "tar")
+    return target
+
+
+def _run(command: Sequence[str], what: str, environment: dict[str, str] | None = None) -> None:
+    done = subprocess.run([*GUARD, *command], capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-4:]
+        raise TrainfleetError("the training image cannot be made", [Problem(what, " / ".join(said) or f"exit code {done.returncode}")])

@@ -1,0 +1,193 @@
+"""Brings a cluster up, or goes on where an earlier attempt stopped: each step looks first whether it is done.
+
+Used by the command line and the tests. Easy to get wrong: the order. What is outside the state folder is written down before it
+is made (state.py), the API server answers before its clients start, and definitions are there before KubeRay's operator looks.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from rehearsal.cluster import builds, cgroups, checks, images, network, node, pki, servers, state
+from rehearsal.cluster.kubectl import kubectl
+from rehearsal.cluster.objects import objects
+from rehearsal.cluster.state import State
+from trainfleet.errors import Problem, TrainfleetError
+from trainfleet.files import write_whole
+
+Progress = Callable[[str], None]
+LIMIT_S = 180.0
+_LOOK_EVERY = 0.1
+
+
+@contextmanager
+def one_at_a_time(name: str, progress: Progress) -> Iterator[None]:
+    """Hold the cluster's lock while the block runs: `up` and `down` wait for each other."""
+    path = Path("/run/lock") if Path("/run/lock").is_dir() else Path("/tmp")
+    lock = FileLock(str(path / f"trainfleet-cluster-{name}.lock"))
+    try:
+        lock.acquire(timeout=0.1)
+    except Timeout:
+        progress("waiting for another `trainfleet cluster` command")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        # Removed while it is held: whoever waits for it has it open, finds it gone by name, and is alone all the same.
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
+
+
+def up(name: str, progress: Progress, *, image: bool = True, fake_nodes: bool = False) -> State:
+    """Return the state of a cluster that is ready, having made what was missing.
+
+    Raises:
+        MissingToolError: this machine cannot run it; says what is missing.
+        TrainfleetError: a server does not come up; with the last words of its log.
+    """
+    checks.machine()
+    folder = state.folder_of(name)
+    checks.resources(folder)
+    _prepare(progress, image)
+    with one_at_a_time(name, progress):
+        it = state.load(name) or state.create(name, network.choose())
+        images.clone(it, image)
+        it.note("cgroup", it.cgroup)
+        cgroups.make(it.cgroup)
+        pki.make(it)
+        servers.write_configuration(it)
+        pid = node.start(it)
+        network.connect(it, pid)
+        _start(it, progress, fake_nodes=fake_nodes)
+        if image:
+            images.load_project(it, pid, progress)
+    return it
+
+
+def _prepare(progress: Progress, image: bool) -> None:
+    """Programs and images, made side by side: one waits for the processors, the other for the disk and the index."""
+    with ThreadPoolExecutor(2) as pool:
+        made = [pool.submit(builds.build_all, progress), pool.submit(images.prepare, progress, image)]
+        for one in made:
+            one.result()
+
+
+def _start(it: State, progress: Progress, *, fake_nodes: bool) -> None:
+    wanted = servers.control_plane(it)
+    before = _wanted(it)
+    want(it, before | {name: server.wanted() for name, server in wanted.items()})
+    progress("starting the API server")
+    wait(it, "the API server", "kube-apiserver", lambda: kubectl(it, "get", "--raw", "/readyz", check=False).returncode == 0)
+    wait(it, "the cluster's objects", "kube-apiserver", lambda: _applied(it))
+    wanted |= servers.workers(it)
+    if fake_nodes or "kwok" in before:
+        wanted |= servers.simulated(it)
+    want(it, {name: server.wanted() for name, server in wanted.items()})
+    progress("starting the node")
+    wait(it, "the node", "kubelet", lambda: node_ready(it))
+    wait(it, "the cluster's DNS", "coredns", lambda: dns_answers(it))
+    wait(it, "KubeRay's operator", "ray-operator", lambda: answers(f"http://{it.inside}:8082/readyz"))
+
+
+def want(it: State, wanted: dict[str, object]) -> None:
+    """Tell the node's first process what to run."""
+    if wanted != _wanted(it):
+        write_whole(it.file("processes.json"), json.dumps(wanted, indent=1) + "\n", 0o600)
+
+
+def _wanted(it: State) -> dict[str, object]:
+    try:
+        wanted: dict[str, object] = json.loads(it.file("processes.json").read_text())
+    except FileNotFoundError:
+        return {}
+    return wanted
+
+
+def wait(it: State, what: str, server: str, done: Callable[[], bool], limit: float = LIMIT_S) -> None:
+    """Wait for a condition.
+
+    Raises:
+        TrainfleetError: it did not come true in time; with the last words of the server's log.
+    """
+    deadline = time.monotonic() + limit
+    while not done():
+        if time.monotonic() > deadline:
+            log = it.file("logs", f"{server}.log")
+            said = log.read_text(errors="replace").strip().splitlines()[-3:] if log.exists() else []
+            raise TrainfleetError(f"{what} did not become ready in {limit:.0f} s", [Problem(str(log), " / ".join(said) or "is empty")])
+        time.sleep(_LOOK_EVERY)
+
+
+def _applied(it: State) -> bool:
+    document = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects(it)})
+    done = kubectl(it, "apply", "--server-side", "--force-conflicts", "--field-manager=trainfleet-cluster", "-f", "-", check=False, given=document)
+    it.file("logs", "objects.log").write_text(done.stdout + done.stderr)
+    return done.returncode == 0
+
+
+def node_ready(it: State) -> bool:
+    """Whether the kubelet says that pods may come."""
+    path = "{.status.conditions[?(@.type=='Ready')].status}"
+    return kubectl(it, "get", "node", it.node, "-o", f"jsonpath={path}", check=False).stdout == "True"
+
+
+def dns_answers(it: State) -> bool:
+    """Whether the cluster's DNS, asked at its service address from this machine, knows the API server."""
+    import socket
+
+    question = b"\x07\x07\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
+    question += (
+        b"".join(bytes([len(part)]) + part.encode() for part in ("kubernetes", "default", "svc", "cluster", "local")) + b"\x00\x00\x01\x00\x01"
+    )
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        asked.settimeout(0.5)
+        try:
+            asked.sendto(question, (str(it.dns), 53))
+            answer = asked.recv(512)
+        except OSError:
+            return False
+    return answer[:2] == question[:2] and answer[3] & 0x0F == 0 and answer.endswith(it.services[1].packed)
+
+
+def answers(url: str) -> bool:
+    """Whether a server answers with 200."""
+    from urllib.request import ProxyHandler, build_opener
+
+    try:
+        with build_opener(ProxyHandler({})).open(url, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def down(name: str, progress: Progress) -> bool:
+    """Remove a cluster and everything that it made; returns whether there was one."""
+    checks.machine()
+    with one_at_a_time(name, progress):
+        it = state.load(name)
+        if it is None:
+            return False
+        progress("ending the node")
+        if any(made.kind == "node" for made in it.made):
+            node.stop(it)
+        for made in it.made:
+            if made.kind == "link":
+                network.remove(made.name)
+            elif made.kind == "cgroup":
+                cgroups.remove(made.name)
+        it.remove()
+    return True
+
+
+def tail(path: Path, lines: int) -> list[str]:
+    """The last lines of a log."""
+    done = subprocess.run(["tail", "-n", str(lines), str(path)], capture_output=True, text=True, check=False, errors="replace")
+    return done.stdout.splitlines()
