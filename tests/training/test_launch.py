@@ -15,8 +15,9 @@ import pytest
 
 from tests.training.launches import Launcher, rows, running, untimed, wait_for
 from trainfleet.errors import InputError
-from training.launch import COMING, LAUNCHERS, find, machine
+from training.launch import LAUNCHERS, find, machine
 from training.launch.start import Request, resolve
+from training.launch.target import Target
 from training.sections import Scaling
 
 pytestmark = pytest.mark.timeout(900)
@@ -193,18 +194,18 @@ def test_a_platform_with_an_object_store_keeps_runs_below_its_url(tmp_path: Path
     assert all({"instance_type", "spot", "usd_per_hour"} <= set(pool) for pool in place.facts()["pools"])
 
 
-@pytest.mark.parametrize("name", sorted(LAUNCHERS))
-def test_every_place_has_a_check_and_a_command(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["local", "torchrun"])
+def test_every_place_on_this_machine_has_a_check_and_a_command(name: str, tmp_path: Path) -> None:
     recipe, _ = resolve(Request("lm-tiny"), {})
-    command = find(name).command(recipe, tmp_path / "recipe.yaml")
+    command = find(name).command(recipe, tmp_path / "recipe.yaml", Target(Request("lm-tiny", on=name), (), tmp_path))
     assert find_spec(command[command.index("-m") + 1]) is not None
     assert command[-1] == str(tmp_path / "recipe.yaml")
 
 
-@pytest.mark.parametrize("name", COMING)
-def test_places_that_come_later_say_so(name: str) -> None:
-    with pytest.raises(InputError, match="later release"):
-        find(name)
+@pytest.mark.parametrize("name", sorted(LAUNCHERS))
+def test_every_place_is_a_module_that_starts_runs(name: str) -> None:
+    assert callable(find(name).check)
+    assert callable(find(name).command)
 
 
 def test_too_many_workers_are_refused_with_what_would_fit() -> None:

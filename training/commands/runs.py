@@ -79,7 +79,10 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     recipe: RecipeArgument,
     overrides: Overrides = None,
     on: Annotated[
-        str, typer.Option("--on", metavar="PLACE", help="local: Ray on this machine. torchrun: without Ray. kuberay: Ray on a Kubernetes cluster. sky: SkyPilot.")
+        str,
+        typer.Option(
+            "--on", metavar="PLACE", help="local: Ray on this machine. torchrun: without Ray. kuberay: Ray on a Kubernetes cluster. sky: SkyPilot."
+        ),
     ] = "local",
     run: Run = None,
     stack: Annotated[
@@ -112,6 +115,10 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     ] = 30.0,
     detach: Annotated[bool, typer.Option("--detach", help="Leave once the run is handed over; `trainfleet runs attach NAME` comes back.")] = False,
     show: Annotated[bool, typer.Option("--print", help="Show what would be handed over, as YAML, and start nothing.")] = False,
+    from_secret: Annotated[
+        list[str] | None,
+        typer.Option("--from-secret", metavar="SECRET", help="kuberay: a Secret of the namespace whose keys become the pods' variables."),
+    ] = None,
     fresh: Fresh = False,
     allow: Allow = None,
     as_json: Json = False,
@@ -156,7 +163,14 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
         cluster=cluster,
         detach=detach,
         within_s=within * 60,
-        options={"managed": managed, "nodes": nodes, "spot": spot, "prices": prices_of(price), "secrets": tuple(secret or ())},
+        options={
+            "managed": managed,
+            "nodes": nodes,
+            "spot": spot,
+            "prices": prices_of(price),
+            "secrets": tuple(secret or ()),
+            "from_secrets": tuple(from_secret or ()),
+        },
     )
     if show:
         import sys

@@ -17,8 +17,12 @@ from training.recipe import Recipe
 if TYPE_CHECKING:
     from training.launch.target import Target
 
-LAUNCHERS = {"local": "training.launch.local", "torchrun": "training.launch.torchrun", "sky": "training.launch.sky"}
-COMING = ("kuberay",)
+LAUNCHERS = {
+    "local": "training.launch.local",
+    "torchrun": "training.launch.torchrun",
+    "kuberay": "training.launch.kuberay",
+    "sky": "training.launch.sky",
+}
 
 
 class Launcher(Protocol):
@@ -43,12 +47,8 @@ def find(name: str) -> Launcher:
     """The way to start a run that `--on NAME` asks for.
 
     Raises:
-        InputError: no such way, or one that comes later.
+        InputError: no such way.
     """
-    if name in COMING:
-        raise InputError(
-            "this place comes with a later release", [Problem("--on", f"`{name}` cannot start runs yet", f"now: {', '.join(LAUNCHERS)}")]
-        )
     if name not in LAUNCHERS:
         raise InputError("no such place to run", [Problem("--on", f"`{name}` is not known", did_you_mean(name, LAUNCHERS))])
     return cast("Launcher", importlib.import_module(LAUNCHERS[name]))

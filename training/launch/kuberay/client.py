@@ -1,0 +1,286 @@
+"""The little of the Kubernetes API that a run needs: make, look, read logs, run a command in a pod; every refusal in plain words.
+
+Used by all of `training.launch.kuberay`. Objects are plain documents. Easy to get wrong: the package `kubernetes` takes a second to import,
+so it is imported when a cluster is asked for the first time; and a control plane that restarts is no reason to lose a run (`patiently`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
+
+Document = dict[str, Any]
+Result = TypeVar("Result")
+
+MANAGER = "trainfleet"
+TIMEOUT_S = 20.0
+PATIENCE_S = 300.0
+PLURALS = {
+    "ConfigMap": ("/api/v1", "configmaps"),
+    "Event": ("/api/v1", "events"),
+    "Pod": ("/api/v1", "pods"),
+    "Secret": ("/api/v1", "secrets"),
+    "ResourceQuota": ("/api/v1", "resourcequotas"),
+    "RayCluster": ("/apis/ray.io/v1", "rayclusters"),
+    "RayJob": ("/apis/ray.io/v1", "rayjobs"),
+    "RayService": ("/apis/ray.io/v1", "rayservices"),
+    "Workload": ("/apis/kueue.x-k8s.io/v1beta1", "workloads"),
+}
+
+
+class ApiError(TrainfleetError):
+    """The API server's refusal: its status (0: it was not reached), reason and message."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        self.status, self.reason, self.message = status, reason, message
+        super().__init__(f"the cluster refused: {message}" if status else f"the cluster cannot be reached: {message}")
+
+
+class Cluster:
+    """A cluster and the namespace in it that a run uses."""
+
+    def __init__(self, api: Any, namespace: str, name: str) -> None:
+        self._api, self.namespace, self.name = api, namespace, name
+
+    def request(
+        self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None, content: str = "application/json"
+    ) -> Document:
+        """One call.
+
+        Raises:
+            ApiError: it was refused, or nobody answered.
+        """
+        answer = self._call(method, path, query or {}, body, content, TIMEOUT_S)
+        try:
+            return dict(json.loads(answer.data)) if answer.data else {}
+        except ValueError as error:
+            raise ApiError(0, "", f"{self.name} answers what is no Kubernetes: {answer.data[:80]!r}") from error
+
+    def get(self, kind: str, name: str) -> Document | None:
+        """An object, or None where there is none."""
+        try:
+            return self.request("GET", f"{self._path(kind)}/{name}")
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def items(self, kind: str, selector: str = "", fields: str = "") -> list[Document]:
+        """The namespace's objects of a kind; none where the kind is not known here."""
+        query = {key: value for key, value in (("labelSelector", selector), ("fieldSelector", fields)) if value}
+        try:
+            return list(self.request("GET", self._path(kind), query=query).get("items", []))
+        except ApiError as error:
+            if error.status == 404:
+                return []
+            raise
+
+    def create(self, document: Document, *, dry_run: bool = False) -> Document:
+        """Make an object; one of its name must not be there."""
+        query = {"fieldManager": MANAGER, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
+        return self.request("POST", self._path(document["kind"]), query=query, body=document)
+
+    def apply(self, document: Document) -> Document:
+        """Make an object, or bring it to this state, by server-side apply."""
+        query = {"fieldManager": MANAGER, "fieldValidation": "Strict", "force": "true"}
+        path = f"{self._path(document['kind'])}/{document['metadata']['name']}"
+        return self.request("PATCH", path, query=query, body=document, content="application/apply-patch+yaml")
+
+    def delete(self, kind: str, name: str) -> bool:
+        """Take an object away and what belongs to it; whether it was there."""
+        try:
+            self.request("DELETE", f"{self._path(kind)}/{name}", query={"propagationPolicy": "Background"})
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
+    def log(self, pod: str, container: str, *, follow: bool, since: str | None = None, tail: int | None = None) -> Iterator[tuple[str, str]]:
+        """A container's lines with the time of each, from `since` on.
+
+        Raises:
+            ApiError: there is no such log, or the connection broke.
+        """
+        query = {"container": container, "timestamps": "true", "follow": "true" if follow else "false"}
+        query |= {"sinceTime": since} if since else {}
+        query |= {"tailLines": str(tail)} if tail is not None else {}
+        answer = self._call("GET", f"{self._path('Pod')}/{pod}/log", query, None, "application/json", None if follow else TIMEOUT_S)
+        try:
+            for line in _lines(answer):
+                when, _, text = line.partition(" ")
+                yield when, text
+        except Exception as error:  # urllib3's are many
+            raise ApiError(0, "", f"the log of {pod} broke off ({type(error).__name__})") from error
+        finally:
+            answer.release_conn()
+
+    def execute(self, pod: str, container: str, command: list[str]) -> str:
+        """Run a command in a container and return what it printed."""
+        from kubernetes import client
+        from kubernetes.stream import stream
+
+        call = client.CoreV1Api(self._api).connect_get_namespaced_pod_exec
+        try:
+            return str(
+                stream(
+                    call,
+                    pod,
+                    self.namespace,
+                    container=container,
+                    command=command,
+                    stderr=True,
+                    stdout=True,
+                    stdin=False,
+                    tty=False,
+                    _request_timeout=TIMEOUT_S,
+                )
+            )
+        except Exception as error:  # websocket's own, and ApiException
+            raise ApiError(
+                0, "", f"no command can be run in {pod} ({str(error).strip().splitlines()[0][:160] if str(error) else error!r})"
+            ) from error
+        finally:
+            # `stream` swaps the client's way of calling for good (kubernetes-client/python#1750).
+            self._api.request = type(self._api).request.__get__(self._api)
+
+    def forward(self, pod: str, port: int) -> Any:
+        """A socket to a port of a pod, through the API server."""
+        from kubernetes import client
+        from kubernetes.stream import portforward
+
+        connect = client.CoreV1Api(self._api).connect_get_namespaced_pod_portforward
+        try:
+            return portforward(connect, pod, self.namespace, ports=str(port)).socket(port)
+        except Exception as error:
+            raise ApiError(0, "", f"no connection to {pod}:{port} ({str(error).strip()[:160]})") from error
+        finally:
+            self._api.request = type(self._api).request.__get__(self._api)
+
+    def _path(self, kind: str) -> str:
+        group, plural = PLURALS[kind]
+        return f"{group}/namespaces/{self.namespace}/{plural}"
+
+    def _call(self, method: str, path: str, query: dict[str, str], body: Any, content: str, timeout: float | None) -> Any:  # noqa: PLR0917
+        from kubernetes.client.exceptions import ApiException
+
+        try:
+            answer = self._api.call_api(
+                path,
+                method,
+                query_params=list(query.items()),
+                header_params={"Content-Type": content, "Accept": "*/*" if path.endswith("/log") else "application/json"},
+                body=body,
+                auth_settings=["BearerToken"],
+                _return_http_data_only=True,
+                _preload_content=False,
+                _request_timeout=(TIMEOUT_S, timeout),
+            )
+        except ApiException as error:
+            raise refusal(error.status or 0, error.reason or "", error.body) from error
+        except Exception as error:
+            raise ApiError(0, "", f"{self.name}: {_short(error)}") from error
+        if answer.status >= 400:
+            raise refusal(answer.status, answer.reason or "", answer.data)
+        return answer
+
+
+def _lines(answer: Any) -> Iterator[str]:
+    rest = b""
+    for chunk in answer.stream(1 << 16, decode_content=False):
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            yield line.decode("utf-8", errors="replace")
+    if rest:
+        yield rest.decode("utf-8", errors="replace")
+
+
+def refusal(status: int, reason: str, body: Any) -> ApiError:
+    """The error for an answer of the API server, which says why in its body."""
+    try:
+        said = json.loads(body)
+        return ApiError(status, str(said.get("reason") or reason), str(said.get("message") or reason))
+    except (ValueError, TypeError, AttributeError):
+        text = body.decode("utf-8", errors="replace") if isinstance(body, bytes) else str(body or "")
+        return ApiError(status, reason, text.strip()[:200] or reason or f"status {status}")
+
+
+def _short(error: BaseException) -> str:
+    cause = getattr(error, "reason", None) or error
+    text = str(cause).strip().splitlines()
+    return (text[0] if text else type(cause).__name__).rpartition(">: ")[2][:200]
+
+
+def connect(context: str | None, kubeconfig: str, kube_context: str, namespace: str) -> Cluster:
+    """A cluster by the user's context, else by the platform's: the user's own entry of that name first, for it has his login.
+
+    Raises:
+        InputError: no such context, or a kubeconfig that cannot be read.
+        MissingToolError: the package `kubernetes` or a login program is not here.
+    """
+    try:
+        from kubernetes import client, config
+        from kubernetes.config.config_exception import ConfigException
+    except ModuleNotFoundError as error:
+        problem = Problem("kubernetes", "is not installed here", "pip install 'trainfleet[sky]'")
+        raise MissingToolError("clusters need one more package", [problem]) from error
+
+    known, current = contexts()
+    settings = client.Configuration()
+    settings.retries = False
+    name = context or kube_context or current
+    try:
+        if name in known:
+            config.load_kube_config(context=name, client_configuration=settings)
+        elif context is None and kubeconfig.strip() not in ("", "{}"):
+            config.load_kube_config_from_dict(json.loads(kubeconfig), client_configuration=settings)
+        else:
+            from trainfleet.nearest import did_you_mean
+
+            fix = did_you_mean(name, known) if known else "there is no kubeconfig here; set KUBECONFIG"
+            raise InputError("no such cluster", [Problem("--context", f"your kubeconfig has no context `{name}`", fix)])
+    except ConfigException as error:
+        raise InputError("the kubeconfig cannot be used", [Problem(name, str(error).strip(), "log in to the cluster again")]) from error
+    except ValueError as error:
+        raise InputError("the kubeconfig cannot be used", [Problem(name, f"is no JSON: {error}")]) from error
+    settings.retries = False
+    return Cluster(client.ApiClient(settings), namespace, name)
+
+
+def contexts() -> tuple[dict[str, Document], str]:
+    """The contexts of the user's kubeconfig by name, and the one in use."""
+    from kubernetes import config
+    from kubernetes.config.config_exception import ConfigException
+
+    try:
+        found, current = config.list_kube_config_contexts()
+    except (ConfigException, TypeError):
+        return {}, ""
+    return {each["name"]: dict(each.get("context") or {}) for each in found or []}, (current or {}).get("name", "")
+
+
+def patiently(call: Callable[[], Result], notice: Callable[[str], Any], *, patience_s: float = PATIENCE_S, wait_s: float = 2.0) -> Result:
+    """Do `call` again while the cluster does not answer: a control plane that restarts is no end of a run.
+
+    Raises:
+        ApiError: it refused, or did not answer for `patience_s`.
+    """
+    deadline, told = time.monotonic() + patience_s, False
+    while True:
+        try:
+            result = call()
+        except ApiError as error:
+            if (error.status != 0 and error.status < 500 and error.status != 429) or time.monotonic() > deadline:
+                raise
+            if not told:
+                notice(f"the cluster does not answer ({error.message}); the run goes on there, waiting")
+                told = True
+            time.sleep(wait_s)
+        else:
+            if told:
+                notice("the cluster answers again")
+            return result
