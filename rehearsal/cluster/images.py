@@ -18,7 +18,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 from rehearsal.build import cache_folder, one_at_a_time
-from rehearsal.cluster import node, oci, rootfs, servers
+from rehearsal.cluster import node, oci, rootfs, servers, standins
 from rehearsal.cluster.state import State
 from trainfleet.errors import InputError, Problem
 
@@ -59,7 +59,7 @@ def store(image: bool) -> Path:
         here = checkout()
         for path in (here / "images" / "debian.txt", here / "images" / "requirements.lock", here / "images" / "skypilot.lock"):
             digest.update(path.read_bytes())
-        for module in (rootfs, rootfs.standins):
+        for module in (rootfs, standins):
             digest.update(Path(str(module.__file__)).read_bytes())
     return cache_folder() / f"images-{digest.hexdigest()[:16] if image else 'none'}"
 

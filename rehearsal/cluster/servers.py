@@ -81,15 +81,15 @@ def workers(state: State) -> dict[str, Server]:
         return f"--kubeconfig={state.file('config', name)}.kubeconfig"
 
     pki = state.file("pki")
-    controllers = ("kube-controller-manager", config("kube-controller-manager"), "--use-service-account-credentials=true", "--leader-elect=false")
-    controllers += (f"--service-account-private-key-file={pki}/sa.key", f"--root-ca-file={pki}/ca.crt")
-    controllers += (f"--cluster-signing-cert-file={pki}/ca.crt", f"--cluster-signing-key-file={pki}/ca.key")
-    controllers += ("--allocate-node-cidrs=false", f"--cluster-cidr={state.pods}", f"--service-cluster-ip-range={state.services}")
-    controllers += ("--node-monitor-grace-period=20s",)
-    proxy = ("kube-proxy", config("kube-proxy"), f"--hostname-override={state.node}", f"--cluster-cidr={state.pods}", "--proxy-mode=nftables")
-    proxy += ("--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s")
-    kubelet = ("kubelet", config("kubelet"), f"--config={state.file('config', 'kubelet.yaml')}", f"--hostname-override={state.node}")
-    kubelet += (f"--node-ip={state.inside}", f"--node-labels=trainfleet.io/cluster={state.name}")
+    controllers = ["kube-controller-manager", config("kube-controller-manager"), "--use-service-account-credentials=true", "--leader-elect=false"]
+    controllers += [f"--service-account-private-key-file={pki}/sa.key", f"--root-ca-file={pki}/ca.crt"]
+    controllers += [f"--cluster-signing-cert-file={pki}/ca.crt", f"--cluster-signing-key-file={pki}/ca.key"]
+    controllers += ["--allocate-node-cidrs=false", f"--cluster-cidr={state.pods}", f"--service-cluster-ip-range={state.services}"]
+    controllers += ["--node-monitor-grace-period=20s"]
+    proxy = ["kube-proxy", config("kube-proxy"), f"--hostname-override={state.node}", f"--cluster-cidr={state.pods}", "--proxy-mode=nftables"]
+    proxy += ["--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s"]
+    kubelet = ["kubelet", config("kubelet"), f"--config={state.file('config', 'kubelet.yaml')}", f"--hostname-override={state.node}"]
+    kubelet += [f"--node-ip={state.inside}", f"--node-labels=trainfleet.io/cluster={state.name}"]
     operator = [str(builds.executable(pins.RAY_OPERATOR)), config("ray-operator"), "--enable-leader-election=false", "--enable-metrics=true"]
     operator += ["--metrics-addr=:8080", "--health-probe-bind-address=:8082", "--log-stdout-encoder=console"]
     return {

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,3 +100,15 @@ def _said(*command: str) -> str:
     if done.returncode:
         raise TrainfleetError("a stand-in for CUDA cannot be made", [Problem(command[0], done.stderr.strip()[-300:])])
     return done.stdout
+
+
+def main() -> None:
+    """`python -m rehearsal.cluster.standins NVIDIA SITE-PACKAGES`, for images/Dockerfile."""
+    nvidia, site = map(Path, sys.argv[1:])
+    with tempfile.TemporaryDirectory() as work:
+        made = replace(nvidia, site / "torch", site / "nvidia", Path(work))
+    sys.stdout.write(f"{made} stand-ins\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""The image of the Dockerfile and the one that `trainfleet cluster up` makes hold the same versions, from the same files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rehearsal.cluster import images, rootfs
+from tools import images as lock
+
+
+@pytest.fixture(scope="module")
+def dockerfile(root: Path) -> str:
+    return (root / "images" / "Dockerfile").read_text()
+
+
+def test_the_images_lock_is_the_part_of_the_projects_lock_that_is_written_today(root: Path) -> None:
+    expected = lock.written((root / "requirements.lock").read_text(), (root / "pyproject.toml").read_text())
+    assert (root / "images" / "requirements.lock").read_text() == expected, "run `python -m tools.images`"
+
+
+def test_the_lock_holds_what_training_needs_and_no_clouds_sdk(root: Path) -> None:
+    names = lock.blocks((root / "images" / "requirements.lock").read_text()).keys()
+    assert {"torch", "ray", "torchmetrics", "transformers", "lightning-fabric", "pydantic", "typer"} <= names
+    assert not [name for name in names if name.startswith(("pulumi", "pytest", "ruff", "skypilot"))]
+
+
+def test_every_package_of_the_lock_is_there_by_hash(root: Path) -> None:
+    for file in ("requirements.lock", "skypilot.lock"):
+        for name, block in lock.blocks((root / "images" / file).read_text()).items():
+            assert "--hash=sha256:" in block, f"{file}: {name}"
+
+
+def test_skypilots_runtime_is_of_the_version_that_launches(root: Path) -> None:
+    def version(text: str) -> str:
+        return re.search(r"^skypilot(?:\[.*?\])?==([\w.]+)", text, re.M)[1]  # type: ignore[index]  # a missing pin should fail here
+
+    assert version((root / "images" / "skypilot.lock").read_text()) == version((root / "requirements.lock").read_text())
+
+
+def test_both_images_are_installed_from_the_same_three_files(root: Path, dockerfile: str) -> None:
+    for name in ("debian.txt", "requirements.lock", "skypilot.lock"):
+        assert f"COPY images/{name} " in dockerfile
+        assert name in Path(str(rootfs.__file__)).read_text()
+
+
+def test_both_images_have_the_same_system_user_and_places(dockerfile: str) -> None:
+    assert f"FROM debian:{rootfs.SUITE}-slim AS system" in dockerfile
+    assert f"useradd --uid {rootfs.UID} --create-home --shell /bin/bash {rootfs.USER}" in dockerfile
+    assert f"USER {rootfs.UID}:{rootfs.UID}" in dockerfile
+    assert f"uv venv --python /usr/bin/python3 {rootfs.ENVIRONMENT}" in dockerfile
+    assert f"~{rootfs.RUNTIME.removeprefix(rootfs.HOME)}" in dockerfile
+
+
+def test_both_images_start_with_the_same_environment(dockerfile: str) -> None:
+    written = dict(re.findall(r"^\s*(?:ENV )?([A-Z_]+)=(\S+)", dockerfile, re.M))
+    assert {name: written.get(name) for name in images.ENVIRONMENT} == images.ENVIRONMENT
+
+
+def test_the_dockerfile_ends_as_a_user_without_rights_and_copies_every_package_of_the_project(dockerfile: str) -> None:
+    assert re.findall(r"^USER (\S+)", dockerfile, re.M)[-1] == "1000:1000"
+    assert [name for name in images.PACKAGES if f"COPY {name} /build/source/{name}" not in dockerfile] == []
+
+
+def test_a_lock_is_cut_in_two_and_nothing_is_lost(root: Path) -> None:
+    text = (root / "images" / "requirements.lock").read_text()
+    cuda, rest = rootfs.split(text)
+    assert lock.blocks(cuda).keys() | lock.blocks(rest).keys() == lock.blocks(text).keys()
+    assert not lock.blocks(cuda).keys() & lock.blocks(rest).keys()
+    assert "torch" in lock.blocks(rest)
+    assert {"nvidia-nccl-cu13", "triton"} <= lock.blocks(cuda).keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("a==1 \\\n    --hash=sha256:0\n    # via b\n", {"b"}),
+        ("a==1 \\\n    --hash=sha256:0\n    # via\n    #   b\n    #   c[x]\n", {"b", "c"}),
+        ("a==1 \\\n    --hash=sha256:0\n", set()),
+    ],
+)
+def test_who_asked_for_a_package_is_read_in_both_forms(text: str, asked: set[str]) -> None:
+    assert lock.asked_by(text) == asked
