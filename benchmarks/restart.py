@@ -21,7 +21,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from benchmarks import command
@@ -164,7 +163,9 @@ def show(document: dict[str, Any]) -> None:
         for place, phases in by_place.items():
             cells = " | ".join(f"{row['median']:.1f} s" for row in (phases[phase] for phase in PHASES))
             whole = phases["in all"]
-            print(f"| {size} | {place} | {cells} | {whole['median']:.1f} s ({whole['least']:.1f}-{whole['most']:.1f}) | <= {document['target']:g} s |")
+            print(
+                f"| {size} | {place} | {cells} | {whole['median']:.1f} s ({whole['least']:.1f}-{whole['most']:.1f}) | <= {document['target']:g} s |"
+            )
 
 
 def _chosen(name: str, smoke: bool) -> dict[str, Any]:
