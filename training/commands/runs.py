@@ -71,7 +71,7 @@ def train_command(  # noqa: PLR0917 - Typer passes options by name
     """
     from training.launch.start import Request
 
-    _start(Request(recipe, tuple(overrides or ()), "local", run, storage, (), fresh, as_json, tuple(allow or ())))
+    start_and_show(Request(recipe, tuple(overrides or ()), "local", run, storage, (), fresh, as_json, tuple(allow or ())))
 
 
 @launch.command(epilog=EXIT_CODES)
@@ -179,7 +179,7 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
 
         sys.stdout.write(rendered(request))
     else:
-        _start(request)
+        start_and_show(request)
 
 
 @report.command(epilog=EXIT_CODES)
@@ -228,7 +228,8 @@ def report_command(
         out().print(str(target), soft_wrap=True)
 
 
-def _start(request: Request) -> None:
+def start_and_show(request: Request) -> None:
+    """Start a run, or come back to one, and tell how it ended."""
     from trainfleet.console import out, print_json
     from training.launch.start import start
 

@@ -173,8 +173,8 @@ def _plain(values: dict[str, str]) -> list[Document]:
 
 def _account(site: Site) -> Document:
     """The account of the cloud's identity. The run itself asks the cluster for nothing, so it gets no token, but for Ray's autoscaler."""
-    named: Document = {"serviceAccountName": site.outputs.service_account} if site.outputs.service_account else {}
-    return {**named, "automountServiceAccountToken": site.autoscaled}
+    account: Document = {"automountServiceAccountToken": site.autoscaled}
+    return {"serviceAccountName": site.outputs.service_account, **account} if site.outputs.service_account else account
 
 
 def _pod_security() -> Document:

@@ -117,7 +117,7 @@ def decide(recipe: Recipe, target: Target, env: Mapping[str, str]) -> Site:
         pods=pods,
         fewest_pods=fewest,
         job=job_name(recipe.name),
-        launch=secrets.token_hex(8),
+        launch=str(request.options.get("launch") or secrets.token_hex(8)),
         cluster=request.cluster,
         secrets=tuple(request.options.get("from_secrets", ())),
         env={key: env[key] for key in FORWARDED if env.get(key)},

@@ -50,7 +50,7 @@ def unschedulable(message: str) -> str:
     head = re.match(r"(\d+)/(\d+) nodes are available: ?(.*)", message, re.DOTALL)
     if not head:
         return message or "no node has been found yet"
-    total, rest = int(head[2]), head[3].split(" preemption:")[0].rstrip(". ")
+    total, rest = int(head[2]), re.split(r"\.?\s+(?:preemption:|no new claims)", f"{head[3]} ")[0].rstrip(". ")
     if total == 0:
         return "the cluster has no node"
     reasons = [_node_reason(part.strip()) for part in re.split(r",\s+(?=\d+ )", rest) if part.strip()]

@@ -1,0 +1,115 @@
+"""Platforms and launches for the tests of `--on kuberay`: the contract of a platform as a stack would write it, with changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from infra.contract import CONTRACT_VERSION, PlatformOutputs
+from training.launch.kuberay.site import Site, decide
+from training.launch.platform import Place
+from training.launch.start import Request
+from training.launch.target import Target
+from training.recipe import load_recipe
+
+GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+TLS = {
+    "ca_secret": "ray-ca",
+    "ca_mount": "/etc/ray/ca",
+    "config": "ray-tls",
+    "config_mount": "/etc/ray/setup",
+    "script": "certificate.sh",
+    "mount": "/etc/ray/tls",
+    "environment": {
+        "RAY_USE_TLS": "1",
+        "RAY_TLS_SERVER_CERT": "/etc/ray/tls/tls.crt",
+        "RAY_TLS_SERVER_KEY": "/etc/ray/tls/tls.key",
+        "RAY_TLS_CA_CERT": "/etc/ray/tls/ca.crt",
+    },
+}
+
+
+def pool(name: str, **changes: Any) -> dict[str, Any]:
+    """A node pool of the contract."""
+    return {
+        "name": name,
+        "kind": "nodes",
+        "accelerator": "L4",
+        "per_node": 4,
+        "instance_type": "g6.12xlarge",
+        "min_nodes": 0,
+        "max_nodes": 2,
+        "spot": False,
+        "node_selector": {"trainfleet.io/pool": name},
+        "tolerations": [GPU_TAINT],
+        "pod_annotations": {},
+        "environment": {},
+        "rdma": "none",
+        "rdma_resource": "",
+        "rdma_nics": 0,
+        "gpu_memory_gib": 24.0,
+        "usd_per_hour": 4.6,
+        **changes,
+    }
+
+
+EFA = pool(
+    "h100",
+    accelerator="H100",
+    per_node=8,
+    instance_type="p5.48xlarge",
+    gpu_memory_gib=80.0,
+    usd_per_hour=55.04,
+    rdma="efa",
+    rdma_resource="vpc.amazonaws.com/efa",
+    rdma_nics=32,
+    environment={"FI_PROVIDER": "efa"},
+    pod_annotations={"example.com/network": "fast"},
+)
+
+
+def outputs(**changes: Any) -> PlatformOutputs:
+    """A platform with two pools, a queue, priorities and TLS."""
+    document: dict[str, Any] = {
+        "contract_version": CONTRACT_VERSION,
+        "trainfleet_version": "0.1.0",
+        "name": "prod",
+        "cloud": "aws",
+        "account": "111122223333",
+        "region": "us-east-2",
+        "environment": "prod",
+        "kube_context": "prod",
+        "kubeconfig": "{}",
+        "bucket_url": "s3://prod-runs",
+        "registry": "",
+        "image": "registry.example/trainfleet:1",
+        "namespace": "training",
+        "service_account": "trainer",
+        "training_identity": "role",
+        "pod_labels": {"azure.workload.identity/use": "true"},
+        "queue": "training",
+        "priority_classes": ["trainfleet-high", "trainfleet-normal", "trainfleet-low"],
+        "launcher_account": "launcher",
+        "launcher_token_secret": "launcher-token",
+        "autoscaler": "generic",
+        "shared_volume": "shared",
+        "secrets": ["hf-token"],
+        "pools": [pool("l4"), EFA],
+        "ray_version": "2.60.0",
+        "ray_tls": True,
+        "ray_token_auth": True,
+        "ray_certificates": TLS,
+    }
+    return PlatformOutputs.model_validate(document | changes)
+
+
+def site(*overrides: str, env: dict[str, str] | None = None, platform: PlatformOutputs | None = None, **request: Any) -> Site:
+    """The site of a launch of `lm-tiny` on a platform."""
+    return decide(*launch(*overrides, platform=platform, **request), env or {})
+
+
+def launch(*overrides: str, platform: PlatformOutputs | None = None, **request: Any) -> tuple[Any, Target]:
+    """A recipe and the target of its launch."""
+    recipe = load_recipe("lm-tiny", ["storage=s3://prod-runs/runs", *overrides])
+    places = (Place(platform or outputs(), Path("outputs.json")),) if request.get("context") is None else ()
+    return recipe, Target(Request("lm-tiny", on="kuberay", **request), places, Path("runs/lm-tiny"))

@@ -1,0 +1,299 @@
+"""What `--on kuberay` hands to a cluster holds to the schemas of KubeRay and Kubernetes, and says what recipe and contract say."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.kubernetes.crds import definitions
+from rehearsal.clouds.crds import schema_mistakes, schemas_of
+from rehearsal.clouds.kubernetes import _check_template
+from rehearsal.clouds.pods import metadata_mistakes
+from tests.training.launch.sites import EFA, TLS, outputs, pool, site
+from trainfleet.errors import InputError
+from training.launch.kuberay.manifest import job_document, ray_cluster, ray_job, ray_service, render, run_objects
+from training.launch.kuberay.site import LONGEST_NAME, decide, job_name
+from training.launch.start import Request
+from training.launch.target import Target
+from training.recipe import load_recipe
+
+SCHEMAS = {kind: schema for definition in definitions("1.6.0") for kind, schema in schemas_of(definition).items()}
+
+SITES = {
+    "any cluster": lambda: site(context="kind", namespace="training", image="me/trainfleet:1"),
+    "cpu": site,
+    "gpu": lambda: site("scaling.use_gpu=true", "scaling.workers=4"),
+    "rdma": lambda: site("scaling.use_gpu=true", "scaling.workers=16", "batch.global_batch=64", "batch.micro_batch=4", pool="h100"),
+    "elastic": lambda: site("scaling.workers=4", "scaling.min_workers=2", platform=outputs(queue="")),
+    "elastic in a queue": lambda: site("scaling.workers=4", "scaling.min_workers=2"),
+    "long-lived": lambda: site(cluster="shared-ray"),
+    "store of one's own": lambda: site(env={"TRAINFLEET_S3_ENDPOINT": "https://10.0.0.5:9000", "AWS_REGION": "here"}),
+    "with secrets": lambda: site(options={"from_secrets": ("s3-keys",)}),
+}
+CASES = pytest.mark.parametrize("case", sorted(SITES))
+
+
+def objects_of(case: str) -> list[dict[str, Any]]:
+    return run_objects(SITES[case]())
+
+
+def templates(value: Any) -> Iterator[dict[str, Any]]:
+    """Every pod template in an object."""
+    if isinstance(value, dict):
+        if "containers" in value.get("spec", {}) if isinstance(value.get("spec"), dict) else False:
+            yield value
+        for member in value.values():
+            yield from templates(member)
+    elif isinstance(value, list):
+        for member in value:
+            yield from templates(member)
+
+
+def containers(template: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*template["spec"].get("initContainers", []), *template["spec"]["containers"]]
+
+
+@CASES
+def test_every_object_holds_to_its_schema(case: str) -> None:
+    for document in objects_of(case):
+        assert [str(each) for each in metadata_mistakes(document["kind"], document["metadata"])] == []
+        if document["apiVersion"] == "ray.io/v1":
+            assert [str(each) for each in schema_mistakes(SCHEMAS[f"ray.io/v1:{document['kind']}"], document)] == []
+
+
+@CASES
+def test_every_pod_template_holds_to_the_core_schema(case: str) -> None:
+    found = [each for document in objects_of(case) for each in templates(document)]
+    assert found
+    for template in found:
+        assert [str(each) for each in _check_template("template", template)] == []
+
+
+@CASES
+def test_pods_hold_to_pod_security_restricted_but_for_the_locked_memory_of_rdma(case: str) -> None:
+    for template in (each for document in objects_of(case) for each in templates(document)):
+        spec = template["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+        assert {key for volume in spec["volumes"] for key in volume} <= {"name", "emptyDir", "configMap", "secret", "persistentVolumeClaim"}
+        for container in containers(template):
+            security = container["securityContext"]
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["capabilities"]["drop"] == ["ALL"]
+            assert set(security["capabilities"].get("add", [])) <= ({"IPC_LOCK"} if case == "rdma" else set())
+
+
+@CASES
+def test_what_a_container_mounts_is_a_volume_of_its_pod(case: str) -> None:
+    for template in (each for document in objects_of(case) for each in templates(document)):
+        volumes = {volume["name"] for volume in template["spec"]["volumes"]}
+        assert {mount["name"] for container in containers(template) for mount in container["volumeMounts"]} <= volumes
+
+
+@CASES
+def test_the_head_trains_nothing(case: str) -> None:
+    for document in objects_of(case):
+        spec = document["spec"].get("rayClusterSpec") or document["spec"] if document["kind"] in ("RayJob", "RayCluster") else {}
+        if "headGroupSpec" in spec:
+            assert spec["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
+            head = spec["headGroupSpec"]["template"]["spec"]["containers"][0]
+            assert "nvidia.com/gpu" not in json.dumps(head["resources"])
+
+
+@CASES
+def test_yaml_says_what_the_objects_say(case: str) -> None:
+    objects = objects_of(case)
+    assert list(yaml.safe_load_all(render(objects))) == objects
+
+
+def test_workers_ask_for_what_the_recipe_and_the_pool_say() -> None:
+    (group,) = ray_job(SITES["gpu"]())["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    spec = group["template"]["spec"]
+    assert group["rayStartParams"]["num-gpus"] == "4"
+    assert (group["replicas"], group["minReplicas"], group["maxReplicas"]) == (1, 1, 1)
+    assert spec["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "4"}
+    assert spec["nodeSelector"] == {"trainfleet.io/pool": "l4"}, "the cheaper pool is chosen"
+    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in spec["tolerations"]
+
+
+def test_rdma_comes_with_its_resource_its_networks_and_its_environment() -> None:
+    (group,) = ray_job(SITES["rdma"]())["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    template = group["template"]
+    assert group["replicas"] == 2
+    assert template["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "32"}
+    assert template["metadata"]["annotations"]["example.com/network"] == "fast"
+    assert {"name": "FI_PROVIDER", "value": "efa"} in template["spec"]["containers"][0]["env"]
+
+
+def test_an_elastic_run_grows_by_rays_autoscaler_and_in_a_queue_by_ray_train_alone() -> None:
+    free, queued = (ray_job(SITES[case]())["spec"]["rayClusterSpec"] for case in ("elastic", "elastic in a queue"))
+    assert free["enableInTreeAutoscaling"] is True
+    assert (free["workerGroupSpecs"][0]["minReplicas"], free["workerGroupSpecs"][0]["maxReplicas"]) == (2, 4)
+    assert "enableInTreeAutoscaling" not in queued, "Kueue admits a run as a whole and refuses one that grows"
+    assert queued["workerGroupSpecs"][0]["minReplicas"] == 4
+
+
+def test_the_queue_gets_the_run_and_its_priority() -> None:
+    labels = ray_job(SITES["cpu"]())["metadata"]["labels"]
+    assert labels["kueue.x-k8s.io/queue-name"] == "training"
+    assert labels["kueue.x-k8s.io/priority-class"] == "trainfleet-normal"
+    assert not any("kueue" in key for key in ray_job(SITES["any cluster"]())["metadata"]["labels"])
+
+
+def test_pods_carry_the_identity_of_the_platform_and_no_token_of_the_cluster() -> None:
+    for template in templates(ray_job(SITES["cpu"]())["spec"]["rayClusterSpec"]):
+        assert template["metadata"]["labels"]["azure.workload.identity/use"] == "true"
+        assert template["spec"]["serviceAccountName"] == "trainer"
+        assert template["spec"]["automountServiceAccountToken"] is False
+
+
+def test_ray_authenticates_by_token_and_certificate() -> None:
+    spec = ray_job(SITES["cpu"]())["spec"]["rayClusterSpec"]
+    assert spec["authOptions"] == {"mode": "token"}
+    for template in templates(spec):
+        first, ray = template["spec"]["initContainers"][0], template["spec"]["containers"][0]
+        assert first["name"] == "certificate", "before the init container that KubeRay adds, which asks the head"
+        assert {each["name"]: each.get("value") for each in ray["env"]}.items() >= TLS["environment"].items()
+        assert "/etc/ray/ca" not in {mount["mountPath"] for mount in ray["volumeMounts"]}, "the authority's key is not Ray's to see"
+
+
+def test_the_autoscaler_has_the_certificate_too() -> None:
+    options = ray_job(SITES["elastic"]())["spec"]["rayClusterSpec"]["autoscalerOptions"]
+    assert {"name": "RAY_USE_TLS", "value": "1"} in options["env"]
+    assert options["volumeMounts"] == [{"name": "ray-tls", "mountPath": "/etc/ray/tls", "readOnly": True}]
+
+
+def test_a_run_is_stopped_by_kuberay_itself_when_its_machines_do_not_come() -> None:
+    assert ray_job(site(within_s=120))["spec"]["preRunningDeadlineSeconds"] == 120
+
+
+def test_a_long_lived_cluster_is_made_once_and_the_run_is_submitted_to_it() -> None:
+    kinds = [(each["kind"], each["metadata"]["name"]) for each in objects_of("long-lived")]
+    assert kinds == [("ConfigMap", "shared-ray"), ("RayCluster", "shared-ray"), ("RayJob", "tf-lm-tiny"), ("ConfigMap", "tf-lm-tiny")]
+    spec = ray_job(SITES["long-lived"]())["spec"]
+    assert spec["clusterSelector"] == {"ray.io/cluster": "shared-ray"}
+    assert not {"rayClusterSpec", "backoffLimit", "shutdownAfterJobFinishes"} & spec.keys(), "KubeRay refuses them beside clusterSelector"
+    assert "kueue.x-k8s.io/queue-name" in ray_cluster(SITES["long-lived"]())["metadata"]["labels"], "the queue admits the cluster, once"
+
+
+def test_the_recipe_travels_whole() -> None:
+    files = objects_of("cpu")[-1]["data"]
+    assert yaml.safe_load(files["recipe.yaml"]) == load_recipe("lm-tiny", ["storage=s3://prod-runs/runs"]).model_dump(mode="json")
+    variables = json.loads(files["job.json"])["env"]
+    assert variables["TRAINFLEET_EVENTS"] == "stdout"
+    assert variables["TRAINFLEET_STOP_FILE"].endswith(variables["TRAINFLEET_LAUNCH"]), "a long-lived cluster has many runs"
+
+
+def test_no_variable_of_the_job_is_taken_for_a_key_of_the_recipe() -> None:
+    """TRAINFLEET_STEPS would set `steps`; what the launcher says must not."""
+    variables = job_document(SITES["elastic"]())["env"]
+    before = load_recipe("lm-tiny", [], {})
+    assert load_recipe("lm-tiny", [], variables) == before
+
+
+def test_keys_of_this_machine_stay_here() -> None:
+    planted = {"AWS_ACCESS_KEY_ID": "AKIAPLANTED", "AWS_SECRET_ACCESS_KEY": "planted-secret", "AZURE_STORAGE_ACCOUNT_KEY": "planted-key"}
+    said = render(run_objects(site(env={**planted, "AWS_ENDPOINT_URL": "https://10.0.0.5:9000"})))
+    assert not any(value in said for value in planted.values())
+    assert "https://10.0.0.5:9000" in said
+
+
+def test_secrets_come_by_reference_alone() -> None:
+    ray = ray_job(SITES["with secrets"]())["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]
+    assert ray["envFrom"] == [{"secretRef": {"name": "s3-keys"}}]
+    token = next(each for each in ray["env"] if each["name"] == "HF_TOKEN")
+    assert token["valueFrom"]["secretKeyRef"] == {"name": "hf-token", "key": "value", "optional": True}
+
+
+def test_a_private_authority_travels_without_its_key(tmp_path: Any) -> None:
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text("-----BEGIN CERTIFICATE-----\nAAA\n-----END CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\nBBB\n-----END PRIVATE KEY-----\n")
+    said = run_objects(site(env={"AWS_ENDPOINT_URL": "https://10.0.0.5:9000", "AWS_CA_BUNDLE": str(bundle)}))
+    assert "AAA" in said[-1]["data"]["ca.crt"]
+    assert "BBB" not in render(said)
+
+
+def test_the_service_serves_the_model_with_the_same_pods() -> None:
+    document = ray_service(SITES["gpu"](), "lm", source="s3://prod-runs/runs/lm", which="best", replicas=2, limits={"queue": 8})
+    assert [str(each) for each in schema_mistakes(SCHEMAS["ray.io/v1:RayService"], document)] == []
+    (application,) = yaml.safe_load(document["spec"]["serveConfigV2"])["applications"]
+    assert application["args"] == {"source": "s3://prod-runs/runs/lm", "which": "best", "replicas": 2, "limits": {"queue": 8}}
+
+
+@pytest.mark.parametrize("length", [1, 30, 44, 45, 63])
+def test_any_runs_name_makes_a_name_that_kuberay_takes(length: int) -> None:
+    name = job_name("a" * length)
+    assert len(name) <= LONGEST_NAME
+    assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name)
+
+
+def test_runs_with_long_names_do_not_meet() -> None:
+    names = [job_name("a" * 60 + end) for end in ("one", "two")]
+    assert names[0] != names[1]
+
+
+@pytest.mark.parametrize(("workers", "per_pod", "pods"), [(1, 1, 1), (3, 3, 1), (4, 4, 1), (5, 4, 2), (8, 4, 2)])
+def test_workers_fill_machines(workers: int, per_pod: int, pods: int) -> None:
+    found = site("scaling.use_gpu=true", f"scaling.workers={workers}", f"batch.global_batch={workers * 4}", pool="l4")
+    assert (found.per_pod, found.pods) == (per_pod, pods)
+
+
+REFUSED = {
+    "no image for a context": ({"context": "kind", "namespace": "training"}, "--image"),
+    "no namespace for a context": ({"context": "kind", "image": "me/it:1"}, "--namespace"),
+    "a pool that is not there": ({"pool": "l5"}, "no pool `l5`"),
+    "a folder as storage": ({"overrides": ["storage=runs"]}, "pods do not have"),
+    "a file URL as storage": ({"overrides": ["storage=file:///mnt/runs"]}, "pods do not have"),
+    "a store on this machine": ({"env": {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000"}}, "this machine itself"),
+    "a store at localhost": ({"env": {"STORAGE_EMULATOR_HOST": "localhost:9000"}}, "this machine itself"),
+    "GPUs on a platform without": ({"overrides": ["scaling.use_gpu=true"], "platform": outputs(pools=[])}, "no pool of prod has GPUs"),
+    "more GPUs than any pool": (
+        {"overrides": ["scaling.use_gpu=true", "scaling.workers=64", "batch.global_batch=256"], "platform": outputs(pools=[pool("l4"), EFA])},
+        "the largest has 16",
+    ),
+    "more nodes than the pool": (
+        {"overrides": ["scaling.use_gpu=true", "scaling.workers=16", "batch.global_batch=64"], "pool": "l4"},
+        "which grows to 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", sorted(REFUSED))
+def test_what_cannot_run_is_refused_before_anything_is_asked(case: str) -> None:
+    asked, said = REFUSED[case]
+    with pytest.raises(InputError, match=re.escape(said)):
+        site(*asked.get("overrides", []), **{key: value for key, value in asked.items() if key != "overrides"})
+
+
+def test_without_a_cluster_the_options_that_name_one_are_told() -> None:
+    recipe = load_recipe("lm-tiny", ["storage=s3://prod-runs/runs"])
+    with pytest.raises(InputError, match="--stack"):
+        decide(recipe, Target(Request("lm-tiny"), (), Path()), {})
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    with pytest.raises(InputError) as caught:
+        site("storage=runs", context="kind")
+    assert len(caught.value.problems) == 3
+
+
+def test_the_cheapest_pool_that_is_large_enough_trains() -> None:
+    prices = {"l4": 4.6, "h100": 55.04}
+    for workers, expected in ((1, "l4"), (8, "l4"), (16, "h100")):
+        found = site("scaling.use_gpu=true", f"scaling.workers={workers}", f"batch.global_batch={workers * 4}")
+        assert found.pool is not None
+        assert found.pool.name == expected, prices
+
+
+def test_every_site_differs_from_every_other() -> None:
+    """The cases above try different things, or their table is wrong."""
+    said = {case: re.sub(r"[0-9a-f]{16}", "", render(objects_of(case))) for case in SITES}
+    assert all(one != other for one, other in itertools.combinations(said.values(), 2))

@@ -1,0 +1,153 @@
+"""Why a run waits is told in words that say what to do, whatever Kubernetes, KubeRay and Kueue call it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from training.launch.kuberay import words
+from training.launch.kuberay.runlog import Line, Once, _seconds, parse
+
+MESSAGES = {
+    "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) had untolerated taint {nvidia.com/gpu: present}. preemption: 0/3 nodes "
+    "are available: 3 Preemption is not helpful for scheduling.": [
+        "none of 3 nodes fits",
+        "1 has too little GPUs (nvidia.com/gpu) free",
+        "2 have the taint nvidia.com/gpu: present",
+    ],
+    "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector. no new claims to deallocate, preemption: 0/1 nodes are "
+    "available: 1 Preemption is not helpful for scheduling.": ["none of 1 node fits", "1 lacks the labels asked for"],
+    "0/2 nodes are available: 2 Insufficient cpu, 2 Insufficient memory.": ["2 have too little CPU free", "2 have too little memory free"],
+    "no nodes available to schedule pods": ["no nodes available"],
+    "": ["no node has been found yet"],
+}
+
+
+@pytest.mark.parametrize("message", sorted(MESSAGES))
+def test_the_scheduler_is_understood(message: str) -> None:
+    said = words.unschedulable(message)
+    assert all(part in said for part in MESSAGES[message]), said
+    assert "preemption" not in said.lower()
+
+
+def pod(role: str = "worker", *, waiting: dict[str, Any] | None = None, ready: bool = False, unscheduled: str = "", **status: Any) -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+    conditions += [{"type": "PodScheduled", "status": "False", "message": unscheduled}] if unscheduled else []
+    statuses = [{"name": "ray", "image": "me/trainfleet:1", "state": {"waiting": waiting}}] if waiting else []
+    return {
+        "metadata": {"name": f"{role}-1", "labels": {"ray.io/node-type": role}},
+        "status": {"phase": "Running" if ready else "Pending", "conditions": conditions, "containerStatuses": statuses, **status},
+    }
+
+
+IMAGES = {
+    'failed to pull and unpack image "me/trainfleet:1": failed to resolve reference: me/trainfleet:1: not found': "no such image or tag",
+    "failed to authorize: 401 unauthorized": "wants a login",
+    "dial tcp: lookup registry.example: no such host": "name is not known",
+    "dial tcp 10.0.0.1:443: connect: connection refused": "does not answer",
+}
+
+
+@pytest.mark.parametrize("message", sorted(IMAGES))
+def test_an_image_that_cannot_be_pulled_is_told_with_its_reason(message: str) -> None:
+    wait = words.pod_wait(pod(waiting={"reason": "ErrImagePull", "message": message}))
+    assert wait.kind == "image"
+    assert IMAGES[message] in wait.text
+    assert "me/trainfleet:1" in wait.text
+
+
+def test_waiting_for_a_node_is_not_waiting_for_an_image() -> None:
+    assert words.pod_wait(pod(unscheduled="0/1 nodes are available: 1 Insufficient cpu.")).kind == "node"
+    assert words.pod_wait(pod()).kind == "start"
+    assert words.pod_wait(pod(ready=True)).kind == "none"
+
+
+def test_a_missing_secret_is_told_by_name() -> None:
+    wait = words.pod_wait(pod(waiting={"reason": "CreateContainerConfigError", "message": 'secret "s3-keys" not found'}))
+    assert (wait.kind, 's3-keys" not found' in wait.text) == ("config", True)
+
+
+def test_a_container_that_ran_out_of_memory_says_so() -> None:
+    crashing = pod(waiting={"reason": "CrashLoopBackOff"})
+    crashing["status"]["containerStatuses"][0]["lastState"] = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+    assert "ran out of memory" in words.pod_wait(crashing).text
+
+
+def test_a_quota_is_told_with_its_numbers() -> None:
+    message = 'pods "x" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=4, used: requests.nvidia.com/gpu=0, limited: requests.nvidia.com/gpu=0'
+    said = words.quota(message)
+    assert said == "the namespace's quota `gpus` allows 0 requests.nvidia.com/gpu, 0 are used, and this needs 4 more"
+    assert words.quota("something else") is None
+    events = [{"type": "Warning", "reason": "FailedToCreateWorkerPod", "message": f"Failed to create worker Pod: {message}"}]
+    assert words.why_not_made(events) == said
+
+
+def test_the_newest_failure_is_told() -> None:
+    events = [
+        {"type": "Warning", "reason": "FailedToCreateHeadPod", "message": "Failed: old", "lastTimestamp": "2026-01-01T00:00:00Z"},
+        {"type": "Warning", "reason": "FailedToCreateHeadPod", "message": "Failed: new", "lastTimestamp": "2026-01-01T00:00:01Z"},
+        {"type": "Normal", "reason": "CreatedHeadPod", "message": "made", "lastTimestamp": "2026-01-01T00:00:02Z"},
+    ]
+    assert words.why_not_made(events) == "new"
+
+
+def test_the_queue_says_what_it_waits_for() -> None:
+    condition = {"type": "QuotaReserved", "status": "False", "message": "insufficient unused quota for nvidia.com/gpu in flavor l4, 4 more needed"}
+    assert "insufficient unused quota" in words.queued({"status": {"conditions": [condition]}}, "training")
+    assert words.queued(None, "training") == "queued in `training`"
+
+
+def test_one_line_tells_of_all_pods_that_wait_for_the_same() -> None:
+    lacking = "0/1 nodes are available: 1 Insufficient cpu."
+    text = words.summary([pod("head", ready=True), pod(unscheduled=lacking), pod(unscheduled=lacking)], 2)
+    assert text.startswith("setting up: 0 of 2 workers and the head ready; 2 pods (worker) wait:")
+    assert text.count("CPU") == 1
+
+
+def test_nothing_is_said_of_pods_that_are_all_ready() -> None:
+    assert words.summary([pod("head", ready=True), pod(ready=True)], 1) == ""
+
+
+def heard(lines: list[Line]) -> list[Line]:
+    once = Once()
+    return [line for line in lines if once(line)]
+
+
+ATTEMPT: dict[str, Any] = {"kind": "attempt", "started": "1"}
+
+
+def test_a_log_that_begins_again_is_not_heard_twice() -> None:
+    again = {"kind": "attempt", "started": "1"}
+    assert heard([ATTEMPT, "a", "b", again, "a", "b", "c"]) == [ATTEMPT, "a", "b", "c"]
+
+
+def test_a_log_that_begins_again_in_the_midst_of_a_repetition_is_not_heard_twice() -> None:
+    again = {"kind": "attempt", "started": "1"}
+    assert heard([ATTEMPT, "a", "b", "c", again, "a", again, "a", "b", "c", "d"]) == [ATTEMPT, "a", "b", "c", "d"]
+
+
+def test_another_attempt_is_heard_from_its_start() -> None:
+    second = {"kind": "attempt", "started": "2"}
+    assert heard([ATTEMPT, "a", "b", second, "a"]) == [ATTEMPT, "a", "b", second, "a"]
+
+
+def test_what_the_submitter_says_itself_counts_for_nothing() -> None:
+    waiting = {"kind": "submitter", "text": "waiting"}
+    again = {"kind": "attempt", "started": "1"}
+    assert heard([waiting, ATTEMPT, "a", waiting, again, "a", "b"]) == [waiting, ATTEMPT, "a", waiting, "b"]
+
+
+@pytest.mark.parametrize("text", ["plain", '{"kind": "step", "step": 3', '{"kind": 3}', '{"other": 1}', ""])
+def test_a_line_that_is_no_event_stays_a_line(text: str) -> None:
+    assert parse(text) == text
+
+
+def test_an_event_is_read() -> None:
+    assert parse('{"kind": "step", "step": 3, "total": 9}') == {"kind": "step", "step": 3, "total": 9}
+
+
+@pytest.mark.parametrize("zone", ["Z", "+02:00"])
+def test_times_are_given_back_in_whole_seconds(zone: str) -> None:
+    assert _seconds(f"2026-11-22T00:30:35.123456789{zone}") == f"2026-11-22T00:30:35{zone}"
+    assert _seconds("") is None

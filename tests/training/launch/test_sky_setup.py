@@ -1,0 +1,252 @@
+"""SkyPilot's configuration and kubeconfig are written from contracts, beside what the user has, and can be taken back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.training.launch.saved import STACKS, outputs
+from trainfleet.errors import InputError
+from training.launch.sky import setup
+from training.launch.sky.config import RAY_SETTINGS, accelerator_prices, context_config, context_name, merged
+from training.launch.sky.kubeconfig import checked_token, masked, with_context
+from training.launch.sky.yamltext import changed
+
+TOKEN = "header.payload.signature"
+OTHER = "header.other.signature"
+MINE = """\
+# my own
+allowed_clouds: [kubernetes, aws]  # both
+kubernetes:
+  # the one on my desk
+  allowed_contexts: [minikube]
+  context_configs:
+    minikube:
+      provision_timeout: 10  # it is quick
+
+# behind it
+aws:
+  vpc_name: mine
+"""
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    return {"HOME": str(tmp_path)}
+
+
+def write(env: dict[str, str], name: str, text: str) -> Path:
+    file = Path(env["HOME"]) / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def test_contexts_of_all_stacks_differ_though_two_clouds_name_their_cluster_alike() -> None:
+    names = [context_name(outputs(stack)) for stack in STACKS]
+    assert len(set(names)) == len(names)
+    assert outputs("aws-prod").kube_context == outputs("azure-prod").kube_context
+    assert context_name(outputs("gcp-prod")) == outputs("gcp-prod").kube_context, "SkyPilot reads a GKE context's name"
+    assert context_name(outputs("local", kube_context="kind-kind", launcher_account="")) == "kind-kind" if "local" in STACKS else True
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_context_says_who_its_pods_are_how_long_a_node_may_take_and_where_they_queue(stack: str) -> None:
+    platform = outputs(stack)
+    found = context_config(platform)
+    assert found["remote_identity"] == "trainer"
+    assert found["provision_timeout"] >= 900, "a GPU node takes minutes from zero"
+    assert found["autoscaler"] == ("gke" if stack.startswith("gcp") else "generic")
+    assert found["set_pod_resource_limits"] is True
+    assert found.get("kueue", {}).get("local_queue_name", "") == platform.queue
+    pod = found["pod_config"]
+    assert pod.get("metadata", {}).get("labels", {}) == platform.pod_labels
+    environment = {each["name"]: each for each in pod["spec"]["containers"][0]["env"]}
+    for secret in platform.secrets:
+        assert environment[secret.upper().replace("-", "_")]["valueFrom"]["secretKeyRef"] == {"name": secret, "key": "value", "optional": True}
+
+
+def test_ray_s_certificates_are_signed_before_the_pod_starts_and_its_settings_reach_no_other_ray() -> None:
+    pod = context_config(outputs("aws-prod"))["pod_config"]["spec"]
+    container, signer = pod["containers"][0], pod["initContainers"][0]
+    names = {each["name"] for each in container["env"]}
+    assert RAY_SETTINGS in names
+    assert not any(name.startswith("RAY_") for name in names), "SkyPilot's own Ray, which knows no TLS, would read them"
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    keys = next(volume["name"] for volume in pod["volumes"] if volume.get("secret"))
+    assert keys not in mounted, "the authority's key is for the signer alone"
+    assert keys in {mount["name"] for mount in signer["volumeMounts"]}
+
+
+def test_a_platform_without_tls_queue_or_autoscaler_has_none_of_their_settings() -> None:
+    found = context_config(outputs("aws-dev", ray_certificates=None, queue="", autoscaler="", secrets=[], priority_classes=[]))
+    assert set(found) == {"namespace", "remote_identity", "provision_timeout", "set_pod_resource_limits", "pricing", "pod_config"}
+    assert found["provision_timeout"] < 300
+    assert found["pod_config"] == {"spec": {"containers": [{"imagePullPolicy": "IfNotPresent"}]}}
+
+
+def test_prices_are_the_cheapest_pool_s_by_gpu_and_an_unknown_one_is_left_out() -> None:
+    assert accelerator_prices(outputs("azure-prod").pools) == {"A100-80GB": 3.673, "H100": 12.29}
+
+
+def test_what_the_user_has_stays() -> None:
+    user = {
+        "kubernetes": {"allowed_contexts": ["mine"], "ports": "ingress", "context_configs": {"there": {"dws": {"enabled": True}}}},
+        "aws": {"a": 1},
+    }
+    found = merged(user, {"there": {"namespace": "training"}})
+    assert found["kubernetes"]["allowed_contexts"] == ["mine", "there"]
+    assert found["kubernetes"]["context_configs"]["there"] == {"dws": {"enabled": True}, "namespace": "training"}
+    assert (found["kubernetes"]["ports"], found["aws"]) == ("ingress", {"a": 1})
+    assert user["kubernetes"]["allowed_contexts"] == ["mine"], "the user's document is not changed under them"
+    assert merged({"kubernetes": {"allowed_contexts": "all"}}, {"there": {}})["kubernetes"]["allowed_contexts"] == "all"
+    assert merged({"jobs": {"controller": {"x": 1}}}, {})["jobs"] == {"controller": {"x": 1}}
+
+
+def test_comments_and_order_of_the_user_s_file_stay() -> None:
+    wanted = merged(yaml.safe_load(MINE), {"there": {"namespace": "training", "pricing": {"accelerators": {"L4": 0.5}}}})
+    text, lost = changed(MINE, wanted)
+    assert yaml.safe_load(text) == wanted
+    assert not lost
+    for comment in ("# my own", "# both", "# the one on my desk", "# it is quick", "# behind it"):
+        assert comment in text
+    assert text.index("aws:") > text.index("there:")
+
+
+def test_a_form_that_is_not_changed_in_place_is_written_anew_and_says_so() -> None:
+    text, lost = changed("kubernetes: {allowed_contexts: [a]}  # short\n", {"kubernetes": {"allowed_contexts": ["a", "b"]}, "x": 1})
+    assert yaml.safe_load(text) == {"kubernetes": {"allowed_contexts": ["a", "b"]}, "x": 1}
+    assert changed("{a: 1}  # all of it\n", {"a": 2}) == ("a: 2\n", True)
+    assert lost is False, "only the line of the flow mapping itself was replaced" if "# short" in text else "a comment went without a word"
+
+
+VALUES = st.recursive(
+    st.one_of(st.integers(), st.booleans(), st.text("ab #:-'\n", max_size=6), st.none()),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text("abc", min_size=1, max_size=3), inner, max_size=3)),
+    max_leaves=8,
+)
+DOCUMENTS = st.dictionaries(st.text("abc", min_size=1, max_size=3), VALUES, max_size=4)
+
+
+@given(DOCUMENTS, DOCUMENTS)
+def test_whatever_stood_there_the_text_reads_as_wanted(before: dict[str, Any], wanted: dict[str, Any]) -> None:
+    text, _ = changed(yaml.safe_dump(before) if before else "", wanted)
+    assert (yaml.safe_load(text) or {}) == wanted
+
+
+def test_a_setup_is_written_shown_without_its_token_and_taken_back(env: dict[str, str]) -> None:
+    config = write(env, ".sky/config.yaml", MINE)
+    found = setup.prepare([(outputs("aws-prod"), TOKEN), (outputs("gcp-prod"), OTHER)], env)
+    shown = "".join(change.difference() for change in found.changes)
+    assert "payload" not in shown
+    assert "trainfleet-prod-us-east-2" in shown
+    setup.apply(found)
+    access = Path(env["HOME"]) / ".kube" / "config"
+    assert access.stat().st_mode & 0o777 == 0o600
+    document = yaml.safe_load(access.read_text())
+    assert {user["user"]["token"] for user in document["users"]} == {TOKEN, OTHER}
+    assert not any("exec" in user["user"] for user in document["users"])
+    assert {each["context"]["namespace"] for each in document["contexts"]} == {"training"}
+    assert setup.prepare([(outputs("aws-prod"), TOKEN), (outputs("gcp-prod"), OTHER)], env).empty, "a second time there is nothing to do"
+    setup.apply_undo(setup.undo(env), env)
+    assert config.read_text() == MINE
+    assert not access.exists()
+    with pytest.raises(InputError, match="nothing to undo"):
+        setup.undo(env)
+
+
+def test_undoing_two_setups_goes_back_before_the_first(env: dict[str, str]) -> None:
+    config = write(env, ".sky/config.yaml", MINE)
+    for stack in ("aws-prod", "gcp-prod"):
+        setup.apply(setup.prepare([(outputs(stack), TOKEN)], env))
+    setup.apply_undo(setup.undo(env), env)
+    assert config.read_text() == MINE
+
+
+def test_undoing_refuses_to_lose_what_was_written_since(env: dict[str, str]) -> None:
+    config = write(env, ".sky/config.yaml", MINE)
+    setup.apply(setup.prepare([(outputs("aws-prod"), TOKEN)], env))
+    config.write_text(config.read_text() + "gcp: {}\n")
+    with pytest.raises(InputError, match="was changed since"):
+        setup.undo(env)
+    assert "gcp" in config.read_text()
+
+
+def test_a_setup_that_cannot_be_written_whole_leaves_everything_as_it_was(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    config = write(env, ".sky/config.yaml", MINE)
+    found = setup.prepare([(outputs("aws-prod"), TOKEN)], env)
+    real = setup.write_whole
+
+    def failing(path: Path, data: str, mode: int = 0o644) -> None:
+        if path == config and data != MINE:
+            raise InputError("cannot write a file", [])
+        real(path, data, mode)
+
+    monkeypatch.setattr(setup, "write_whole", failing)
+    with pytest.raises(InputError, match="cannot write"):
+        setup.apply(found)
+    assert config.read_text() == MINE
+    assert not (Path(env["HOME"]) / ".kube" / "config").exists()
+
+
+def test_a_context_with_its_owner_s_login_is_not_replaced_unasked(env: dict[str, str]) -> None:
+    name = context_name(outputs("gcp-prod"))
+    theirs = {"contexts": [{"name": name, "context": {"cluster": name, "user": name}}], "users": [{"name": name, "user": {"exec": {}}}]}
+    write(env, ".kube/config", yaml.safe_dump(theirs))
+    with pytest.raises(InputError, match="will not replace"):
+        setup.prepare([(outputs("gcp-prod"), TOKEN)], env)
+    found = setup.prepare([(outputs("gcp-prod"), TOKEN)], env, replace=True)
+    document = yaml.safe_load(found.changes[0].after or "")
+    assert [user["name"] for user in document["users"]] == [name, f"trainfleet-launcher-{name}"], "the login itself stays"
+
+
+def test_a_platform_without_a_launcher_account_needs_its_context_in_the_kubeconfig(env: dict[str, str]) -> None:
+    platform = outputs("aws-dev", launcher_account="", kube_context="kind-kind", region="")
+    with pytest.raises(InputError, match="no context `kind-kind`"):
+        setup.prepare([(platform, None)], env)
+    write(env, ".kube/config", yaml.safe_dump({"contexts": [{"name": "kind-kind", "context": {}}]}))
+    found = setup.prepare([(platform, None)], env)
+    assert [change.empty for change in found.changes] == [True, False], "the kubeconfig is left alone"
+
+
+@pytest.mark.parametrize(
+    ("kubeconfig", "says"),
+    [
+        ("", "is empty"),
+        ("{}", "no cluster's address"),
+        (json.dumps({"clusters": [{"cluster": {"server": "http://10.0.0.1"}}]}), "a token is not sent"),
+    ],
+)
+def test_a_contract_without_an_address_is_refused(kubeconfig: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        with_context({}, outputs("aws-dev", kubeconfig=kubeconfig), TOKEN)
+
+
+def test_two_platforms_with_one_context_are_refused(env: dict[str, str]) -> None:
+    with pytest.raises(InputError, match="told apart"):
+        setup.prepare([(outputs("aws-dev"), TOKEN), (outputs("aws-dev"), OTHER)], env)
+
+
+@pytest.mark.parametrize("text", ["- a list", "{", "a: [", "kubernetes: text"])
+def test_a_configuration_that_cannot_be_read_is_left_alone(env: dict[str, str], text: str) -> None:
+    file = write(env, ".sky/config.yaml", text)
+    with pytest.raises(InputError, match="configuration"):
+        setup.prepare([(outputs("aws-dev"), TOKEN)], env)
+    assert file.read_text() == text
+
+
+@pytest.mark.parametrize("token", ["", "one", "a.b", "a..c", "a.b .c", "a.b.c.d", "a.b.c\nd"])
+def test_what_is_no_token_is_refused_before_a_cluster_does(token: str) -> None:
+    with pytest.raises(InputError, match="is not a service account's token"):
+        checked_token(token, "file")
+
+
+def test_secrets_of_a_kubeconfig_are_never_shown() -> None:
+    secret = {"users": [{"user": {"token": "planted", "client-key-data": "planted", "password": "planted"}}]}
+    assert "planted" not in masked(secret)

@@ -1,0 +1,26 @@
+"""The token of a Ray cluster, which KubeRay makes and keeps in a Secret: read only for a person who asked for it, or to speak to Ray.
+
+Easy to get wrong: it must reach neither a log nor a file.
+"""
+
+from __future__ import annotations
+
+import base64
+
+from trainfleet.errors import InputError, Problem
+from training.launch.kuberay.client import Cluster
+
+KEY = "auth_token"
+
+
+def token_of(cluster: Cluster, ray_cluster: str) -> str:
+    """The token.
+
+    Raises:
+        InputError: the cluster has none.
+    """
+    secret = cluster.get("Secret", ray_cluster)
+    data = (secret or {}).get("data", {})
+    if KEY not in data:
+        raise InputError("no token", [Problem(ray_cluster, "has no secret with one; was it made without token authentication?")])
+    return base64.b64decode(data[KEY]).decode()
