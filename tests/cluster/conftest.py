@@ -1,0 +1,95 @@
+"""A real cluster for the tests marked `cluster`: brought up once, taken down at the end; skipped with one line where that cannot be.
+
+The cluster has a name of its own, so one that a developer has up beside it is not touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rehearsal.cluster import checks, state
+
+NAME = "tests"
+
+
+def why_not() -> str:
+    """What keeps a cluster from running here, in a line; nothing where it can run."""
+    if sys.platform != "linux":
+        return "a cluster needs Linux"
+    if os.geteuid() != 0:
+        return "a cluster needs root"
+    missing = checks.absent()
+    return f"a cluster needs {', '.join(missing)}" if missing else ""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    asked = "cluster" in (config.option.markexpr or "")
+    reason = why_not() if asked else "a cluster is started by `make test-cluster` (pytest -m cluster)"
+    for item in items:
+        if reason and item.get_closest_marker("cluster") is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that is up, as a user has it: a command line and kubectl."""
+
+    name: str
+    call: Callable[..., subprocess.CompletedProcess[str]]
+
+    @property
+    def state(self) -> state.State:
+        found = state.load(self.name)
+        assert found is not None
+        return found
+
+    def kubectl(self, *arguments: str, given: str | None = None, check: bool = True) -> str:
+        """Run kubectl as the administrator; returns its stdout."""
+        from rehearsal.cluster.kubectl import kubectl
+
+        done = kubectl(self.state, *arguments, given=given, check=False)
+        assert not check or done.returncode == 0, done.stderr
+        return done.stdout
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        self.kubectl("apply", "-f", "-", given=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+
+    def status(self) -> dict[str, Any]:
+        seen: dict[str, Any] = json.loads(self.call("cluster", "status", "--name", self.name, "--json").stdout)
+        return seen
+
+
+def trainfleet(*arguments: str, timeout: float = 1800, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Call the command line in a process of its own."""
+    command = [str(Path(sys.executable).with_name("trainfleet")), *arguments]
+    settings = os.environ | {"NO_COLOR": "1", "COLUMNS": "160"} | environment
+    return subprocess.run(command, env=settings, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def until(done: Callable[[], Any], what: str, limit: float = 120.0) -> Any:
+    """Wait for a condition; returns what made it true."""
+    deadline = time.monotonic() + limit
+    while not (found := done()):
+        assert time.monotonic() < deadline, f"{what}: not within {limit:.0f} s"
+        time.sleep(0.2)
+    return found
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A cluster without the training image."""
+    trainfleet("cluster", "down", "--name", NAME)
+    done = trainfleet("cluster", "up", "--name", NAME, "--no-image")
+    assert done.returncode == 0, done.stderr
+    yield Cluster(NAME, trainfleet)
+    assert trainfleet("cluster", "down", "--name", NAME).returncode == 0

@@ -1,0 +1,215 @@
+"""A cluster that is up does what a cluster does: pods, names, services, volumes, logs, and servers that come back by themselves."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from rehearsal.cluster import builds, node, pins
+from rehearsal.cluster.servers import HOST_NAME
+from rehearsal.cluster.status import memory_mib
+from tests.cluster.conftest import Cluster, until
+from tests.cluster.pods import pod, web
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+IDLE_MIB = 1229
+"""1.2 GiB."""
+
+
+@pytest.fixture
+def space(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace for one test."""
+    name = f"t-{abs(hash(request.node.name)) % 10**8}"
+    cluster.kubectl("create", "namespace", name)
+    until(lambda: cluster.kubectl("-n", name, "get", "serviceaccount", "default", check=False), "the namespace's account")
+    yield name
+    cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def finished(cluster: Cluster, space: str, name: str) -> str:
+    """Wait until a pod has ended well; returns what it said."""
+
+    def phase() -> str:
+        return cluster.kubectl("-n", space, "get", "pod", name, "-o", "jsonpath={.status.phase}")
+
+    ended = until(lambda: (now := phase()) in ("Succeeded", "Failed") and now, f"pod {name}")
+    said = cluster.kubectl("-n", space, "logs", name)
+    assert ended == "Succeeded", said
+    return said
+
+
+def make(cluster: Cluster, space: str, *objects: dict[str, object]) -> None:
+    cluster.apply(*({**each, "metadata": {**each["metadata"], "namespace": space}} for each in objects))  # type: ignore[dict-item]  # a mapping
+
+
+def test_a_cluster_that_is_up_says_so_and_with_which_versions(cluster: Cluster) -> None:
+    seen = cluster.status()
+    assert seen["ready"]
+    versions = {row["name"]: row["version"] for row in seen["servers"]}
+    assert versions["kubelet"] == pins.KUBE.version
+    assert versions["ray-operator"] == pins.RAY_OPERATOR.version
+    assert f"v{pins.KUBE.version}" in cluster.kubectl("version")
+
+
+def test_an_idle_cluster_takes_little_memory(cluster: Cluster) -> None:
+    assert cluster.status()["memory_mib"] <= IDLE_MIB
+
+
+def test_a_second_up_changes_nothing_and_starts_nothing_again(cluster: Cluster) -> None:
+    before = {row["name"]: row["starts"] for row in cluster.status()["servers"]}
+    done = cluster.call("cluster", "up", "--name", cluster.name, "--no-image")
+    assert done.returncode == 0, done.stderr
+    assert {row["name"]: row["starts"] for row in cluster.status()["servers"]} == before
+
+
+def test_a_pod_runs_and_its_words_are_in_its_log(cluster: Cluster, space: str) -> None:
+    make(cluster, space, pod("hello", "echo hello from $HOSTNAME"))
+    assert finished(cluster, space, "hello") == "hello from hello\n"
+
+
+def test_names_of_the_cluster_resolve_and_others_are_refused_at_once(cluster: Cluster, space: str) -> None:
+    script = "/busybox nslookup kubernetes.default.svc.cluster.local && ! /busybox timeout 5 /busybox nslookup example.com"
+    make(cluster, space, pod("names", script))
+    said = finished(cluster, space, "names")
+    assert str(cluster.state.services[1]) in said
+    assert "NXDOMAIN" in said or "can't resolve" in said
+
+
+def test_a_service_answers_to_pods_and_to_this_machine(cluster: Cluster, space: str) -> None:
+    make(cluster, space, *web("web", "served"))
+    cluster.kubectl("-n", space, "wait", "--for=condition=Ready", "pod/web", "--timeout=120s")
+    make(cluster, space, pod("asks", f"until /busybox wget -q -T 2 -O - http://web.{space}/; do :; done"))
+    assert finished(cluster, space, "asks") == "served\n"
+    address = cluster.kubectl("-n", space, "get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
+    with urlopen(f"http://{address}/", timeout=10) as answer:
+        assert answer.read() == b"served\n"
+
+
+def test_a_pod_behind_its_own_service_reaches_itself(cluster: Cluster, space: str) -> None:
+    make(cluster, space, *web("self", "me"))
+    cluster.kubectl("-n", space, "wait", "--for=condition=Ready", "pod/self", "--timeout=120s")
+
+    def said() -> str:
+        return cluster.kubectl("-n", space, "exec", "self", "--", "/busybox", "wget", "-q", "-T", "2", "-O", "-", "http://self/", check=False)
+
+    assert until(said, "the pod by way of its service") == "me\n"
+
+
+def test_pods_reach_a_server_on_this_machine_by_name(cluster: Cluster, space: str, tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("outside\n")
+    handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
+    server = http.server.ThreadingHTTPServer(
+        (str(cluster.state.outside), 0),
+        lambda *arguments: handler(*arguments, directory=str(tmp_path)),  # type: ignore[arg-type, misc]  # a factory
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        make(cluster, space, pod("out", f"/busybox wget -q -O - http://{HOST_NAME}:{server.server_port}/"))
+        assert finished(cluster, space, "out") == "outside\n"
+    finally:
+        server.shutdown()
+
+
+def test_exec_runs_in_the_pod_and_hands_on_its_exit_code(cluster: Cluster, space: str) -> None:
+    make(cluster, space, pod("sleeps", "exec /busybox sleep 600"))
+    cluster.kubectl("-n", space, "wait", "--for=condition=Ready", "pod/sleeps", "--timeout=120s")
+    assert cluster.kubectl("-n", space, "exec", "sleeps", "--", "/busybox", "echo", "inside") == "inside\n"
+    command = [str(builds.executable(pins.KUBE)), "kubectl", f"--kubeconfig={cluster.state.kubeconfig}", "-n", space, "exec", "sleeps", "--"]
+    assert subprocess.run([*command, "/busybox", "sh", "-c", "exit 7"], capture_output=True, check=False).returncode == 7
+
+
+def test_a_port_is_forwarded(cluster: Cluster, space: str) -> None:
+    make(cluster, space, *web("forward", "through"))
+    cluster.kubectl("-n", space, "wait", "--for=condition=Ready", "pod/forward", "--timeout=120s")
+    command = [
+        str(builds.executable(pins.KUBE)),
+        "kubectl",
+        f"--kubeconfig={cluster.state.kubeconfig}",
+        "-n",
+        space,
+        "port-forward",
+        "service/forward",
+    ]
+    with subprocess.Popen([*command, ":80"], stdout=subprocess.PIPE, text=True) as forward:
+        try:
+            assert forward.stdout is not None
+            port = int(forward.stdout.readline().split(" -> ")[0].rsplit(":", 1)[1])
+            with socket.create_connection(("127.0.0.1", port), 10) as client:
+                client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                answer = b"".join(iter(lambda: client.recv(4096), b""))
+            assert answer.endswith(b"through\n")
+        finally:
+            forward.terminate()
+
+
+def test_a_claim_gets_a_volume_that_any_user_may_write_and_that_goes_with_it(cluster: Cluster, space: str) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    mounts = {"volumeMounts": [{"name": "data", "mountPath": "/data"}], "securityContext": {"runAsUser": 1000}}
+    make(cluster, space, claim, pod("writes", "echo kept > /data/file", volumes=volumes, container=mounts))
+    finished(cluster, space, "writes")
+    make(cluster, space, pod("reads", "/busybox cat /data/file", volumes=volumes, container=mounts))
+    assert finished(cluster, space, "reads") == "kept\n"
+    name = cluster.kubectl("-n", space, "get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}")
+    folder = cluster.state.file("var", "lib", "volumes", name)
+    assert (folder / "file").read_text() == "kept\n"
+    cluster.kubectl("-n", space, "delete", "pod", "--all")
+    cluster.kubectl("-n", space, "delete", "pvc", "data")
+    until(lambda: not folder.exists(), "the volume's end")
+
+
+@pytest.mark.parametrize("server", ["kube-apiserver", "etcd", "containerd", "ray-operator"])
+def test_a_server_that_is_killed_comes_back_and_pods_go_on(cluster: Cluster, space: str, server: str) -> None:
+    make(cluster, space, pod("stays", "exec /busybox sleep 600"))
+    cluster.kubectl("-n", space, "wait", "--for=condition=Ready", "pod/stays", "--timeout=120s")
+    first = cluster.kubectl("-n", space, "get", "pod", "stays", "-o", "jsonpath={.status.startTime} {.status.podIP}")
+    starts = {row["name"]: row["starts"] for row in cluster.status()["servers"]}
+    pid = node.pid_of(cluster.state)
+    assert pid is not None
+    inside = str(cluster.state.file("running.json"))
+    number = node.enter(pid, ["sh", "-c", f'sed -n \'/"{server}"/,/}}/s/.*"pid": \\([0-9]*\\).*/\\1/p\' {inside}']).stdout.strip()
+    node.enter(pid, ["kill", "-9", number])
+    until(lambda: {row["name"]: row["starts"] for row in cluster.status()["servers"]}[server] > starts[server], f"{server} again")
+    until(lambda: cluster.status()["ready"], "ready again")
+    assert cluster.kubectl("-n", space, "get", "pod", "stays", "-o", "jsonpath={.status.startTime} {.status.podIP}") == first
+    assert cluster.kubectl("-n", space, "exec", "stays", "--", "/busybox", "echo", "there") == "there\n"
+
+
+def test_the_operator_may_what_its_own_role_says_and_no_more(cluster: Cluster) -> None:
+    def may(*question: str) -> str:
+        return cluster.kubectl("auth", "can-i", *question, "--as=trainfleet:ray-operator", check=False).strip()
+
+    assert may("create", "pods") == "yes"
+    assert may("update", "rayclusters.ray.io/status") == "yes"
+    assert may("delete", "nodes") == "no"
+    assert may("get", "secrets", "-n", "kube-system") == "no"
+
+
+def test_logs_and_kubeconfig_are_a_command_away(cluster: Cluster) -> None:
+    assert "kubelet" in cluster.call("cluster", "logs", "--name", cluster.name).stdout.split()
+    assert cluster.call("cluster", "logs", "kubelet", "-n", "5", "--name", cluster.name).stdout.strip()
+    wrong = cluster.call("cluster", "logs", "kubelett", "--name", cluster.name)
+    assert wrong.returncode == 2
+    assert "kubelet" in wrong.stderr
+    where = Path(cluster.call("cluster", "kubeconfig", "--name", cluster.name).stdout.strip())
+    assert where == cluster.state.kubeconfig
+    assert where.stat().st_mode & 0o077 == 0
+    assert cluster.state.folder.stat().st_mode & 0o077 == 0
+
+
+def test_memory_of_a_process_is_known_and_of_none_is_nothing() -> None:
+    assert memory_mib(os.getpid()) > 10
+    assert memory_mib(2**22 - 1) == 0

@@ -1,0 +1,150 @@
+"""`down` leaves a machine as it was: also after a full life, and after `up` was killed at any moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rehearsal.cluster import cgroups, network, node, state
+from tests.cluster.conftest import Cluster, trainfleet, until
+from tests.cluster.machine import namespaces, processes_in, seen
+from tests.cluster.pods import pod
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+NAME = "gone"
+
+
+@pytest.fixture
+def before() -> Iterator[dict[str, Any]]:
+    """The machine before; whatever a test does, its cluster is gone at the end."""
+    trainfleet("cluster", "down", "--name", NAME)
+    yield seen(NAME)
+    trainfleet("cluster", "down", "--name", NAME)
+
+
+def assert_gone(before: dict[str, Any], inside: set[str]) -> None:
+    assert seen(NAME) == before
+    assert processes_in(inside) == []
+    assert not state.folder_of(NAME).exists()
+
+
+def test_after_a_whole_life_with_pods_nothing_is_left(before: dict[str, Any]) -> None:
+    assert trainfleet("cluster", "up", "--name", NAME, "--no-image").returncode == 0
+    here = Cluster(NAME, trainfleet)
+    pid = node.pid_of(here.state)
+    assert pid is not None
+    inside = namespaces(pid)
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "memory", "emptyDir": {"medium": "Memory"}}]
+    mounts = [{"name": "data", "mountPath": "/data"}, {"name": "memory", "mountPath": "/memory"}]
+    lives = pod("lives", "exec /busybox sleep 3600", volumes=volumes, container={"volumeMounts": mounts})
+    until(lambda: here.kubectl("get", "serviceaccount", "default", check=False), "the default account")
+    here.apply(claim, {**lives, "metadata": {**lives["metadata"], "namespace": "default"}})
+    here.kubectl("wait", "--for=condition=Ready", "pod/lives", "--timeout=120s")
+    assert len(processes_in(inside)) > 10
+    done = trainfleet("cluster", "down", "--name", NAME)
+    assert (done.returncode, done.stdout) == (0, "removed\n")
+    assert_gone(before, inside)
+
+
+def begun() -> bool:
+    return state.load(NAME) is not None
+
+
+def noted(kind: str) -> Callable[[], bool]:
+    return lambda: (it := state.load(NAME)) is not None and any(made.kind == kind for made in it.made)
+
+
+def linked() -> bool:
+    return network.exists(f"tf-{NAME}")
+
+
+def grouped() -> bool:
+    return bool(cgroups.here(f"trainfleet-{NAME}"))
+
+
+def alive() -> bool:
+    return (it := state.load(NAME)) is not None and node.pid_of(it) is not None
+
+
+def serving() -> bool:
+    return (it := state.load(NAME)) is not None and it.file("logs", "kube-apiserver.log").exists()
+
+
+def working() -> bool:
+    return (it := state.load(NAME)) is not None and it.file("logs", "kubelet.log").exists()
+
+
+MOMENTS: list[Callable[[], bool]] = [begun, grouped, alive, linked, serving, working]
+
+
+def killed_when(moment: Callable[[], bool]) -> set[str]:
+    """Start `up` and kill it, with SIGKILL, when a condition holds; returns the node's namespaces if it had got so far."""
+    command = [str(Path(sys.executable).with_name("trainfleet")), "cluster", "up", "--name", NAME, "--no-image"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as starting:
+        try:
+            until(lambda: moment() or starting.poll() is not None, moment.__name__, 600)
+        finally:
+            os.killpg(starting.pid, signal.SIGKILL)
+    it = state.load(NAME)
+    pid = node.pid_of(it) if it else None
+    return namespaces(pid) if pid else set()
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.__name__)
+def test_after_up_was_killed_down_leaves_nothing(before: dict[str, Any], moment: Callable[[], bool]) -> None:
+    inside = killed_when(moment)
+    done = trainfleet("cluster", "down", "--name", NAME)
+    assert done.returncode == 0, done.stderr
+    assert_gone(before, inside)
+
+
+@pytest.mark.parametrize("moment", [grouped, serving], ids=lambda moment: moment.__name__)
+def test_after_up_was_killed_another_up_goes_on(before: dict[str, Any], moment: Callable[[], bool]) -> None:
+    killed_when(moment)
+    done = trainfleet("cluster", "up", "--name", NAME, "--no-image")
+    assert done.returncode == 0, done.stderr
+    assert Cluster(NAME, trainfleet).status()["ready"]
+
+
+def test_a_node_that_was_killed_comes_up_again_with_what_it_held(before: dict[str, Any]) -> None:
+    assert trainfleet("cluster", "up", "--name", NAME, "--no-image").returncode == 0
+    here = Cluster(NAME, trainfleet)
+    here.kubectl("create", "namespace", "kept")
+    pid = node.pid_of(here.state)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: node.pid_of(here.state) is None, "the node's end")
+    assert not here.status()["ready"]
+    assert trainfleet("cluster", "up", "--name", NAME, "--no-image").returncode == 0
+    assert here.kubectl("get", "namespace", "kept", "-o", "name") == "namespace/kept\n"
+
+
+def test_down_without_a_cluster_says_so(before: dict[str, Any]) -> None:
+    done = trainfleet("cluster", "down", "--name", NAME)
+    assert (done.returncode, done.stdout) == (0, f"there is no cluster {NAME}\n")
+
+
+def test_a_link_of_that_name_that_is_not_ours_is_refused_and_left_alone(before: dict[str, Any]) -> None:
+    link = f"tf-{NAME}"
+    subprocess.run(["ip", "link", "add", link, "type", "dummy"], check=True)
+    try:
+        done = trainfleet("cluster", "up", "--name", NAME, "--no-image")
+        assert done.returncode == 2
+        assert "was not made by this cluster" in done.stderr
+        assert trainfleet("cluster", "down", "--name", NAME).returncode == 0
+        assert network.exists(link)
+    finally:
+        subprocess.run(["ip", "link", "delete", link], check=True)

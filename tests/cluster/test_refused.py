@@ -1,0 +1,115 @@
+"""What cannot work is refused before anything is made, in a line that says what to do. No root needed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from ipaddress import IPv4Network
+from pathlib import Path
+
+import pytest
+
+from rehearsal.cluster import checks, network, state
+from trainfleet.errors import InputError, MissingToolError
+
+Call = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_without_root_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(MissingToolError, match=r"needs root.*--context NAME") as refused:
+        checks.machine()
+    assert "\n" not in str(refused.value)
+
+
+def test_on_another_system_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    with pytest.raises(MissingToolError, match="runs on Linux, this is darwin"):
+        checks.machine()
+
+
+def test_missing_packages_are_named_with_the_line_that_installs_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(checks, "_here", lambda program: program not in ("etcd", "/usr/lib/cni/ptp"))
+    with pytest.raises(MissingToolError) as refused:
+        checks.resources(tmp_path)
+    assert "apt-get install -y --no-install-recommends containernetworking-plugins etcd-server" in str(refused.value)
+    assert refused.value.exit_code == 3
+
+
+def test_too_little_memory_and_disk_are_said_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(checks, "_here", lambda program: True)
+    monkeypatch.setattr(checks, "_available_gib", lambda: 0.5)
+    monkeypatch.setattr(checks, "_free_gib", lambda folder: 1.0)
+    with pytest.raises(MissingToolError) as refused:
+        checks.resources(tmp_path)
+    assert [problem.where for problem in refused.value.problems] == ["memory", str(tmp_path)]
+
+
+def test_a_range_that_a_route_touches_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "_used", lambda: [IPv4Network("10.213.5.0/24"), IPv4Network("10.216.0.0/14")])
+    assert network.choose() == IPv4Network("10.221.0.0/16")
+    monkeypatch.setattr(network, "_used", lambda: [IPv4Network("10.0.0.0/8")])
+    with pytest.raises(InputError, match="no addresses are free"):
+        network.choose()
+
+
+@pytest.mark.parametrize("name", ["", "Local", "a-b", "1a", "../x", "averyverylongname"])
+def test_a_name_that_cannot_be_one_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="not a name"):
+        state.folder_of(name)
+
+
+@pytest.mark.parametrize("place", ["/var/lib/x", "/run/x"])
+def test_a_state_that_the_node_would_hide_from_itself_is_refused(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", place)
+    with pytest.raises(InputError, match="XDG_STATE_HOME"):
+        state.folder_of("local")
+
+
+def test_a_state_that_is_not_ours_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert state.load("local") is None
+    folder = state.folder_of("local")
+    folder.mkdir(parents=True)
+    for text in ("", "[]", "{}", '{"name": "local", "network": "x", "token": "", "made": []}'):
+        (folder / "state.json").write_text(text)
+        with pytest.raises(InputError, match="cannot be read"):
+            state.load("local")
+
+
+def test_what_is_made_is_written_down_first_and_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    it = state.create("local", IPv4Network("10.213.0.0/16"))
+    for _ in range(2):
+        it.note("link", it.link)
+    again = state.load("local")
+    assert again is not None
+    assert again.made == [state.Made("link", "tf-local")]
+    assert (again.network, again.token) == (it.network, it.token)
+    again.remove()
+    assert not tmp_path.joinpath("trainfleet").exists()
+
+
+def test_the_ranges_of_a_cluster_lie_in_its_network_and_apart() -> None:
+    it = state.State("local", Path("/x"), IPv4Network("10.213.0.0/16"), "")
+    assert it.services.subnet_of(it.network)
+    assert it.pods.subnet_of(it.network)
+    assert not it.services.overlaps(it.pods)
+    assert it.inside not in it.services
+    assert it.inside not in it.pods
+    assert it.dns in it.services
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("status", "--name", "Nope"), 2, "not a name"),
+        (("kubeconfig", "--name", "nosuch"), 2, "there is no cluster nosuch"),
+        (("logs", "--name", "nosuch"), 2, "there is no cluster nosuch"),
+    ],
+)
+def test_commands_about_no_cluster_say_so(trainfleet: Call, arguments: tuple[str, ...], code: int, said: str) -> None:
+    done = trainfleet("cluster", *arguments)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
+    assert said in done.stderr
