@@ -159,6 +159,26 @@ def logs(
     subprocess.run(["tail", "-n", str(lines), *(["-F"] if follow else []), str(folder / f"{server}.log")], check=False)
 
 
+@cluster.command()
+def load(archive: Annotated[Path, typer.Argument(help="An image as a tar file, of `docker save` or an OCI archive.")], name: Name = "local") -> None:
+    """Put another image into the cluster, which no registry could bring. Pods name it with `imagePullPolicy: IfNotPresent`.
+
+    [bold]Examples[/]
+
+      docker save my/image:1 -o image.tar && trainfleet cluster load image.tar
+    """
+    from rehearsal.cluster import images, node
+    from trainfleet.errors import InputError, Problem
+
+    it = _there(name)
+    pid = node.pid_of(it)
+    if pid is None:
+        raise InputError("the cluster does not run", [Problem("--name", f"{name} is not up", "trainfleet cluster up")])
+    if not archive.is_file():
+        raise InputError("no such image", [Problem(str(archive), "is not a file")])
+    typer.echo(images.load_archive(pid, archive).strip())
+
+
 def _there(name: str) -> Any:
     from rehearsal.cluster import state
     from trainfleet.errors import InputError, Problem

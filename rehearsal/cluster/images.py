@@ -147,6 +147,12 @@ def ctr(pid: int, *arguments: str) -> str:
     return node.enter(pid, ["ctr", "--address", servers.SOCKET, "--namespace", "k8s.io", *arguments]).stdout
 
 
+def load_archive(pid: int, archive: Path) -> str:
+    """Import an archive that may lie anywhere on this machine; returns what the runtime says."""
+    with archive.open("rb") as given:
+        return node.enter(pid, ["ctr", "--address", servers.SOCKET, "--namespace", "k8s.io", "images", "import", "-"], given).stdout
+
+
 def clone(it: State, image: bool) -> None:
     """Give a new cluster its own copy of the store: files that never change as hard links, databases as copies."""
     target = it.file("var", "lib", "containerd")

@@ -22,6 +22,8 @@ def kubectl(it: State, *arguments: str, check: bool = True, given: str | None = 
         done = subprocess.run(command, capture_output=True, text=True, check=False, input=given, env=environment, timeout=timeout)
     except subprocess.TimeoutExpired:
         done = subprocess.CompletedProcess(command, 124, "", f"no answer in {timeout:.0f} s")
+    except FileNotFoundError:  # the pins were changed, or the cache was emptied, since the last `up`
+        done = subprocess.CompletedProcess(command, 127, "", "kubectl is not built: trainfleet cluster up")
     if check and done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()[-2:]
         raise TrainfleetError("the cluster refused", [Problem(f"kubectl {' '.join(arguments[:3])}", " / ".join(said))])

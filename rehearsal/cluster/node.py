@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 from rehearsal.cluster.state import State
 from trainfleet.errors import Problem, TrainfleetError
@@ -82,13 +83,19 @@ def start(state: State, *, tied: bool = False) -> int:
     raise TrainfleetError("the node does not start", [Problem(str(state.file("logs", "init.log")), " / ".join(said) or "no word from it")])
 
 
-def enter(pid: int, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command inside the node.
+def enter(pid: int, command: Sequence[str], given: IO[bytes] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command inside the node, with a file as its input.
 
     Raises:
         TrainfleetError: it failed; with its last words.
     """
-    done = subprocess.run(["nsenter", "-t", str(pid), "-m", "-n", "-p", "-u", "--", *command], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["nsenter", "-t", str(pid), "-m", "-n", "-p", "-u", "--", *command],
+        stdin=given or subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()[-2:]
         raise TrainfleetError("a command in the node failed", [Problem(" ".join(command[:3]), " / ".join(said) or f"exit code {done.returncode}")])
