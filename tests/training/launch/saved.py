@@ -18,6 +18,8 @@ FOLDER = Path(__file__).with_name("contracts")
 CLOUDS = ("aws", "gcp", "azure")
 STACKS = tuple(f"{cloud}-{kind}" for kind in ("dev", "prod") for cloud in CLOUDS)
 PROD = tuple(f"{cloud}-prod" for cloud in CLOUDS)
+EFFECTS = {"NO_SCHEDULE": "NoSchedule"}
+"""EKS and GKE write a taint's effect in their own way when they are asked for it."""
 GKE_NAMES = {"L4": "nvidia-l4", "A100-80GB": "nvidia-a100-80gb", "H100": "nvidia-h100-80gb", "H200": "nvidia-h200-141gb"}
 """What GKE itself writes on a node as cloud.google.com/gke-accelerator (cloud.google.com/kubernetes-engine/docs/how-to/gpus)."""
 
@@ -55,7 +57,7 @@ def nodes(stack: str, *, gpus: bool = True) -> list[dict[str, Any]]:
 def _node(name: str, labels: dict[str, str], taints: list[list[str]], capacity: dict[str, str]) -> dict[str, Any]:
     return {
         "metadata": {"name": name, "labels": labels},
-        "spec": {"taints": [{"key": key, "effect": effect, "value": "present"} for key, effect in taints]},
+        "spec": {"taints": [{"key": key, "effect": EFFECTS.get(effect, effect), "value": "present"} for key, effect in taints]},
         "status": {"allocatable": capacity, "capacity": capacity, "addresses": [], "conditions": [{"type": "Ready", "status": "True"}]},
     }
 

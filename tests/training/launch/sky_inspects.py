@@ -38,20 +38,23 @@ def main() -> None:
     )
     for patch in patches:
         patch.start()
-    tried, blocked = [], []
-    for _ in range(20):
-        task = sky.Task.from_yaml_config(json.loads(json.dumps(order["task"])))
-        with sky.Dag() as dag:
-            dag.add(task)
-        try:
-            Optimizer.optimize(dag, blocked_resources=blocked, quiet=True)
-        except sky.exceptions.ResourcesUnavailableError:
-            break
-        best = task.best_resources
-        tried.append({"context": best.region, "gpus": best.accelerators, "cost": best.get_cost(3600), "pod": pod_of(best, task.num_nodes)})
-        # As its back end does when a place had no room.
-        blocked.append(best.copy(zone=None))
-    json.dump({"tried": tried, "yaml": task.to_yaml_config()}, sys.stdout)
+    answers = {}
+    for name, document in order["tasks"].items():
+        tried, blocked = [], []
+        for _ in range(20):
+            task = sky.Task.from_yaml_config(json.loads(json.dumps(document)))
+            with sky.Dag() as dag:
+                dag.add(task)
+            try:
+                Optimizer.optimize(dag, blocked_resources=blocked, quiet=True)
+            except sky.exceptions.ResourcesUnavailableError:
+                break
+            best = task.best_resources
+            tried.append({"context": best.region, "gpus": best.accelerators, "cost": best.get_cost(3600), "pod": pod_of(best, task.num_nodes)})
+            # As its back end does when a place had no room.
+            blocked.append(best.copy(zone=None))
+        answers[name] = {"tried": tried, "yaml": task.to_yaml_config()}
+    sys.stdout.write("\n" + json.dumps(answers, default=str) + "\n")
 
 
 def pod_of(resources: Any, nodes: int) -> dict[str, Any]:

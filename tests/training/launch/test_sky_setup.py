@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.launch.saved import STACKS, outputs
@@ -53,7 +53,6 @@ def test_contexts_of_all_stacks_differ_though_two_clouds_name_their_cluster_alik
     assert len(set(names)) == len(names)
     assert outputs("aws-prod").kube_context == outputs("azure-prod").kube_context
     assert context_name(outputs("gcp-prod")) == outputs("gcp-prod").kube_context, "SkyPilot reads a GKE context's name"
-    assert context_name(outputs("local", kube_context="kind-kind", launcher_account="")) == "kind-kind" if "local" in STACKS else True
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -134,6 +133,7 @@ VALUES = st.recursive(
 DOCUMENTS = st.dictionaries(st.text("abc", min_size=1, max_size=3), VALUES, max_size=4)
 
 
+@settings(deadline=None)
 @given(DOCUMENTS, DOCUMENTS)
 def test_whatever_stood_there_the_text_reads_as_wanted(before: dict[str, Any], wanted: dict[str, Any]) -> None:
     text, _ = changed(yaml.safe_dump(before) if before else "", wanted)

@@ -69,7 +69,7 @@ def _event(text: str) -> dict[str, Any] | None:
 
 
 NOTES = (
-    (re.compile(r"Launching (?:on|an? ).*?(?:Kubernetes|k8s)[ (/]+([\w.@/:-]+)", re.IGNORECASE), "asking {0} for pods"),
+    (re.compile(r"Launching (?:on|an? ).*?(?:Kubernetes|k8s)[ (/]+([\w.@/:-]*\w)", re.IGNORECASE), "asking {0} for pods"),
     (re.compile(r"Cluster launched"), "pods are up; setting up SkyPilot in them"),
     (re.compile(r"Job submitted, ID: (\d+)"), "the task is queued as job {0}"),
     (re.compile(r"Failed to acquire resources in (.+?)(?: for|\.|$)"), "no room in {0}"),
@@ -90,7 +90,7 @@ REASONS = (
     (re.compile(r"exceeded quota: ([\w.-]+)[^,]*, requested: ([^,]+)", re.IGNORECASE), "the quota `{0}` has no room for {1}"),
     (re.compile(r"(ErrImagePull|ImagePullBackOff|InvalidImageName)"), "the image cannot be pulled ({0}): is it there, and may the nodes read it?"),
     (re.compile(r"untolerated taint \{([^}]+)\}"), "no node without the taint {0} has room"),
-    (re.compile(r"Insufficient ([\w./-]+)"), "no node has enough {0} left"),
+    (re.compile(r"Insufficient ([\w./-]*\w)"), "no node has enough {0} left"),
     (re.compile(r"didn't match Pod's node affinity/selector"), "no node of that pool is there, and none came in time"),
     (re.compile(r"(?:Unauthorized|\(401\))"), "the context's token is no longer valid: `trainfleet sky setup` writes a new one"),
     (re.compile(r"\(403\)|[Ff]orbidden"), "the launcher's account may not do that there"),

@@ -1,0 +1,115 @@
+"""A loopback server that answers as a Kubernetes API server in trouble would: for what a real one cannot be made to do on demand.
+
+It keeps objects by path, says what a test puts into `refusals`, and changes objects by `on_look` as controllers would. What a real
+cluster does with a run is tried in tests/cluster; this is only for errors.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+NAMESPACE = "/api/v1/namespaces/training"
+PODS = f"{NAMESPACE}/pods"
+JOBS = "/apis/ray.io/v1/namespaces/training/rayjobs"
+JOB = f"{JOBS}/tf-lm-tiny"
+STATUS = {401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 409: "AlreadyExists", 422: "Invalid", 400: "BadRequest"}
+
+
+class FakeApi:
+    """What the server knows and does."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Any]] = {
+            NAMESPACE: {"kind": "Namespace", "metadata": {"name": "training"}},
+            "/apis/ray.io": {"kind": "APIGroup", "versions": [{"version": "v1"}]},
+        }
+        self.refusals: dict[tuple[str, str], tuple[int, str]] = {}
+        """(method, path) to (status, message)."""
+        self.logs: dict[str, str] = {}
+        self.on_look: Callable[[FakeApi], Any] = lambda api: None
+        self.asked: list[tuple[str, str]] = []
+        self.address = ""
+
+    def answer(self, method: str, target: str, body: dict[str, Any] | None) -> tuple[int, bytes]:
+        """The status and document of one call."""
+        url = urlsplit(target)
+        path = url.path
+        self.asked.append((method, path))
+        self.on_look(self)
+        if (method, path) in self.refusals:
+            return _refused(*self.refusals[method, path])
+        if path.endswith("/log"):
+            return 200, self.logs.get(path.split("/")[-2], "").encode()
+        if method == "POST" and body is not None:
+            path = f"{path}/{body['metadata']['name']}"
+            if path in self.objects:
+                return _refused(409, f"{path} already exists")
+        if method in ("POST", "PATCH") and body is not None:
+            made = {**body, "metadata": {**body["metadata"], "uid": f"uid-{len(self.objects)}", "creationTimestamp": "2026-01-01T00:00:00Z"}}
+            if "dryRun" not in url.query:
+                self.objects[path] = made
+            return 201, json.dumps(made).encode()
+        if method == "DELETE":
+            return (200, b"{}") if self.objects.pop(path, None) else _refused(404, "not found")
+        if path in self.objects:
+            return 200, json.dumps(self.objects[path]).encode()
+        if path.rpartition("/")[2] in ("pods", "events", "rayjobs", "workloads"):
+            return 200, json.dumps({"items": [value for key, value in self.objects.items() if key.startswith(f"{path}/")]}).encode()
+        return _refused(404, f"{path} not found")
+
+    def kubeconfig(self, file: Path) -> Path:
+        """A kubeconfig whose context `fake` leads here."""
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "fake",
+            "clusters": [{"name": "fake", "cluster": {"server": self.address}}],
+            "users": [{"name": "me", "user": {"token": "secret-token"}}],
+            "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "me", "namespace": "training"}}],
+        }
+        file.write_text(yaml.safe_dump(document))
+        return file
+
+
+def _refused(status: int, message: str) -> tuple[int, bytes]:
+    return status, json.dumps({"kind": "Status", "reason": STATUS.get(status, ""), "message": message, "code": status}).encode()
+
+
+@contextmanager
+def serving() -> Iterator[FakeApi]:
+    """The server, until the end of the block."""
+    api = FakeApi()
+
+    class Handler(BaseHTTPRequestHandler):
+        def _handle(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length)) if length else None
+            status, data = api.answer(self.command, self.path, body if isinstance(body, dict) else None)
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_POST = do_PATCH = do_DELETE = _handle
+
+        def log_message(self, *_: Any) -> None:
+            """Quietly."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    api.address = f"http://127.0.0.1:{server.server_address[1]}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield api
+    finally:
+        server.shutdown()
+        server.server_close()

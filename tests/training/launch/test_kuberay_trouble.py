@@ -1,0 +1,386 @@
+"""A cluster in trouble: what is refused before anything is made says why, and a run that cannot start is taken down again with the reason.
+
+The cluster is a loopback server that gives the errors which a real one cannot be made to give; tests/cluster has the real one.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.launch.fakeapi import JOB, JOBS, NAMESPACE, PODS, FakeApi, serving
+from tests.training.launch.sites import launch
+from trainfleet.errors import InputError, MissingToolError, TrainfleetError
+from training.launch import kuberay
+from training.launch.kuberay import client, follow, runs
+from training.launch.kuberay.client import ApiError, Cluster, patiently
+from training.launch.kuberay.site import decide
+
+PLACE: dict[str, Any] = {"context": "fake", "namespace": "training", "image": "me/trainfleet:1"}
+EVENT = "/api/v1/namespaces/training/events"
+
+
+@pytest.fixture
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
+    with serving() as server:
+        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "kubeconfig")))
+        for name in ("AWS_ENDPOINT_URL", "TRAINFLEET_S3_ENDPOINT", "STORAGE_EMULATOR_HOST", "AWS_CA_BUNDLE", "SSL_CERT_FILE"):
+            monkeypatch.delenv(name, raising=False)
+        # kube_config keeps the place that KUBECONFIG named at import
+        monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
+        yield server
+
+
+class Said:
+    """Takes the place of the launcher's ear."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    def send(self, kind: str, **fields: Any) -> None:
+        self.events.append({"kind": kind, **fields})
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["kind"] == kind]
+
+    def notes(self) -> str:
+        return "\n".join(event["text"] for event in self.of("note"))
+
+
+def check(*overrides: str, **request: Any) -> None:
+    kuberay.check(*launch(*overrides, **(PLACE | request)))
+
+
+def follower(monkeypatch: pytest.MonkeyPatch, **request: Any) -> tuple[follow.Follower, Said]:
+    """A follower as `trainfleet launch` starts one, in this process and in a hurry."""
+    for name, value in {"LOOK_EVERY_S": 0.05, "TICK_S": 0.01, "IMAGE_TRIES_S": 0.3, "UNSEEN_S": 0.5, "LAST_LINES_S": 0.5}.items():
+        monkeypatch.setattr(follow, name, value)
+    recipe, target = launch(**(PLACE | request))
+    specification = json.loads(json.dumps(kuberay.specification(decide(recipe, target, {}), target)))
+    said = Said()
+    return follow.Follower(specification, client.connect("fake", "", "", "training"), said), said  # type: ignore[arg-type]
+
+
+def status(api: FakeApi, **fields: Any) -> None:
+    if JOB in api.objects:
+        api.objects[JOB]["status"] = {**api.objects[JOB].get("status", {}), **fields}
+
+
+def pod(name: str, role: str, *, ready: bool = False, waiting: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "uid": name, "labels": {"ray.io/node-type": role, "ray.io/cluster": "rc"}},
+        "status": {
+            "phase": "Running" if ready else "Pending",
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+            "containerStatuses": [{"name": f"ray-{role}", "image": "me/trainfleet:1", "state": {"waiting": waiting} if waiting else {}}],
+        },
+    }
+
+
+# Before anything is made
+
+
+def test_a_cluster_that_can_run_it_is_asked_and_nothing_is_left_there(api: FakeApi) -> None:
+    before = dict(api.objects)
+    check()
+    assert api.objects == before
+    assert ("POST", JOBS) in api.asked, "a dry run lets admission judge"
+
+
+REFUSALS: dict[str, tuple[Callable[[FakeApi], Any], type[TrainfleetError], str]] = {
+    "expired token": (lambda api: api.refusals.update({("GET", NAMESPACE): (401, "Unauthorized")}), InputError, "login has expired"),
+    "namespace missing": (lambda api: api.objects.pop(NAMESPACE), InputError, "no such namespace"),
+    "no KubeRay": (lambda api: api.objects.pop("/apis/ray.io"), MissingToolError, "has no KubeRay"),
+    "KubeRay too old": (
+        lambda api: api.objects.update({"/apis/ray.io": {"versions": [{"version": "v1alpha1"}]}}),
+        MissingToolError,
+        "serves ray.io/v1alpha1 and not v1",
+    ),
+    "KubeRay that lacks a field": (
+        lambda api: api.refusals.update(
+            {("POST", JOBS): (400, 'RayJob in version "v1" cannot be handled: strict decoding error: unknown field "spec.x"')}
+        ),
+        MissingToolError,
+        'unknown field "spec.x"',
+    ),
+    "no right to make runs": (lambda api: api.refusals.update({("POST", JOBS): (403, "rayjobs is forbidden")}), InputError, "trainfleet-launcher"),
+    "quota of objects": (
+        lambda api: api.refusals.update(
+            {
+                ("POST", JOBS): (
+                    403,
+                    "exceeded quota: q, requested: count/rayjobs.ray.io=1, used: count/rayjobs.ray.io=0, limited: count/rayjobs.ray.io=0",
+                )
+            }
+        ),
+        InputError,
+        "allows 0 count/rayjobs",
+    ),
+    "an admission policy": (
+        lambda api: api.refusals.update({("POST", JOBS): (422, "denied: images must be signed")}),
+        InputError,
+        "images must be signed",
+    ),
+    "an API server out of order": (lambda api: api.refusals.update({("GET", NAMESPACE): (503, "etcd is gone")}), InputError, "etcd is gone"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(REFUSALS))
+def test_what_a_cluster_refuses_is_told_in_words(case: str, api: FakeApi) -> None:
+    arrange, kind, said = REFUSALS[case]
+    arrange(api)
+    with pytest.raises(kind, match=said):
+        check()
+    assert JOB not in api.objects
+
+
+def test_a_cluster_that_is_not_there_is_told_with_its_name(api: FakeApi, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    api.address = f"http://127.0.0.1:{port}"
+    api.kubeconfig(tmp_path / "kubeconfig")
+    with pytest.raises(InputError, match=r"no cluster answers there\n  fake: .*refused"):
+        check()
+
+
+def test_a_context_that_is_not_there_is_told_with_the_nearest(api: FakeApi) -> None:
+    with pytest.raises(InputError, match=r"no context `fak` \(.*fake"):
+        check(context="fak")
+
+
+def test_a_secret_that_is_not_there_is_told_before_pods_wait_for_it(api: FakeApi) -> None:
+    with pytest.raises(InputError, match="secrets/s3-keys: is not in namespace training"):
+        check(options={"from_secrets": ("s3-keys",)})
+
+
+def test_a_second_launch_under_one_name_is_told_how_to_go_on(api: FakeApi) -> None:
+    api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny", "uid": "1"}, "status": {"jobDeploymentStatus": "Running"}}
+    with pytest.raises(InputError, match="trainfleet runs attach lm-tiny"):
+        check()
+
+
+def test_a_run_that_has_ended_does_not_stand_in_the_way(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny", "uid": "old"}, "status": {"jobDeploymentStatus": "Failed"}}
+    check()
+    found, said = follower(monkeypatch, detach=True)
+    api.on_look = lambda api: (
+        status(api, jobDeploymentStatus="Initializing") if api.objects.get(JOB, {}).get("metadata", {}).get("uid") != "old" else None
+    )
+    assert found.run() == 0
+    assert api.objects[JOB]["metadata"]["uid"] != "old"
+    assert said.of("detached")[0]["job"] == "tf-lm-tiny"
+
+
+# After it was made
+
+
+def test_an_image_that_cannot_be_pulled_ends_the_run_and_takes_it_down(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.objects[f"{PODS}/head"] = pod("head", "head", waiting={"reason": "ImagePullBackOff", "message": "me/trainfleet:1: not found"})
+    api.on_look = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
+    found, said = follower(monkeypatch)
+    assert found.run() == 2
+    (error,) = said.of("error")
+    assert "no such image or tag" in error["problems"][0][1]
+    assert "--image" in error["problems"][0][2]
+    assert JOB not in api.objects
+
+
+def test_a_name_that_can_be_no_image_is_not_tried_again(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.objects[f"{PODS}/head"] = pod("head", "head", waiting={"reason": "InvalidImageName", "message": "couldn't parse image"})
+    api.on_look = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
+    found, said = follower(monkeypatch)
+    monkeypatch.setattr(follow, "IMAGE_TRIES_S", 1e9)
+    assert found.run() == 2
+    assert "couldn't parse image" in said.of("error")[0]["problems"][0][1]
+
+
+def test_a_quota_of_zero_says_what_was_tried_and_ends_by_its_time(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    message = "Failed to create worker Pod: exceeded quota: gpus, requested: nvidia.com/gpu=1, used: nvidia.com/gpu=0, limited: nvidia.com/gpu=0"
+    api.objects[f"{EVENT}/1"] = {"type": "Warning", "reason": "FailedToCreateWorkerPod", "message": message}
+    api.on_look = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
+    found, said = follower(monkeypatch, within_s=0.6)
+    assert found.run() == 1
+    assert "allows 0 nvidia.com/gpu" in said.notes()
+    (error,) = said.of("error")
+    assert "did not get its machines in time" in error["summary"]
+    assert "allows 0 nvidia.com/gpu" in error["problems"][0][1]
+    assert JOB not in api.objects, "no half of a run stays behind"
+
+
+def test_a_queue_is_waited_for_in_words(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kueue(api: FakeApi) -> None:
+        if JOB in api.objects:
+            api.objects[JOB]["spec"]["suspend"] = True
+            owner = [{"uid": api.objects[JOB]["metadata"]["uid"]}]
+            waiting = {"type": "QuotaReserved", "status": "False", "message": "insufficient quota for nvidia.com/gpu"}
+            workload = {"metadata": {"ownerReferences": owner}, "status": {"conditions": [waiting]}}
+            api.objects["/apis/kueue.x-k8s.io/v1beta1/namespaces/training/workloads/1"] = workload
+
+    api.on_look = kueue
+    found, said = follower(monkeypatch, within_s=0.5)
+    assert found.run() == 1
+    assert "insufficient quota for nvidia.com/gpu" in said.notes()
+
+
+def test_a_cluster_without_an_operator_is_told_and_left_clean(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    for detach in (False, True):
+        found, said = follower(monkeypatch, detach=detach)
+        if detach:
+            with pytest.raises(TrainfleetError, match="takes no notice"):
+                found.run()
+        else:
+            assert found.run() == 1
+            assert "takes no notice" in said.of("error")[0]["summary"]
+        assert JOB not in api.objects
+
+
+def test_a_run_that_somebody_deletes_ends_with_the_reason(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.on_look = lambda api: api.objects.pop(JOB, None) if api.asked.count(("GET", JOB)) > 3 else status(api, jobDeploymentStatus="Initializing")
+    found, said = follower(monkeypatch)
+    assert found.run() == 1
+    assert "somebody deleted it" in said.of("error")[0]["problems"][0][1]
+
+
+def test_what_cannot_be_made_whole_is_not_left_half(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.refusals["PATCH", f"{NAMESPACE}/configmaps/tf-lm-tiny"] = (403, "configmaps is forbidden")
+    found, _ = follower(monkeypatch)
+    with pytest.raises(InputError, match="configmaps is forbidden"):
+        found.run()
+    assert JOB not in api.objects
+
+
+LOG = [
+    {"kind": "attempt", "started": "1"},
+    {"kind": "step", "step": 1, "total": 2},
+    {"kind": "step", "step": 2, "total": 2},
+    {"kind": "result", "status": "finished", "step": 2, "metrics": {}},
+]
+
+
+def running(api: FakeApi, lines: list[Any]) -> None:
+    """A run whose submitter has said these lines, and is over."""
+    api.objects[f"{PODS}/submitter"] = {"metadata": {"name": "submitter", "labels": {}}, "status": {"phase": "Succeeded"}}
+    said = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    api.logs["submitter"] = "".join(f"2026-01-01T00:00:{number:02}.000000000Z {line}\n" for number, line in enumerate(said))
+
+
+def test_a_run_is_heard_to_its_end_and_taken_down(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    running(api, ["Ray's own words", *LOG])
+    api.on_look = lambda api: status(api, jobDeploymentStatus="Running", rayClusterName="rc")
+    found, said = follower(monkeypatch)
+    assert found.run() == 0
+    assert [event["step"] for event in said.of("step")] == [1, 2]
+    assert said.of("result")[0]["status"] == "finished"
+    assert JOB not in api.objects
+
+
+def test_an_error_of_the_run_is_told_after_its_machines_were_given_back(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    running(api, [LOG[0], {"kind": "error", "summary": "bad data", "problems": [], "exit_code": 2}])
+    api.on_look = lambda api: status(api, jobDeploymentStatus="Failed", jobStatus="FAILED", reason="AppFailed", message="exit code 2")
+    found, said = follower(monkeypatch)
+    seen: list[bool] = []
+    told = said.send
+    monkeypatch.setattr(said, "send", lambda kind, **fields: (seen.append(JOB in api.objects) if kind == "error" else None, told(kind, **fields)))
+    found.run()
+    assert seen == [False]
+
+
+def test_a_run_that_ends_without_a_word_says_what_kuberay_knows(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = {"jobDeploymentStatus": "Failed", "reason": "SubmissionFailed", "message": "Job submission has failed"}
+    api.on_look = lambda api: status(api, **failed)
+    found, said = follower(monkeypatch)
+    assert found.run() == 1
+    assert "SubmissionFailed: Job submission has failed" in said.of("crash")[0]["error"]
+
+
+def test_a_control_plane_that_restarts_does_not_end_the_run(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    away = iter([True] * 3)
+    calls: list[int] = []
+
+    def call() -> str:
+        calls.append(1)
+        if next(away, False):
+            raise ApiError(0, "", "connection refused")
+        return "here"
+
+    notes: list[str] = []
+    assert patiently(call, notes.append, wait_s=0.01) == "here"
+    assert len(calls) == 4
+    assert [note.split("(")[0].strip() for note in notes] == ["the cluster does not answer", "the cluster answers again"]
+
+
+def test_a_refusal_is_not_tried_again() -> None:
+    calls: list[int] = []
+
+    def call() -> None:
+        calls.append(1)
+        raise ApiError(403, "Forbidden", "no")
+
+    with pytest.raises(ApiError):
+        patiently(call, lambda _: None)
+    assert len(calls) == 1
+
+
+def test_patience_ends() -> None:
+    def call() -> None:
+        raise ApiError(503, "", "still starting")
+
+    with pytest.raises(ApiError, match="still starting"):
+        patiently(call, lambda _: None, patience_s=0.05, wait_s=0.01)
+
+
+# Runs that are there
+
+
+def cluster_of(api: FakeApi) -> Cluster:
+    return client.connect("fake", "", "", "training")
+
+
+def test_runs_are_listed_with_what_they_do(api: FakeApi) -> None:
+    for name, state in (("a", "Running"), ("b", "Failed")):
+        api.objects[f"{JOBS}/tf-{name}"] = {
+            "metadata": {"name": f"tf-{name}", "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"trainfleet.io/run": name}},
+            "status": {"jobDeploymentStatus": state},
+        }
+    assert [(run.name, run.state) for run in runs.held(cluster_of(api))] == [("a", "running"), ("b", "failed")]
+
+
+def test_a_run_that_is_not_there_is_told_with_the_nearest(api: FakeApi) -> None:
+    api.objects[f"{JOBS}/tf-night"] = {"metadata": {"name": "tf-night", "labels": {"trainfleet.io/run": "night"}}}
+    with pytest.raises(InputError, match=r"holds no run `nigth` \(.*night"):
+        runs.find(cluster_of(api), "nigth")
+
+
+def test_a_log_is_read_without_repetitions(api: FakeApi) -> None:
+    running(api, [LOG[0], "a", LOG[0], "a", "b"])
+    api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny"}, "status": {"jobDeploymentStatus": "Complete"}}
+    found = runs.find(cluster_of(api), "lm-tiny")
+    assert [line for line in runs.lines(cluster_of(api), found, follow=True) if isinstance(line, str)] == ["a", "b"]
+
+
+def test_a_run_that_has_said_nothing_says_so(api: FakeApi) -> None:
+    api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny"}, "status": {"jobDeploymentStatus": "Initializing"}}
+    found = runs.find(cluster_of(api), "lm-tiny")
+    with pytest.raises(TrainfleetError, match="said nothing yet"):
+        list(runs.lines(cluster_of(api), found, follow=False))
+
+
+def test_a_stop_takes_the_run_away(api: FakeApi) -> None:
+    api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny"}, "status": {"jobDeploymentStatus": "Initializing"}}
+    cluster = cluster_of(api)
+    assert runs.stop(cluster, runs.find(cluster, "lm-tiny"), now=False, within_s=1, say=print) == "ended at once"
+    assert JOB not in api.objects
+
+
+def test_the_dashboard_of_nothing_says_what_is_there(api: FakeApi) -> None:
+    with pytest.raises(InputError, match="there is no Ray cluster"):
+        runs.head_of(cluster_of(api), None)
+    api.objects[f"{PODS}/head"] = pod("head", "head", ready=True)
+    assert runs.head_of(cluster_of(api), None) == ("head", "rc")
+    with pytest.raises(InputError, match="Ray clusters: rc"):
+        runs.head_of(cluster_of(api), "other")

@@ -1,0 +1,253 @@
+"""What is done with SkyPilot, held against one that is made up: what is told, what is taken down, and how failures are put in words."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trainfleet.errors import InputError, TrainfleetError
+from training.launch.sky import drive, pods
+from training.launch.sky.drive import Drive
+from training.launch.sky.follow import EventStream, note_of, reasons_in
+
+ORDER = {
+    "task": {"resources": {"ordered": [{"infra": "k8s/near"}, {"infra": "k8s/far"}]}, "run": "true"},
+    "cluster": "tf-night",
+    "run": "night",
+    "managed": False,
+    "detach": False,
+    "within_s": 600.0,
+    "contexts": {"near": "training", "far": "training"},
+    "left_out": [],
+}
+LOG = [
+    "Launching on Kubernetes near.\n",
+    '(head, rank=0, pid=7) {"kind": "step", "step": 3, "total": 9}\n',
+    '(head, rank=0, pid=7) {"kind": "exit", "code": 0}\n',
+]
+
+
+class ResourcesUnavailableError(Exception):
+    """As SkyPilot names it."""
+
+
+class FakeSky(SimpleNamespace):
+    """SkyPilot as far as it is used."""
+
+    def __init__(self, log: list[str] | None = None, failure: Exception | None = None, live: list[Any] | None = None) -> None:
+        super().__init__(calls=[], log=LOG if log is None else log, failure=failure, live=live or [], blocked=threading.Event())
+
+    def status(self, cluster_names: list[str]) -> str:
+        self.calls.append(("status", *cluster_names))
+        return "status"
+
+    def launch(self, task: Any, **options: Any) -> str:
+        self.calls.append(("launch", options["cluster_name"], options["down"]))
+        return "launch"
+
+    def get(self, request: str) -> Any:
+        return self.live if request == "status" else None
+
+    def stream_and_get(self, request: str, output_stream: Any) -> Any:
+        if self.failure is not None:
+            raise self.failure
+        output_stream.write("\x1b[33mCluster launched: tf-night\x1b[0m\n")
+        return 1, None
+
+    def tail_logs(self, name: str, job: int, follow: bool, output_stream: Any) -> int:
+        for line in self.log:
+            output_stream.write(line)
+        return 0
+
+    def down(self, name: str) -> str:
+        self.calls.append(("down", name))
+        return "down"
+
+    def api_cancel(self, request: str, silent: bool) -> str:
+        self.calls.append(("cancel", request))
+        return "cancel"
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    monkeypatch.setattr(drive, "trouble", lambda context, namespace: None)
+    monkeypatch.setattr(drive, "parse", lambda document: document)
+    return []
+
+
+def driven(told: list[dict[str, Any]], sky: FakeSky, **order: Any) -> Drive:
+    fresh = json.loads(json.dumps(ORDER)) | order
+    return Drive(fresh, lambda kind, **fields: told.append({"kind": kind, **fields}), sky)
+
+
+def test_a_run_is_told_and_its_pods_are_taken_down(told: list[dict[str, Any]]) -> None:
+    sky = FakeSky()
+    assert driven(told, sky).run() == 0
+    assert {"kind": "step", "step": 3, "total": 9} in told
+    assert ("launch", "tf-night", True) in sky.calls, "should this process be killed, SkyPilot takes them down"
+    assert sky.calls[-1] == ("down", "tf-night")
+    assert any(each.get("text") == "pods are up; setting up SkyPilot in them" for each in told)
+
+
+def test_the_training_s_exit_code_is_the_run_s(told: list[dict[str, Any]]) -> None:
+    assert driven(told, FakeSky(['{"kind": "exit", "code": 3}\n'])).run() == 3
+
+
+def test_detaching_leaves_the_run_and_says_how_to_come_back(told: list[dict[str, Any]]) -> None:
+    sky = FakeSky()
+    assert driven(told, sky, detach=True).run() == 0
+    assert told[-1]["kind"] == "detached"
+    assert "sky logs tf-night 1" in " ".join(told[-1]["how"])
+    assert ("down", "tf-night") not in sky.calls
+
+
+def test_no_room_anywhere_says_what_was_tried_and_why(told: list[dict[str, Any]]) -> None:
+    reason = 'pods "tf-night-head" is forbidden: exceeded quota: none, requested: pods=1, used: pods=0'
+    sky = FakeSky(failure=ResourcesUnavailableError(reason))
+    with pytest.raises(TrainfleetError, match="no room anywhere; tried near, far") as raised:
+        driven(told, sky).run()
+    assert "the quota `none` has no room for pods=1" in str(raised.value)
+    assert ("cancel", "launch") in sky.calls
+    assert sky.calls[-1] == ("down", "tf-night"), "a half-started run holds no GPUs"
+
+
+def test_a_second_launch_of_one_name_is_refused_and_the_first_left_alone(told: list[dict[str, Any]]) -> None:
+    sky = FakeSky(live=[SimpleNamespace(name="tf-night")])
+    with pytest.raises(InputError, match="going on already"):
+        driven(told, sky).run()
+    assert sky.calls == [("status", "tf-night")]
+
+
+def test_a_context_that_does_not_answer_is_left_out(told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drive, "trouble", lambda context, namespace: "it is off" if context == "near" else None)
+    one = driven(told, FakeSky())
+    assert one.run() == 0
+    assert one.order["task"]["resources"]["ordered"] == [{"infra": "k8s/far"}]
+    assert {"kind": "warning", "text": "near is left out: it is off"} in told
+
+
+def test_no_context_that_answers_starts_nothing(told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drive, "trouble", lambda context, namespace: "it is off")
+    sky = FakeSky()
+    with pytest.raises(TrainfleetError, match="no context can be used"):
+        driven(told, sky).run()
+    assert sky.calls == []
+
+
+def test_a_log_that_ends_without_a_word_is_no_success(told: list[dict[str, Any]]) -> None:
+    sky = FakeSky(["Failed: ImagePullBackOff\n"])
+    with pytest.raises(TrainfleetError, match="without a word") as raised:
+        driven(told, sky).run()
+    assert "the image cannot be pulled (ImagePullBackOff)" in str(raised.value)
+    assert sky.calls[-1] == ("down", "tf-night")
+
+
+def test_past_its_patience_a_launch_is_taken_back(told: list[dict[str, Any]]) -> None:
+    class Waiting(FakeSky):
+        def stream_and_get(self, request: str, output_stream: Any) -> Any:
+            assert self.blocked.wait(60), "nobody took the launch back"
+            raise RuntimeError("Request cancelled")
+
+        def api_cancel(self, request: str, silent: bool) -> str:
+            self.blocked.set()
+            return super().api_cancel(request, silent)
+
+    sky = Waiting()
+    with pytest.raises(TrainfleetError, match="stopped before the run had pods"):
+        driven(told, sky, within_s=0.0).run()
+    assert ("down", "tf-night") in sky.calls
+
+
+def test_asked_to_stop_the_pods_are_told(told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = threading.Event()
+
+    class Training(FakeSky):
+        def tail_logs(self, name: str, job: int, follow: bool, output_stream: Any) -> int:
+            (tmp_path / "stop").touch()
+            assert asked.wait(60), "nobody told the pods"
+            return super().tail_logs(name, job, follow, output_stream)
+
+    def ask(contexts: dict[str, str], run: str) -> int:
+        assert (list(contexts), run) == (["near", "far"], "night")
+        asked.set()
+        return 2
+
+    monkeypatch.setattr(drive, "ask_to_stop", ask)
+    monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
+    assert driven(told, Training()).run() == 0
+
+
+def test_a_managed_job_is_queued_followed_and_not_taken_down_after_its_end(told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    sky, calls = FakeSky(), []
+    jobs = ModuleType("sky.jobs")
+    jobs.queue_v2 = lambda **_: "queue"  # type: ignore[attr-defined]  # a module made here
+    jobs.launch = lambda task, name: calls.append(("launch", name)) or "jobs"  # type: ignore[attr-defined]  # the same
+    jobs.cancel = lambda name: calls.append(("cancel", name))  # type: ignore[attr-defined]  # the same
+    jobs.tail_logs = lambda job_id, follow, output_stream: [output_stream.write(line) for line in LOG]  # type: ignore[attr-defined]
+    package = ModuleType("sky")
+    package.jobs = jobs  # type: ignore[attr-defined]  # the same
+    monkeypatch.setitem(sys.modules, "sky", package)
+    monkeypatch.setitem(sys.modules, "sky.jobs", jobs)
+    monkeypatch.setattr(sky, "get", lambda request: ([], 0, {}, 0) if request == "queue" else None)
+    monkeypatch.setattr(sky, "stream_and_get", lambda request, output_stream: ([4], None))
+    assert driven(told, sky, managed=True).run() == 0
+    assert calls == [("launch", "tf-night")]
+
+
+def test_events_are_found_between_all_words_in_pieces_and_once() -> None:
+    heard: list[dict[str, Any]] = []
+    other: list[str] = []
+    stream = EventStream(heard.append, other.append)
+    line = '(worker1, rank=1, pid=9, ip=10.0.0.2) {"kind": "interval", "row": {"step": 1}}\n'
+    for piece in (line[:30], line[30:55], line[55:], line, "words {not json\n", '{"kind": 3}\n', "\x1b[36mlast\x1b[0m"):
+        stream.write(piece)
+    stream.finish()
+    assert heard == [{"kind": "interval", "row": {"step": 1}}], "a log that is fetched again tells it twice"
+    assert other == ["words {not json", '{"kind": 3}', "last"]
+    assert stream.exit_code is None
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", "no node has enough nvidia.com/gpu left"),
+        ("1 node(s) had untolerated taint {nvidia.com/gpu: present}", "no node without the taint nvidia.com/gpu: present has room"),
+        ("node(s) didn't match Pod's node affinity/selector", "no node of that pool is there, and none came in time"),
+        ("Back-off: ErrImagePull", "the image cannot be pulled (ErrImagePull)"),
+        ("(401) Reason: Unauthorized", "the context's token is no longer valid"),
+        ("(403) Forbidden", "the launcher's account may not do that there"),
+        ("HTTPSConnectionPool: Max retries exceeded with url", "the cluster does not answer"),
+    ],
+)
+def test_a_failure_is_put_in_plain_words_once(text: str, says: str) -> None:
+    found = reasons_in(f"{text}\n{text}")
+    assert len(found) == 1
+    assert says in found[0]
+
+
+def test_only_news_is_noted() -> None:
+    assert note_of("Launching on Kubernetes ctx-a.") == "asking ctx-a for pods"
+    assert note_of("some chatter") is None
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ('error: context "gone" does not exist', "there is no context `gone` in the kubeconfig"),
+        ("error: You must be logged in to the server (Unauthorized)", "its token is not valid"),
+        ("no", "its user may not make pods in training"),
+        ("Unable to connect to the server: dial tcp 10.0.0.1:443: i/o timeout", "the cluster does not answer"),
+    ],
+)
+def test_a_context_s_trouble_is_put_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, why: str) -> None:
+    program = tmp_path / "kubectl"
+    program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert why in (pods.trouble("gone", "training") or "")

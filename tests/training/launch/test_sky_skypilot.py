@@ -1,0 +1,146 @@
+"""SkyPilot's own parser, schema, optimizer and pod merging take what is written for the six cloud stacks, with their nodes and without.
+
+SkyPilot runs in a process and a home of its own (`sky_inspects`), twice in all: with a node of every pool, and with the pools at zero.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.training.launch.saved import PROD, STACKS, made, nodes, outputs, platforms, saved
+from training.launch.sky.config import context_config, context_name, merged
+from training.launch.sky.kubeconfig import with_context
+from training.launch.sky.plan import make_plan
+from training.launch.sky.task import Wanted, task_document
+from training.recipe import load_recipe
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("sky") is None, reason="needs SkyPilot: pip install 'trainfleet[sky]'"),
+    pytest.mark.timeout(1200),
+]
+CATALOGUE = "AcceleratorName,AcceleratorCount,GpuInfo\nH100,8,\nH200,8,\nL4,4,\nA100-80GB,8,\nA10G,1,\nA10,1,\nT4,1,\n"
+"""Names and counts, as SkyPilot's own list of accelerators has them; without a checksum beside it, it is never fetched."""
+
+
+def recipe_for(stack: str) -> Any:
+    """One that a pool of the stack can serve."""
+    pool = outputs(stack).pools[0]
+    return load_recipe("lm-1b", [f"scaling.workers={pool.per_node}", "precision=fp32", "batch.micro_batch=1", "storage=s3://runs"])
+
+
+@cache
+def answers(*, gpus: bool, folder: Path) -> dict[str, Any]:
+    """SkyPilot's answers on a task for each stack and one for all three production stacks."""
+    config = merged({}, {context_name(outputs(stack)): context_config(outputs(stack)) for stack in STACKS})
+    access: dict[str, Any] = {}
+    for stack in STACKS:
+        access = with_context(access, outputs(stack), "header.payload.signature")
+    tasks = {stack: task(stack) for stack in STACKS} | {"all": task(*PROD)}
+    order = {
+        "files": {
+            ".sky/config.yaml": yaml.safe_dump(config),
+            ".kube/config": yaml.safe_dump(access),
+            ".sky/catalogs/v8/common/accelerators.csv": CATALOGUE,
+        },
+        "nodes": {context_name(outputs(stack)): nodes(stack, gpus=gpus) for stack in STACKS},
+        "tasks": tasks,
+    }
+    hidden = ("KUBECONFIG", "SKYPILOT_GLOBAL_CONFIG", "SKYPILOT_API_SERVER_ENDPOINT")
+    env = {key: value for key, value in os.environ.items() if key not in hidden}
+    home = {"HOME": str(folder), "SKY_RUNTIME_DIR": str(folder), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
+    program = Path(__file__).with_name("sky_inspects.py")
+    done = subprocess.run([sys.executable, str(program)], input=json.dumps(order), env=env | home, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def task(*stacks: str) -> dict[str, Any]:
+    recipe = recipe_for(stacks[0]) if len(stacks) == 1 else load_recipe("lm-1b", ["storage=s3://runs"])
+    plan = make_plan(recipe, platforms(*stacks))
+    return task_document(recipe, plan.possible, dict(platforms(*stacks)), Wanted(recipe.name, True, "token"))
+
+
+def alternatives(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(document["resources"].get("ordered", [document["resources"]]))
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["with nodes", "from zero"])
+def answer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return answers(gpus=request.param, folder=tmp_path_factory.mktemp("sky"))
+
+
+@pytest.mark.parametrize("stack", [*STACKS, "all"])
+def test_skypilot_tries_every_alternative_in_the_plan_s_order(answer: dict[str, Any], stack: str) -> None:
+    wanted = alternatives(task(*(PROD if stack == "all" else (stack,))))
+    tried = answer[stack]["tried"]
+    assert [(each["context"], each["gpus"]) for each in tried] == [
+        (each["infra"].removeprefix("k8s/"), {each["accelerators"].partition(":")[0]: int(each["accelerators"].partition(":")[2])}) for each in wanted
+    ]
+    assert all(each["cost"] > 0 for each in tried if not each["context"].endswith("eastus")), "prices come from the configuration"
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_the_pod_that_skypilot_makes_fits_the_nodes_of_its_pool(answer: dict[str, Any], stack: str) -> None:
+    wanted, platform = alternatives(task(stack)), outputs(stack)
+    for each, asked in zip(answer[stack]["tried"], wanted, strict=True):
+        values, pod = each["pod"]["values"], each["pod"]["pod"]["spec"]
+        name = pod["nodeSelector"]["trainfleet.io/pool"]
+        node = next(node for node in nodes(stack) if node["metadata"]["name"] == name)
+        labels = node["metadata"]["labels"]
+        assert pod["nodeSelector"].items() <= labels.items()
+        assert labels[values["k8s_acc_label_key"]] in values["k8s_acc_label_values"], "SkyPilot's own selector finds the same nodes"
+        tolerated = {toleration["key"] for toleration in pod["tolerations"]}
+        assert {taint["key"] for taint in node["spec"]["taints"]} <= tolerated
+        assert values["k8s_service_account_name"] == "trainer"
+        assert values["k8s_namespace"] == "training"
+        assert (values["k8s_kueue_local_queue_name"] or "") == platform.queue
+        assert int(values["timeout"]) == context_config(platform)["provision_timeout"]
+        assert values["image_id"] == platform.image
+        assert float(values["k8s_cpu_limit"]) == asked["cpus"]
+        assert float(values["k8s_memory_limit"]) == asked["memory"]
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_what_all_pods_carry_and_what_one_pool_s_carry_are_both_in_the_pod(answer: dict[str, Any], stack: str) -> None:
+    platform = outputs(stack)
+    for each in answer[stack]["tried"]:
+        pod = each["pod"]["pod"]
+        pool = next(pool for pool in platform.pools if pool.name == pod["spec"]["nodeSelector"]["trainfleet.io/pool"])
+        (container,) = pod["spec"]["containers"]
+        names = {variable["name"] for variable in container["env"]}
+        assert names >= {*pool.environment, *(secret.upper().replace("-", "_") for secret in platform.secrets)}
+        assert container["imagePullPolicy"] == "IfNotPresent"
+        assert pod["spec"]["priorityClassName"] == "trainfleet-normal"
+        assert pod["metadata"].get("labels", {}).items() >= platform.pod_labels.items()
+        assert pod["metadata"].get("annotations", {}) == pool.pod_annotations
+        limits = container.get("resources", {}).get("limits", {})
+        assert limits == ({pool.rdma_resource: pool.rdma_nics} if pool.rdma_resource else {})
+
+
+def test_secrets_and_script_survive_skypilot_s_own_writing(answer: dict[str, Any]) -> None:
+    written, mine = answer["all"]["yaml"], task(*PROD)
+    assert written["num_nodes"] == mine["num_nodes"]
+    assert written["run"] == mine["run"]
+    assert written["envs"]["RAY_AUTH_MODE"] == "token"
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("stack", STACKS)
+def test_the_saved_contracts_are_what_the_stacks_make(stack: str) -> None:
+    kept, now = saved(stack), made(stack)
+    assert kept["nodes"] == now["nodes"]
+    assert kept["platform"]["pools"] == now["platform"]["pools"]
+    given = ("bucket_url", "registry", "image", "kubeconfig", "training_identity", "pools")
+    assert {key: value for key, value in kept["platform"].items() if key not in given} == {
+        key: value for key, value in now["platform"].items() if key not in given
+    }

@@ -1,0 +1,196 @@
+"""The task of a recipe: what is in it, what is never shown of it, and what its script does on each pod."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.training.launch.saved import FOLDER, outputs, platforms
+from trainfleet.errors import InputError, MissingToolError
+from training.launch import sky
+from training.launch.platform import Place
+from training.launch.sky.plan import Wishes, make_plan
+from training.launch.sky.task import LONGEST_NAME, Wanted, cluster_name, left_out, redacted, task_document
+from training.launch.start import Request
+from training.launch.target import Target
+from training.recipe import Recipe, load_recipe
+
+TOKEN = "planted-token"
+
+
+def recipe(*overrides: str, name: str = "lm-1b") -> Recipe:
+    return load_recipe(name, [*overrides, "storage=s3://runs"])
+
+
+def document(found: Recipe, *stacks: str, managed: bool = False, **wishes: Any) -> dict[str, Any]:
+    plan = make_plan(found, platforms(*stacks), Wishes(**wishes))
+    return task_document(found, plan.possible, dict(platforms(*stacks)), Wanted(found.name, managed, TOKEN))
+
+
+def alternatives(found: dict[str, Any]) -> list[dict[str, Any]]:
+    resources = found["resources"]
+    return list(resources.get("ordered", [resources]))
+
+
+def test_every_pool_is_an_alternative_in_the_plan_s_order_with_its_own_image_and_selector() -> None:
+    found = alternatives(document(recipe(), "aws-prod", "gcp-prod", "azure-prod"))
+    assert [each["accelerators"] for each in found][:2] == ["H100:8", "H200:8"]
+    assert len({each["infra"] for each in found}) == 3
+    for each in found:
+        pod = each["_cluster_config_overrides"]["kubernetes"]["pod_config"]["spec"]
+        assert list(pod["nodeSelector"]) == ["trainfleet.io/pool"]
+        assert pod["tolerations"]
+        assert each["image_id"].startswith("docker:")
+        assert each["labels"] == {"trainfleet.io/run": "lm-1b"}
+
+
+def test_a_fabric_is_asked_for_when_the_whole_node_is() -> None:
+    whole = alternatives(document(recipe(), "aws-prod"))[0]["_cluster_config_overrides"]["kubernetes"]["pod_config"]["spec"]["containers"][0]
+    assert whole["resources"]["limits"] == {"vpc.amazonaws.com/efa": 32}
+    assert {"name": "FI_PROVIDER", "value": "efa"} in whole["env"]
+    part = alternatives(document(recipe("scaling.workers=4"), "aws-prod", gpus=("H100",)))[0]["_cluster_config_overrides"]["kubernetes"]
+    assert "containers" not in part["pod_config"]["spec"], "half a node would keep the other half's adapters from everyone"
+    infiniband = alternatives(document(recipe(), "azure-prod", gpus=("H100",)))[0]["_cluster_config_overrides"]["kubernetes"]["pod_config"]["spec"]
+    assert infiniband["containers"][0]["resources"]["limits"] == {"rdma/ib": 8}
+    assert infiniband["containers"][0]["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+
+
+def test_where_a_daemon_carries_the_traffic_skypilot_is_asked_to_add_it() -> None:
+    tiers = {each["accelerators"]: each.get("network_tier") for each in alternatives(document(recipe(), "gcp-prod"))}
+    assert tiers["H100:8"] == "best"
+    assert tiers["H200:8"] is None, "RDMA comes from the contract"
+
+
+def test_a_pool_whose_nodes_come_when_a_whole_request_is_granted_is_asked_so() -> None:
+    found = {each["accelerators"]: each["_cluster_config_overrides"]["kubernetes"] for each in alternatives(document(recipe(), "gcp-prod"))}
+    assert found["A100-80GB:8"]["dws"] == {"enabled": True}
+    assert "dws" not in found["H200:8"]
+
+
+def test_two_pools_with_the_same_gpus_in_one_context_differ_in_size_or_skypilot_takes_them_for_one() -> None:
+    pool = outputs("aws-dev").pools[0]
+    both = outputs("aws-dev").model_copy(update={"pools": [pool, pool.model_copy(update={"name": "sure", "spot": False})]})
+    found = recipe("scaling.workers=4")
+    plan = make_plan(found, [("here", both)])
+    first, second = alternatives(task_document(found, plan.possible, {"here": both}, Wanted("x", False, TOKEN)))
+    assert second["memory"] == first["memory"] + 1
+
+
+def test_pools_that_need_another_number_of_pods_are_left_out_and_named() -> None:
+    plan = make_plan(recipe(), platforms("aws-prod"))
+    assert {each.pool for each in left_out(plan.possible)} == {"l4", "a10g"}
+    assert document(recipe(), "aws-prod")["num_nodes"] == 1
+    assert left_out(()) == []
+
+
+def test_nothing_secret_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted-key")
+    request = Request("lm-1b", on="sky", options={"secrets": ("AWS_SECRET_ACCESS_KEY",)})
+    target = Target(request, (Place(outputs("aws-prod"), FOLDER / "aws-prod.json"),), tmp_path)
+    made, _, _ = sky.document_of(recipe(), target, os.environ)
+    assert made["secrets"]["AWS_SECRET_ACCESS_KEY"] == "planted-key"
+    shown = yaml.safe_dump(redacted(made))
+    assert "planted" not in shown
+    assert made["secrets"]["RAY_AUTH_TOKEN"] not in shown
+    assert "planted" not in made["run"]
+
+
+def test_a_secret_that_is_not_set_is_asked_for(tmp_path: Path) -> None:
+    target = Target(Request("lm-1b", options={"secrets": ("NOT_SET_HERE",)}), (Place(outputs("aws-prod"), FOLDER / "aws-prod.json"),), tmp_path)
+    with pytest.raises(InputError, match="NOT_SET_HERE"):
+        sky.document_of(recipe(), target, {})
+
+
+def test_names_fit_skypilot_s_clusters() -> None:
+    assert cluster_name("x" * 63) == f"tf-{'x' * 37}"
+    assert len(cluster_name("a-" * 30)) <= LONGEST_NAME
+    assert not cluster_name(f"{'x' * 36}-y").endswith("-")
+
+
+def test_a_run_on_the_pods_own_disks_is_refused(tmp_path: Path) -> None:
+    target = Target(Request("lm-1b"), (Place(outputs("aws-prod"), FOLDER / "aws-prod.json"),), tmp_path)
+    with pytest.raises(InputError, match="the run would be lost"):
+        sky.check(load_recipe("lm-1b"), target)
+
+
+def test_no_platform_at_all_is_refused_with_both_ways_to_name_one(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--context NAME"):
+        sky.document_of(recipe(), Target(Request("lm-1b"), (), tmp_path), {})
+    with pytest.raises(InputError, match="--image"):
+        sky.document_of(recipe(), Target(Request("lm-1b", context="kind"), (), tmp_path), {})
+
+
+def test_a_cluster_of_one_s_own_needs_no_stack(tmp_path: Path) -> None:
+    request = Request("lm-small", context="kind-kind", namespace="mine", image="my/image:1", options={"nodes": 2})
+    made, plan, found = sky.document_of(recipe(name="lm-small"), Target(request, (), tmp_path), {})
+    assert made["num_nodes"] == 2
+    assert made["resources"]["infra"] == "k8s/kind-kind"
+    assert made["resources"]["image_id"] == "docker:my/image:1"
+    assert found["kind-kind"].namespace == "mine"
+    assert plan.possible[0].usd is None
+
+
+@pytest.mark.parametrize(("version", "says"), [(None, "is not installed"), ("0.12.0", "another version"), ("1.0.0", "another version")])
+def test_skypilot_absent_or_of_another_version_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch, version: str | None, says: str) -> None:
+    def found(_: str) -> str:
+        if version is None:
+            raise sky.metadata.PackageNotFoundError
+        return version
+
+    monkeypatch.setattr(sky.metadata, "version", found)
+    with pytest.raises(MissingToolError, match=says):
+        sky.need_skypilot()
+
+
+def pod(folder: Path, script: str, *, rank: int, code: int = 0, **variables: str) -> subprocess.Popen[str]:
+    """The task's script as a pod runs it, with stand-ins for Ray, SkyPilot's scripts and the training, which note how they are called."""
+    home, tools = folder / f"home{rank}", folder / "tools"
+    templates = home / "sky_templates" / "ray"
+    for each in (templates, tools):
+        each.mkdir(parents=True, exist_ok=True)
+    programs = {
+        templates / "start_cluster": '$RAY_CMD start --head --port=6379; $RAY_CMD status; echo "started" >> "$NOTES"',
+        templates / "stop_cluster": 'echo "stopped" >> "$NOTES"',
+        tools / "ray": 'echo "ray $*" >> "$NOTES"',
+        tools / "python": f'echo "python $* at $RAY_ADDRESS tls=${{RAY_USE_TLS:-}}" >> "$NOTES"; cp recipe.yaml "$NOTES.recipe"; exit {code}',
+    }
+    for file, text in programs.items():
+        file.write_text(f"#!/bin/bash\n{text}\n")
+        file.chmod(0o755)
+    env = {"HOME": str(home), "PATH": f"{tools}:/usr/bin:/bin", "NOTES": str(folder / f"notes{rank}"), "SKYPILOT_NODE_RANK": str(rank), **variables}
+    env.setdefault("SKYPILOT_NODE_IPS", "127.0.0.1\n127.0.0.2")
+    return subprocess.Popen(["bash", "-c", script], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.mark.parametrize("code", [0, 2, 137])
+def test_the_first_pod_trains_and_its_exit_code_travels(tmp_path: Path, code: int) -> None:
+    found = recipe("workload.data.source=\"a 'quoted' $HOME `x` \\\\ folder\"")
+    script = document(found, "aws-prod")["run"]
+    first = pod(tmp_path, script, rank=0, code=code, TRAINFLEET_RAY_SETTINGS="RAY_USE_TLS=1 RAY_TLS_CA_CERT=/x")
+    said = first.communicate(timeout=60)[0]
+    assert first.returncode == code, said
+    assert json.loads(said.splitlines()[-1]) == {"kind": "exit", "code": code}
+    notes = (tmp_path / "notes0").read_text().splitlines()
+    assert any(line.startswith("ray start --head --port=6379 --num-cpus=33") for line in notes), notes
+    assert "ray status" in notes, "other calls of Ray are left as they are"
+    assert "python -m training.run recipe.yaml at 127.0.0.1:6379 tls=1" in notes
+    assert notes[-1] == "stopped"
+    assert yaml.safe_load((tmp_path / "notes0.recipe").read_text()) == found.model_dump(mode="json")
+
+
+def test_another_pod_stays_until_the_head_is_gone(tmp_path: Path) -> None:
+    script = document(recipe(), "aws-prod")["run"].replace("/6379", "/$PORT").replace("sleep 2", "sleep 0.1")
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        other = pod(tmp_path, script, rank=1, PORT=str(head.getsockname()[1]))
+        head.accept()[0].close()
+        head.accept()[0].close()
+        assert other.poll() is None
+    assert other.wait(timeout=60) == 0
+    assert "python" not in (tmp_path / "notes1").read_text()
