@@ -7,6 +7,7 @@ again after a failure are at work within seconds. Easy to get wrong: that proces
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -75,6 +76,10 @@ def main() -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    # torch's own format imports the compiler to write down an error: 2 to 5 s of computing before the workers are started again.
+    for name in [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "torch"]:
+        for handler in logging.getLogger(name).handlers:
+            handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     workers, restarts, file = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     threading.Thread(target=_watch_forks, daemon=True).start()
     config = LaunchConfig(
