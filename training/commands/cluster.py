@@ -57,7 +57,7 @@ def list_command(stack: Stack = None, context: Context = None, namespace: Namesp
 
 
 @runs.command("logs", epilog=EXIT_CODES)
-def logs_command(
+def logs_command(  # noqa: PLR0917 - Typer passes options by name
     run: Name,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Everything as it was said: events as JSON lines, and Ray's own words.")] = False,
@@ -92,7 +92,7 @@ def logs_command(
 
 
 @runs.command("stop", epilog=EXIT_CODES)
-def stop_command(
+def stop_command(  # noqa: PLR0917 - Typer passes options by name
     run: Name,
     now: Annotated[bool, typer.Option("--now", help="Do not wait for a last checkpoint.")] = False,
     within: Annotated[float, typer.Option("--within", metavar="SECONDS", min=1, help="How long it may take to save.")] = 180.0,
@@ -144,7 +144,6 @@ def attach_command(run: Name, stack: Stack = None, context: Context = None, name
     with tempfile.TemporaryDirectory(prefix="trainfleet-") as folder:
         file = Path(folder) / "recipe.yaml"
         file.write_text(text, encoding="utf-8")
-        place = {} if stack else {"context": cluster.name, "namespace": cluster.namespace, "image": "as-launched"}
         request = Request(
             str(file),
             on="kuberay",
@@ -153,13 +152,15 @@ def attach_command(run: Name, stack: Stack = None, context: Context = None, name
             json=as_json,
             cluster=found.ray_cluster if found.shared else None,
             options={"attach": True, "launch": found.launch},
-            **place,
+            context=None if stack else cluster.name,
+            namespace=cluster.namespace,
+            image="as-launched",
         )
         start_and_show(request)
 
 
 @dashboard.command(epilog=EXIT_CODES)
-def dashboard_command(
+def dashboard_command(  # noqa: PLR0917 - Typer passes options by name
     run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run, or a long-lived Ray cluster.", show_default=False)] = None,
     port: Annotated[int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="Of this machine; 0 takes one that is free.")] = 8265,
     token: Annotated[bool, typer.Option("--token", help="Print the token that the dashboard asks for.")] = False,

@@ -100,7 +100,7 @@ def serving() -> Iterator[FakeApi]:
             self.end_headers()
             self.wfile.write(data)
 
-        do_GET = do_POST = do_PATCH = do_DELETE = _handle
+        do_GET = do_POST = do_PATCH = do_DELETE = _handle  # noqa: N815 - names that http.server asks for
 
         def log_message(self, *_: Any) -> None:
             """Quietly."""

@@ -184,7 +184,7 @@ class Follower:
         status = job.get("status", {})
         self.ray_cluster = self.spec["cluster"] or status.get("rayClusterName") or ""
         pods = patiently(self._ray_pods, self.note)
-        submitters = patiently(lambda: self.cluster.items("Pod", f"batch.kubernetes.io/job-name={self.job}"), self.note)
+        submitters = patiently(self._submitters, self.note)
         self.log.look_at(submitters)
         if self.stepped:
             self._watch_losses(pods)
@@ -247,6 +247,9 @@ class Follower:
             return []
         return self.cluster.items("Pod", f"ray.io/cluster={self.ray_cluster}")
 
+    def _submitters(self) -> list[dict[str, Any]]:
+        return self.cluster.items("Pod", f"batch.kubernetes.io/job-name={self.job}")
+
     @staticmethod
     def _stop_asked() -> bool:
         return os.path.exists(os.environ.get(STOP_FILE) or "")  # noqa: PTH110 - asked often
@@ -265,7 +268,9 @@ class Follower:
 
     def _end(self, job: dict[str, Any]) -> int:
         """Hear the last lines, then take down what is left."""
-        deadline = time.monotonic() + LAST_LINES_S
+        submitters = patiently(self._submitters, self.note)
+        self.log.look_at(submitters)
+        deadline = time.monotonic() + (LAST_LINES_S if submitters else 0)
         while not self.log.ended and time.monotonic() < deadline:
             self._hear()
             time.sleep(TICK_S)

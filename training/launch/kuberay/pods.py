@@ -107,7 +107,7 @@ def labels(site: Site) -> dict[str, str]:
 def _template(site: Site, role: str, resources: Document, ports: list[Document]) -> Document:
     outputs = site.outputs
     gpus = int(resources.get("limits", {}).get(GPU, "0"))
-    mounts = [{"name": "shm", "mountPath": "/dev/shm"}, {"name": "scratch", "mountPath": "/tmp"}]
+    mounts: list[Document] = [{"name": "shm", "mountPath": "/dev/shm"}, {"name": "scratch", "mountPath": "/tmp"}]
     volumes: list[Document] = [
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi" if gpus else "1Gi"}},
         {"name": "scratch", "emptyDir": {}},

@@ -188,11 +188,11 @@ def head_of(cluster: Cluster, name: str | None) -> tuple[str, str]:
         InputError: none, or several and none was named.
     """
     heads = {pod["metadata"]["labels"].get("ray.io/cluster", ""): pod for pod in cluster.items("Pod", "ray.io/node-type=head")}
-    wanted = name
+    wanted = name or ""
     if name is not None and name not in heads:
         job = cluster.get("RayJob", job_name(name))
         wanted = _held(job).ray_cluster if job is not None else name
-    if wanted is None and len(heads) == 1:
+    if not name and len(heads) == 1:
         wanted = next(iter(heads))
     if wanted not in heads:
         known = ", ".join(sorted(heads)) or "none is there"
