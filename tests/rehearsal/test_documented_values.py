@@ -25,7 +25,7 @@ WRONG = {
     "'default_behavior' is": "its own name",
     "awsProperties.origin: ": "words that the class's enum spells otherwise",
 }
-LEAST = {"aws": 4000, "gcp": 2000, "azure-native": 200, "kubernetes": 100}
+LEAST = {"aws": 4000, "gcp": 2000, "azure-native": 120, "kubernetes": 100}
 SAMPLE = 12
 DEEPEST = 6
 

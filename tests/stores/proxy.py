@@ -123,7 +123,8 @@ class _Proxy:
                     self._released.wait()
                 elif plan is not None and plan.fault == "status":
                     client.recv(1 << 16)
-                    head = f"HTTP/1.1 {plan.status} Injected\r\nContent-Type: application/xml\r\nContent-Length: {len(plan.body)}\r\nConnection: close\r\n\r\n"
+                    kind = "Content-Type: application/xml\r\n" if plan.body else ""
+                    head = f"HTTP/1.1 {plan.status} Injected\r\n{kind}Content-Length: {len(plan.body)}\r\nConnection: close\r\n\r\n"
                     client.sendall((head + plan.body).encode())
                 else:
                     self._forward(client, plan)
