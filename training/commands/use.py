@@ -138,6 +138,21 @@ def serve_command(  # noqa: PLR0917 - Typer passes options by name
     rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="Most rows of a request.")] = 64,
     body_kib: Annotated[int, typer.Option("--body-kib", metavar="N", min=1, help="Largest request.")] = 1024,
     timeout: Annotated[float, typer.Option("--timeout", metavar="S", min=0.01, help="Longest a request may take; then 504.")] = 30.0,
+    on: Annotated[
+        str, typer.Option("--on", metavar="PLACE", help="local: this machine. kuberay: a Kubernetes cluster, kept up by KubeRay.")
+    ] = "local",
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="kuberay: the RayService; by default the model's run.")] = None,
+    stack: Annotated[str | None, typer.Option("--stack", metavar="OUTPUTS.json|STACK", help="kuberay: the platform.")] = None,
+    context: Annotated[
+        str | None, typer.Option("--context", metavar="NAME", help="kuberay: a context of your kubeconfig, instead of --stack.")
+    ] = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", metavar="NS", help="With --context.")] = None,
+    image: Annotated[str | None, typer.Option("--image", metavar="REF", help="With --context, or instead of the stack's.")] = None,
+    pool: Annotated[str | None, typer.Option("--pool", metavar="NAME", help="kuberay: replicas with a GPU each, on this pool.")] = None,
+    from_secret: Annotated[
+        list[str] | None, typer.Option("--from-secret", metavar="SECRET", help="kuberay: a Secret whose keys become variables.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--print", help="kuberay: show the RayService as YAML, and make nothing.")] = False,
     as_json: Json = False,
 ) -> None:
     """Serve a trained model over HTTP by Ray Serve, until Ctrl-C: then what was taken is finished and nothing stays behind.
@@ -150,6 +165,8 @@ def serve_command(  # noqa: PLR0917 - Typer passes options by name
     trainfleet serve runs/lm-small
 
     trainfleet serve models/digits --port 9000 --replicas 2 --queue 128
+
+    trainfleet serve s3://my-bucket/runs/lm-small --on kuberay --stack outputs.json --replicas 2
 
     curl -s http://127.0.0.1:8000/predict -d '{"rows": [{"text": "def main("}]}'
     """
@@ -165,7 +182,13 @@ def serve_command(  # noqa: PLR0917 - Typer passes options by name
         elif event["kind"] == "draining" and not as_json:
             err().print("finishing what was taken (Ctrl-C again ends at once)")
 
+    limits = Limits(body_kib=body_kib, rows=rows, queue=queue, batch=batch, wait_ms=wait_ms, timeout_s=timeout)
+    if _one_of("--on", on, ("local", "kuberay")) == "kuberay":
+        from training.launch.kuberay.service import Wish, serve_there
+
+        wish = Wish(source, which, replicas, limits.model_dump(), name, stack, context, namespace, image, pool, tuple(from_secret or ()))
+        serve_there(wish, show=show, as_json=as_json)
+        return
     if not as_json:
         err().print("starting Ray Serve ...")
-    limits = Limits(body_kib=body_kib, rows=rows, queue=queue, batch=batch, wait_ms=wait_ms, timeout_s=timeout)
     start(source, which, host=host, port=port, replicas=replicas, limits=limits, hear=hear)

@@ -73,25 +73,10 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
     gpu = machine.gpus() > 0
     with connect(Scaling(workers=job["replicas"], use_gpu=gpu), os.environ):
         from ray import serve as ray_serve
-        from ray.serve.config import BackpressureConfig
-        from ray.serve.schema import LoggingConfig
 
         ray_serve.start(proxy_location="HeadOnly", http_options={"host": job["host"], "port": job["port"]})
-        deployment: Any = ray_serve.deployment(
-            Replica,
-            name="model",
-            num_replicas=job["replicas"],
-            max_ongoing_requests=limits.queue + 8,  # so that a replica refuses by itself, with its own guess of when to come again
-            max_queued_requests=limits.queue,
-            backpressure_config=BackpressureConfig(status_code=503, retry_after_s=AGAIN_S),
-            graceful_shutdown_wait_loop_s=0.2,
-            graceful_shutdown_timeout_s=limits.timeout_s + 5,
-            health_check_timeout_s=60,
-            ray_actor_options={"num_cpus": 1, "num_gpus": 1 if gpu else 0},
-            logging_config=LoggingConfig(enable_access_log=False),
-        )
         try:
-            ray_serve.run(deployment.bind(path, job["limits"], str(figures)), name=APPLICATION, route_prefix="/", blocking=False)
+            ray_serve.run(_application(path, limits, job["replicas"], gpu, figures), name=APPLICATION, route_prefix="/", blocking=False)
         except Exception as error:
             raise TrainfleetError(f"the replicas did not start: {str(error).strip().splitlines()[-1]}") from error
         address = f"http://{job['host']}:{job['port']}"
@@ -102,6 +87,38 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
         ray_serve.delete(APPLICATION)
         ray_serve.shutdown()  # type: ignore[no-untyped-call]  # ray is typed in part
     return {"address": address, "step": step}
+
+
+def build(settings: Mapping[str, Any]) -> Any:
+    """The application for a Ray Serve that somebody else runs, such as KubeRay's: `source`, `which`, `replicas`, `gpu`, `limits`."""
+    import tempfile
+
+    from training.predictor import open_predictor
+
+    path, _ = _resolved(open_predictor(settings["source"], settings.get("which", "best")))
+    figures = Path(tempfile.gettempdir()) / "trainfleet-figures"
+    return _application(path, Limits(**settings.get("limits", {})), int(settings.get("replicas", 1)), bool(settings.get("gpu")), figures)
+
+
+def _application(path: str, limits: Limits, replicas: int, gpu: bool, figures: Path) -> Any:
+    from ray import serve as ray_serve
+    from ray.serve.config import BackpressureConfig
+    from ray.serve.schema import LoggingConfig
+
+    deployment: Any = ray_serve.deployment(
+        Replica,
+        name="model",
+        num_replicas=replicas,
+        max_ongoing_requests=limits.queue + 8,  # so that a replica refuses by itself, with its own guess of when to come again
+        max_queued_requests=limits.queue,
+        backpressure_config=BackpressureConfig(status_code=503, retry_after_s=AGAIN_S),
+        graceful_shutdown_wait_loop_s=0.2,
+        graceful_shutdown_timeout_s=limits.timeout_s + 5,
+        health_check_timeout_s=60,
+        ray_actor_options={"num_cpus": 1, "num_gpus": 1 if gpu else 0},
+        logging_config=LoggingConfig(enable_access_log=False),
+    )
+    return deployment.bind(path, limits.model_dump(), str(figures))
 
 
 def _resolved(predictor: Any) -> tuple[str, int]:

@@ -222,10 +222,11 @@ def test_a_private_authority_travels_without_its_key(tmp_path: Any) -> None:
 
 
 def test_the_service_serves_the_model_with_the_same_pods() -> None:
-    document = ray_service(SITES["gpu"](), "lm", source="s3://prod-runs/runs/lm", which="best", replicas=2, limits={"queue": 8})
+    document = ray_service(SITES["gpu"](), "lm", source="s3://prod-runs/runs/lm", which="best", limits={"queue": 8})
     assert [str(each) for each in schema_mistakes(SCHEMAS["ray.io/v1:RayService"], document)] == []
     (application,) = yaml.safe_load(document["spec"]["serveConfigV2"])["applications"]
-    assert application["args"] == {"source": "s3://prod-runs/runs/lm", "which": "best", "replicas": 2, "limits": {"queue": 8}}
+    assert application["args"] == {"source": "s3://prod-runs/runs/lm", "which": "best", "replicas": 4, "gpu": True, "limits": {"queue": 8}}
+    assert document["spec"]["rayClusterConfig"] == ray_job(SITES["gpu"]())["spec"]["rayClusterSpec"]
 
 
 @pytest.mark.parametrize("length", [1, 30, 44, 45, 63])

@@ -15,6 +15,7 @@ from training import events
 from training.launch.kuberay.pods import (
     DASHBOARD_PORT,
     OBJECT_STORE_BYTES,
+    SERVE_PORT,
     Document,
     head_pod,
     labels,
@@ -134,6 +135,11 @@ def files_of_cluster(site: Site) -> Document:
     return _config_map(site, str(site.cluster), _ca(site))
 
 
+def files_of_service(site: Site) -> list[Document]:
+    """What the pods of a service mount, if anything."""
+    return [_config_map(site, site.cluster or site.job, _ca(site))] if site.ca else []
+
+
 def job_document(site: Site) -> dict[str, Any]:
     """What the submitter asks Ray to do."""
     variables = {
@@ -181,23 +187,21 @@ def ray_cluster(site: Site) -> Document:
     }
 
 
-def ray_service(site: Site, name: str, *, source: str, which: str, replicas: int, limits: dict[str, Any]) -> Document:
-    """`trainfleet serve` on a cluster: KubeRay keeps it up and replaces it without a gap when it changes."""
+def ray_service(site: Site, name: str, *, source: str, which: str, limits: dict[str, Any]) -> Document:
+    """`trainfleet serve` on a cluster: KubeRay keeps it up, and replaces it without a gap when it changes. A replica for each worker."""
+    scaling = site.recipe.scaling
     application = {
         "name": "trainfleet",
         "import_path": "training.serve.app:build",
         "route_prefix": "/",
-        "args": {"source": source, "which": which, "replicas": replicas, "limits": limits},
+        "args": {"source": source, "which": which, "replicas": scaling.workers, "gpu": scaling.use_gpu, "limits": limits},
     }
-    spec = cluster_spec(site)
+    config = {"proxy_location": "EveryNode", "http_options": {"host": "0.0.0.0", "port": SERVE_PORT}, "applications": [application]}
     return {
         "apiVersion": API,
         "kind": "RayService",
         "metadata": {"name": name, "namespace": site.namespace, "labels": {"app.kubernetes.io/managed-by": "trainfleet"}},
-        "spec": {
-            "serveConfigV2": yaml.safe_dump({"proxy_location": "EveryNode", "applications": [application]}, sort_keys=False),
-            "rayClusterConfig": spec,
-        },
+        "spec": {"serveConfigV2": yaml.safe_dump(config, sort_keys=False), "rayClusterConfig": cluster_spec(site)},
     }
 
 
