@@ -46,7 +46,7 @@ def nodes(stack: str, *, gpus: bool = True) -> list[dict[str, Any]]:
         said = saved(stack)["nodes"][pool.name]
         labels = dict(said["labels"])
         if stack.startswith("gcp"):
-            labels["cloud.google.com/gke-accelerator"] = GKE_NAMES[pool.accelerator]
+            labels |= {"cloud.google.com/gke-accelerator": GKE_NAMES[pool.accelerator], "node.kubernetes.io/instance-type": pool.instance_type}
         capacity = {"cpu": "192", "memory": "2000Gi", "nvidia.com/gpu": str(pool.per_node)}
         if pool.rdma_resource:
             capacity[pool.rdma_resource] = str(pool.rdma_nics)

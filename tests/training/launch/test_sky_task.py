@@ -63,9 +63,12 @@ def test_a_fabric_is_asked_for_when_the_whole_node_is() -> None:
 
 
 def test_where_a_daemon_carries_the_traffic_skypilot_is_asked_to_add_it() -> None:
-    tiers = {each["accelerators"]: each.get("network_tier") for each in alternatives(document(recipe(), "gcp-prod"))}
+    many = alternatives(document(recipe("scaling.workers=16"), "gcp-prod"))
+    tiers = {each["accelerators"]: each.get("network_tier") for each in many}
     assert tiers["H100:8"] == "best"
     assert tiers["H200:8"] is None, "RDMA comes from the contract"
+    alone = {each["accelerators"]: each.get("network_tier") for each in alternatives(document(recipe(), "gcp-prod"))}
+    assert alone["H100:8"] is None, "one pod has nobody to talk to"
 
 
 def test_a_pool_whose_nodes_come_when_a_whole_request_is_granted_is_asked_so() -> None:

@@ -134,8 +134,9 @@ def _resources(recipe: Recipe, candidate: Candidate, outputs: PlatformOutputs, w
     }
     if candidate.accelerator:
         found["accelerators"] = f"{candidate.accelerator}:{candidate.gpus_per_node}"
-    if pool is not None and pool.rdma.startswith("gpudirect-tcp"):
-        # NCCL's way over TCP is a daemon beside the training, of a version that goes with the node's: SkyPilot adds it.
+    if pool is not None and candidate.nodes > 1 and pool.rdma.startswith("gpudirect-tcp"):
+        # NCCL's way over TCP is a daemon beside the training, of a version that goes with the node's: SkyPilot adds it. It judges by the
+        # first node of such a kind in the whole cluster, and leaves the place out when it finds none, so one pod alone does not ask.
         found["network_tier"] = "best"
     if wanted.managed:
         found["job_recovery"] = {"max_restarts_on_errors": 0}
