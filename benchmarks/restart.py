@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks import command
-from trainfleet.errors import TrainfleetError
+from trainfleet.errors import Interrupted, TrainfleetError
 from training.launch import machine
 from training.launch.start import Request, start
 
@@ -81,7 +81,9 @@ class Watch:
 
     def seconds(self) -> dict[str, float]:
         """Seconds of each phase, and in all."""
-        if self.killed is None or set(self.at) != set(PHASES):
+        if self.killed is None:
+            raise TrainfleetError(f"within {LIMIT_S:g} s the run did not come to its second checkpoint")
+        if set(self.at) != set(PHASES):
             raise TrainfleetError(f"the run did not come back: of {', '.join(PHASES)} it came to {', '.join(self.at) or 'none'}")
         marks = [self.killed, *(self.at[phase] for phase in PHASES)]
         spent = {phase: after - before for phase, before, after in zip(PHASES, marks, marks[1:], strict=False)}
@@ -121,8 +123,13 @@ def restart(recipe: str, place: str, changes: Sequence[str] = ()) -> dict[str, f
         TrainfleetError: the run failed, or did not come back.
     """
     watch = Watch()
-    with tempfile.TemporaryDirectory(prefix="trainfleet-restart-") as folder, contextlib.suppress(Seen):
-        start(Request(recipe, (*CHANGES, "scaling.workers=2", *changes), on=place, run="run", storage=folder), view=watch)
+    limit = threading.Timer(LIMIT_S, os.kill, (os.getpid(), signal.SIGTERM))  # which the launcher takes as a wish to stop
+    limit.start()
+    try:
+        with tempfile.TemporaryDirectory(prefix="trainfleet-restart-") as folder, contextlib.suppress(Seen, Interrupted):
+            start(Request(recipe, (*CHANGES, "scaling.workers=2", *changes), on=place, run="run", storage=folder), view=watch)
+    finally:
+        limit.cancel()
     return watch.seconds()
 
 
