@@ -117,7 +117,7 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     show: Annotated[bool, typer.Option("--print", help="Show what would be handed over, as YAML, and start nothing.")] = False,
     from_secret: Annotated[
         list[str] | None,
-        typer.Option("--from-secret", metavar="SECRET", help="kuberay: a Secret of the namespace whose keys become the pods' variables."),
+        typer.Option("--from-secret", metavar="SECRET", help="kuberay, sky: a Secret of the namespace whose keys become the pods' variables."),
     ] = None,
     fresh: Fresh = False,
     allow: Allow = None,

@@ -266,13 +266,13 @@ def _show(found: Plan) -> None:
 
     console = out()
     if found.possible:
-        table = Table(box=box.SIMPLE_HEAD, title=f"{found.recipe}: in the order in which they are tried", title_justify="left")
-        for head in ("#", "platform", "pool", "nodes", "GPUs", "", "USD/h", "hours", "USD", "USD per million samples"):
-            table.add_column(head, justify="right" if head in ("#", "nodes", "USD/h", "hours", "USD", "USD per million samples") else "left")
+        table = Table(box=box.SIMPLE_HEAD, title=f"{found.recipe}: in the order in which they are tried", title_justify="left", pad_edge=False)
+        for head in ("#", "pool", "nodes", "GPUs", "", "USD/h", "hours", "USD", "USD per 1M"):
+            table.add_column(head, justify="left" if head in ("pool", "GPUs", "") else "right", no_wrap=True)
         for number, each in enumerate(found.possible, 1):
             table.add_row(str(number), *_row(each))
         console.print(table)
-    console.print(f"throughput {found.speed.source}; prices are list prices of whole nodes", style="dim", soft_wrap=True)
+    console.print(f"throughput {found.speed.source}; prices are list prices of whole nodes; 1M: a million samples", style="dim", soft_wrap=True)
     if found.refused:
         console.print("refused")
         for each in found.refused:

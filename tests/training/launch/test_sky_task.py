@@ -16,6 +16,7 @@ from tests.training.launch.saved import FOLDER, outputs, platforms
 from trainfleet.errors import InputError, MissingToolError
 from training.launch import sky
 from training.launch.platform import Place
+from training.launch.sky import reach
 from training.launch.sky.plan import Wishes, make_plan
 from training.launch.sky.task import LONGEST_NAME, Wanted, cluster_name, left_out, redacted, task_document
 from training.launch.start import Request
@@ -121,6 +122,31 @@ def test_a_run_on_the_pods_own_disks_is_refused(tmp_path: Path) -> None:
     target = Target(Request("lm-1b"), (Place(outputs("aws-prod"), FOLDER / "aws-prod.json"),), tmp_path)
     with pytest.raises(InputError, match="the run would be lost"):
         sky.check(load_recipe("lm-1b"), target)
+
+
+def test_a_store_of_one_s_own_is_told_to_pods_with_its_authority_and_without_a_key(tmp_path: Path) -> None:
+    certificate = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----"
+    (tmp_path / "ca").write_text(f"-----BEGIN PRIVATE KEY-----\nplanted\n-----END PRIVATE KEY-----\n{certificate}\n")
+    env = {"TRAINFLEET_S3_ENDPOINT": "https://10.0.0.1:9000", "AWS_CA_BUNDLE": str(tmp_path / "ca"), "AWS_SECRET_ACCESS_KEY": "planted"}
+    request = Request("lm-small", context="kind", namespace="mine", image="my/image:1", options={"from_secrets": ("s3-keys",)})
+    made, _, _ = sky.document_of(recipe(name="lm-small"), Target(request, (), tmp_path), env)
+    assert made["envs"]["TRAINFLEET_S3_ENDPOINT"] == "https://10.0.0.1:9000"
+    assert certificate in made["run"]
+    container = made["resources"]["_cluster_config_overrides"]["kubernetes"]["pod_config"]["spec"]["containers"][0]
+    assert container["envFrom"] == [{"secretRef": {"name": "s3-keys"}}]
+    assert "planted" not in json.dumps(made)
+    done = pod(tmp_path, made["run"], rank=0)
+    assert done.wait(timeout=60) == 0
+    assert (tmp_path / "home0" / "trainfleet" / "ca.crt").read_text().strip() == certificate
+
+
+@pytest.mark.parametrize("text", [None, "-----BEGIN CERTIFICATE-----\n" + "x" * 70_000 + "\n-----END CERTIFICATE-----"], ids=["missing", "too large"])
+def test_an_authority_that_cannot_travel_is_refused(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "ca").write_text(text)
+    with pytest.raises(InputError, match="the store's authority"):
+        reach.authority({"AWS_CA_BUNDLE": str(tmp_path / "ca"), "TRAINFLEET_S3_ENDPOINT": "https://10.0.0.1"})
+    assert reach.authority({"AWS_CA_BUNDLE": str(tmp_path / "ca")}) == "", "a cloud's own store is signed by everyone's authorities"
 
 
 def test_no_platform_at_all_is_refused_with_both_ways_to_name_one(tmp_path: Path) -> None:

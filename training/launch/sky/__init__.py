@@ -19,6 +19,7 @@ from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetE
 from training import events
 from training.launch.sky.bare import bare_platform
 from training.launch.sky.plan import Plan, Wishes, make_plan
+from training.launch.sky.reach import authority, refuse_unreachable, variables
 from training.launch.sky.task import Wanted, cluster_name, left_out, redacted, task_document
 from training.recipe import Recipe
 
@@ -46,9 +47,7 @@ def check(recipe: Recipe, target: Target) -> None:
         InputError: nowhere to run, or the run would be kept on the pods' own disks.
     """
     need_skypilot()
-    if not recipe.storage.startswith(("s3://", "gs://", "az://", "file:///", "/")):
-        what = f"`{recipe.storage}` is a folder of this machine, and pods have disks of their own, which end with them"
-        raise InputError("the run would be lost", [Problem("storage", what, "--storage s3://..., or --stack with a platform's bucket")])
+    refuse_unreachable(recipe.storage, os.environ)
     document_of(recipe, target, os.environ)
 
 
@@ -152,7 +151,9 @@ def document_of(recipe: Recipe, target: Target, env: Mapping[str, str]) -> tuple
         managed=bool(options.get("managed")),
         token=secrets.token_hex(32),
         secrets={name: env[name] for name in names},
-        settings={events.ALLOW_CHANGES: ",".join(request.allow_changes)} if request.allow_changes else {},
+        settings=variables(env) | ({events.ALLOW_CHANGES: ",".join(request.allow_changes)} if request.allow_changes else {}),
+        authority=authority(env),
+        from_secrets=tuple(options.get("from_secrets") or ()),
     )
     return task_document(recipe, plan.possible, dict(platforms), wanted), plan, dict(platforms)
 

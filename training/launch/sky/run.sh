@@ -5,6 +5,7 @@ cd "$HOME/trainfleet"
 cat > recipe.yaml <<'@MARK@'
 @RECIPE@
 @MARK@
+@AUTHORITY@
 # The platform's settings for Ray (TLS) are for this Ray alone.
 for setting in ${TRAINFLEET_RAY_SETTINGS:-}; do export "${setting?}"; done
 export PATH="$HOME/.local/bin:$PATH" PYTHONUNBUFFERED=1 RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 RAY_DEDUP_LOGS=0

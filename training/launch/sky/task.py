@@ -40,7 +40,9 @@ class Wanted:
         managed: whether SkyPilot starts it again elsewhere when its pods are gone.
         token: the secret of Ray's own processes, new for each launch.
         secrets: variables with values that must not be shown, such as keys of a bucket in another cloud.
-        settings: TRAINFLEET_ variables of the launch.
+        settings: variables that are no secrets: where stores are, and what the launch says.
+        authority: certificates (PEM) of a store's own authority, or empty.
+        from_secrets: Secrets of the namespace whose keys become variables of the pods.
     """
 
     name: str
@@ -48,6 +50,8 @@ class Wanted:
     token: str
     secrets: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+    authority: str = ""
+    from_secrets: tuple[str, ...] = ()
 
 
 def task_document(recipe: Recipe, candidates: Sequence[Candidate], platforms: Mapping[str, PlatformOutputs], wanted: Wanted) -> dict[str, Any]:
@@ -67,7 +71,7 @@ def task_document(recipe: Recipe, candidates: Sequence[Candidate], platforms: Ma
         "resources": {"ordered": resources} if len(resources) > 1 else resources[0],
         "envs": {**wanted.settings, **({"RAY_AUTH_MODE": "token"} if token else {})},
         "secrets": {**wanted.secrets, **({TOKEN: wanted.token} if token else {})},
-        "run": run_script(recipe, same[0]),
+        "run": run_script(recipe, same[0], wanted.authority),
     }
     return {key: value for key, value in document.items() if value != {}}
 
@@ -103,14 +107,15 @@ def memory_of(recipe: Recipe, candidate: Candidate) -> int:
     return math.ceil(POD_GIB + workers * (each + streamed) + shared)
 
 
-def run_script(recipe: Recipe, candidate: Candidate) -> str:
+def run_script(recipe: Recipe, candidate: Candidate, authority: str = "") -> str:
     """What each pod runs: the user's Ray across the pods, `python -m training.run` on the first."""
     text = (files("training.launch.sky") / "run.sh").read_text(encoding="utf-8")
     document = dump(recipe).rstrip("\n")
     mark = "END_OF_RECIPE"
     while mark in document.splitlines():
         mark += "_"
-    values = {"@CPUS@": str(cpus_of(recipe, candidate)), "@MARK@": mark, "@RECIPE@": document}
+    trust = f"cat > ca.crt <<'END_OF_AUTHORITY'\n{authority}\nEND_OF_AUTHORITY\nexport AWS_CA_BUNDLE=$PWD/ca.crt\n" if authority else ""
+    values = {"@AUTHORITY@\n": trust, "@CPUS@": str(cpus_of(recipe, candidate)), "@MARK@": mark, "@RECIPE@": document}
     for name, value in values.items():
         text = text.replace(name, value)
     return text
@@ -140,20 +145,20 @@ def _resources(recipe: Recipe, candidate: Candidate, outputs: PlatformOutputs, w
         found["network_tier"] = "best"
     if wanted.managed:
         found["job_recovery"] = {"max_restarts_on_errors": 0}
-    overrides = _overrides(outputs, pool, candidate)
+    overrides = _overrides(outputs, pool, candidate, wanted.from_secrets)
     if overrides:
         found["_cluster_config_overrides"] = {"kubernetes": overrides}
     return found
 
 
-def _overrides(outputs: PlatformOutputs, pool: PoolOutput | None, candidate: Candidate) -> dict[str, Any]:
+def _overrides(outputs: PlatformOutputs, pool: PoolOutput | None, candidate: Candidate, from_secrets: Sequence[str]) -> dict[str, Any]:
     """What a pod of this pool carries beside what the context's configuration says of all pods."""
+    container: dict[str, Any] = {"envFrom": [{"secretRef": {"name": name}} for name in from_secrets]} if from_secrets else {}
     if pool is None:
-        return {}
+        return {"pod_config": {"spec": {"containers": [container]}}} if container else {}
     spec: dict[str, Any] = {"nodeSelector": dict(pool.node_selector)}
     if pool.tolerations:
         spec["tolerations"] = [dict(each) for each in pool.tolerations]
-    container: dict[str, Any] = {}
     whole = candidate.gpus_per_node == pool.per_node
     if pool.rdma_resource and whole:
         amount = {pool.rdma_resource: pool.rdma_nics}
