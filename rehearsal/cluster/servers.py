@@ -136,6 +136,8 @@ def _apiserver(state: State) -> list[str]:
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",
         "--event-ttl=6h",
+        # It asks etcd for how far it has got; Debian's 3.4 does not say, and each list would wait for it in vain.
+        "--feature-gates=SizeBasedListCostEstimate=false",
     ]
 
 

@@ -7,15 +7,16 @@ is made (state.py), the API server answers before its clients start, and definit
 from __future__ import annotations
 
 import json
-import subprocess
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 
+import psutil
 from filelock import FileLock, Timeout
 
+from rehearsal.build import cache_folder
 from rehearsal.cluster import builds, cgroups, checks, images, network, node, pki, servers, state
 from rehearsal.cluster.kubectl import kubectl
 from rehearsal.cluster.objects import objects
@@ -31,8 +32,8 @@ _LOOK_EVERY = 0.1
 @contextmanager
 def one_at_a_time(name: str, progress: Progress) -> Iterator[None]:
     """Hold the cluster's lock while the block runs: `up` and `down` wait for each other."""
-    path = Path("/run/lock") if Path("/run/lock").is_dir() else Path("/tmp")
-    lock = FileLock(str(path / f"trainfleet-cluster-{name}.lock"))
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    lock = FileLock(str(cache_folder() / f"cluster-{name}.lock"))
     try:
         lock.acquire(timeout=0.1)
     except Timeout:
@@ -41,8 +42,6 @@ def one_at_a_time(name: str, progress: Progress) -> Iterator[None]:
     try:
         yield
     finally:
-        # Removed while it is held: whoever waits for it has it open, finds it gone by name, and is alone all the same.
-        Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
 
 
@@ -76,8 +75,13 @@ def _prepare(progress: Progress, image: bool) -> None:
     """Programs and images, made side by side: one waits for the processors, the other for the disk and the index."""
     with ThreadPoolExecutor(2) as pool:
         made = [pool.submit(builds.build_all, progress), pool.submit(images.prepare, progress, image)]
-        for one in made:
-            one.result()
+        try:
+            for one in made:
+                one.result()
+        except KeyboardInterrupt:  # the threads end when what they wait for does
+            for child in psutil.Process().children(recursive=True):
+                child.kill()
+            raise
 
 
 def _start(it: State, progress: Progress, *, fake_nodes: bool) -> None:
@@ -173,7 +177,8 @@ def down(name: str, progress: Progress) -> bool:
     checks.machine()
     with one_at_a_time(name, progress):
         it = state.load(name)
-        if it is None:
+        if it is None:  # killed before its first line was written: at most an empty folder
+            shutil.rmtree(state.folder_of(name), ignore_errors=True)
             return False
         progress("ending the node")
         if any(made.kind == "node" for made in it.made):
@@ -185,9 +190,3 @@ def down(name: str, progress: Progress) -> bool:
                 cgroups.remove(made.name)
         it.remove()
     return True
-
-
-def tail(path: Path, lines: int) -> list[str]:
-    """The last lines of a log."""
-    done = subprocess.run(["tail", "-n", str(lines), str(path)], capture_output=True, text=True, check=False, errors="replace")
-    return done.stdout.splitlines()

@@ -59,6 +59,12 @@ def test_a_cluster_that_is_up_says_so_and_with_which_versions(cluster: Cluster) 
     assert f"v{pins.KUBE.version}" in cluster.kubectl("version")
 
 
+@pytest.mark.parametrize("port", [6443, 10250, 10259])
+def test_no_port_of_this_machine_is_taken(cluster: Cluster, port: int) -> None:
+    with socket.create_server(("0.0.0.0", port)):
+        assert cluster.status()["ready"]
+
+
 def test_an_idle_cluster_takes_little_memory(cluster: Cluster) -> None:
     assert cluster.status()["memory_mib"] <= IDLE_MIB
 

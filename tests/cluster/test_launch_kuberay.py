@@ -89,7 +89,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     cluster = Cluster(name, trainfleet)
     folder = tmp_path_factory.mktemp("launches")
     (folder / "store").mkdir()
-    host = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"][0]["status"]["addresses"][0]["address"]
+    host = str(cluster.state.outside)
     with gateway(host, folder / "store") as store:
         _fill(store.folder)
         cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": RESTRICTED}})
