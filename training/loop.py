@@ -196,7 +196,7 @@ class _Run:
             "lr": self.optimizer.param_groups[0]["lr"],
             "grad_norm": norm,
             "global_batch": self.steering.global_batch,
-            **self.stepper.speed.figures(self.workload.sample_tokens, self.workload.flops_per_token, peak),
+            **self.stepper.speed.figures(self.workload.sample_tokens, self.workload.flops_per_token, peak, self.strategy.exchange_seconds()),
             "eta_seconds": eta_seconds,
         }
         self.stepper.speed = Speed()

@@ -194,15 +194,21 @@ class Speed:
     samples: int = 0
     steps: int = 0
 
-    def figures(self, sample_tokens: int, flops_per_token: float, peak: float | None) -> dict[str, float | None]:
-        """Rates over the time in steps. MFU = tokens/s · operations per token / peak of all devices; None where the peak is unknown."""
+    def figures(self, sample_tokens: int, flops_per_token: float, peak: float | None, exchange: float | None = None) -> dict[str, float | None]:
+        """Rates over the time in steps. MFU = tokens/s · operations per token / peak of all devices; None where the peak is unknown.
+
+        `exchange`: seconds of one step that went into waiting for other ranks' gradients, where somebody counts them.
+        """
         rate = self.samples / self.compute if self.compute else 0.0
+        seconds = self.compute / self.steps if self.steps else 0.0
+        shared = {} if exchange is None else {"communication": min(1.0, exchange / seconds) if seconds else 0.0}
         return {
+            **shared,
             "samples_per_second": rate,
             "tokens_per_second": rate * sample_tokens,
             "mfu": rate * sample_tokens * flops_per_token / peak if peak else None,
             "data_wait": self.data / self.compute if self.compute else 0.0,
-            "step_seconds": self.compute / self.steps if self.steps else 0.0,
+            "step_seconds": seconds,
             "checkpoint_seconds": self.saving,
             "validation_seconds": self.validating,
         }

@@ -22,6 +22,7 @@ TIMED = (
     "tokens_per_second",
     "mfu",
     "data_wait",
+    "communication",
     "step_seconds",
     "checkpoint_seconds",
     "validation_seconds",

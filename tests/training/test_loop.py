@@ -25,7 +25,16 @@ from training.stores.folder import FolderOutput
 Make = Callable[..., Recipe]
 Run = Callable[..., RunResult]
 RunRanks = Callable[..., list[int]]
-CLOCKED = ("samples_per_second", "tokens_per_second", "data_wait", "step_seconds", "checkpoint_seconds", "validation_seconds", "eta_seconds")
+CLOCKED = (
+    "samples_per_second",
+    "tokens_per_second",
+    "data_wait",
+    "communication",
+    "step_seconds",
+    "checkpoint_seconds",
+    "validation_seconds",
+    "eta_seconds",
+)
 
 
 def results(run_dir: Path) -> list[dict[str, Any]]:

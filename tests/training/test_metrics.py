@@ -157,6 +157,7 @@ def test_rates_are_what_the_formula_says() -> None:
         "validation_seconds": 0.0,
     }
     assert Speed().figures(100, 6.0, None)["mfu"] is None
+    assert Speed(compute=4.0, steps=8).figures(100, 6.0, None, exchange=0.1)["communication"] == 0.2
 
 
 def test_the_peak_of_a_known_gpu_times_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

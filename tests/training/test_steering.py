@@ -60,7 +60,7 @@ EVERYTHING = (
 
 
 def results(run_dir: Path) -> list[dict[str, Any]]:
-    clocked = ("seconds", "per_second", "data_wait", "mfu")
+    clocked = ("seconds", "per_second", "data_wait", "communication", "mfu")
     return [{name: value for name, value in row.items() if not name.endswith(clocked)} for row in read_rows(run_dir / "metrics.jsonl")]
 
 

@@ -6,6 +6,7 @@ The stated tolerance is rounding's: sums in another order, 2e-5 of a loss over t
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,9 +107,12 @@ def test_half_precision_stays_close_to_full_under_every_strategy(tmp_path: Path,
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(1500)
 def test_compiled_blocks_train_the_same(tmp_path: Path, text_folder: Path, cache: Path, yardstick: Rows) -> None:
     recipes = {strategy: recipe_on(text_folder, f"strategy={strategy}", "compile=true") for strategy in ("ddp", "fsdp")}
-    for rows in train_all(recipes, tmp_path, cache, 2).values():
+    # Compiled in the ranks themselves: each would start a pool of processes that import torch, on the cores that it needs itself.
+    alone = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled")}
+    for rows in train_all(recipes, tmp_path, cache, 2, limit_s=600, environment=alone).values():
         assert told(rows, "loss") == pytest.approx(told(yardstick, "loss"), rel=1e-4)
 
 
@@ -297,6 +301,33 @@ def test_gradients_are_exchanged_once_a_step_however_many_micro_batches(tmp_path
     }
     assert gathered["fsdp, 4, gathered once"] < gathered["fsdp"] < gathered["fsdp, 4"]
     assert scattered["fsdp, every"] == 4 * scattered["fsdp"]
+
+
+def test_the_rank_that_is_early_has_waited_for_the_gradients_of_the_late_one(tmp_path: Path, tiny: Make, cache: Path) -> None:
+    recipe = tiny("strategy=ddp")
+
+    def check(rank: int) -> float | None:
+        strategy = make_strategy(recipe, lambda: nn.Linear(64, 64), RunContext(tmp_path, rank, 2, rank, 2, cache=cache))
+        for _ in range(12):
+            if rank == 1:
+                _busy(0.02)
+            strategy.parallel(torch.ones(4, 64)).sum().backward()
+        return strategy.exchange_seconds()
+
+    early, late = on_ranks(check, 2, tmp_path)
+    assert early > late >= 0.0
+
+
+def _busy(seconds: float) -> None:
+    """Computes: what delays a rank is work, and no test sleeps."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        torch.ones(64, 64) @ torch.ones(64, 64)
+
+
+def test_a_rank_alone_waits_for_nobody(tmp_path: Path, tiny: Make, cache: Path) -> None:
+    made = make_strategy(tiny("strategy=ddp"), lambda: nn.Linear(4, 4), RunContext(tmp_path, 0, 1, 0, 1, cache=cache))
+    assert made.exchange_seconds() is None
 
 
 def test_ranks_that_do_not_fit_the_replicas_are_refused(tmp_path: Path, tiny: Make, cache: Path) -> None:

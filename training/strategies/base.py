@@ -50,6 +50,10 @@ class Strategy(ABC):
     def precision(self) -> AbstractContextManager[Any]:
         """Around a forward pass: the recipe's precision, where the model has not taken it on itself."""
 
+    def exchange_seconds(self) -> float | None:
+        """How long one recent step waited for gradients of other ranks once its own were there; None where nobody counts that."""
+        return None
+
     def clip(self, limit: float) -> torch.Tensor:
         """Scale the gradient down to `limit` where it is longer; returns the whole gradient's norm before that, the same on all ranks."""
         parameters = [each for each in self.module.parameters() if each.grad is not None]

@@ -22,6 +22,9 @@ from training.strategies.base import Strategy
 from training.strategies.blocks import compile_blocks, find_blocks, recompute
 from training.strategies.initial import build
 
+LOOK_EVERY = 10
+"""In every so many steps DDP notes how long it computed and exchanged."""
+
 
 class Replicated(Strategy):
     """The whole model on every rank."""
@@ -37,6 +40,7 @@ class Replicated(Strategy):
         if context.world_size > 1:
             ids = [torch.device(context.device)] if context.device.startswith("cuda") else None
             self.parallel = DistributedDataParallel(module, device_ids=ids, gradient_as_bucket_view=True)
+            self.parallel._set_ddp_runtime_logging_sample_rate(LOOK_EVERY)  # type: ignore[no-untyped-call]  # torch types it not
 
     def settle(self, backward: Callable[[nn.Module], Any]) -> None:
         if self.parallel is not self.module:
@@ -48,6 +52,14 @@ class Replicated(Strategy):
         if last or not isinstance(self.parallel, DistributedDataParallel):
             return contextlib.nullcontext()
         return self.parallel.no_sync()
+
+    def exchange_seconds(self) -> float | None:
+        if not isinstance(self.parallel, DistributedDataParallel):
+            return None
+        seen: dict[str, Any] = self.parallel._get_ddp_logging_data()  # type: ignore[no-untyped-call]  # torch types it not; its own clocks
+        if "backward_comm_time" not in seen:
+            return None
+        return max(0.0, float(seen["backward_comm_time"] - seen["backward_compute_comm_overlap_time"]) / 1e9)
 
     def precision(self) -> AbstractContextManager[Any]:
         return torch.autocast(*self._autocast) if self._autocast else contextlib.nullcontext()
