@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import command
+from benchmarks.restart import SIZES, restart
+from benchmarks.restart import TARGET as RESTART_TARGET
 from trainfleet.errors import TrainfleetError
 from training.launch import machine
 
 RANKS = 2
-RESTART_TARGET = 10.0
-LIMIT_S = 240.0
 COPY_TARGET, SYNC_TARGET, BYTES_TARGET = 2.0, 0.05, 1.05
 
 
@@ -78,7 +78,7 @@ def measure(millions: float, rounds: int, places: tuple[str, ...]) -> dict[str, 
             "stall / synchronous save to S3": round(stall / sync, 4),
             "bytes written / model and optimizer": round(timed[0]["written"] / timed[0]["state"], 5),
         },
-        "seconds_from_kill_to_next_step": {place: _restart(place) for place in places},
+        "seconds_from_kill_to_next_step": {place: round(restart("lm-tiny", place, SIZES["tiny"])["in all"], 2) for place in places},
         "target": {
             "seconds from SIGKILL of a worker to the next step": RESTART_TARGET,
             "stall / plain copy": COPY_TARGET,
@@ -164,49 +164,6 @@ def _sharded(millions: float) -> tuple[Callable[[], dict[str, Any]], int]:
         return {"model": held, "optimizer": dict(state)}
 
     return tensors, sum(each.numel() for each in model.parameters())
-
-
-def _restart(place: str) -> float:
-    """Seconds from the SIGKILL of one of two workers to the end of the next step of the workers that take over."""
-    import psutil
-
-    with tempfile.TemporaryDirectory(prefix="trainfleet-restart-") as folder:
-        changes = ["steps=100000", "checkpoint.every=20", "validation.every=100000", "log.every=1", f"scaling.workers={RANKS}"]
-        call = [str(Path(sys.executable).with_name("trainfleet")), "launch", "lm-tiny", *changes, "--on", place, "--run", "run", "--storage", folder]
-        rows = Path(folder) / "run" / "metrics.jsonl"
-        launcher = subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            _until(lambda: len(_steps(rows)) >= 45, launcher)
-            below = psutil.Process(launcher.pid).children(recursive=True)
-            mark = "multiprocessing.forkserver" if place == "torchrun" else "RayTrainWorker"
-            alike = [child for child in below if any(mark in word for word in child.cmdline())]
-            workers = [child for child in alike if not child.children()]
-            if not workers:
-                raise TrainfleetError(f"no worker found below {place}")
-            began, before = time.monotonic(), rows.stat().st_ino
-            workers[-1].kill()
-            _until(lambda: rows.stat().st_ino != before, launcher)  # the journal is opened anew
-            kept = len(_steps(rows))
-            _until(lambda: len(_steps(rows)) > kept, launcher)
-            return round(time.monotonic() - began, 2)
-        finally:
-            launcher.terminate()
-            launcher.wait()
-
-
-def _steps(rows: Path) -> list[str]:
-    try:
-        return [line for line in rows.read_text(encoding="utf-8").splitlines() if '"kind": "train"' in line]
-    except OSError:
-        return []
-
-
-def _until(there: Callable[[], bool], launcher: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not there():
-        if launcher.poll() is not None or time.monotonic() > deadline:
-            raise TrainfleetError(f"the run to be killed did not come so far (exit code {launcher.poll()})")
-        time.sleep(0.01)
 
 
 def _poll(kept: Any, save: Callable[[], None]) -> float:

@@ -1,4 +1,4 @@
-"""A table of plausible mistakes over four packages: each is refused by name, in dict style and in typed style, and its right twin passes.
+"""A table of plausible mistakes over four packages: each is refused by name, in dict style or in typed style (in both in the long tests), and its right twin passes in both.
 
 The tables are `mistakes/<package>.toml`, `.second.toml` and `.third.toml`; the head of aws.toml says how a row is read. A program runs
 without an engine (see `rehearsal.clouds.capture`), so what is judged is what the SDK would send. Some SDK classes refuse a wrong keyword themselves.
@@ -150,10 +150,15 @@ def test_the_right_program_passes(package: str, name: str, right: dict[str, Any]
     assert judged(package, name, right, style) == []
 
 
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize(
-    ("package", "name", "right", "row"), WRONG, ids=[f"{name}-{row[0]}-{row[1]}-{index}" for index, (_, name, _, row) in enumerate(WRONG)]
-)
+def mistakes() -> Iterator[Any]:
+    """Each mistake in one style, the next one in the other; each in both in the long tests."""
+    for index, (package, name, right, row) in enumerate(WRONG):
+        for number, style in enumerate(STYLES):
+            marks = [] if index % len(STYLES) == number else [pytest.mark.deep]
+            yield pytest.param(package, name, right, row, style, id=f"{name}-{row[0]}-{row[1]}-{index}-{style}", marks=marks)
+
+
+@pytest.mark.parametrize(("package", "name", "right", "row", "style"), mistakes())
 def test_a_mistake_is_refused_by_name_and_value(package: str, name: str, right: dict[str, Any], row: list[Any], style: str) -> None:
     said = judged(package, name, changed(right, row), style)
     assert any(plainly(expected(row)) in plainly(message) for message in said), said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,23 @@ class StopAfter:
         return self.left <= 0
 
 
-def train_all(recipes: Mapping[str, Recipe], folder: Path, cache: Path, world_size: int, stop_first: int = 0) -> dict[str, Rows]:
-    """Train each recipe in FOLDER/NAME; returns the rows of metrics.jsonl by name.
+def train_all(
+    recipes: Mapping[str, Recipe],
+    folder: Path,
+    cache: Path,
+    world_size: int,
+    stop_first: int = 0,
+    *,
+    limit_s: float = LIMIT_S,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Rows]:
+    """Train each recipe in FOLDER/NAME, within `limit_s` each; returns the rows of metrics.jsonl by name.
 
-    With `stop_first` each is stopped after so many steps and then trained on.
+    With `stop_first` each is stopped after so many steps and then trained on. `environment` is set in the ranks, which are not forked from here.
     """
 
     def work(_: int) -> None:
+        os.environ.update(environment or {})
         from training import distributed
         from training.context import RunContext
         from training.loop import train
@@ -46,7 +57,7 @@ def train_all(recipes: Mapping[str, Recipe], folder: Path, cache: Path, world_si
             train(recipe, RunContext(folder / name, *place, cache=cache))
         distributed.shutdown()
 
-    assert start_ranks(work, world_size, LIMIT_S * len(recipes)) == [0] * world_size
+    assert start_ranks(work, world_size, limit_s * len(recipes)) == [0] * world_size
     return {name: rows_of(folder / name) for name in recipes}
 
 
