@@ -1,4 +1,6 @@
-"""A table of plausible mistakes over four packages: each is refused by name, in dict style or in typed style (in both in the long tests), and its right twin passes in both.
+"""A table of plausible mistakes over four packages: each is refused by name, and its right twin passes, in dict style and in typed style.
+
+A mistake is tried in one of the two styles, the next in the other; the long tests try each in both.
 
 The tables are `mistakes/<package>.toml`, `.second.toml` and `.third.toml`; the head of aws.toml says how a row is read. A program runs
 without an engine (see `rehearsal.clouds.capture`), so what is judged is what the SDK would send. Some SDK classes refuse a wrong keyword themselves.
