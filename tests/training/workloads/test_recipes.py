@@ -1,4 +1,7 @@
-"""The recipes of the workloads as they stand: each trains on this machine and beats the trivial model that its own file names."""
+"""The recipes of the workloads as they stand: each trains on this machine and beats the trivial model that its own file names.
+
+One process and one thread each, so two of them go side by side.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from training.recipe import load_recipe
 ONE = ("scaling.workers=1", "log.tensorboard=false")
 
 
-@pytest.mark.launch
+@pytest.mark.timeout(900)
 def test_vision_small_beats_the_nearest_mean_picture(run: Callable[..., RunResult], tmp_path: Path) -> None:
     result = run(load_recipe("vision-small", ONE), tmp_path / "run")
     assert result.baseline["majority_accuracy"] < 0.2
@@ -22,7 +25,7 @@ def test_vision_small_beats_the_nearest_mean_picture(run: Callable[..., RunResul
     assert result.metrics["test/f1"] > 0.9
 
 
-@pytest.mark.launch
+@pytest.mark.timeout(900)
 def test_speech_small_writes_most_words_of_sentences_that_it_never_heard(run: Callable[..., RunResult], tmp_path: Path) -> None:
     result = run(load_recipe("speech-small", ONE), tmp_path / "run")
     assert result.baseline["one_sentence_wer"] > 0.7
