@@ -99,9 +99,9 @@ def test_a_damaged_checkpoint_is_passed_over_and_said_and_all_damaged_is_one_mes
 @pytest.mark.launch
 @pytest.mark.deep
 def test_a_full_disk_is_one_message_and_nothing_is_lost(launcher: Launcher) -> None:
-    """A limit on the size of files stands in for the disk: the rows still fit, a checkpoint does not."""
+    """A limit on the size of files stands in for the disk: the rows still fit, a checkpoint does not. Step 5 was saved before."""
     plain = ("scaling.workers=1", "steps=12", "log.tensorboard=false")
-    killed = launcher("full", *plain, TRAINFLEET_FAULT="in-step:7")
+    killed = launcher("full", *plain, TRAINFLEET_FAULT="before-marker:10")
     assert killed.finish()[0] == -signal.SIGKILL
     killed.gone()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
