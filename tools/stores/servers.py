@@ -6,6 +6,7 @@ Used by tests and benchmarks. Easy to get wrong: a server that answers is not al
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from tools.stores.build import azurite, gateways
 from trainfleet.errors import TrainfleetError
+from training.launch.process import die_with
 
 LIMIT_S = 60.0
 BUCKET = "runs"
@@ -95,8 +97,9 @@ def start(kind: str, folder: Path, front: int | None = None) -> Iterator[Server]
             command = [*azurite(), "--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(data)]
             command += ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
             environment = azure_environment
+    bound = functools.partial(die_with, os.getpid())  # a test process that crashes takes its servers along
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True)
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True, preexec_fn=bound)  # noqa: PLW1509
     try:
         _wait(process, port, folder / "log")
         if kind == "az":
