@@ -54,6 +54,8 @@ bench: stores ## Each benchmark in full, an hour or more; write the figures to d
 	@$(VENV)/python -m benchmarks.sharding
 	@$(VENV)/python -m benchmarks.checkpoints
 	@$(VENV)/python -m benchmarks.ingest
+	@$(VENV)/python -m benchmarks.restart
+	@$(VENV)/python -m benchmarks.serving
 
 clean: ## Remove .venv and what tests and builds left in the checkout (runs/ stays)
 	@rm -rf .venv .setup.lock .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
