@@ -248,6 +248,10 @@ def connect(context: str | None, kubeconfig: str, kube_context: str, namespace: 
     except ValueError as error:
         raise InputError("the kubeconfig cannot be used", [Problem(name, f"is no JSON: {error}")]) from error
     settings.retries = False
+    if not settings.verify_ssl:  # the user's own choice for this cluster; kubectl does not repeat it with every call either
+        import urllib3
+
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     return Cluster(client.ApiClient(settings), namespace, name)
 
 

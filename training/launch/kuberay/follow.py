@@ -26,6 +26,7 @@ from training.launch.kuberay.checks import ENDED, in_words, state_of
 from training.launch.kuberay.client import ApiError, Cluster, connect, patiently
 from training.launch.kuberay.manifest import stop_file
 from training.launch.kuberay.runlog import RunLog
+from training.progress import duration
 
 LOOK_EVERY_S = 1.0
 TICK_S = 0.1
@@ -193,12 +194,13 @@ class Follower:
         if not self._seen(job) and waited > UNSEEN_S:
             raise self._nobody()
         text = self._held_up(job, pods, submitters)
-        self.note(text or ("setting up: Ray starts the workers" if self.started else "setting up"))
+        default = "setting up: Ray starts the workers" if self.started else "setting up" if self._seen(job) else "waiting for KubeRay's operator"
+        self.note(text or default)
         self._pods = {pod["metadata"]["name"]: words.restarts(pod) for pod in pods}
         self._refuse_hopeless([*pods, *submitters])
         if waited > self.spec["within_s"] and not self.started:
             tried = self.spec["tried"]
-            what = f"after {waited / 60:.0f} minutes: {text or 'it was being set up'}"
+            what = f"after {duration(waited)}: {text or default}"
             raise TrainfleetError(
                 "the run did not get its machines in time", [Problem(tried, what, "--within MINUTES waits longer; --pool NAME tries others")]
             )

@@ -27,7 +27,10 @@ RAY_VERSION = "2.60.0"
 ENDPOINTS = ("TRAINFLEET_S3_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "STORAGE_EMULATOR_HOST", "TRAINFLEET_AZURE_ENDPOINT")
 FORWARDED = (*ENDPOINTS, "AWS_REGION", "AWS_DEFAULT_REGION", "AZURE_STORAGE_ACCOUNT_NAME", "WANDB_MODE", "HF_HUB_OFFLINE")
 """Variables that say where stores are. None of them is a key: keys come to a pod by a Secret or by its identity."""
-CA_FILES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
+CA_FILE = "AWS_CA_BUNDLE"
+"""Names the authority of a private store; a machine-wide bundle (SSL_CERT_FILE) is no business of pods."""
+LARGEST_CA = 500_000
+"""Bytes; a ConfigMap holds a megabyte."""
 LONGEST_NAME = 47
 """Of a RayJob: KubeRay adds to it, and refuses more (MaxRayJobNameLength)."""
 
@@ -175,19 +178,17 @@ def _loopback(host: str) -> bool:
 
 def _authority(env: Mapping[str, str]) -> tuple[str, list[Problem]]:
     """The certificates that this machine trusts for its stores: public, so they may travel; anything else in the file may not."""
-    for name in CA_FILES:
-        if env.get(name) and any(env.get(each) for each in ENDPOINTS):
-            try:
-                text = Path(env[name]).read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                return "", [Problem(name, f"{env[name]} cannot be read: {error}")]
-            blocks = re.findall(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", text, re.DOTALL)
-            if len("\n".join(blocks)) > 500_000:
-                return "", [
-                    Problem(name, f"{env[name]} is too large for a cluster's configuration", "a file with the one authority that the store needs")
-                ]
-            return "\n".join([*blocks, ""]) if blocks else "", []
-    return "", []
+    if not env.get(CA_FILE):
+        return "", []
+    try:
+        text = Path(env[CA_FILE]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        return "", [Problem(CA_FILE, f"{env[CA_FILE]} cannot be read: {error}")]
+    blocks = re.findall(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", text, re.DOTALL)
+    if sum(map(len, blocks)) > LARGEST_CA:
+        fix = "a file with the one authority that the store needs"
+        return "", [Problem(CA_FILE, f"{env[CA_FILE]} is too large for a cluster's configuration", fix)]
+    return "\n".join([*blocks, ""]) if blocks else "", []
 
 
 def _bare(namespace: str, image: str) -> PlatformOutputs:
