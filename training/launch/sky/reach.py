@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trainfleet.errors import InputError, Problem
-from training.launch.kuberay.site import CA_FILES, ENDPOINTS, FORWARDED, unreachable
+from training.launch.kuberay.site import ENDPOINTS, FORWARDED, unreachable
 
+CA_FILES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
 LARGEST = 60_000
 """Letters of certificates that a task's script takes along."""
 
