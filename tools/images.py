@@ -24,14 +24,17 @@ _SELF = "trainfleet (pyproject.toml)"
 
 
 def blocks(lock: str) -> dict[str, str]:
-    """The lock's lines by package."""
-    return {match["name"]: match.group(0) for match in _BLOCK.finditer(lock)}
+    """The lock's lines by package; all of them where different Pythons get different versions."""
+    found: dict[str, str] = {}
+    for match in _BLOCK.finditer(lock):
+        found[match["name"]] = found.get(match["name"], "") + match.group(0)
+    return found
 
 
 def asked_by(block: str) -> set[str]:
     """The packages that a block says it is there for."""
-    _, _, via = block.partition("# via")
-    return {line.strip(" #").partition("[")[0] for line in via.splitlines() if line.strip(" #")}
+    comments = [line.strip().removeprefix("#").strip().removeprefix("via").strip() for line in block.splitlines() if line.strip().startswith("#")]
+    return {comment.partition("[")[0] for comment in comments if comment}
 
 
 def declared(project: str) -> set[str]:

@@ -21,6 +21,13 @@ def test_the_images_lock_is_the_part_of_the_projects_lock_that_is_written_today(
     assert (root / "images" / "requirements.lock").read_text() == expected, "run `python -m tools.images`"
 
 
+def test_every_version_of_a_package_that_pythons_share_is_kept(root: Path) -> None:
+    rows = re.findall(r"^\S+==.*$", (root / "images" / "requirements.lock").read_text(), re.M)
+    whole = (root / "requirements.lock").read_text()
+    names = {row.partition("==")[0] for row in rows}
+    assert sorted(rows) == sorted(row for row in re.findall(r"^\S+==.*$", whole, re.M) if row.partition("==")[0] in names)
+
+
 def test_the_lock_holds_what_training_needs_and_no_clouds_sdk(root: Path) -> None:
     names = lock.blocks((root / "images" / "requirements.lock").read_text()).keys()
     assert {"torch", "ray", "torchmetrics", "transformers", "lightning-fabric", "pydantic", "typer"} <= names
@@ -79,6 +86,7 @@ def test_a_lock_is_cut_in_two_and_nothing_is_lost(root: Path) -> None:
         ("a==1 \\\n    --hash=sha256:0\n    # via b\n", {"b"}),
         ("a==1 \\\n    --hash=sha256:0\n    # via\n    #   b\n    #   c[x]\n", {"b", "c"}),
         ("a==1 \\\n    --hash=sha256:0\n", set()),
+        ("a==1 ; x \\\n    --hash=sha256:0\n    # via b\na==2 ; y \\\n    --hash=sha256:1\n    # via\n    #   b\n    #   c\n", {"b", "c"}),
     ],
 )
 def test_who_asked_for_a_package_is_read_in_both_forms(text: str, asked: set[str]) -> None:
