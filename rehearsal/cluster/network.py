@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from collections.abc import Iterable
 from ipaddress import IPv4Network
 from typing import Any
 
@@ -21,13 +22,13 @@ CANDIDATES = tuple(IPv4Network(f"10.{second}.0.0/16") for second in (213, 217, 2
 LIMIT_S = 10.0
 
 
-def choose() -> IPv4Network:
-    """A range that no route and no address of this machine touches.
+def choose(taken: Iterable[IPv4Network] = ()) -> IPv4Network:
+    """A range that no route and no address of this machine touches, and none that is taken.
 
     Raises:
         InputError: each candidate is in use.
     """
-    used = _used()
+    used = [*_used(), *taken]
     for candidate in CANDIDATES:
         if not any(candidate.overlaps(network) for network in used):
             return candidate

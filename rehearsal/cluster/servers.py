@@ -197,23 +197,24 @@ def _pod_network(state: State) -> dict[str, Any]:
 
 
 def _corefile(state: State) -> str:
-    # Other names are answered with "no such name" at once: there is nobody to ask, and a client would wait for its time-out.
-    return f""".:53 {{
+    # Other names are answered with "no such name" at once (`hosts` without fallthrough): there is nobody to ask, and a client would
+    # wait for its time-out. Two blocks, because a plug-in's place in a block is CoreDNS' own and not the order of these lines.
+    return f"""cluster.local:53 in-addr.arpa:53 {{
   bind {state.inside}
   errors
   ready 127.0.0.1:8181
-  hosts {{
-    {state.outside} {HOST_NAME}
-    fallthrough
-  }}
   kubernetes cluster.local in-addr.arpa {{
     kubeconfig {state.file("config", "coredns.kubeconfig")} {state.context}
     pods insecure
     ttl 5
   }}
   cache 5
-  template ANY ANY . {{
-    rcode NXDOMAIN
+}}
+.:53 {{
+  bind {state.inside}
+  errors
+  hosts {{
+    {state.outside} {HOST_NAME}
   }}
 }}
 """

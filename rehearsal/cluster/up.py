@@ -57,7 +57,7 @@ def up(name: str, progress: Progress, *, image: bool = True, fake_nodes: bool = 
     checks.resources(folder)
     _prepare(progress, image)
     with one_at_a_time(name, progress):
-        it = state.load(name) or state.create(name, network.choose())
+        it = state.load(name) or _created(name)
         images.clone(it, image)
         it.note("cgroup", it.cgroup)
         cgroups.make(it.cgroup)
@@ -69,6 +69,13 @@ def up(name: str, progress: Progress, *, image: bool = True, fake_nodes: bool = 
         if image:
             images.load_project(it, pid, progress)
     return it
+
+
+def _created(name: str) -> State:
+    """A new cluster's state. Two that begin at once do not choose one range: a range is taken from when it is written down."""
+    with FileLock(str(cache_folder() / "cluster-networks.lock")):
+        taken = [other.network for other in map(state.load, state.names()) if other is not None]
+        return state.create(name, network.choose(taken))
 
 
 def _prepare(progress: Progress, image: bool) -> None:

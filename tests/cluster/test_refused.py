@@ -49,6 +49,7 @@ def test_too_little_memory_and_disk_are_said_at_once(monkeypatch: pytest.MonkeyP
 def test_a_range_that_a_route_touches_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "_used", lambda: [IPv4Network("10.213.5.0/24"), IPv4Network("10.216.0.0/14")])
     assert network.choose() == IPv4Network("10.221.0.0/16")
+    assert network.choose([IPv4Network("10.221.0.0/16")]) == IPv4Network("10.229.0.0/16")
     monkeypatch.setattr(network, "_used", lambda: [IPv4Network("10.0.0.0/8")])
     with pytest.raises(InputError, match="no addresses are free"):
         network.choose()
