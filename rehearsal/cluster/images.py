@@ -192,6 +192,10 @@ def load_project(it: State, pid: int, progress: Progress) -> bool:
     stamp = it.file("project")
     if stamp.exists() and stamp.read_text() == digest.hexdigest():
         return False
+    base = _base(store(True))
+    if BASE not in ctr(pid, "images", "list", "--quiet").split():  # the cluster was made without it
+        progress(f"importing {BASE}")
+        load(it, pid, BASE, base, settings())
     progress(f"putting the project into {LOCAL}")
     archive = it.file("project.tar")
     with tarfile.open(archive, "w") as tar:
@@ -199,13 +203,19 @@ def load_project(it: State, pid: int, progress: Progress) -> bool:
             tar.add(path, place.lstrip("/"), recursive=False, filter=_of_root)
         for place, text in _metadata().items():
             _add(tar, place, text)
-    layers = [oci.Layer(row["digest"], row["size"]) for row in json.loads((store(True) / _LAYERS).read_text())]
+    held = [oci.Layer(each.digest, each.size) for each in base]
     try:
-        load(it, pid, LOCAL, [*layers, oci.layer(archive)], settings())
+        load(it, pid, LOCAL, [*held, oci.layer(archive)], settings())
     finally:
         archive.unlink()
     stamp.write_text(digest.hexdigest())
     return True
+
+
+def _base(made: Path) -> list[oci.Layer]:
+    """The layers of the training image's base, as they lie in the store."""
+    blobs = made / "containerd" / "io.containerd.content.v1.content" / "blobs"
+    return [oci.Layer(row["digest"], row["size"], blobs / row["digest"].replace(":", "/")) for row in json.loads((made / _LAYERS).read_text())]
 
 
 def _metadata() -> dict[str, str]:

@@ -159,7 +159,7 @@ def dns_answers(it: State) -> bool:
         b"".join(bytes([len(part)]) + part.encode() for part in ("kubernetes", "default", "svc", "cluster", "local")) + b"\x00\x00\x01\x00\x01"
     )
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        asked.settimeout(0.5)
+        asked.settimeout(2)
         try:
             asked.sendto(question, (str(it.dns), 53))
             answer = asked.recv(512)
