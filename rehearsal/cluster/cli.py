@@ -18,6 +18,16 @@ cluster = typer.Typer(
 
 For tests, CI and demonstrations. Whoever has kind, k3s, minikube or another cluster names its context to `trainfleet launch` instead.
 
+[bold]Examples[/]
+
+    trainfleet cluster up
+
+    trainfleet cluster up --nodes-like outputs.json
+
+    trainfleet cluster status --json
+
+    trainfleet cluster down
+
 {EXIT_CODES}""",
 )
 

@@ -17,10 +17,20 @@ from trainfleet.console import EXIT_CODES
 if TYPE_CHECKING:
     from training.launch.kuberay.client import Cluster
 
-runs = typer.Typer(
-    rich_markup_mode="rich", pretty_exceptions_enable=False, no_args_is_help=True, help=f"The runs that a Kubernetes cluster holds.\n\n{EXIT_CODES}"
-)
-dashboard = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
+_RUNS_HELP = f"""The runs that a Kubernetes cluster holds.
+
+[bold]Examples[/]
+
+    trainfleet runs list --stack outputs.json
+
+    trainfleet runs logs night-1 --context kind-kind --follow
+
+    trainfleet runs stop night-1
+
+{EXIT_CODES}"""
+
+runs = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False, no_args_is_help=True, help=_RUNS_HELP)
+dashboard = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
 Stack = Annotated[str | None, typer.Option("--stack", metavar="OUTPUTS.json|STACK", help="The platform whose cluster is meant.")]
 Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="A context of your kubeconfig; by default the one in use.")]

@@ -247,7 +247,7 @@ def closing_lines(outcome: Outcome) -> list[str]:
     from training.progress import duration
 
     document = outcome.document
-    if document["status"] == "detached":
+    if document.get("status") == "detached":
         return [str(line) for line in document.get("how", [])]
     if outcome.already_finished:
         return [f"{outcome.run_dir} is finished ({document['step']} steps); nothing to do. Start anew with --fresh.", *_where(document)]

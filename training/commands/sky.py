@@ -20,8 +20,20 @@ if TYPE_CHECKING:
     from training.launch.platform import Place
     from training.launch.sky.plan import Candidate, Plan, Speed
 
-sky = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False, no_args_is_help=True, help="Let SkyPilot use the platforms' clusters.")
-plan = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
+_SKY_HELP = f"""Let SkyPilot use the platforms' clusters.
+
+[bold]Examples[/]
+
+    trainfleet sky setup --stack aws-prod.json --stack gcp-prod.json
+
+    trainfleet sky check --stack aws-prod.json --quick
+
+    trainfleet sky setup --undo
+
+{EXIT_CODES}"""
+
+sky = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False, no_args_is_help=True, help=_SKY_HELP)
+plan = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
 Stacks = Annotated[
     list[str] | None,
