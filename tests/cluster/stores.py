@@ -27,7 +27,7 @@ class Store:
     @property
     def environment(self) -> dict[str, str]:
         return {
-            "TRAINFLEET_S3_ENDPOINT": self.address,
+            "AWS_ENDPOINT_URL": self.address,  # what pyarrow itself reads too, for data
             "AWS_CA_BUNDLE": str(self.authority),
             "AWS_ACCESS_KEY_ID": KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET,

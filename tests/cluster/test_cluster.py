@@ -201,7 +201,7 @@ def test_the_operator_may_what_its_own_role_says_and_no_more(cluster: Cluster) -
     assert may("create", "pods") == "yes"
     assert may("update", "rayclusters.ray.io/status") == "yes"
     assert may("delete", "nodes") == "no"
-    assert may("get", "secrets", "-n", "kube-system") == "no"
+    assert may("delete", "secrets", "-n", "kube-system") == "no"
 
 
 def test_logs_and_kubeconfig_are_a_command_away(cluster: Cluster) -> None:

@@ -50,7 +50,8 @@ class Place:
 
     def arguments(self, run: str, *more: str) -> list[str]:
         options = [*self.where, "--image", LOCAL, "--from-secret", "s3-keys", "--storage", f"{self.store.url}/runs", "--run", run]
-        return ["launch", "lm-tiny", "--on", "kuberay", *options, f"workload.data.source={self.store.url}/text", *more]
+        # Half a CPU each: the node has as many as this machine, perhaps two.
+        return ["launch", "lm-tiny", "--on", "kuberay", *options, "scaling.cpus_per_worker=0.5", f"workload.data.source={self.store.url}/text", *more]
 
     def launch(self, run: str, *more: str) -> subprocess.CompletedProcess[str]:
         return self.call(*self.arguments(run, *more))
@@ -105,10 +106,8 @@ def _fill(bucket: Path) -> None:
     """Text that is the same for this machine and the pods."""
     text = bucket / "runs" / "text"
     text.mkdir(parents=True)
-    import json as module
-
-    for number, source in enumerate(sorted(Path(module.__file__).parent.glob("*.py"))):
-        (text / f"{number}.py").write_bytes(source.read_bytes())
+    for source in sorted(Path(os.__file__).parent.glob("*.py")):
+        (text / source.name).write_bytes(source.read_bytes())
 
 
 def clean(place: Place) -> None:
