@@ -99,11 +99,11 @@ def test_printing_shows_the_task_and_no_secret(trainfleet: Trainfleet, home: dic
 
 def test_nowhere_to_run_gives_the_reason_of_every_pool(trainfleet: Trainfleet, home: dict[str, str], tmp_path: Path) -> None:
     done = trainfleet(
-        "launch", "lm-1b", "scaling.workers=64", "batch.global_batch=512", "--on", "sky", "--stack", AWS, "--print", cwd=tmp_path, **home
+        "launch", "lm-1b", "scaling.workers=128", "batch.global_batch=1024", "--on", "sky", "--stack", AWS, "--print", cwd=tmp_path, **home
     )
     assert done.returncode == 2
     assert "aws-prod/h100" in done.stderr
-    assert "64 workers need 8 nodes" in done.stderr
+    assert "128 workers need 16 nodes" in done.stderr
 
 
 @pytest.mark.parametrize("command", [("sky", "setup"), ("sky", "check"), ("plan",)])
