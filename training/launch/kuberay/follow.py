@@ -25,6 +25,7 @@ from training.launch.kuberay import words
 from training.launch.kuberay.checks import ENDED, in_words, state_of
 from training.launch.kuberay.client import ApiError, Cluster, connect, patiently
 from training.launch.kuberay.manifest import stop_file
+from training.launch.kuberay.pods import LAUNCH_LABEL
 from training.launch.kuberay.runlog import RunLog
 from training.progress import duration
 
@@ -214,7 +215,10 @@ class Follower:
             events = self.cluster.items("Event", fields=f"involvedObject.name={self.ray_cluster}")
             if why := words.why_not_made(events):
                 return f"waiting: only {len(pods)} of {wanted + 1} pods could be made: {why}"
-        return words.summary(pods, wanted) or words.summary([each for each in submitters if not words.is_ready(each)], 0) if pods else ""
+        if not pods:
+            return ""
+        waits = [words.pod_wait(each).text for each in submitters if not words.is_ready(each)]
+        return words.summary(pods, wanted) or "; ".join(f"setting up: the submitter waits: {text}" for text in waits if text)
 
     @staticmethod
     def _owns(job: dict[str, Any], workload: dict[str, Any]) -> bool:
@@ -250,7 +254,7 @@ class Follower:
         return self.cluster.items("Pod", f"ray.io/cluster={self.ray_cluster}")
 
     def _submitters(self) -> list[dict[str, Any]]:
-        return self.cluster.items("Pod", f"batch.kubernetes.io/job-name={self.job}")
+        return self.cluster.items("Pod", f"{LAUNCH_LABEL}={self.spec['launch']}")
 
     @staticmethod
     def _stop_asked() -> bool:

@@ -15,6 +15,8 @@ from training.launch.kuberay.site import Site
 Document = dict[str, Any]
 
 GPU = "nvidia.com/gpu"
+LAUNCH_LABEL = "trainfleet.io/launch"
+"""On the submitter's pod: one of an earlier launch may still be on its way out, and its log is not this one's."""
 USER_ID = 1000
 """Of the image's user; said, because a cluster that wants pods without root refuses a user that it knows by name alone."""
 FILES_MOUNT = "/etc/trainfleet"
@@ -88,7 +90,7 @@ def submitter_pod(site: Site) -> Document:
         "volumeMounts": [{"name": "files", "mountPath": FILES_MOUNT, "readOnly": True}, {"name": "scratch", "mountPath": "/tmp"}],
     }
     return {
-        "metadata": {"labels": labels(site)},
+        "metadata": {"labels": {**labels(site), LAUNCH_LABEL: site.launch}},
         "spec": {
             "restartPolicy": "OnFailure",
             **_account(site),

@@ -19,6 +19,7 @@ from training.launch.kuberay.checks import ENDED, state_of
 from training.launch.kuberay.client import ApiError, Cluster
 from training.launch.kuberay.follow import ask_ranks
 from training.launch.kuberay.manifest import RECIPE_FILE
+from training.launch.kuberay.pods import LAUNCH_LABEL
 from training.launch.kuberay.runlog import CONTAINER, Line, Once, parse
 from training.launch.kuberay.site import job_name
 
@@ -152,7 +153,7 @@ def lines(cluster: Cluster, run: Held, *, follow: bool) -> Iterator[Line]:
 
 
 def _submitters(cluster: Cluster, run: Held) -> list[dict[str, Any]]:
-    return cluster.items("Pod", f"batch.kubernetes.io/job-name={run.job}")
+    return cluster.items("Pod", f"{LAUNCH_LABEL}={run.launch}")
 
 
 def stop(cluster: Cluster, run: Held, *, now: bool, within_s: float, say: Callable[[str], Any]) -> str:

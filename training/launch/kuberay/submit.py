@@ -34,6 +34,7 @@ class Submitter:
 
     def run(self) -> int:
         """Until Ray says that the job has ended: 0, for how it ended is KubeRay's to ask."""
+        told = ""
         while True:
             try:
                 client = self._client()
@@ -42,7 +43,9 @@ class Submitter:
                 if client.get_job_status(self.name).is_terminal():
                     return 0
             except Exception as error:  # noqa: BLE001 - a head that is gone or not yet there raises whatever its connection did
-                _say(json.dumps({"kind": "submitter", "text": f"waiting for Ray at {self.address}: {_first_line(error)}"}) + "\n")
+                if _first_line(error) != told:
+                    told = _first_line(error)
+                    _say(json.dumps({"kind": "submitter", "text": f"waiting for Ray at {self.address}: {told}"}) + "\n")
             time.sleep(AGAIN_S)
 
     def _client(self) -> Any:
