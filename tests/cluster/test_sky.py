@@ -6,6 +6,7 @@ names a cluster that is up already, and stays. SkyPilot has a home and an API se
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -29,6 +30,8 @@ from training.launch.sky.bare import bare_platform
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3000)]
 NEAR, FAR = "sky-near", "sky-far"
+SMALL = ("scaling.cpus_per_worker=0.25",)
+"""Several pods share the processors of a small machine."""
 RBAC = "rbac.authorization.k8s.io/v1"
 
 
@@ -49,7 +52,7 @@ class Place:
     def launch(self, run: str, *stacks: str, more: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
         named = [text for stack in stacks for text in ("--stack", f"{stack}.json")]
         options = ["--from-secret", "s3-keys", "--storage", f"{self.store.url}/runs", "--run", run, "--json"]
-        return self.call("launch", "lm-tiny", "--on", "sky", *named, *options, f"workload.data.source={self.store.url}/text", *more)
+        return self.call("launch", "lm-tiny", "--on", "sky", *named, *options, f"workload.data.source={self.store.url}/text", *SMALL, *more)
 
     def pods(self, namespace: str) -> list[str]:
         return self.cluster.kubectl("-n", namespace, "get", "pods", "-o", "name").split()
@@ -123,7 +126,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
                 (folder / f"{namespace}.json").write_text(json.dumps(contract(cluster, namespace, store)))
             for namespace in (NEAR, FAR):
                 token = ("-n", namespace, "get", "secret", "launcher-token", "-o", "jsonpath={.data.token}")
-                until(lambda token=token: cluster.kubectl(*token), "the cluster writes the launcher's token", 60)
+                until(functools.partial(cluster.kubectl, *token), "the cluster writes the launcher's token", 60)
             done = here.call("sky", "setup", "--stack", f"{NEAR}.json", "--stack", f"{FAR}.json", "--yes")
             assert done.returncode == 0, done.stderr
             yield here

@@ -187,7 +187,7 @@ def test_a_managed_job_is_queued_followed_and_not_taken_down_after_its_end(told:
     sky, calls = FakeSky(), []
     jobs = ModuleType("sky.jobs")
     jobs.queue_v2 = lambda **_: "queue"  # type: ignore[attr-defined]  # a module made here
-    jobs.launch = lambda task, name: calls.append(("launch", name)) or "jobs"  # type: ignore[attr-defined]  # the same
+    jobs.launch = lambda task, name: calls.append(("launch", name))  # type: ignore[attr-defined]  # the same
     jobs.cancel = lambda name: calls.append(("cancel", name))  # type: ignore[attr-defined]  # the same
     jobs.tail_logs = lambda job_id, follow, output_stream: [output_stream.write(line) for line in LOG]  # type: ignore[attr-defined]
     package = ModuleType("sky")
@@ -219,6 +219,7 @@ def test_events_are_found_between_all_words_in_pieces_and_once() -> None:
         ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", "no node has enough nvidia.com/gpu left"),
         ("1 node(s) had untolerated taint {nvidia.com/gpu: present}", "no node without the taint nvidia.com/gpu: present has room"),
         ("node(s) didn't match Pod's node affinity/selector", "no node of that pool is there, and none came in time"),
+        ("any instances satisfying the request: 1x Kubernetes(cpus=3, mem=6, image_id={'near'})", "no node there has 3 processors and 6 GiB"),
         ("Back-off: ErrImagePull", "the image cannot be pulled (ErrImagePull)"),
         ("(401) Reason: Unauthorized", "the context's token is no longer valid"),
         ("(403) Forbidden", "the launcher's account may not do that there"),

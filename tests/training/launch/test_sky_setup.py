@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.training.launch.saved import STACKS, outputs
 from trainfleet.errors import InputError
+from trainfleet.files import write_whole
 from training.launch.sky import setup
 from training.launch.sky.config import RAY_SETTINGS, accelerator_prices, context_config, context_name, merged
 from training.launch.sky.kubeconfig import checked_token, masked, with_context
@@ -95,7 +96,7 @@ def test_prices_are_the_cheapest_pool_s_by_gpu_and_an_unknown_one_is_left_out() 
 
 
 def test_what_the_user_has_stays() -> None:
-    user = {
+    user: dict[str, Any] = {
         "kubernetes": {"allowed_contexts": ["mine"], "ports": "ingress", "context_configs": {"there": {"dws": {"enabled": True}}}},
         "aws": {"a": 1},
     }
@@ -181,7 +182,7 @@ def test_undoing_refuses_to_lose_what_was_written_since(env: dict[str, str]) -> 
 def test_a_setup_that_cannot_be_written_whole_leaves_everything_as_it_was(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     config = write(env, ".sky/config.yaml", MINE)
     found = setup.prepare([(outputs("aws-prod"), TOKEN)], env)
-    real = setup.write_whole
+    real = write_whole
 
     def failing(path: Path, data: str, mode: int = 0o644) -> None:
         if path == config and data != MINE:

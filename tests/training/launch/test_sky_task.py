@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import subprocess
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -170,10 +171,10 @@ def test_a_cluster_of_one_s_own_needs_no_stack(tmp_path: Path) -> None:
 def test_skypilot_absent_or_of_another_version_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch, version: str | None, says: str) -> None:
     def found(_: str) -> str:
         if version is None:
-            raise sky.metadata.PackageNotFoundError
+            raise metadata.PackageNotFoundError
         return version
 
-    monkeypatch.setattr(sky.metadata, "version", found)
+    monkeypatch.setattr(metadata, "version", found)
     with pytest.raises(MissingToolError, match=says):
         sky.need_skypilot()
 

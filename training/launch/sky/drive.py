@@ -144,7 +144,7 @@ class Drive:
     def _failure(self, error: Exception) -> TrainfleetError:
         text = "\n".join([str(error), *self.said[-200:]])
         reasons = reasons_in(text)
-        problems = [Problem("", reason) for reason in reasons] or [Problem("", line) for line in str(error).splitlines()[:3]]
+        problems = [Problem("", reason) for reason in reasons] or [Problem("", line) for line in str(error).splitlines()[:3] if line.strip()]
         if self.stopping:
             return TrainfleetError("stopped before the run had pods; what was asked for is taken back")
         if type(error).__name__ == "ResourcesUnavailableError":

@@ -91,6 +91,10 @@ REASONS = (
     (re.compile(r"(ErrImagePull|ImagePullBackOff|InvalidImageName)"), "the image cannot be pulled ({0}): is it there, and may the nodes read it?"),
     (re.compile(r"untolerated taint \{([^}]+)\}"), "no node without the taint {0} has room"),
     (re.compile(r"Insufficient ([\w./-]*\w)"), "no node has enough {0} left"),
+    (
+        re.compile(r"satisfying the request: .*?\((?:.*?\{[^}]*\}, )?cpus=([\d.]+), mem=([\d.]+)"),
+        "no node there has {0} processors and {1} GiB for one pod",
+    ),
     (re.compile(r"didn't match Pod's node affinity/selector"), "no node of that pool is there, and none came in time"),
     (re.compile(r"(?:Unauthorized|\(401\))"), "the context's token is no longer valid: `trainfleet sky setup` writes a new one"),
     (re.compile(r"\(403\)|[Ff]orbidden"), "the launcher's account may not do that there"),

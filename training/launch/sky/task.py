@@ -24,6 +24,7 @@ QUEUED_TAINT = "cloud.google.com/gke-queued"
 RUN_LABEL = "trainfleet.io/run"
 SPARE_CPUS = 1
 """For Ray's head and the driver, beside the workers."""
+FEWEST_CPUS = 0.5
 WORKER_GIB, GPU_WORKER_GIB, POD_GIB = 1.5, 8.0, 2.0
 """Memory of a worker's process on a CPU and beside a GPU (libraries, CUDA's host side, batches), and of Ray with SkyPilot's own."""
 LONGEST_NAME = 40
@@ -91,9 +92,10 @@ def redacted(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, **({"secrets": dict.fromkeys(document["secrets"], "<hidden>")} if document.get("secrets") else {})}
 
 
-def cpus_of(recipe: Recipe, candidate: Candidate) -> int:
-    """Processors of each pod."""
-    return math.ceil(_workers_per_node(recipe, candidate) * recipe.scaling.cpus_per_worker) + SPARE_CPUS
+def cpus_of(recipe: Recipe, candidate: Candidate) -> float:
+    """Processors of each pod. Beside GPUs there is one more; without them a small cluster may have none to spare."""
+    wanted = _workers_per_node(recipe, candidate) * recipe.scaling.cpus_per_worker
+    return float(math.ceil(wanted) + SPARE_CPUS) if recipe.scaling.use_gpu else max(FEWEST_CPUS, wanted)
 
 
 def memory_of(recipe: Recipe, candidate: Candidate) -> int:
@@ -115,7 +117,7 @@ def run_script(recipe: Recipe, candidate: Candidate, authority: str = "") -> str
     while mark in document.splitlines():
         mark += "_"
     trust = f"cat > ca.crt <<'END_OF_AUTHORITY'\n{authority}\nEND_OF_AUTHORITY\nexport AWS_CA_BUNDLE=$PWD/ca.crt\n" if authority else ""
-    values = {"@AUTHORITY@\n": trust, "@CPUS@": str(cpus_of(recipe, candidate)), "@MARK@": mark, "@RECIPE@": document}
+    values = {"@AUTHORITY@\n": trust, "@CPUS@": str(math.ceil(cpus_of(recipe, candidate))), "@MARK@": mark, "@RECIPE@": document}
     for name, value in values.items():
         text = text.replace(name, value)
     return text
