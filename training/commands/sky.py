@@ -52,6 +52,9 @@ def setup(  # noqa: PLR0917 - Typer passes options by name
         Path | None, typer.Option("--kubeconfig", metavar="FILE", help="Where the contexts go; by default where SkyPilot looks.")
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Write over a context of the same name that logs in another way.")] = False,
+    managed: Annotated[
+        bool, typer.Option("--managed", help="For managed jobs: their controllers become processes of SkyPilot's server here, a dozen of them.")
+    ] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Put both files back as they were before the first setup.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Say what was written as one JSON document on stdout; needs --yes.")] = False,
@@ -80,7 +83,7 @@ def setup(  # noqa: PLR0917 - Typer passes options by name
     from training.launch.stacks import load_stacks
 
     places = load_stacks(stack or ())
-    found = work.prepare(_with_tokens(places, token_file or []), os.environ, kubeconfig=kubeconfig, replace=replace)
+    found = work.prepare(_with_tokens(places, token_file or []), os.environ, kubeconfig=kubeconfig, replace=replace, managed=managed)
     files = [str(change.file) for change in found.changes]
     if found.empty:
         _say({"written": [], "contexts": list(found.contexts)}, as_json, [f"{' and '.join(files)} say all this already"])

@@ -106,7 +106,9 @@ def test_what_the_user_has_stays() -> None:
     assert (found["kubernetes"]["ports"], found["aws"]) == ("ingress", {"a": 1})
     assert user["kubernetes"]["allowed_contexts"] == ["mine"], "the user's document is not changed under them"
     assert merged({"kubernetes": {"allowed_contexts": "all"}}, {"there": {}})["kubernetes"]["allowed_contexts"] == "all"
-    assert merged({"jobs": {"controller": {"x": 1}}}, {})["jobs"] == {"controller": {"x": 1}}
+    assert merged({"jobs": {"controller": {"x": 1}}}, {}, managed=True)["jobs"] == {"controller": {"x": 1}}
+    assert merged({}, {}, managed=True)["jobs"] == {"controller": {"consolidation_mode": True}}
+    assert "jobs" not in merged({}, {}), "a dozen processes are not started for somebody who wants none"
 
 
 def test_comments_and_order_of_the_user_s_file_stay() -> None:

@@ -125,12 +125,12 @@ def _volumes(certificates: RayCertificates) -> list[dict[str, Any]]:
     ]
 
 
-def merged(user: Mapping[str, Any], contexts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def merged(user: Mapping[str, Any], contexts: Mapping[str, Mapping[str, Any]], *, managed: bool = False) -> dict[str, Any]:
     """The user's configuration with these contexts in it.
 
-    What the user wrote for one of these contexts and we say nothing of is kept; the rest of the document is not touched, except that
-    managed jobs' controllers become processes of the API server where the user has not said otherwise: as pods they would need
-    kubectl from the internet and a kubeconfig that runs a login command.
+    What the user wrote for one of these contexts and we say nothing of is kept; the rest of the document is not touched. With
+    `managed` the controllers of managed jobs become processes of the API server where the user has not said otherwise: as pods they
+    would need kubectl from the internet. Only then, for SkyPilot starts a dozen of them at once, which take gigabytes.
     """
     document: dict[str, Any] = {**user}
     kubernetes = dict(document.get("kubernetes") or {})
@@ -143,6 +143,6 @@ def merged(user: Mapping[str, Any], contexts: Mapping[str, Mapping[str, Any]]) -
     kubernetes["context_configs"] = configs
     document["kubernetes"] = kubernetes
     jobs = dict(document.get("jobs") or {})
-    if "controller" not in jobs:
+    if managed and "controller" not in jobs:
         document["jobs"] = {**jobs, "controller": {"consolidation_mode": True}}
     return document

@@ -69,7 +69,12 @@ def config_path(env: Mapping[str, str]) -> Path:
 
 
 def prepare(
-    platforms: Sequence[tuple[PlatformOutputs, str | None]], env: Mapping[str, str], *, kubeconfig: Path | None = None, replace: bool = False
+    platforms: Sequence[tuple[PlatformOutputs, str | None]],
+    env: Mapping[str, str],
+    *,
+    kubeconfig: Path | None = None,
+    replace: bool = False,
+    managed: bool = False,
 ) -> Setup:
     """What would be written for these platforms, each with the launcher's token, or None where its context is there already.
 
@@ -93,7 +98,7 @@ def prepare(
     config = config_path(env)
     old = _text(config)
     user = _document(config, old)
-    new, lost = yamltext.changed(old or "", merged(user, contexts))
+    new, lost = yamltext.changed(old or "", merged(user, contexts, managed=managed))
     was = _text(access)
     then = was if document == before else yaml.safe_dump(document, sort_keys=False, width=150)
     changes = (Change(access, was, then, (masked(before), masked(document))), Change(config, old, new, (old or "", new)))
