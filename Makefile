@@ -6,7 +6,7 @@ SHELL := /bin/bash
 # Imports are compiled once and kept, whatever the shell says: without that each process that imports torch pays twice as much.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup stores demo test test-deep lint format lock bench-smoke bench clean
+.PHONY: help setup stores demo test test-deep test-cluster lint format lock bench-smoke bench clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -28,6 +28,9 @@ test: stores ## Every test but the long ones; no root, no account
 test-deep: stores ## The long tests: ten kills, a fault at every resource
 	@$(VENV)/python -m pytest -m "deep and not launch" -n 2 --dist worksteal --timeout 3600 --durations 15
 	@$(VENV)/python -m pytest -m "deep and launch" --timeout 3600 --durations 15
+
+test-cluster: setup ## A real Kubernetes on this machine, and launches on it (Linux, root; half an hour the first time)
+	@$(VENV)/python -m pytest -m cluster tests/cluster --timeout 3600
 
 lint: setup ## Ruff, mypy (strict) and the walls between the packages
 	@$(VENV)/ruff check .
