@@ -22,12 +22,12 @@ stores: setup # The S3 gateway, the GCS server and Azurite that tests and benchm
 	@$(VENV)/python -m tools.stores
 
 test: stores ## Every test but the long ones; no root, no account
-	@$(VENV)/python -m pytest -m "not deep and not launch" -n 2 --dist worksteal
-	@$(VENV)/python -m pytest -m "launch and not deep"
+	@$(VENV)/python -m pytest -m "not deep and not launch" -n 3 --dist worksteal
+	@$(VENV)/python -m pytest -m "launch and not deep" tests/training tests/stores
 
 test-deep: stores ## The long tests: ten kills, a fault at every resource
 	@$(VENV)/python -m pytest -m "deep and not launch" -n 2 --dist worksteal --timeout 3600 --durations 15
-	@$(VENV)/python -m pytest -m "deep and launch" --timeout 3600 --durations 15
+	@$(VENV)/python -m pytest -m "deep and launch" tests/training tests/stores --timeout 3600 --durations 15
 
 test-cluster: setup ## A real Kubernetes on this machine, and launches on it (Linux, root; half an hour the first time)
 	@$(VENV)/python -m pytest -m cluster tests/cluster --timeout 3600

@@ -25,6 +25,7 @@ def test_vision_small_beats_the_nearest_mean_picture(run: Callable[..., RunResul
     assert result.metrics["test/f1"] > 0.9
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(900)
 def test_speech_small_writes_most_words_of_sentences_that_it_never_heard(run: Callable[..., RunResult], tmp_path: Path) -> None:
     result = run(load_recipe("speech-small", ONE), tmp_path / "run")
