@@ -21,7 +21,6 @@ from trainfleet.errors import MissingToolError, Problem, TrainfleetError
 
 Progress = Callable[[str], None]
 SUITE = "bookworm"
-DEBIAN = "https://deb.debian.org/debian"
 USER, UID, HOME = "ray", 1000, "/home/ray"
 ENVIRONMENT = "/opt/trainfleet"
 RUNTIME = f"{HOME}/skypilot-runtime"
@@ -43,7 +42,7 @@ def make(images: Path, work: Path, progress: Progress) -> list[Path]:
     """
     root = work / "root"
     progress("image: the system, from Debian packages (1 to 4 minutes)")
-    _run(["debootstrap", "--variant=minbase", f"--include={','.join(packages(images))}", SUITE, str(root), mirror()], "debootstrap")
+    _run(["debootstrap", "--variant=minbase", f"--include={','.join(packages(images))}", SUITE, str(root), *mirror()], "debootstrap")
     _settle(root)
     layers = [_tar(root, work / "system.tar", ["."])]
     progress("image: Python packages (1 to 3 minutes)")
@@ -56,12 +55,12 @@ def make(images: Path, work: Path, progress: Progress) -> list[Path]:
     return layers
 
 
-def mirror() -> str:
-    """The Debian mirror that this machine uses, else Debian's own."""
+def mirror() -> list[str]:
+    """The Debian mirror that this machine uses, as debootstrap's last argument; nothing where none is found, and debootstrap knows one."""
     for path in [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]:
         if path.is_file() and (found := re.search(r"^(?:URIs:|deb(?:\s+\[.*?\])?)\s+(https?://\S*/debian/?)(?:\s|$)", path.read_text(), re.M)):
-            return found.group(1)
-    return DEBIAN
+            return [found.group(1)]
+    return []
 
 
 def _settle(root: Path) -> None:
