@@ -74,7 +74,7 @@ def alternatives(document: dict[str, Any]) -> list[dict[str, Any]]:
     return list(document["resources"].get("ordered", [document["resources"]]))
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["with nodes", "from zero"])
+@pytest.fixture(scope="module", params=[pytest.param(True, id="with nodes"), pytest.param(False, id="from zero", marks=pytest.mark.deep)])
 def answer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return answers(gpus=request.param, folder=tmp_path_factory.mktemp("sky"))
 
