@@ -16,8 +16,7 @@ from trainfleet.console import EXIT_CODES
 from trainfleet.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from infra.contract import PlatformOutputs
-    from training.launch.platform import Place
+    from training.launch.platform import Place, PlatformOutputs
     from training.launch.sky.plan import Candidate, Plan, Speed
 
 _SKY_HELP = f"""Let SkyPilot use the platforms' clusters.

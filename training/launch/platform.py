@@ -11,6 +11,8 @@ from typing import Any
 
 from infra.contract import PlatformOutputs, load_outputs
 
+__all__ = ["POOL_FACTS", "Place", "PlatformOutputs", "load_place"]
+
 POOL_FACTS = ("name", "accelerator", "per_node", "max_nodes", "instance_type", "spot", "usd_per_hour")
 """What run.json keeps of a pool: `usd_per_hour` is a node's price in the catalogue, None where it is not known."""
 
