@@ -26,7 +26,7 @@ from rehearsal.cluster.images import LOCAL
 from tests.cluster.conftest import Cluster, trainfleet, until
 from tests.cluster.stores import Store, gateway
 from tools.stores.servers import KEY, SECRET
-from training.launch.sky.bare import bare_platform
+from training.launch.bare import bare_platform
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3000)]
 NEAR, FAR = "sky-near", "sky-far"

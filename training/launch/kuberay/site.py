@@ -15,15 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from infra.contract import CONTRACT_VERSION, PlatformOutputs, PoolOutput
-from trainfleet import __version__
+from infra.contract import PlatformOutputs, PoolOutput
 from trainfleet.errors import InputError, Problem
 from trainfleet.nearest import did_you_mean
+from training.launch.bare import bare_platform
 from training.launch.target import Target
 from training.recipe import Recipe
 from training.stores.urls import is_remote
 
 RAY_VERSION = "2.60.0"
+UNKNOWN = {"cloud": "", "ray_version": RAY_VERSION}
+"""What a cluster that no stack describes is, beside its namespace and image."""
 ENDPOINTS = ("TRAINFLEET_S3_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "STORAGE_EMULATOR_HOST", "TRAINFLEET_AZURE_ENDPOINT")
 FORWARDED = (*ENDPOINTS, "AWS_REGION", "AWS_DEFAULT_REGION", "AZURE_STORAGE_ACCOUNT_NAME", "WANDB_MODE", "HF_HUB_OFFLINE")
 """Variables that say where stores are. None of them is a key: keys come to a pod by a Secret or by its identity."""
@@ -89,7 +91,7 @@ def decide(recipe: Recipe, target: Target, env: Mapping[str, str]) -> Site:
         problems.append(Problem("--stack", "a run on KubeRay is on one cluster", "name one; `--on sky` chooses between several"))
     if not target.places and request.context is None:
         problems.append(Problem("--stack", "which cluster?", "--stack OUTPUTS.json, or --context NAME --namespace NS --image REF"))
-    outputs = target.place.outputs if target.place else _bare(request.namespace or "", request.image or "")
+    outputs = target.place.outputs if target.place else bare_platform("", request.namespace or "", request.image or "", "").model_copy(update=UNKNOWN)
     image = request.image or outputs.image
     namespace = request.namespace or outputs.namespace
     if not target.places and request.context is not None:
@@ -189,37 +191,3 @@ def _authority(env: Mapping[str, str]) -> tuple[str, list[Problem]]:
         fix = "a file with the one authority that the store needs"
         return "", [Problem(CA_FILE, f"{env[CA_FILE]} is too large for a cluster's configuration", fix)]
     return "\n".join([*blocks, ""]) if blocks else "", []
-
-
-def _bare(namespace: str, image: str) -> PlatformOutputs:
-    """A cluster that no stack describes."""
-    return PlatformOutputs(
-        contract_version=CONTRACT_VERSION,
-        trainfleet_version=__version__,
-        name="",
-        cloud="",
-        account="",
-        region="",
-        environment="",
-        kube_context="",
-        kubeconfig="",
-        bucket_url="",
-        registry="",
-        image=image,
-        namespace=namespace,
-        service_account="",
-        training_identity="",
-        pod_labels={},
-        queue="",
-        priority_classes=[],
-        launcher_account="",
-        launcher_token_secret="",
-        autoscaler="",
-        shared_volume="",
-        secrets=[],
-        pools=[],
-        ray_version=RAY_VERSION,
-        ray_tls=False,
-        ray_token_auth=True,
-        ray_certificates=None,
-    )

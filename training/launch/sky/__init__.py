@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
 from training import events
-from training.launch.sky.bare import bare_platform
+from training.launch.bare import bare_platform
 from training.launch.sky.plan import Plan, Wishes, make_plan
 from training.launch.sky.reach import authority, refuse_unreachable, variables
 from training.launch.sky.task import Wanted, cluster_name, left_out, redacted, task_document

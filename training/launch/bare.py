@@ -1,7 +1,7 @@
 """A cluster that no stack describes, as the contract would: only where it is, and what its pods run.
 
 Used for `--context`. Easy to get wrong: what is not known is empty, so such a cluster has no GPU pools, no queue, no identity in a
-cloud and no price; SkyPilot then finds GPUs by the labels of the nodes that are there.
+cloud and no price; with SkyPilot, GPUs are found by the labels of the nodes that are there.
 """
 
 from __future__ import annotations
