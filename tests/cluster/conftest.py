@@ -1,6 +1,7 @@
 """A real cluster for the tests marked `cluster`: brought up once, taken down at the end; skipped with one line where that cannot be.
 
-The cluster has a name of its own, so one that a developer has up beside it is not touched.
+The cluster has a name of its own, so one that a developer has up beside it is not touched. TRAINFLEET_TEST_CLUSTER names one that is
+up already, and stays. Tests that break a cluster make one of their own, without the image.
 """
 
 from __future__ import annotations
@@ -87,9 +88,14 @@ def until(done: Callable[[], Any], what: str, limit: float = 120.0) -> Any:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """A cluster without the training image."""
+    """The cluster that all tests share, with the training image and the project as it is now in it."""
+    if given := os.environ.get("TRAINFLEET_TEST_CLUSTER"):
+        here = Cluster(given, trainfleet)
+        assert here.status()["ready"], f"{given} is not up: trainfleet cluster up --name {given}"
+        yield here
+        return
     trainfleet("cluster", "down", "--name", NAME)
-    done = trainfleet("cluster", "up", "--name", NAME, "--no-image")
+    done = trainfleet("cluster", "up", "--name", NAME, timeout=2700)
     assert done.returncode == 0, done.stderr
     yield Cluster(NAME, trainfleet)
     assert trainfleet("cluster", "down", "--name", NAME).returncode == 0

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from rehearsal.cluster.images import LOCAL
-from tests.cluster.conftest import Cluster, trainfleet, until
+from tests.cluster.conftest import Cluster, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3000)]
 RAY = "2.60.0"
-
-
-@pytest.fixture(scope="module")
-def with_image() -> Iterator[Cluster]:
-    """A cluster with the training image."""
-    trainfleet("cluster", "down", "--name", "ray")
-    done = trainfleet("cluster", "up", "--name", "ray", timeout=2700)
-    assert done.returncode == 0, done.stderr
-    yield Cluster("ray", trainfleet)
-    trainfleet("cluster", "down", "--name", "ray")
 
 
 def group(cpus: str) -> dict[str, Any]:
@@ -29,16 +18,16 @@ def group(cpus: str) -> dict[str, Any]:
     return {"spec": {"containers": [container]}}
 
 
-def test_the_image_holds_the_locks_versions_and_the_project(with_image: Cluster) -> None:
+def test_the_image_holds_the_locks_versions_and_the_project(cluster: Cluster) -> None:
     script = "import torch, ray, training.run, trainfleet; print(ray.__version__, torch.__version__.split('+')[0], torch.cuda.is_available())"
     flags = ("--image", LOCAL, "--image-pull-policy=IfNotPresent", "--restart=Never", "--attach", "--rm", "--quiet")
-    until(lambda: with_image.kubectl("get", "serviceaccount", "default", check=False), "the default account")
-    said = with_image.kubectl("run", "versions", *flags, "--command", "--", "python", "-c", script)
+    until(lambda: cluster.kubectl("get", "serviceaccount", "default", check=False), "the default account")
+    said = cluster.kubectl("run", "versions", *flags, "--command", "--", "python", "-c", script)
     assert said.split()[:3] == [RAY, "2.15.0", "False"]
 
 
-def test_a_ray_cluster_becomes_ready_and_runs_a_task_on_its_worker(with_image: Cluster) -> None:
-    with_image.apply(
+def test_a_ray_cluster_becomes_ready_and_runs_a_task_on_its_worker(cluster: Cluster) -> None:
+    cluster.apply(
         {
             "apiVersion": "ray.io/v1",
             "kind": "RayCluster",
@@ -61,10 +50,10 @@ def test_a_ray_cluster_becomes_ready_and_runs_a_task_on_its_worker(with_image: C
     )
 
     def state() -> str:
-        return with_image.kubectl("get", "raycluster", "small", "-o", "jsonpath={.status.state}")
+        return cluster.kubectl("get", "raycluster", "small", "-o", "jsonpath={.status.state}")
 
     until(lambda: state() == "ready", "the Ray cluster", 300)
-    head = with_image.kubectl("get", "pod", "-l", "ray.io/node-type=head", "-o", "jsonpath={.items[0].metadata.name}")
+    head = cluster.kubectl("get", "pod", "-l", "ray.io/node-type=head", "-o", "jsonpath={.items[0].metadata.name}")
     script = "import ray; ray.init('auto', log_to_driver=False); print(ray.get(ray.remote(lambda: 6 * 7).remote()))"
-    assert "42" in with_image.kubectl("exec", head, "--", "python", "-c", script)
-    with_image.kubectl("delete", "raycluster", "small")
+    assert "42" in cluster.kubectl("exec", head, "--", "python", "-c", script)
+    cluster.kubectl("delete", "raycluster", "small")

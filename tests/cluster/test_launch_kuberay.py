@@ -1,7 +1,6 @@
 """A recipe on a real cluster: the same losses as on this machine, through lost processes, pods and heads, and nothing left behind.
 
-The namespace enforces Pod Security's `restricted`, the store has TLS, and the keys come by a Secret. TRAINFLEET_TEST_CLUSTER names a
-cluster that is up already, and stays.
+The namespace enforces Pod Security's `restricted`, the store has TLS, and the keys come by a Secret.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any
 import pytest
 
 from rehearsal.cluster.images import LOCAL
-from tests.cluster.conftest import Cluster, trainfleet, until
+from tests.cluster.conftest import Cluster, until
 from tests.cluster.stores import Store, gateway
 from tools.stores.servers import KEY, SECRET
 
@@ -79,15 +78,8 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A cluster with the image, a namespace, a store with data in it, and its keys as a Secret."""
-    given = os.environ.get("TRAINFLEET_TEST_CLUSTER")
-    name = given or "launch"
-    if given is None:
-        trainfleet("cluster", "down", "--name", name)
-        done = trainfleet("cluster", "up", "--name", name, timeout=2700)
-        assert done.returncode == 0, done.stderr
-    cluster = Cluster(name, trainfleet)
+def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """The cluster, a namespace, a store with data in it, and its keys as a Secret."""
     folder = tmp_path_factory.mktemp("launches")
     (folder / "store").mkdir()
     host = str(cluster.state.outside)
@@ -98,8 +90,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3-keys", "namespace": NAMESPACE}, "stringData": keys}
         cluster.apply(secret)
         yield Place(cluster, store, folder)
-    if given is None:
-        trainfleet("cluster", "down", "--name", name)
 
 
 def _fill(bucket: Path) -> None:

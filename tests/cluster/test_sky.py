@@ -1,7 +1,7 @@
 """SkyPilot on a real cluster, by what a stack grants its launchers: set up, proven, a recipe on two pods, and a place without room.
 
-Two namespaces stand for two platforms, each with the accounts and rights that `infra.kubernetes.access` declares. TRAINFLEET_TEST_CLUSTER
-names a cluster that is up already, and stays. SkyPilot has a home and an API server of its own.
+Two namespaces stand for two platforms, each with the accounts and rights that `infra.kubernetes.access` declares.
+SkyPilot has a home and an API server of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import yaml
 
 from infra.kubernetes.access import CLUSTER_RULES, LAUNCHER_RULES, POD_RULES, Rule
 from rehearsal.cluster.images import LOCAL
-from tests.cluster.conftest import Cluster, trainfleet, until
+from tests.cluster.conftest import Cluster, until
 from tests.cluster.stores import Store, gateway
 from tools.stores.servers import KEY, SECRET
 from training.launch.bare import bare_platform
@@ -98,16 +98,10 @@ def contract(cluster: Cluster, namespace: str, store: Store) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     if missing := [tool for tool in ("kubectl", "socat", "nc", "rsync", "ssh") if shutil.which(tool) is None]:
         pytest.skip(f"SkyPilot needs {', '.join(missing)}")
-    given = os.environ.get("TRAINFLEET_TEST_CLUSTER")
-    name = given or "sky"
-    if given is None:
-        trainfleet("cluster", "down", "--name", name)
-        done = trainfleet("cluster", "up", "--name", name, timeout=2700)
-        assert done.returncode == 0, done.stderr
-    cluster, folder = Cluster(name, trainfleet), tmp_path_factory.mktemp("sky")
+    folder = tmp_path_factory.mktemp("sky")
     (folder / "store").mkdir()
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = str(probe.getsockname()[1])
@@ -135,8 +129,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             subprocess.run([program, "api", "stop"], env=os.environ | home, capture_output=True, check=False, timeout=300)
             for namespace in (NEAR, FAR):
                 cluster.kubectl("delete", "namespace", namespace, "--wait=false", check=False)
-    if given is None:
-        trainfleet("cluster", "down", "--name", name)
 
 
 def _fill(bucket: Path) -> None:
