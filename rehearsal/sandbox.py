@@ -159,7 +159,9 @@ def _environment(folder: Path) -> dict[str, str]:
         "PATH": f"{folder / 'bin'}{os.pathsep}{kept.get('PATH', os.defpath)}",
         "TMPDIR": str(folder / "tmp"),
         "PULUMI_HOME": str(folder / "home"),
-        "PULUMI_BACKEND_URL": f"file://{folder / 'state'}",
+        # metadata=skip: else each state file has an .attrs file beside it that is not written whole or not at all, and an engine killed
+        # just then leaves a state that nothing can load ("failed to load checkpoint: EOF").
+        "PULUMI_BACKEND_URL": f"file://{folder / 'state'}?metadata=skip",
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
