@@ -169,7 +169,7 @@ def test_nothing_real_can_be_reached(engine: Engine, monkeypatch: pytest.MonkeyP
 def test_no_file_of_the_state_can_be_cut_off_by_a_killed_engine(engine: Engine) -> None:
     """The engine renames its state into place; an .attrs file beside it would be written in place, and cut off it makes the state unreadable."""
     with staged(read_project(PROGRAMS / "small"), engine, Wishes()) as rehearsal:
-        rehearsal.run(Step("apply"), *APPLY, checkpoints=True)
+        rehearsal.run(Step("apply", "apply"), *APPLY, checkpoints=True)
         files = [file for file in (rehearsal.runner.sandbox.folder / "state").rglob("*") if file.is_file()]
         assert rehearsal.runner.sandbox.state in files
         assert [file.name for file in files if file.suffix == ".attrs"] == []
