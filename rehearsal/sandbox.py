@@ -108,7 +108,7 @@ def sandbox(project: Project, settings: dict[str, Any] | None = None, *, keep: P
         yield made
     finally:
         if keep is None and folder != Path():
-            with _uninterrupted():
+            with uninterrupted():
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -190,7 +190,7 @@ def _yaml(file: Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """Let a second Ctrl-C wait until the folder is gone."""
     try:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
