@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rehearsal.build import cache_folder, find_go, one_at_a_time, run_go
 from rehearsal.cluster.node import GUARD
-from rehearsal.cluster.pins import KUBE, PROGRAMS, RAY_OPERATOR, Program
+from rehearsal.cluster.pins import KUBE, KWOK, PROGRAMS, RAY_OPERATOR, Program
 from trainfleet.errors import Problem, TrainfleetError
 
 Progress = Callable[[str], None]
@@ -35,19 +35,19 @@ def executable(program: Program) -> Path:
     return folder_of(program) / program.name
 
 
-def missing() -> list[Program]:
-    """The programs that have not been built yet."""
-    return [program for program in PROGRAMS if not executable(program).is_file()]
+def missing(simulated: bool = True) -> list[Program]:
+    """The programs that have not been built yet; kwok counts only where nodes are simulated."""
+    return [program for program in PROGRAMS if (simulated or program is not KWOK) and not executable(program).is_file()]
 
 
-def build_all(progress: Progress) -> None:
+def build_all(progress: Progress, simulated: bool = True) -> None:
     """Build what is missing, two at a time.
 
     Raises:
         MissingToolError: no Go, and none to be had.
         TrainfleetError: a build failed; those that worked are kept.
     """
-    todo = missing()
+    todo = missing(simulated)
     if not todo:
         return
     cache_folder().mkdir(parents=True, exist_ok=True)
@@ -90,6 +90,7 @@ def _build(program: Program, go: Path, progress: Progress) -> None:
         run_go(command, source, progress, program.name)
         if program is RAY_OPERATOR:
             shutil.copyfile(_module_folder(go, source, program.module) / "config" / "rbac" / RIGHTS, made / RIGHTS)
+        shutil.rmtree(target, ignore_errors=True)  # somebody removed the executable only
         os.replace(made, target)
         progress(f"{program.name}: built {program.version}")
     finally:

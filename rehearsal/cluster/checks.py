@@ -53,7 +53,7 @@ def apt_line(packages: list[str]) -> str:
     return f"apt-get install -y --no-install-recommends {' '.join(packages)}"
 
 
-def resources(state_folder: Path) -> None:
+def resources(state_folder: Path, simulated: bool = True) -> None:
     """Look at packages, memory and disk.
 
     Raises:
@@ -67,7 +67,7 @@ def resources(state_folder: Path) -> None:
         problems.append(
             Problem("memory", f"{available:.1f} GiB are free, the cluster needs {MEMORY_GIB:.0f}", "end something, or use a larger machine")
         )
-    needed = DISK_GIB["first" if missing() else "later"]
+    needed = DISK_GIB["first" if missing(simulated) else "later"]
     for what, folder in {"state": state_folder, "cache": cache_folder()}.items():
         if (free := _free_gib(folder)) < needed:
             variable = "XDG_STATE_HOME" if what == "state" else "XDG_CACHE_HOME"

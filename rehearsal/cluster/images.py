@@ -1,7 +1,8 @@
 """The cluster's images: made once into a store in the user's cache, cloned by each cluster, the project's layer on top of it.
 
 The store is containerd's own folder with `pause` and the training image's base in it. A cluster gets it by hard links in a second
-or two. Easy to get wrong: containerd writes its databases in place, so those are copied and not linked.
+or two, and keeps the list of the base's layers, because the locks may change while it is up. A new store takes over the layers of
+older ones that have not changed. Easy to get wrong: containerd writes its databases in place, so those are copied and not linked.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 from rehearsal.build import cache_folder, one_at_a_time
-from rehearsal.cluster import node, oci, rootfs, servers, standins
+from rehearsal.cluster import node, oci, rootfs, servers
 from rehearsal.cluster.state import State
 from trainfleet.errors import InputError, Problem
 
@@ -54,25 +55,22 @@ def checkout() -> Path:
 
 def store(image: bool) -> Path:
     """Where the store for these locks and packages is, or will be; one without the training image when none is wanted."""
-    digest = hashlib.sha256()
-    if image:
-        here = checkout()
-        for path in (here / "images" / "debian.txt", here / "images" / "requirements.lock", here / "images" / "skypilot.lock"):
-            digest.update(path.read_bytes())
-        for module in (rootfs, standins):
-            digest.update(Path(str(module.__file__)).read_bytes())
-    return cache_folder() / f"images-{digest.hexdigest()[:16] if image else 'none'}"
+    if not image:
+        return cache_folder() / "images-none"
+    folder = checkout() / "images"
+    keys = "".join(stage.key(folder) for stage in rootfs.STAGES)
+    return cache_folder() / f"images-{hashlib.sha256(keys.encode()).hexdigest()[:16]}"
 
 
-def prepare(progress: Progress, image: bool) -> None:
-    """Make the store, unless it is there."""
+def prepare(progress: Progress, image: bool) -> Path:
+    """Make the store, unless it is there; returns it. The locks are read now and not again: they may be edited while a cluster comes up."""
     target = store(image)
     if target.is_dir():
-        return
+        return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with one_at_a_time(target.with_suffix(".lock"), progress, "image"):
         if target.is_dir():
-            return
+            return target
         for stale in target.parent.glob(f".{target.name}.*"):
             shutil.rmtree(stale, ignore_errors=True)
         work = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
@@ -81,10 +79,13 @@ def prepare(progress: Progress, image: bool) -> None:
             os.replace(work / "made", target)
         finally:
             shutil.rmtree(work, ignore_errors=True)
+    return target
 
 
 def _fill(work: Path, progress: Progress, image: bool) -> None:
-    layers = [oci.layer(path) for path in rootfs.make(checkout() / "images", work, progress)] if image else []
+    made = rootfs.make(checkout() / "images", work, progress, held()) if image else []
+    layers = [oci.layer(path) for _, path in made]
+    rows = [{"key": key, "digest": each.digest, "size": each.size} for (key, _), each in zip(made, layers, strict=True)]
     # A node with nothing but containerd: no link and no control group; its processes end with this one, however that ends.
     it = State("store", work / "node", IPv4Network("10.0.0.0/16"), work.name)
     it.folder.mkdir(mode=0o700)
@@ -98,11 +99,17 @@ def _fill(work: Path, progress: Progress, image: bool) -> None:
             load(it, pid, BASE, layers, settings())
     finally:
         node.stop(it)
-    made = work / "made"
-    made.mkdir()
-    os.replace(it.file("var", "lib", "containerd"), made / "containerd")
-    rows = [{"digest": each.digest, "size": each.size} for each in layers]
-    (made / _LAYERS).write_text(json.dumps(rows))
+    target = work / "made"
+    target.mkdir()
+    os.replace(it.file("var", "lib", "containerd"), target / "containerd")
+    (target / _LAYERS).write_text(json.dumps(rows))
+
+
+def held() -> dict[str, Path]:
+    """The layers that lie in the stores of this machine, by their keys."""
+    rows = [(path.parent, row) for path in cache_folder().glob(f"images-*/{_LAYERS}") for row in json.loads(path.read_text())]
+    found = {row["key"]: _blob(made, row["digest"]) for made, row in rows if "key" in row}
+    return {key: path for key, path in found.items() if path.is_file()}
 
 
 def settings() -> oci.Settings:
@@ -153,7 +160,7 @@ def load_archive(pid: int, archive: Path) -> str:
         return node.enter(pid, ["ctr", "--address", servers.SOCKET, "--namespace", "k8s.io", "images", "import", "-"], given).stdout
 
 
-def clone(it: State, image: bool) -> None:
+def clone(it: State, made: Path) -> None:
     """Give a new cluster its own copy of the store: files that never change as hard links, databases as copies."""
     target = it.file("var", "lib", "containerd")
     if target.is_dir():
@@ -161,7 +168,7 @@ def clone(it: State, image: bool) -> None:
     work = it.file("var", "lib", "containerd.new")
     shutil.rmtree(work, ignore_errors=True)
     work.parent.mkdir(parents=True, exist_ok=True)
-    source = store(image) / "containerd"
+    source = made / "containerd"
     same = subprocess.run(["cp", "-al", str(source), str(work)], capture_output=True, check=False).returncode == 0
     if not same:  # another file system
         shutil.rmtree(work, ignore_errors=True)
@@ -170,6 +177,7 @@ def clone(it: State, image: bool) -> None:
         copy = work / database.relative_to(source)
         copy.unlink()
         shutil.copy2(database, copy)
+    shutil.copyfile(made / _LAYERS, it.file(_LAYERS))
     os.replace(work, target)
 
 
@@ -183,39 +191,40 @@ def project_files() -> Iterator[tuple[Path, str]]:
                 yield path, f"{site}/{path.relative_to(root)}"
 
 
-def load_project(it: State, pid: int, progress: Progress) -> bool:
-    """Put the project as it is now into the training image; returns whether anything changed."""
-    digest = hashlib.sha256()
-    files = list(project_files())
-    for path, place in files:
-        digest.update(place.encode() + b"\0" + path.read_bytes())
+def load_project(it: State, pid: int, made: Path, progress: Progress) -> bool:
+    """Put the project as it is now into the training image, on the base that a store holds; returns whether anything changed."""
+    rows = (made / _LAYERS).read_text()
+    digest = hashlib.sha256(rows.encode())
+    files = [(path, place, path.read_bytes()) for path, place in project_files()]
+    for _, place, data in files:
+        digest.update(place.encode() + b"\0" + data)
     stamp = it.file("project")
     if stamp.exists() and stamp.read_text() == digest.hexdigest():
         return False
-    base = _base(store(True))
-    if BASE not in ctr(pid, "images", "list", "--quiet").split():  # the cluster was made without it
+    base = [oci.Layer(row["digest"], row["size"], _blob(made, row["digest"])) for row in json.loads(rows)]
+    if it.file(_LAYERS).read_text() != rows:  # the cluster was made without it, or with another
         progress(f"importing {BASE}")
         load(it, pid, BASE, base, settings())
+        it.file(_LAYERS).write_text(rows)
     progress(f"putting the project into {LOCAL}")
     archive = it.file("project.tar")
     with tarfile.open(archive, "w") as tar:
-        for path, place in files:
-            tar.add(path, place.lstrip("/"), recursive=False, filter=_of_root)
+        for path, place, data in files:  # as they were read: an editor may be saving one just now
+            _add(tar, place, data, executable=os.access(path, os.X_OK))
         for place, text in _metadata().items():
-            _add(tar, place, text)
-    held = [oci.Layer(each.digest, each.size) for each in base]
+            _add(tar, place, text.encode(), executable="/bin/" in place)
+    there = [oci.Layer(each.digest, each.size) for each in base]
     try:
-        load(it, pid, LOCAL, [*held, oci.layer(archive)], settings())
+        load(it, pid, LOCAL, [*there, oci.layer(archive)], settings())
     finally:
         archive.unlink()
     stamp.write_text(digest.hexdigest())
     return True
 
 
-def _base(made: Path) -> list[oci.Layer]:
-    """The layers of the training image's base, as they lie in the store."""
-    blobs = made / "containerd" / "io.containerd.content.v1.content" / "blobs"
-    return [oci.Layer(row["digest"], row["size"], blobs / row["digest"].replace(":", "/")) for row in json.loads((made / _LAYERS).read_text())]
+def _blob(made: Path, digest: str) -> Path:
+    """Where a layer lies in a store."""
+    return made / "containerd" / "io.containerd.content.v1.content" / "blobs" / digest.replace(":", "/")
 
 
 def _metadata() -> dict[str, str]:
@@ -231,16 +240,9 @@ def _metadata() -> dict[str, str]:
     }
 
 
-def _of_root(about: tarfile.TarInfo) -> tarfile.TarInfo:
-    about.uid = about.gid = 0
-    about.uname = about.gname = ""
-    about.mode = 0o755 if about.mode & 0o100 else 0o644
-    return about
-
-
-def _add(tar: tarfile.TarFile, place: str, text: str) -> None:
+def _add(tar: tarfile.TarFile, place: str, data: bytes, *, executable: bool) -> None:
     import io
 
     about = tarfile.TarInfo(place.lstrip("/"))
-    about.size, about.mode = len(text.encode()), 0o755 if "/bin/" in place else 0o644
-    tar.addfile(about, io.BytesIO(text.encode()))
+    about.size, about.mode = len(data), 0o755 if executable else 0o644
+    tar.addfile(about, io.BytesIO(data))

@@ -109,10 +109,10 @@ def stop(state: State) -> None:
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):  # it is ours when this process started it
+                os.waitpid(pid, os.WNOHANG)
         if time.monotonic() > deadline:
             raise TrainfleetError(
                 "the node does not end", [Problem(f"process {found[0]}", "is still there after SIGKILL", "see `ps`; a disk may hang")]
             )
-            with contextlib.suppress(ChildProcessError):  # it is ours when this process started it
-                os.waitpid(pid, os.WNOHANG)
         time.sleep(0.05)

@@ -1,19 +1,25 @@
 """Makes the training image's layers out of Debian packages and the project's locks, without a registry and without Docker.
 
-Three tar files: the system (debootstrap), the Python packages of images/requirements.lock, and SkyPilot's runtime. The project
-itself is a fourth, made anew whenever its files change (images.py). Runs as root; everything is mounted in a namespace of its
-own. Easy to get wrong: an environment is made inside the tree, by chroot, because its scripts hold the path that they will have.
+Three tar files: the system (debootstrap), the Python packages of images/requirements.lock, and SkyPilot's runtime; each is kept
+until what it is made of changes. The project itself is a fourth, made anew whenever its files change (images.py). Runs as root;
+everything is mounted in a namespace of its own. Easy to get wrong: an environment is made inside the tree, by chroot, because its
+scripts hold the path that they will have.
 """
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rehearsal.cluster import standins
 from rehearsal.cluster.node import GUARD
@@ -34,24 +40,45 @@ def packages(images: Path) -> list[str]:
     return [line for line in (images / "debian.txt").read_text().split() if line]
 
 
-def make(images: Path, work: Path, progress: Progress) -> list[Path]:
-    """Make the layers in a folder; returns their tar files from the lowest up.
+@dataclass(frozen=True)
+class Stage:
+    """One layer: what it is made of (a file of images/, the code that makes it) and what of the tree it holds."""
+
+    file: str
+    folder: str
+    says: str
+    make: Callable[[Path, Path, Path], None]
+    code: tuple[Any, ...]
+
+    def key(self, images: Path) -> str:
+        """What tells this layer from another; a change of the system changes all of them."""
+        digest = hashlib.sha256(f"{platform.machine()} {SUITE} {USER} {UID} {HOME} {ENVIRONMENT} {RUNTIME}".encode())
+        digest.update((images / self.file).read_bytes())
+        for part in (self.make, *self.code):
+            digest.update(inspect.getsource(part).encode())
+        if self is not STAGES[0]:
+            digest.update(STAGES[0].key(images).encode())
+        return digest.hexdigest()[:16]
+
+
+def make(images: Path, work: Path, progress: Progress, held: Mapping[str, Path]) -> list[tuple[str, Path]]:
+    """Make in a folder the layers that are not held; returns each one's key and tar file from the lowest up.
 
     Raises:
         TrainfleetError: a step failed; with its last words.
     """
     root = work / "root"
-    progress("image: the system, from Debian packages (1 to 4 minutes)")
-    _run(["debootstrap", "--variant=minbase", f"--include={','.join(packages(images))}", SUITE, str(root), *mirror()], "debootstrap")
-    _settle(root)
-    layers = [_tar(root, work / "system.tar", ["."])]
-    progress("image: Python packages (1 to 3 minutes)")
-    _install_packages(images, root, work)
-    layers.append(_tar(root, work / "packages.tar", [f".{ENVIRONMENT}"]))
-    progress("image: SkyPilot's runtime (1 minute)")
-    _install_runtime(images, root, work)
-    layers.append(_tar(root, work / "skypilot.tar", [f".{HOME}"]))
-    shutil.rmtree(root)
+    layers: list[tuple[str, Path]] = []
+    for stage in STAGES:
+        key = stage.key(images)
+        if key not in held:
+            progress(f"image: {stage.says}")
+            if layers and not root.exists():
+                root.mkdir()
+                _run(["tar", "--numeric-owner", "-C", str(root), "-xpf", str(layers[0][1])], "tar")
+            stage.make(images, root, work)
+        layers.append((key, held.get(key) or _tar(root, work / f"{key}.tar", [f".{stage.folder}"])))
+    shutil.rmtree(root, ignore_errors=True)
     return layers
 
 
@@ -63,8 +90,9 @@ def mirror() -> list[str]:
     return []
 
 
-def _settle(root: Path) -> None:
-    """The user, what it may, and what SkyPilot's set-up looks for."""
+def _install_system(images: Path, root: Path, _work: Path) -> None:
+    """Debian, the user and what it may."""
+    _run(["debootstrap", "--variant=minbase", f"--include={','.join(packages(images))}", SUITE, str(root), *mirror()], "debootstrap")
     chroot = ["chroot", str(root)]
     _run([*chroot, "useradd", "--uid", str(UID), "--create-home", "--shell", "/bin/bash", USER], "useradd")
     (root / "etc" / "sudoers.d" / USER).write_text(f"{USER} ALL=(ALL) NOPASSWD:ALL\n")
@@ -141,6 +169,13 @@ def _in_root(root: Path, work: Path, script: str) -> None:
     (root / "mnt" / "uv-program").unlink()
     for folder in ("mnt/work", "mnt/uv"):
         (root / folder).rmdir()
+
+
+STAGES = (
+    Stage("debian.txt", "", "the system, from Debian packages (1 to 4 minutes)", _install_system, (packages,)),
+    Stage("requirements.lock", ENVIRONMENT, "Python packages (1 to 3 minutes)", _install_packages, (split, standins, _in_root)),
+    Stage("skypilot.lock", HOME, "SkyPilot's runtime (1 minute)", _install_runtime, (_in_root,)),
+)
 
 
 def uv() -> str:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 from filelock import FileLock, Timeout
@@ -53,21 +54,22 @@ def up(name: str, progress: Progress, *, image: bool = True, fake_nodes: bool = 
         TrainfleetError: a server does not come up; with the last words of its log.
     """
     checks.machine()
-    folder = state.folder_of(name)
-    checks.resources(folder)
-    _prepare(progress, image)
+    there = state.load(name)
+    simulated = fake_nodes or (there is not None and "kwok" in _wanted(there))
+    checks.resources(state.folder_of(name), simulated)
+    store = _prepare(progress, image, simulated)
     with one_at_a_time(name, progress):
         it = state.load(name) or _created(name)
-        images.clone(it, image)
+        images.clone(it, store)
         it.note("cgroup", it.cgroup)
         cgroups.make(it.cgroup)
         pki.make(it)
         servers.write_configuration(it)
         pid = node.start(it)
         network.connect(it, pid)
-        _start(it, progress, fake_nodes=fake_nodes)
+        _start(it, progress, simulated=simulated)
         if image:
-            images.load_project(it, pid, progress)
+            images.load_project(it, pid, store, progress)
     return it
 
 
@@ -78,28 +80,27 @@ def _created(name: str) -> State:
         return state.create(name, network.choose(taken))
 
 
-def _prepare(progress: Progress, image: bool) -> None:
-    """Programs and images, made side by side: one waits for the processors, the other for the disk and the index."""
+def _prepare(progress: Progress, image: bool, simulated: bool) -> Path:
+    """Programs and images, made side by side: one waits for the processors, the other for the disk and the index. Returns the images' store."""
     with ThreadPoolExecutor(2) as pool:
-        made = [pool.submit(builds.build_all, progress), pool.submit(images.prepare, progress, image)]
+        built, store = pool.submit(builds.build_all, progress, simulated), pool.submit(images.prepare, progress, image)
         try:
-            for one in made:
-                one.result()
+            built.result()
+            return store.result()
         except KeyboardInterrupt:  # the threads end when what they wait for does
             for child in psutil.Process().children(recursive=True):
                 child.kill()
             raise
 
 
-def _start(it: State, progress: Progress, *, fake_nodes: bool) -> None:
+def _start(it: State, progress: Progress, *, simulated: bool) -> None:
     wanted = servers.control_plane(it)
-    before = _wanted(it)
-    want(it, before | {name: server.wanted() for name, server in wanted.items()})
+    want(it, _wanted(it) | {name: server.wanted() for name, server in wanted.items()})
     progress("starting the API server")
     wait(it, "the API server", "kube-apiserver", lambda: kubectl(it, "get", "--raw", "/readyz", check=False).returncode == 0)
     wait(it, "the cluster's objects", "kube-apiserver", lambda: _applied(it))
     wanted |= servers.workers(it)
-    if fake_nodes or "kwok" in before:
+    if simulated:
         wanted |= servers.simulated(it)
     want(it, {name: server.wanted() for name, server in wanted.items()})
     progress("starting the node")
