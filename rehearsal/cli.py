@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,10 +15,25 @@ import typer
 
 if TYPE_CHECKING:
     from rehearsal.engine import Engine
+    from rehearsal.on_cluster.target import Target
     from rehearsal.report import Report, Step
     from rehearsal.sandbox import Project
 
 rehearse = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+_ON_CLUSTER = "--on-cluster"
+
+
+class _Command(typer.core.TyperCommand):
+    """The command, whose `--on-cluster` may stand without a name: it is then the usual cluster."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for index, word in enumerate(args):
+            if word == _ON_CLUSTER and (index + 1 == len(args) or args[index + 1].startswith("-")):
+                args = [*args[: index + 1], "local", *args[index + 1 :]]
+                break
+        return super().parse_args(ctx, args)
+
 
 _HELP = """Try a stack on the real Pulumi engine over simulated clouds: no account, no key, no network.
 
@@ -37,10 +53,16 @@ against the installed provider SDKs. Exit code 0 only if each step was as expect
   trainfleet rehearse ../my-program --policy-pack policies --fault every
 
   trainfleet rehearse aws-prod --fault all
+
+  trainfleet rehearse local --on-cluster
+
+  trainfleet rehearse local --context kind-kind --yes
+
+  trainfleet rehearse all --on-cluster --dry-run
 """
 
 
-@rehearse.command(help=_HELP)
+@rehearse.command(help=_HELP, cls=_Command)
 def main(  # noqa: PLR0917 - one per flag
     target: Annotated[str, typer.Argument(metavar="STACK|DIR", help="A stack of this project, or a folder with a Pulumi.yaml.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout instead of the table.")] = False,
@@ -67,18 +89,40 @@ def main(  # noqa: PLR0917 - one per flag
         str, typer.Option(metavar="STEP", help="The last step to take, for a quick look: preview, policies, apply, no-op, ... (default: all).")
     ] = "",
     seed: Annotated[int, typer.Option(help="Chooses what fails, changes and is replaced.")] = 0,
+    on_cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[NAME]",
+            help="Make Kubernetes' objects for real on the cluster of `trainfleet cluster up --name NAME` (`local` without a name). At the end it is "
+            "as before.",
+        ),
+    ] = None,
+    context: Annotated[str, typer.Option(help="The same on the cluster of this context of your own kubeconfig.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="You agree that objects are made and removed in that context.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="On a cluster: only ask its API server what it would say of each object. STACK may be `all`.")
+    ] = False,
+    clean_up: Annotated[bool, typer.Option("--clean-up", help="On a cluster: first remove what a rehearsal that was killed left there.")] = False,
 ) -> None:
     """See _HELP."""
     from rehearsal.breakage import FAULTS
-    from rehearsal.rehearse import Wishes
+    from rehearsal.rehearse import Wishes, steps_of
     from rehearsal.report import Step
-    from rehearsal.steps import STEPS
     from trainfleet.errors import InputError, Problem
     from trainfleet.nearest import did_you_mean
 
+    cluster = _cluster(on_cluster, context, agreed=yes, clean_up=clean_up) if on_cluster is not None or context else None
+    if cluster is None and (dry_run or clean_up):
+        raise InputError("no cluster is named", [Problem("--dry-run" if dry_run else "--clean-up", "is for a cluster", "--on-cluster NAME")])
+    if cluster is not None and dry_run:
+        _dry_run(target, cluster, as_json=as_json)
+        return
+    if cluster is not None and fault == "all":
+        raise InputError("not on a cluster", [Problem("--fault", "`all` rehearses two stacks side by side", "every, crash, throttle, lag or hang")])
     if fault not in FAULTS:
         raise InputError("unknown fault", [Problem("--fault", f"{fault!r} is not known", ", ".join(FAULTS))])
-    if until and until not in (names := [name for name, _, _ in STEPS]):
+    wishes = Wishes(fault=fault, seed=seed, keep=keep.resolve() if keep else None, until=until, cluster=cluster)
+    if until and until not in (names := [name for name, _, _ in steps_of(wishes)]):
         raise InputError("unknown step", [Problem("--until", f"{until!r} is not a step", did_you_mean(until, names) or ", ".join(names))])
     began = time.monotonic()
     project, settings, packs, subject = _subject(target, stack, overrides or [])
@@ -90,10 +134,57 @@ def main(  # noqa: PLR0917 - one per flag
     for path in (resources, outputs):
         if path is not None and not path.resolve().parent.is_dir():
             raise InputError("cannot write there", [Problem(str(path), "its folder does not exist", f"mkdir -p {path.parent}")])
-    wishes = Wishes(chosen, fault, seed, keep.resolve() if keep else None, resources, outputs, until, _quotas(quota or []))
+    wishes = replace(wishes, policy_packs=chosen, resources=resources, outputs=outputs, quotas=_quotas(quota or []))
     report = _run(project, _engine(), wishes, (subject, settings, checked))
     _print(report, as_json=as_json)
     if not report.ok:
+        raise typer.Exit(1)
+
+
+def _cluster(name: str | None, context: str, *, agreed: bool, clean_up: bool) -> Target:
+    from rehearsal.on_cluster import target
+    from trainfleet.console import err
+    from trainfleet.errors import InputError, Problem
+
+    if name is not None and context:
+        raise InputError("two clusters are named", [Problem("--context", "is another cluster than --on-cluster", "leave one of them out")])
+    found = target.named(context, agreed=agreed) if context else target.built_in(name or "local")
+    if clean_up:
+        from rehearsal.on_cluster.left import clean
+
+        for removed in clean(found):
+            err().print(f"removed {removed}", markup=False, soft_wrap=True)
+    return found
+
+
+def _dry_run(stack: str, cluster: Target, *, as_json: bool) -> None:
+    from rehearsal.on_cluster.dry_run import as_json as row
+    from rehearsal.on_cluster.dry_run import dry_run, objects_of, table
+    from rehearsal.subject import stack_names
+    from trainfleet.console import err, out, print_json
+
+    console = err()
+    stacks = stack_names() if stack == "all" else [stack]
+    with console.status("") as status:
+
+        def objects() -> Any:
+            for name in stacks:
+                status.update(f"{name}: applied to simulated clouds")
+                found = objects_of(name)
+                status.update(f"{name}: {len(found.documents)} objects asked about")
+                yield found
+
+        judged = list(dry_run(cluster, objects()))
+    if as_json:
+        print_json({"cluster": cluster.context, "stacks": [row(each) for each in judged]})
+    else:
+        out().print(table(cluster.context, judged))
+        for each in judged:
+            for name, why in each.refused:
+                out().print(f"{each.stack}: {name}: {why}", markup=False, soft_wrap=True)
+            for name in each.not_judged:
+                out().print(f"{each.stack}: {name}: no definition of this kind can be had here", markup=False, soft_wrap=True)
+    if any(each.refused for each in judged):
         raise typer.Exit(1)
 
 

@@ -10,7 +10,7 @@ import collections
 import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -51,7 +51,7 @@ def rehearse(
         if wishes.fault == "all" and not wishes.until:
             _with_rounds(rehearsal, show, Order(project, engine, wishes, settings, []))
         else:
-            collections.deque(_walk(rehearsal, show, wishes.until), maxlen=0)
+            collections.deque(_walk(rehearsal, show, wishes.until, steps_of(wishes)), maxlen=0)
         report.resources = len(rehearsal.plan)
         report.missing_rules = rehearsal.missing_rules
         if wishes.resources:
@@ -65,11 +65,23 @@ def rehearse(
     return report
 
 
-def _walk(rehearsal: Rehearsal, show: Show, until: str) -> Iterator[Step]:
+Steps = Sequence[tuple[str, str, Callable[[Rehearsal, Step], None]]]
+
+
+def steps_of(wishes: Wishes) -> Steps:
+    """The steps of a rehearsal: on a cluster there are two more."""
+    if wishes.cluster is None:
+        return STEPS
+    from rehearsal.on_cluster.steps import STEPS as ON_CLUSTER
+
+    return ON_CLUSTER
+
+
+def _walk(rehearsal: Rehearsal, show: Show, until: str, steps: Steps) -> Iterator[Step]:
     """Take one step after another; yields each that was taken."""
     report = rehearsal.report
-    names = [name for name, _, _ in STEPS]
-    for name, title, act in STEPS[: names.index(until) + 1 if until else None]:
+    names = [name for name, _, _ in steps]
+    for name, title, act in steps[: names.index(until) + 1 if until else None]:
         step = Step(name, title)
         if report.steps and not report.ok:
             step.ran = False
@@ -89,7 +101,7 @@ def _with_rounds(rehearsal: Rehearsal, show: Show, order: Order) -> None:
     made: dict[str, str] = {}
     with contextlib.ExitStack() as ending:
         others = None
-        for step in _walk(rehearsal, show, ""):
+        for step in _walk(rehearsal, show, "", STEPS):
             if step.name == "preview" and step.ok and rehearsal.plan:
                 others = ending.enter_context(beside(replace(order, plan=rehearsal.plan), rehearsal.runner.sandbox.file("rounds")))
             elif step.name == "apply" and step.ok:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rehearsal import faults, language, plan
 from rehearsal.clouds import provider
@@ -27,6 +27,9 @@ from rehearsal.language import Programs
 from rehearsal.report import Report, Step
 from rehearsal.sandbox import Project, sandbox
 from trainfleet.errors import Problem
+
+if TYPE_CHECKING:
+    from rehearsal.on_cluster.target import Target
 
 APPLY = ("up", "--yes", "--skip-preview", "--suppress-outputs")
 DESTROY = ("destroy", "--yes", "--skip-preview")
@@ -46,6 +49,8 @@ class Wishes:
     """The last step to take; empty for all of them."""
     quotas: dict[str, int] = field(default_factory=dict)
     """How many of a type the cloud grants."""
+    cluster: Target | None = None
+    """Where Kubernetes' objects are made for real; None: nowhere."""
 
 
 @dataclass(frozen=True)
@@ -171,19 +176,30 @@ def staged(
     project: Project, engine: Engine, wishes: Wishes, *, settings: dict[str, Any] | None = None, show: Show | None = None
 ) -> Iterator[Rehearsal]:
     """Set the stage: a sandbox with an empty stack, simulated providers and a language host, all gone at the end."""
-    cloud, programs = Cloud(quotas=wishes.quotas), language.Programs(python=sys.executable, root=project.root)
+    programs = language.Programs(python=sys.executable, root=project.root)
     with (
         sigterm_as_interrupt(),
         sandbox(project, settings, keep=wishes.keep) as box,
+        _cloud(wishes) as cloud,
         provider.serve(cloud) as providers,
         language.serve(programs) as languages,
     ):
         programs.environment, programs.secret_keys = box.environment, box.secret_keys
         programs.failure_file, programs.output = box.file("failure.json"), box.file("program.txt")
+        if wishes.cluster is not None:
+            box.environment["KUBECONFIG"] = str(wishes.cluster.write_kubeconfig(box.file("kubeconfig")))
         environment = {"PULUMI_DEBUG_PROVIDERS": providers, "PULUMI_DEBUG_LANGUAGES": languages}
         runner = Runner(engine.path, box, environment, (show or Show()).resource)
         runner.init()
         yield Rehearsal(project, runner, cloud, programs, table(), wishes.policy_packs, wishes.fault, wishes.seed)
+
+
+def _cloud(wishes: Wishes) -> contextlib.AbstractContextManager[Cloud]:
+    if wishes.cluster is None:
+        return contextlib.nullcontext(Cloud(quotas=wishes.quotas))
+    from rehearsal.on_cluster.cloud import on
+
+    return on(wishes.cluster, wishes.quotas)
 
 
 @contextlib.contextmanager

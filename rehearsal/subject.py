@@ -26,6 +26,12 @@ def project_root() -> Path:
     raise InputError("not in a Trainfleet project", [Problem(str(here), "no Pulumi.yaml with a stacks folder here or above", "cd into the project")])
 
 
+def stack_names(root: Path | None = None) -> list[str]:
+    """The stacks of the project."""
+    folder = (root or project_root()) / "stacks"
+    return sorted(path.name.removeprefix("Pulumi.").removesuffix(".yaml") for path in folder.glob("Pulumi.*.yaml"))
+
+
 def stack_settings(stack: str, root: Path, overrides: Sequence[str]) -> dict[str, Any] | None:
     """Check a stack's spec; return its settings with the overrides in place, or None when there are none.
 

@@ -87,6 +87,7 @@ class Cloud:
                 owner = f" (made by {taken.urn.rsplit('::', 1)[-1]})"
                 raise AlreadyThereError(f"{record.unique.split('|', 1)[1]} already exists{owner}: physical names must be unique")
             self._judge("create", record)
+            self.carry_out("create", record)
             self.records[record.key] = record
             self._made[record.urn] = self._made.get(record.urn, 0) + 1
             self.operations.append(Operation("create", record.urn, record.token, record.id))
@@ -107,6 +108,7 @@ class Cloud:
             changed = Record(urn, token, resource_id, record.unique, inputs, outputs, place)
             self._strike("update", changed)
             self._judge("update", changed)
+            self.carry_out("update", changed)
             record.inputs, record.outputs, record.urn = inputs, outputs, urn
             self.operations.append(Operation("update", urn, token, resource_id))
 
@@ -121,8 +123,16 @@ class Cloud:
             record = self.records.get((token, resource_id, place)) or Record(urn, token, resource_id, "", {}, {}, place)
             self._strike("delete", record)
             self._judge("delete", record)
+            self.carry_out("delete", record)
             self.records.pop(record.key, None)
             self.operations.append(Operation("delete", urn, token, resource_id))
+
+    def carry_out(self, verb: str, record: Record) -> None:
+        """Do it: in memory there is nothing to do beside remembering; a cloud that is in part real does it there.
+
+        Raises:
+            RefusedError: it is refused there.
+        """
 
     def _judge(self, verb: str, record: Record) -> None:
         if reason := cloud_refuses(verb, record, self.records.values(), self.quotas):

@@ -1,0 +1,90 @@
+"""What stands for each Helm release on the cluster: charts cannot be had here, so their parts are made as far as there are any, and it is said.
+
+KubeRay's operator is the one built from source, started as its chart would start it (`operator.py`); charts that bring definitions of kinds are
+these definitions (`definitions.py`); nothing stands for the others. Easy to get wrong: on a cluster that has the chart already, what it brought is
+used and left alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from rehearsal.clouds.state import RefusedError
+from rehearsal.on_cluster.api import ApiError, Document
+from rehearsal.on_cluster.definitions import KINDS, definitions_of
+from rehearsal.on_cluster.maker import Maker
+from rehearsal.on_cluster.operator import Operator
+from rehearsal.on_cluster.target import Target
+
+KUBERAY = "kuberay-operator"
+
+
+class Charts:
+    """The releases of one rehearsal."""
+
+    def __init__(self, target: Target, maker: Maker) -> None:
+        self.maker = maker
+        self.operator = Operator(target.built_in, target, maker) if target.built_in else None
+        self.told: dict[str, str] = {}
+        """What stands for each chart, in words."""
+        self._paths: dict[str, list[str]] = {}
+        self._lock = threading.Lock()
+
+    def carry_out(self, verb: str, release: dict[str, Any]) -> None:
+        """Install, change or remove what stands for a release.
+
+        Raises:
+            RefusedError: its namespace is missing, or the API server refuses a part.
+        """
+        name = str(release.get("chart", "")).rsplit("/", 1)[-1]
+        with self._lock:
+            if verb == "delete":
+                self._remove(name)
+            else:
+                self._install(name, release)
+
+    def _install(self, name: str, release: dict[str, Any]) -> None:
+        namespace = str(release.get("namespace") or "default")
+        if self._there(f"/api/v1/namespaces/{namespace}") is None:
+            raise RefusedError(f"the namespace {namespace} of the release is not there")
+        version = f"{name} {release.get('version', '')}".strip()
+        if name == KUBERAY and self.operator is not None:
+            self.told[name] = f"{version}: the operator built from source, with {self.operator.start(namespace, release.get('values') or {})}"
+        elif name in KINDS:
+            self.told[name] = f"{version}: {self._define(name)}, no controller"
+        else:
+            self.told[name] = f"{version}: nothing (no chart can be had here)"
+
+    def _define(self, name: str) -> str:
+        mine, there = [], []
+        for document in definitions_of(name):
+            path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{document['metadata']['name']}"
+            if path in self.maker.made or self._there(path) is None:
+                self.maker.make(document)
+                self._paths.setdefault(name, []).append(path)
+                mine.append(document["spec"]["names"]["kind"])
+            else:
+                there.append(document["spec"]["names"]["kind"])
+        words = [f"definitions of {', '.join(mine)} from the schemas held here"] if mine else []
+        return "; ".join(words + ([f"{', '.join(there)} as they were"] if there else []))
+
+    def _there(self, path: str) -> Document | None:
+        try:
+            return self.maker.api.get(path)
+        except ApiError as error:
+            raise RefusedError(f"the API server says: {error.message}") from error
+
+    def _remove(self, name: str) -> None:
+        if name == KUBERAY and self.operator is not None:
+            self.operator.stop()
+        paths = self._paths.pop(name, [])
+        for path in paths:
+            self.maker.remove(path)
+        for path in paths:
+            self.maker.wait_gone(path)
+
+    def end(self) -> list[str]:
+        """Put the built-in cluster's own operator back; returns what could not be."""
+        with self._lock:  # a start that is under way ends first
+            return self.operator.end() if self.operator is not None else []
