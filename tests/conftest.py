@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,27 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that starts job
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+SEED = os.environ.get("TRAINFLEET_TEST_SEED", "0")
+"""Which sample of the long tests is tried at every change."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave of each test marked `sampled` as many cases as it says to `make test`, drawn by the seed; the others are deep."""
+    cases = defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        if item.get_closest_marker("sampled") and not item.get_closest_marker("deep"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for name, found in cases.items():
+        marker = found[0].get_closest_marker("sampled")
+        assert marker is not None
+        count = marker.args[0] if isinstance(marker.args[0], int) else round(marker.args[0] * len(found))
+        drawn = set(random.Random(f"{SEED} {name}").sample(range(len(found)), min(count, len(found))))
+        for index, item in enumerate(found):
+            if index not in drawn:
+                item.add_marker(pytest.mark.deep)
 
 
 @pytest.fixture(scope="session")

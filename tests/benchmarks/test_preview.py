@@ -85,6 +85,7 @@ OTHER_CLOUDS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("cloud", sorted(OTHER_CLOUDS))
 def test_a_flat_program_of_another_cloud_is_the_same_platform_with_the_same_settings(
     project: Path, engine: Engine, tmp_path: Path, cloud: str

@@ -204,6 +204,7 @@ def other_cloud(request: pytest.FixtureRequest, program: Callable[[str], Path]) 
     return program(f"import pulumi_{module if ' as ' in module else f'{module} as {module}'}\n{code}"), {"config": config}, account
 
 
+@pytest.mark.sampled(1)
 def test_a_program_of_another_cloud_goes_through_and_sees_its_settings(
     engine: Engine, other_cloud: tuple[Path, dict[str, Any], str], tmp_path: Path
 ) -> None:

@@ -98,6 +98,7 @@ def _names(family: list[psutil.Process]) -> set[str]:
     return names
 
 
+@pytest.mark.deep
 def test_two_rehearsals_at_once_do_not_meet(engine: Engine, tmp_path: Path, program: Callable[[str], Path]) -> None:
     folder = program('aws.s3.Bucket("b", tags={"a": "b"})')
     environment = os.environ | {"TMPDIR": str(tmp_path)}

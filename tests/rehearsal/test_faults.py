@@ -90,6 +90,7 @@ def test_what_is_made_up_depends_on_the_resource_and_on_how_often_it_was_made() 
     assert one.seed(urn) != before
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fault", sorted(ROUNDS))
 def test_a_stack_recovers_from_each_kind_of_fault(engine: Engine, fault: str) -> None:
     report = rehearse(read_project(PROGRAMS / "small"), engine, Wishes(fault=fault, until="no-op"))
@@ -109,6 +110,7 @@ def step(report: Report, name: str) -> Step:
     return next(step for step in report.steps if step.name == name)
 
 
+@pytest.mark.deep
 def test_every_create_update_and_delete_fails_once(everything: Report) -> None:
     assert everything.ok, everything.problems
     assert everything.faults["create"] == everything.faults["delete"] == everything.resources
@@ -117,6 +119,7 @@ def test_every_create_update_and_delete_fails_once(everything: Report) -> None:
     assert step(everything, "destroy").changes == {"delete": everything.resources}
 
 
+@pytest.mark.deep
 def test_the_other_faults_have_a_row_each_and_end_like_an_undisturbed_apply(everything: Report) -> None:
     rows = {name: step(everything, name) for name in ROUNDS}
     assert all(row.ok and row.detail and row.changes["create"] == everything.resources for row in rows.values()), rows
@@ -124,6 +127,7 @@ def test_the_other_faults_have_a_row_each_and_end_like_an_undisturbed_apply(ever
     assert set(ROUNDS) < set(everything.faults)
 
 
+@pytest.mark.deep
 def test_the_document_counts_the_faults_and_names_what_was_lost(everything: Report) -> None:
     document = everything.as_json()
     assert document["faults"]["create"] == everything.resources

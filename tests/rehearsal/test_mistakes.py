@@ -146,6 +146,7 @@ def wanted_value(row: list[Any]) -> Any:
     return value[0] if plain and len(str(value[0])) <= 40 else None
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize(("package", "name", "right"), RIGHT, ids=[name for _, name, _ in RIGHT])
 def test_the_right_program_passes(package: str, name: str, right: dict[str, Any], style: str) -> None:
@@ -160,7 +161,7 @@ def mistakes() -> Iterator[Any]:
             yield pytest.param(package, name, right, row, style, id=f"{name}-{row[0]}-{row[1]}-{index}-{style}", marks=marks)
 
 
-@pytest.mark.parametrize(("package", "name", "right", "row", "style"), mistakes())
+@pytest.mark.parametrize(("package", "name", "right", "row", "style"), list(mistakes()))
 def test_a_mistake_is_refused_by_name_and_value(package: str, name: str, right: dict[str, Any], row: list[Any], style: str) -> None:
     said = judged(package, name, changed(right, row), style)
     assert any(plainly(expected(row)) in plainly(message) for message in said), said

@@ -93,6 +93,7 @@ aws.iam.RolePolicy("rights", role=role.name, policy=json.dumps(allow))
 PATH = {"type": "aws:iam/role:Role", "name": "role", "path": ["path"], "value": "/nodes/"}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("times", [1, 2], ids=["once", "twice in a row"])
 def test_the_old_one_that_could_not_be_deleted_goes_with_the_next_apply(begin: Begin, times: int) -> None:
     r = begin(NETWORK)
@@ -109,6 +110,7 @@ def test_the_old_one_that_could_not_be_deleted_goes_with_the_next_apply(begin: B
     assert applied(r) == {}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("times", [1, 2], ids=["once", "twice in a row"])
 def test_the_new_one_that_could_not_be_made_after_the_old_one_went_is_made_by_the_next_apply(begin: Begin, times: int) -> None:
     """Both have one fixed name, so the old one has to go first; in between there is none."""
@@ -125,6 +127,7 @@ def test_the_new_one_that_could_not_be_made_after_the_old_one_went_is_made_by_th
     assert applied(r) == {}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("verb", ["create", "update", "delete"])
 def test_what_fails_twice_in_a_row_is_done_by_the_third_run(begin: Begin, verb: str) -> None:
     r = begin(NETWORK)

@@ -24,7 +24,7 @@ def test_every_type_of_a_stack_has_replacement_rules(engine: Engine, root: Path,
     assert missing_rules((step.token for step in planned), table()) == []
 
 
-@pytest.mark.parametrize("stack", ["local", "aws-prod"])
+@pytest.mark.parametrize("stack", ["local", pytest.param("aws-prod", marks=pytest.mark.deep)])
 def test_a_stack_goes_through_every_step(engine: Engine, root: Path, stack: str) -> None:
     report = rehearse(read_project(root, stack), engine, Wishes([root / "policies"], seed=7), subject=stack)
     assert report.ok, report.problems

@@ -24,7 +24,6 @@ from training.trained import open_trained
 Make = Callable[..., Recipe]
 Run = Callable[..., RunResult]
 RunRanks = Callable[..., list[int]]
-each_kind = pytest.mark.parametrize("store_server", ["s3", "gs", "az"], indirect=True)
 often_one_kind = pytest.mark.parametrize(
     "store_server", ["s3", *(pytest.param(kind, marks=pytest.mark.deep) for kind in ("gs", "az"))], indirect=True
 )
@@ -32,7 +31,8 @@ one_kind = pytest.mark.parametrize("store_server", ["s3"], indirect=True)
 SHORT = ("checkpoint.patience.first_wait=0.05", "checkpoint.patience.longest_wait=0.2", "checkpoint.patience.stall=20")
 
 
-@each_kind
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("store_server", ["s3", "gs", "az"], indirect=True)
 def test_a_run_moves_house_and_goes_on_to_the_bit(tmp_path: Path, tiny: Make, run: Run, cache: Path, store_server: Running, prefix: str) -> None:
     recipe = tiny(f"storage={store_server.url(prefix)}", "log.every=3", *SHORT)
     run(tiny("log.every=3"), tmp_path / "whole")

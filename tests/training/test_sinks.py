@@ -99,6 +99,7 @@ def test_a_tracker_that_is_not_installed_is_named_before_the_run(tmp_path: Path,
         make_sinks(tiny(f"log.{tracker}=somewhere"), tmp_path, 0, nothing_said)
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed")
 def test_mlflow_keeps_one_run_over_a_resume(tmp_path: Path, tiny: Make) -> None:
     from mlflow.tracking import MlflowClient
@@ -114,6 +115,7 @@ def test_mlflow_keeps_one_run_over_a_resume(tmp_path: Path, tiny: Make) -> None:
     assert [(point.step, point.value) for point in client.get_metric_history(found.info.run_id, "train/loss")] == [(3, 2.5), (6, 2.5)]
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="wandb is not installed")
 def test_weights_and_biases_writes_offline(tmp_path: Path, tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")

@@ -68,6 +68,7 @@ class KilledError(Exception):
     pass
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("step", [6, 16, 33])
 def test_killed_in_the_middle_a_steered_run_decides_the_same(tmp_path: Path, tiny: Make, run: Run, step: int) -> None:
     recipe = tiny(*EVERYTHING)

@@ -116,6 +116,7 @@ def test_compiled_blocks_train_the_same(tmp_path: Path, text_folder: Path, cache
         assert told(rows, "loss") == pytest.approx(told(yardstick, "loss"), rel=1e-4)
 
 
+@pytest.mark.deep
 def test_weights_made_one_by_one_are_the_same_under_every_strategy(tmp_path: Path, text_folder: Path, cache: Path) -> None:
     recipes = {name: recipe_on(text_folder, f"strategy={name}", "sharding.meta_init=true") for name in ("ddp", "fsdp", "hsdp")}
     two = train_all(recipes, tmp_path / "two", cache, 2)

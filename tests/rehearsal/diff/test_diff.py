@@ -37,6 +37,7 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
     return done.stderr
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("file", "old", "new", "code", "expected"),
     [
@@ -90,6 +91,7 @@ def test_a_new_stack_makes_everything_and_a_deleted_one_takes_everything(repo: R
     assert found["cost"]["after"] is None
 
 
+@pytest.mark.deep
 def test_the_second_diff_takes_the_base_from_the_cache_and_says_the_same(repo: Repo, diff: Diffs) -> None:
     base = f"team: t{uuid.uuid4().hex[:8]}"  # no earlier run of this test has left it in the cache
     repo.replace(STACK, "team: ml", base)
@@ -103,6 +105,7 @@ def test_the_second_diff_takes_the_base_from_the_cache_and_says_the_same(repo: R
     assert first == second == without
 
 
+@pytest.mark.deep
 def test_a_damaged_cache_is_made_anew(repo: Repo, diff: Diffs, cache_home: Path) -> None:
     repo.replace(STACK, "team: ml", "team: speech")
     repo.commit()

@@ -140,6 +140,7 @@ def test_a_publication_predicts_what_its_run_does(pictures_copy: Path, digits: P
     assert len(lines(tmp_path / "published")) == ROWS
 
 
+@pytest.mark.deep
 @pytest.mark.launch
 def test_actors_give_the_same_output_as_one_process(trainfleet: Command, pictures: Path, digits: Path, tmp_path: Path) -> None:
     options = ["--block-kib", "2", "--batch", "4", "--json"]
