@@ -22,6 +22,8 @@ from filelock import FileLock
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from training.data.blocks import BlockEntry, TornBlockError
+from training.stores import clouds, urls
+from training.stores.patience import Patience
 
 T = TypeVar("T")
 TRIES = 5
@@ -47,6 +49,8 @@ def is_url(where: str) -> bool:
 def filesystem(where: str) -> tuple[Any, str]:
     """The pyarrow filesystem of a folder, file or URL, and the path in it; schemes that pyarrow lacks come from fsspec.
 
+    A bucket is reached as that of checkpoints: by the same variables for endpoint, authority and account (`training.stores.clouds`).
+
     Raises:
         InputError: nothing here knows such URLs.
     """
@@ -55,6 +59,9 @@ def filesystem(where: str) -> tuple[Any, str]:
     if "://" not in where:
         return fs.LocalFileSystem(), str(Path(where).absolute())
     try:
+        if urls.SCHEMES.get(where.partition("://")[0], "file") != "file" and "?" not in where:
+            place = urls.parse(where, "data")
+            return clouds.connect(place, Patience()).client, f"{place.bucket}/{place.path}".rstrip("/")
         if where.partition("://")[0] in _OF_ARROW:
             found, path = fs.FileSystem.from_uri(where)
             return found, path.rstrip("/")
