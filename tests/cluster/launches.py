@@ -1,0 +1,169 @@
+"""Launches by `--on kuberay` for the tests: a namespace that enforces Pod Security's `restricted`, an S3 gateway with TLS, keys in a Secret.
+
+Used by test_launch_kuberay*.py and test_chaos.py; each has a namespace and a store of its own. Easy to get wrong: the node has as many
+processors as this machine, perhaps two, so each run asks for parts of one, and must be gone before the next begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rehearsal.cluster.images import LOCAL
+from tests.cluster.conftest import Cluster, until
+from tests.cluster.stores import Store, gateway
+from tools.stores.servers import KEY, SECRET
+
+RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+PROGRAM = str(Path(sys.executable).with_name("trainfleet"))
+SMALL = ("scaling.cpus_per_worker=0.25",)
+LONG = ("steps=20000", "log.every=5", "checkpoint.every=50", "validation.every=20000")
+"""A run that does not end by itself before it is stopped."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The cluster, the store, and how to launch there."""
+
+    cluster: Cluster
+    store: Store
+    folder: Path
+    namespace: str
+
+    @property
+    def env(self) -> dict[str, str]:
+        given = os.environ | {"NO_COLOR": "1", "COLUMNS": "160", "PYTHONUNBUFFERED": "1", "KUBECONFIG": str(self.cluster.state.kubeconfig)}
+        return given | self.store.environment
+
+    @property
+    def where(self) -> list[str]:
+        return ["--context", self.cluster.state.context, "--namespace", self.namespace]
+
+    @property
+    def data(self) -> str:
+        return f"workload.data.source={self.store.url}/text"
+
+    def options(self, *more: str) -> list[str]:
+        """What every launch there says of the place."""
+        return [*self.where, "--image", LOCAL, "--from-secret", "s3-keys", "--storage", f"{self.store.url}/runs", *more]
+
+    def arguments(self, run: str, *more: str, recipe: str = "lm-tiny") -> list[str]:
+        return ["launch", recipe, "--on", "kuberay", *self.options("--run", run), *SMALL, self.data, *more]
+
+    def launch(self, run: str, *more: str, recipe: str = "lm-tiny") -> subprocess.CompletedProcess[str]:
+        return self.call(*self.arguments(run, *more, recipe=recipe))
+
+    def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([PROGRAM, *arguments], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=1500, check=False)
+
+    def start(self, run: str, *more: str) -> Launch:
+        return self.begin(run, *self.arguments(run, *more))
+
+    def begin(self, name: str, *arguments: str) -> Launch:
+        """Start a command that goes on beside the test; what it says is in the file of its name."""
+        with (self.folder / f"{name}.out").open("w") as log:
+            process = subprocess.Popen([PROGRAM, *arguments], cwd=self.folder, env=self.env, stdout=log, stderr=subprocess.STDOUT, text=True)
+        return Launch(process, self.folder / f"{name}.out")
+
+    def kubectl(self, *arguments: str, check: bool = True) -> str:
+        return self.cluster.kubectl("-n", self.namespace, *arguments, check=check)
+
+    def names(self, kind: str, selector: str = "") -> list[str]:
+        return self.kubectl("get", kind, "-o", "name", *(["-l", selector] if selector else [])).split()
+
+    def clean(self) -> None:
+        """See that runs have left no machine behind, nor wait for one."""
+        kinds = "rayjob,raycluster,rayservice,job,pod"
+        until(lambda: not self.names(kinds), f"no objects of runs in {self.namespace}", 180)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A `trainfleet launch` that is going on."""
+
+    process: subprocess.Popen[str]
+    log: Path
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text()
+
+    @property
+    def over(self) -> bool:
+        return self.process.poll() is not None
+
+    def step(self) -> int:
+        """The last step that it has told of."""
+        told = [line for line in self.said.splitlines() if line.startswith("step ")]
+        return int(told[-1].split()[1].partition("/")[0]) if told else 0
+
+    def reach(self, step: int, limit: float = 600) -> None:
+        """Wait until the run has come so far."""
+        until(lambda: self.over or self.step() >= step, f"step {step}", limit)
+        assert not self.over, self.said
+
+    def interrupt(self) -> int:
+        """Press Ctrl-C; the exit code."""
+        self.process.send_signal(2)
+        return self.process.wait(300)
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.wait()
+
+
+@contextlib.contextmanager
+def launched(place: Place, run: str, *more: str) -> Iterator[Launch]:
+    """A run that goes on while the block lasts, and is gone after it."""
+    launch = place.start(run, *more)
+    try:
+        yield launch
+    finally:
+        launch.kill()
+        place.kubectl("delete", "rayjob", f"tf-{run}", "--ignore-not-found", "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def place(cluster: Cluster, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A namespace that is named as the module, a store with data in it, and its keys as a Secret."""
+    namespace = request.module.__name__.rpartition("test_")[2].replace("_", "-")
+    folder = tmp_path_factory.mktemp("launches")
+    (folder / "store").mkdir()
+    host = str(cluster.state.outside)
+    with gateway(host, folder / "store") as store:
+        _fill(store.folder)
+        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}})
+        keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3-keys", "namespace": namespace}, "stringData": keys}
+        cluster.apply(secret)
+        yield Place(cluster, store, folder, namespace)
+        cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+def _fill(bucket: Path) -> None:
+    """Text that is the same for this machine and the pods."""
+    text = bucket / "runs" / "text"
+    text.mkdir(parents=True)
+    for source in sorted(Path(os.__file__).parent.glob("*.py")):
+        (text / source.name).write_bytes(source.read_bytes())
+
+
+def losses(document: dict[str, Any]) -> list[Any]:
+    """The training losses of a launch's document, to six digits."""
+    return [round(loss, 6) for _, loss in document["losses"]]
+
+
+def document(text: str) -> dict[str, Any]:
+    """What `--json` printed."""
+    found: dict[str, Any] = json.loads(text)
+    return found
