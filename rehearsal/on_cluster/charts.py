@@ -12,12 +12,13 @@ from typing import Any
 
 from rehearsal.clouds.state import RefusedError
 from rehearsal.on_cluster.api import ApiError, Document
-from rehearsal.on_cluster.definitions import KINDS, definitions_of
+from rehearsal.on_cluster.definitions import KINDS, brought, definitions_of
 from rehearsal.on_cluster.maker import Maker
 from rehearsal.on_cluster.operator import Operator
 from rehearsal.on_cluster.target import Target
 
 KUBERAY = "kuberay-operator"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 class Charts:
@@ -28,6 +29,8 @@ class Charts:
         self.operator = Operator(target.built_in, target, maker) if target.built_in else None
         self.told: dict[str, str] = {}
         """What stands for each chart, in words."""
+        self.brought: list[str] = []
+        """Definitions that no release brings: they go at the end."""
         self._paths: dict[str, list[str]] = {}
         self._lock = threading.Lock()
 
@@ -59,7 +62,7 @@ class Charts:
     def _define(self, name: str) -> str:
         mine, there = [], []
         for document in definitions_of(name):
-            path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{document['metadata']['name']}"
+            path = f"{DEFINITIONS}/{document['metadata']['name']}"
             if path in self.maker.made or self._there(path) is None:
                 self.maker.make(document)
                 self._paths.setdefault(name, []).append(path)
@@ -68,6 +71,22 @@ class Charts:
                 there.append(document["spec"]["names"]["kind"])
         words = [f"definitions of {', '.join(mine)} from the schemas held here"] if mine else []
         return "; ".join(words + ([f"{', '.join(there)} as they were"] if there else []))
+
+    def bring(self, api_version: str, kind: str) -> None:
+        """Define a kind that a cloud's own clusters know and this one does not.
+
+        Raises:
+            RefusedError: the API server refuses the definition.
+        """
+        definition = brought(f"{api_version}:{kind}")
+        if definition is None:
+            return
+        with self._lock:
+            path = f"{DEFINITIONS}/{definition['metadata']['name']}"
+            if path not in self.brought and self._there(path) is None:
+                self.maker.make(definition)
+                self.brought.append(path)
+                self.told[kind] = f"{kind}: its cloud's clusters define it, here a definition from the schema held here does, no controller"
 
     def _there(self, path: str) -> Document | None:
         try:

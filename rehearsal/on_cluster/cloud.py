@@ -7,12 +7,11 @@ wrong: a removed thing is waited for without the cloud's lock, or a namespace th
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from rehearsal.clouds.kubernetes import group_version, is_object
+from rehearsal.clouds.kubernetes import is_object
 from rehearsal.clouds.record import Record
 from rehearsal.clouds.state import Cloud, RefusedError
 from rehearsal.clouds.wire import plain
@@ -25,9 +24,6 @@ from rehearsal.on_cluster.target import Target
 from rehearsal.sandbox import uninterrupted
 from trainfleet.errors import Problem, TrainfleetError
 
-BROUGHT = ("networking.gke.io",)
-"""Groups whose definitions come with a cloud's own clusters and are published nowhere: elsewhere their objects stay simulated."""
-
 
 @dataclass
 class ClusterCloud(Cloud):
@@ -38,8 +34,6 @@ class ClusterCloud(Cloud):
     charts: Charts = field(kw_only=True)
     before: Inventory = field(kw_only=True)
     """What was on the cluster when the rehearsal began."""
-    simulated: Counter[str] = field(default_factory=Counter)
-    """How many objects stayed simulated, by group."""
 
     @property
     def api(self) -> Api:
@@ -50,24 +44,14 @@ class ClusterCloud(Cloud):
         token = record.token
         if token.startswith("kubernetes:helm.sh/"):
             self.charts.carry_out(verb, plain(record.inputs))
-        elif token.startswith("kubernetes:") and is_object(token) and record.inputs and not self._stays_simulated(verb, token):
+        elif token.startswith("kubernetes:") and is_object(token) and record.inputs:
             document = to_object(record.inputs)
+            self.charts.bring(document["apiVersion"], document["kind"])
             if verb == "delete":
                 self.maker.remove(self._path(record))
             else:
                 live = self.maker.make(document) if verb == "create" else self.maker.change(document)
                 _note(record.outputs, live["metadata"])
-
-    def _stays_simulated(self, verb: str, token: str) -> bool:
-        group = group_version(token).partition("/")[0]
-        if group not in BROUGHT:
-            return False
-        try:
-            self.api.kind(group_version(token), token.rsplit(":", 1)[-1])
-        except UnknownKindError:
-            self.simulated[group] += verb == "create"
-            return True
-        return False
 
     def _path(self, record: Record | None) -> str:
         if record is None or not record.inputs or not record.token.startswith("kubernetes:") or not is_object(record.token):

@@ -34,12 +34,22 @@ KINDS: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 """Of each chart the kinds that the stacks use, with their plurals and scopes."""
+BROUGHT: dict[str, tuple[str, str]] = {
+    "networking.gke.io/v1:Network": ("networks", "Cluster"),
+    "networking.gke.io/v1:GKENetworkParamSet": ("gkenetworkparamsets", "Cluster"),
+}
+"""Kinds whose definitions come with a cloud's own clusters and with no chart."""
 OPEN = {"x-kubernetes-preserve-unknown-fields": True}
 
 
 def definitions_of(chart: str) -> list[dict[str, Any]]:
     """The definitions that stand for a chart's; none for a chart that brings none which the stacks use."""
     return [_definition(kind, plural, scope) for kind, (plural, scope) in KINDS.get(chart, {}).items()]
+
+
+def brought(kind: str) -> dict[str, Any] | None:
+    """The definition of a kind (group/version:Kind) that a cloud's own clusters bring; None for others."""
+    return _definition(kind, *BROUGHT[kind]) if kind in BROUGHT else None
 
 
 def _definition(kind: str, plural: str, scope: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from rehearsal.clouds.kubernetes import is_object
 from rehearsal.clouds.state import RefusedError
 from rehearsal.clouds.wire import plain
 from rehearsal.on_cluster.api import Api, ApiError, Document, UnknownKindError, connected
-from rehearsal.on_cluster.definitions import definitions_of
+from rehearsal.on_cluster.definitions import brought, definitions_of
 from rehearsal.on_cluster.maker import Maker
 from rehearsal.on_cluster.objects import pods, shown, to_object
 from rehearsal.on_cluster.target import Target
@@ -99,8 +99,9 @@ def _judged(maker: Maker, stack: Objects) -> Judged:
     began = time.monotonic()
     judged = Judged(stack.stack, len(stack.documents))
     maker.api.warnings.clear()
-    for chart in stack.charts:
-        for definition in definitions_of(chart):
+    kinds = dict.fromkeys(f"{document['apiVersion']}:{document['kind']}" for document in stack.documents)
+    for definition in (*(brought(kind) for kind in kinds), *(each for chart in stack.charts for each in definitions_of(chart))):
+        if definition is not None:
             _make(maker, definition, judged, keep=True)
     rest = [document for document in stack.documents if document["kind"] not in FIRST]
     for kind in FIRST:

@@ -48,7 +48,6 @@ def on_the_cluster(r: Rehearsal, step: Step) -> None:
         r.unexpected(step, f"a pod of {shown} would be refused: {why}")
     told = [*cloud.charts.told.values()]
     told += [f"{len(cloud.maker.shared)} objects were there, say the same and are left alone"] if cloud.maker.shared else []
-    told += [f"{count} objects of {group}, which only its own cloud knows, stay simulated" for group, count in cloud.simulated.items()]
     told += [f"warning: {text}" for texts in cloud.api.warnings.values() for text in dict.fromkeys(texts)]
     step.detail = "\n    ".join([f"{cloud.target.context} holds {len(cloud.maker.made)} objects of this stack", *dict.fromkeys(told)])
     step.seconds = time.monotonic() - began
@@ -102,7 +101,7 @@ def nothing_left(r: Rehearsal, step: Step) -> None:
     cloud = _cloud(r)
     kept = {path for record in cloud.everything() if (path := cloud.live_path(record.urn))}
     for path, made in cloud.maker.made.items():
-        if path not in kept:
+        if path not in kept and path not in cloud.charts.brought:
             r.unexpected(step, f"{made.shown} should have gone with the stack")
     if kept:
         step.detail = f"kept by the stack and removed now: {', '.join(made.shown for path, made in cloud.maker.made.items() if path in kept)}"
