@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rehearsal.build import cache_folder
 from rehearsal.cluster.builds import missing
+from rehearsal.cluster.state import hidden_by
 from trainfleet.errors import MissingToolError, Problem, TrainfleetError
 
 PACKAGES = {
@@ -22,10 +23,11 @@ PACKAGES = {
     "openssl": "openssl",
     "nsenter": "util-linux",
     "mount": "mount",
-    "debootstrap": "debootstrap",
     "/bin/busybox": "busybox-static",
 }
 """A program, and the Debian package that brings it."""
+IMAGE_PACKAGES = {"debootstrap": "debootstrap", "g++": "g++"}
+"""What making the training image takes besides: the system, and a compiler for the stand-ins."""
 MEMORY_GIB = 2.0
 DISK_GIB = {"first": 25.0, "later": 8.0}
 GIB = 1 << 30
@@ -38,29 +40,37 @@ def machine() -> None:
     Raises:
         MissingToolError: another system than Linux, or not root.
     """
+    if reason := refused():
+        raise MissingToolError(reason)
+
+
+def refused() -> str:
+    """Why no cluster runs here, whatever is installed; nothing where one can."""
     if sys.platform != "linux":
-        raise MissingToolError(f"the built-in cluster runs on Linux, this is {sys.platform}: {ELSEWHERE}")
+        return f"the built-in cluster runs on Linux, this is {sys.platform}: {ELSEWHERE}"
     if os.geteuid() != 0:
-        raise MissingToolError(f"the built-in cluster needs root (it makes namespaces and mounts): run it with sudo, or {ELSEWHERE}")
+        return f"the built-in cluster needs root (it makes namespaces and mounts): run it with sudo, or {ELSEWHERE}"
+    return ""
 
 
-def absent() -> list[str]:
+def absent(image: bool = True) -> list[str]:
     """The Debian packages that are missing."""
-    return sorted({package for program, package in PACKAGES.items() if not _here(program)})
+    wanted = PACKAGES | IMAGE_PACKAGES if image else PACKAGES
+    return sorted({package for program, package in wanted.items() if not _here(program)})
 
 
 def apt_line(packages: list[str]) -> str:
     return f"apt-get install -y --no-install-recommends {' '.join(packages)}"
 
 
-def resources(state_folder: Path, simulated: bool = True) -> None:
-    """Look at packages, memory and disk.
+def resources(state_folder: Path, *, image: bool = True, simulated: bool = True) -> None:
+    """Look at packages, memory, disk and places.
 
     Raises:
         MissingToolError: what is missing and what to do about it.
     """
     problems = []
-    if packages := absent():
+    if packages := absent(image):
         problems.append(Problem("packages", f"not here: {', '.join(packages)}", f"{apt_line(packages)}, or `trainfleet cluster up --install`"))
     available = _available_gib()
     if available < MEMORY_GIB:
@@ -75,6 +85,11 @@ def resources(state_folder: Path, simulated: bool = True) -> None:
                 Problem(str(folder), f"{free:.0f} GiB are free, {needed:.0f} are needed", f"free some, or set {variable} to another disk")
             )
             break
+    problems += [
+        Problem(str(path), f"cannot be seen by the node, which has a {place} of its own", "put it into another folder")
+        for path in (cache_folder(), Path(sys.prefix), Path(__file__))
+        if (place := hidden_by(path))
+    ]
     if "overlay" not in Path("/proc/filesystems").read_text() and shutil.which("modprobe") is None:
         problems.append(Problem("kernel", "knows no overlay file system", "load the module `overlay`"))
     if problems:

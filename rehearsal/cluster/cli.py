@@ -73,7 +73,7 @@ def up(  # noqa: PLR0917 - one per flag
     started = time.monotonic()
     checks.machine()
     wanted = fake_nodes.wanted(nodes_like or [], fake_node or [])
-    if install and (packages := checks.absent()):
+    if install and (packages := checks.absent(image)):
         _say(f"installing {', '.join(packages)}")
         checks.install(packages)
     it = bring_up(name, _say, image=image, fake_nodes=bool(wanted))
@@ -130,6 +130,8 @@ def kubeconfig(
     [bold]Examples[/]
 
       export KUBECONFIG=$(trainfleet cluster kubeconfig)
+
+      export PATH=$PATH:$(dirname $(trainfleet cluster kubeconfig))/bin    # a kubectl, where there is none
 
       trainfleet cluster kubeconfig --show > local.kubeconfig
     """
@@ -202,7 +204,9 @@ def _there(name: str) -> Any:
 def _table(seen: dict[str, Any]) -> Any:
     from rich.table import Table
 
-    table = Table(title=f"{seen['context']}: {'ready' if seen['ready'] else 'not ready'}, {seen['memory_mib']} MiB", title_justify="left")
+    short = [f"{row['name']} is short of {', '.join(row['short_of'])}: it takes no new pods" for row in seen["nodes"] if row["short_of"]]
+    title = [f"{seen['context']}: {'ready' if seen['ready'] else 'not ready'}, {seen['memory_mib']} MiB", *short]
+    table = Table(title="\n".join(title), title_justify="left")
     for heading in ("server", "version", "state", "starts", "MiB"):
         table.add_column(heading, justify="right" if heading in ("starts", "MiB") else "left")
     for row in seen["servers"]:

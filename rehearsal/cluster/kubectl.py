@@ -8,6 +8,12 @@ import subprocess
 from rehearsal.cluster import builds, pins
 from rehearsal.cluster.state import State
 from trainfleet.errors import Problem, TrainfleetError
+from trainfleet.files import write_whole
+
+
+def write_shim(it: State) -> None:
+    """Put a `kubectl` into the state folder's bin, for machines that have none."""
+    write_whole(it.file("bin", "kubectl"), f'#!/bin/sh\nexec {builds.executable(pins.KUBE)} kubectl "$@"\n', 0o755)
 
 
 def kubectl(it: State, *arguments: str, check: bool = True, given: str | None = None, timeout: float = 120) -> subprocess.CompletedProcess[str]:

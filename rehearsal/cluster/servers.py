@@ -180,6 +180,7 @@ def _kubelet(state: State) -> dict[str, Any]:
         "clusterDNS": [str(state.dns)],
         "clusterDomain": "cluster.local",
         "resolvConf": str(state.file("config", "resolv.conf")),
+        "evictionPressureTransitionPeriod": "15s",
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
@@ -197,8 +198,8 @@ def _pod_network(state: State) -> dict[str, Any]:
 
 
 def _corefile(state: State) -> str:
-    # Other names are answered with "no such name" at once (`hosts` without fallthrough): there is nobody to ask, and a client would
-    # wait for its time-out. Two blocks, because a plug-in's place in a block is CoreDNS' own and not the order of these lines.
+    # Other names are refused at once (`hosts` without fallthrough answers SERVFAIL): there is nobody to ask, and a client would wait
+    # for its time-out. Two blocks, because a plug-in's place in a block is CoreDNS' own and not the order of these lines.
     return f"""cluster.local:53 in-addr.arpa:53 {{
   bind {state.inside}
   errors

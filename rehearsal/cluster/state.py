@@ -20,6 +20,7 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
 
 DEFAULT_NAME = "local"
+HIDDEN = ("/run", "/var/run", "/var/lib", "/var/log", "/proc", "/sys")
 _FILE = "state.json"
 
 
@@ -127,13 +128,17 @@ def folder_of(name: str) -> Path:
     if not re.fullmatch(r"[a-z][a-z0-9]{0,11}", name):
         raise InputError("not a name for a cluster", [Problem("--name", f"{name!r} is not up to 12 small letters and digits", DEFAULT_NAME)])
     folder = user_state_path("trainfleet") / "clusters" / name
-    hidden = next((place for place in ("/run", "/var/run", "/var/lib", "/var/log", "/proc", "/sys") if Path(place) in folder.resolve().parents), None)
-    if hidden:
+    if place := hidden_by(folder):
         raise InputError(
             "the cluster's state cannot lie there",
-            [Problem(str(folder), f"the node has a {hidden} of its own", "set XDG_STATE_HOME to another folder")],
+            [Problem(str(folder), f"the node has a {place} of its own", "set XDG_STATE_HOME to another folder")],
         )
     return folder
+
+
+def hidden_by(path: Path) -> str | None:
+    """The folder that the node has of its own, where a path lies in one: it is not there for what runs in the node."""
+    return next((place for place in HIDDEN if Path(place) in path.resolve().parents), None)
 
 
 def names() -> list[str]:

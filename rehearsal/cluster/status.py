@@ -19,6 +19,8 @@ VERSIONS = {
     "ray-operator": pins.RAY_OPERATOR,
     "kwok": pins.KWOK,
 }
+SHORT = {"DiskPressure": "disk", "MemoryPressure": "memory", "PIDPressure": "process numbers"}
+"""What a node may run short of: then it takes no new pods, and evicts some."""
 _DEBIAN = {"containerd": "containerd", "etcd": "etcd-server"}
 
 
@@ -35,7 +37,8 @@ def look(name: str) -> dict[str, Any]:
     seen["memory_mib"] = sum(row["memory_mib"] for row in seen["servers"])
     if pid and it.kubeconfig.exists():
         seen["nodes"] = _nodes(it)
-        seen["ready"] = bool(seen["servers"]) and all(row["running"] for row in seen["servers"]) and node_ready(it) and dns_answers(it)
+        well = bool(seen["servers"]) and all(row["running"] for row in seen["servers"]) and not any(row["short_of"] for row in seen["nodes"])
+        seen["ready"] = well and node_ready(it) and dns_answers(it)
     return seen
 
 
@@ -89,6 +92,7 @@ def _nodes(it: State) -> list[dict[str, Any]]:
             "name": item["metadata"]["name"],
             "ready": any(row["type"] == "Ready" and row["status"] == "True" for row in item["status"].get("conditions", ())),
             "simulated": item["metadata"].get("annotations", {}).get("kwok.x-k8s.io/node") == "fake",
+            "short_of": [SHORT[row["type"]] for row in item["status"].get("conditions", ()) if row["type"] in SHORT and row["status"] == "True"],
             "gpus": int(item["status"].get("capacity", {}).get("nvidia.com/gpu", 0)),
         }
         for item in json.loads(done.stdout)["items"]

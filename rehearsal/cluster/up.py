@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from rehearsal.build import cache_folder
 from rehearsal.cluster import builds, cgroups, checks, images, network, node, pki, servers, state
-from rehearsal.cluster.kubectl import kubectl
+from rehearsal.cluster.kubectl import kubectl, write_shim
 from rehearsal.cluster.objects import objects
 from rehearsal.cluster.state import State
 from trainfleet.errors import Problem, TrainfleetError
@@ -56,7 +56,7 @@ def up(name: str, progress: Progress, *, image: bool = True, fake_nodes: bool = 
     checks.machine()
     there = state.load(name)
     simulated = fake_nodes or (there is not None and "kwok" in _wanted(there))
-    checks.resources(state.folder_of(name), simulated)
+    checks.resources(state.folder_of(name), image=image, simulated=simulated)
     store = _prepare(progress, image, simulated)
     with one_at_a_time(name, progress):
         it = state.load(name) or _created(name)
@@ -65,6 +65,7 @@ def up(name: str, progress: Progress, *, image: bool = True, fake_nodes: bool = 
         cgroups.make(it.cgroup)
         pki.make(it)
         servers.write_configuration(it)
+        write_shim(it)
         pid = node.start(it)
         network.connect(it, pid)
         _start(it, progress, simulated=simulated)

@@ -18,19 +18,10 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cluster import checks, state
+from rehearsal.cluster import state
+from tests.cluster.install import why_not
 
 NAME = "tests"
-
-
-def why_not() -> str:
-    """What keeps a cluster from running here, in a line; nothing where it can run."""
-    if sys.platform != "linux":
-        return "a cluster needs Linux"
-    if os.geteuid() != 0:
-        return "a cluster needs root"
-    missing = checks.absent()
-    return f"a cluster needs {', '.join(missing)}" if missing else ""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -86,16 +77,22 @@ def until(done: Callable[[], Any], what: str, limit: float = 120.0) -> Any:
     return found
 
 
+def _with_kubectl(here: Cluster) -> Cluster:
+    """Tests and SkyPilot call kubectl: the cluster's own where this machine has none."""
+    os.environ["PATH"] += f":{here.state.file('bin')}"
+    return here
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """The cluster that all tests share, with the training image and the project as it is now in it."""
     if given := os.environ.get("TRAINFLEET_TEST_CLUSTER"):
         here = Cluster(given, trainfleet)
         assert here.status()["ready"], f"{given} is not up: trainfleet cluster up --name {given}"
-        yield here
+        yield _with_kubectl(here)
         return
     trainfleet("cluster", "down", "--name", NAME)
     done = trainfleet("cluster", "up", "--name", NAME, timeout=2700)
     assert done.returncode == 0, done.stderr
-    yield Cluster(NAME, trainfleet)
+    yield _with_kubectl(Cluster(NAME, trainfleet))
     assert trainfleet("cluster", "down", "--name", NAME).returncode == 0

@@ -10,7 +10,15 @@ from typing import Any
 
 from rehearsal.cluster import cgroups
 
-FOLDERS = ("/var/lib/kubelet", "/var/lib/cni", "/var/lib/containerd", "/var/lib/etcd", "/var/log/pods", "/var/log/containers", "/run/containerd")
+FOLDERS: tuple[str, ...] = (
+    "/var/lib/kubelet",
+    "/var/lib/cni",
+    "/var/lib/containerd",
+    "/var/lib/etcd",
+    "/var/log/pods",
+    "/var/log/containers",
+    "/run/containerd",
+)
 FOLDERS += ("/run/netns", "/etc/cni", "/opt/cni", "/run/flannel", "/run/lock", "/tmp/hostpath_pv")
 
 

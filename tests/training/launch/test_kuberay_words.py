@@ -19,6 +19,8 @@ MESSAGES = {
     "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector. no new claims to deallocate, preemption: 0/1 nodes are "
     "available: 1 Preemption is not helpful for scheduling.": ["none of 1 node fits", "1 lacks the labels asked for"],
     "0/2 nodes are available: 2 Insufficient cpu, 2 Insufficient memory.": ["2 have too little CPU free", "2 have too little memory free"],
+    "0/1 nodes are available: 1 node(s) had untolerated taint(s). no new claims to deallocate, preemption: 0/1 nodes are available: "
+    "1 Preemption is not helpful for scheduling.": ["none of 1 node fits", "1 has a taint that the pod does not tolerate"],
     "no nodes available to schedule pods": ["no nodes available"],
     "": ["no node has been found yet"],
 }
@@ -29,6 +31,16 @@ def test_the_scheduler_is_understood(message: str) -> None:
     said = words.unschedulable(message)
     assert all(part in said for part in MESSAGES[message]), said
     assert "preemption" not in said.lower()
+
+
+def test_nodes_that_are_short_of_something_are_named() -> None:
+    def node(name: str, **conditions: str) -> dict[str, Any]:
+        return {"metadata": {"name": name}, "status": {"conditions": [{"type": kind, "status": status} for kind, status in conditions.items()]}}
+
+    well = node("well", Ready="True", DiskPressure="False", MemoryPressure="Unknown")
+    assert words.short_of([well]) == ""
+    said = words.short_of([well, node("full", DiskPressure="True"), node("tight", MemoryPressure="True")])
+    assert said == "node full is short of disk, tight is short of memory and takes no new pods until there is room"
 
 
 def pod(role: str = "worker", *, waiting: dict[str, Any] | None = None, ready: bool = False, unscheduled: str = "", **status: Any) -> dict[str, Any]:

@@ -218,7 +218,14 @@ class Follower:
         if not pods:
             return ""
         waits = [words.pod_wait(each).text for each in submitters if not words.is_ready(each)]
-        return words.summary(pods, wanted) or "; ".join(f"setting up: the submitter waits: {text}" for text in waits if text)
+        text = words.summary(pods, wanted) or "; ".join(f"setting up: the submitter waits: {text}" for text in waits if text)
+        return "; ".join(each for each in (text, self._nodes_short() if "taint" in text else "") if each)
+
+    def _nodes_short(self) -> str:
+        try:
+            return words.short_of(list(self.cluster.request("GET", "/api/v1/nodes").get("items", [])))
+        except ApiError:  # an account that may not look at nodes
+            return ""
 
     @staticmethod
     def _owns(job: dict[str, Any], workload: dict[str, Any]) -> bool:

@@ -67,7 +67,8 @@ def _node_reason(part: str) -> str:
 
 _NODE_REASONS = (
     (r"(\d+) Insufficient (\S+)", "has too little @ free", "have too little @ free"),
-    (r"(\d+) node\(s\) had untolerated taint\(?s?\)? ?(.*)", "has the taint @", "have the taint @"),
+    (r"(\d+) node\(s\) had untolerated taint\(s\)", "has a taint that the pod does not tolerate", "have taints that the pod does not tolerate"),
+    (r"(\d+) node\(s\) had untolerated taint ?(.*)", "has the taint @", "have the taint @"),
     (r"(\d+) node\(s\) didn't match Pod's node affinity/selector", "lacks the labels asked for", "lack the labels asked for"),
     (r"(\d+) node\(s\) were unschedulable", "is closed to new pods", "are closed to new pods"),
     (r"(\d+) node\(s\) had volume node affinity conflict", "is in another zone than the volume", "are in another zone than the volume"),
@@ -78,6 +79,20 @@ _NODE_REASONS = (
 
 def _resource(name: str) -> str:
     return {"cpu": "CPU", "memory": "memory", "nvidia.com/gpu": "GPUs (nvidia.com/gpu)"}.get(name, name)
+
+
+def short_of(nodes: list[Document]) -> str:
+    """Which nodes have run short of something, and so are tainted against new pods; the scheduler does not say which taint it was."""
+    said = [
+        f"{node['metadata']['name']} is short of {_SHORT[condition['type']]}"
+        for node in nodes
+        for condition in node.get("status", {}).get("conditions", [])
+        if condition.get("type") in _SHORT and condition.get("status") == "True"
+    ]
+    return f"node {', '.join(said)} and takes no new pods until there is room" if said else ""
+
+
+_SHORT = {"DiskPressure": "disk", "MemoryPressure": "memory", "PIDPressure": "process numbers"}
 
 
 def _image_reason(message: str) -> str:
