@@ -183,6 +183,20 @@ def load_outputs(path: Path) -> PlatformOutputs:
         raise InputError(error.summary, located) from error
 
 
+def sketch(stack: str) -> PlatformOutputs:
+    """What a stack's spec says of a platform that was never applied: region, account, pools, image; no cluster, and no bucket but the spec's own.
+
+    Args:
+        stack: its name, or the path of its file.
+
+    Raises:
+        InputError: no such stack, or every mistake in it.
+    """
+    from infra.sketch import outputs_of
+
+    return outputs_of(stack)
+
+
 def bring_forward(document: dict[str, Any], migrations: Mapping[int, Migration], current: int) -> dict[str, Any]:
     """Take a document of any version that can be read to version `current`, step by step.
 

@@ -81,7 +81,9 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     on: Annotated[
         str,
         typer.Option(
-            "--on", metavar="PLACE", help="local: Ray on this machine. torchrun: without Ray. kuberay: Ray on a Kubernetes cluster. sky: SkyPilot."
+            "--on",
+            metavar="PLACE",
+            help="local: Ray on this machine. torchrun: without Ray. kuberay: Ray on a Kubernetes cluster. sky: SkyPilot. ray-up: Ray on machines of its own.",
         ),
     ] = "local",
     run: Run = None,
@@ -97,7 +99,7 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     image: Annotated[str | None, typer.Option("--image", metavar="REF", help="The pods' image; by default the stack's.")] = None,
     pool: Annotated[str | None, typer.Option("--pool", metavar="NAME", help="The node pool that trains; by default the cheapest that fits.")] = None,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", metavar="NAME", help="kuberay: train on this long-lived Ray cluster, made if it is not there.")
+        str | None, typer.Option("--cluster", metavar="NAME", help="kuberay, ray-up: train on this long-lived Ray cluster, made if it is not there.")
     ] = None,
     managed: Annotated[
         bool, typer.Option("--managed", help="sky: a managed job, which SkyPilot starts again elsewhere when its pods are gone.")
@@ -108,7 +110,8 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
         list[str] | None, typer.Option("--price", metavar="STACK/POOL=USD", help="sky: what a node of that pool costs by the hour.")
     ] = None,
     secret: Annotated[
-        list[str] | None, typer.Option("--secret", metavar="NAME", help="sky: give pods this variable of yours, such as a key of the storage.")
+        list[str] | None,
+        typer.Option("--secret", metavar="NAME", help="sky, ray-up: give pods or machines this variable of yours, such as a key of the storage."),
     ] = None,
     within: Annotated[
         float, typer.Option("--within", metavar="MINUTES", min=0.1, help="How long to wait for machines before giving up; nothing stays behind.")
@@ -118,6 +121,26 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     from_secret: Annotated[
         list[str] | None,
         typer.Option("--from-secret", metavar="SECRET", help="kuberay, sky: a Secret of the namespace whose keys become the pods' variables."),
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option("--write", metavar="FILE", help="ray-up: write the cluster file and what it names there, and start nothing.")
+    ] = None,
+    spec: Annotated[str | None, typer.Option("--spec", metavar="STACK", help="ray-up: a stack's spec, where the stack was never applied.")] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option("--host", metavar="HOST", help="ray-up: a machine that is there; the first becomes the head, which trains nothing."),
+    ] = None,
+    identity: Annotated[
+        str | None, typer.Option("--identity", metavar="NAME", help="ray-up: the machines' instance profile, service account or managed identity.")
+    ] = None,
+    zone: Annotated[str | None, typer.Option("--zone", metavar="ZONE", help="ray-up: the cloud's zone for the machines.")] = None,
+    machine_image: Annotated[
+        str | None,
+        typer.Option("--machine-image", metavar="ID", help="ray-up: what the machines boot; by default the cloud's own with driver and Docker."),
+    ] = None,
+    ssh_user: Annotated[str | None, typer.Option("--ssh-user", metavar="USER", help="ray-up: by default ubuntu, on your own hosts yourself.")] = None,
+    ssh_key: Annotated[
+        str | None, typer.Option("--ssh-key", metavar="FILE", help="ray-up: a private key; without one Ray makes its own on a cloud.")
     ] = None,
     fresh: Fresh = False,
     allow: Allow = None,
@@ -142,6 +165,10 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     trainfleet launch lm-small --on kuberay --stack outputs.json --print
 
     trainfleet launch lm-1b --on sky --stack aws-prod.json --stack gcp-prod.json --managed --detach
+
+    trainfleet launch lm-small --on ray-up --spec gcp-dev --image my/trainfleet:1 --storage gs://my-bucket/runs --write cluster.yaml
+
+    trainfleet launch lm-small --on ray-up --host 10.0.0.5 --host 10.0.0.6 --storage s3://my-bucket/runs --secret AWS_SECRET_ACCESS_KEY
     """
     from training.commands.sky import prices_of
     from training.launch.start import Request
@@ -170,9 +197,17 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
             "prices": prices_of(price),
             "secrets": tuple(secret or ()),
             "from_secrets": tuple(from_secret or ()),
+            "write": str(write) if write else None,
+            "spec": spec,
+            "hosts": tuple(host or ()),
+            "identity": identity,
+            "zone": zone,
+            "machine_image": machine_image,
+            "ssh_user": ssh_user,
+            "ssh_key": ssh_key,
         },
     )
-    if show:
+    if show or write is not None:
         import sys
 
         from training.launch.start import show as rendered

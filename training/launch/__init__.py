@@ -22,6 +22,7 @@ LAUNCHERS = {
     "torchrun": "training.launch.torchrun",
     "kuberay": "training.launch.kuberay",
     "sky": "training.launch.sky",
+    "ray-up": "training.launch.ray_up",
 }
 
 

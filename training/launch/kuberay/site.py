@@ -106,7 +106,7 @@ def decide(recipe: Recipe, target: Target, env: Mapping[str, str]) -> Site:
     if pool is not None and pods > pool.max_nodes > 0:
         what = f"{recipe.scaling.workers} workers need {pods} nodes of pool {pool.name}, which grows to {pool.max_nodes}"
         problems.append(Problem("scaling.workers", what, f"at most {pool.max_nodes * per_pod}, or another pool"))
-    ca, bad = _authority(env)
+    ca, bad = authority(env)
     problems += bad
     if problems:
         raise InputError("this cannot run on the cluster as asked", problems)
@@ -157,17 +157,17 @@ def cost(recipe: Recipe, pool: PoolOutput) -> float:
     return float("inf") if pool.usd_per_hour is None else nodes * pool.usd_per_hour
 
 
-def unreachable(storage: str, env: Mapping[str, str]) -> list[Problem]:
-    """Why pods could not read and write this storage."""
+def unreachable(storage: str, env: Mapping[str, str], who: str = "pods") -> list[Problem]:
+    """Why `who` runs elsewhere could not read and write this storage."""
     fix = "--storage s3://BUCKET/runs (or gs://, az://)"
     if not is_remote(storage):
-        return [Problem("storage", f"`{storage}` is a folder of this machine, which pods do not have", fix)]
+        return [Problem("storage", f"`{storage}` is a folder of this machine, which {who} do not have", fix)]
     found = []
     for name in ENDPOINTS:
         host = urlsplit(env[name] if "//" in env[name] else f"//{env[name]}").hostname if env.get(name) else None
         if host and _loopback(host):
-            fix = "an address that pods reach too, such as this machine's in the cluster's network"
-            found.append(Problem(name, f"{env[name]} is this machine itself; in a pod it is the pod", fix))
+            fix = f"an address that {who} reach too, such as this machine's in their network"
+            found.append(Problem(name, f"{env[name]} is this machine itself; elsewhere it is another", fix))
     return found
 
 
@@ -178,7 +178,7 @@ def _loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _authority(env: Mapping[str, str]) -> tuple[str, list[Problem]]:
+def authority(env: Mapping[str, str]) -> tuple[str, list[Problem]]:
     """The certificates that this machine trusts for its stores: public, so they may travel; anything else in the file may not."""
     if not env.get(CA_FILE):
         return "", []

@@ -1,0 +1,76 @@
+"""What launchers may know of a platform that was never applied: what its spec says. For `ray up`, which needs no cluster.
+
+Used by `infra.contract.sketch`. Easy to get wrong: whatever only an applied platform has (cluster, bucket, identities, fabric) is empty,
+so that a launcher refuses what it would need instead of guessing a name.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from infra.check import load_stack
+from infra.contract import CONTRACT_VERSION, PlatformOutputs, PoolOutput
+from infra.machines import machine_for_pool
+from infra.spec import Capacity, Cloud, GpuPool
+
+
+def outputs_of(stack: str) -> PlatformOutputs:
+    """The outputs of the stack `stack`, a name or a file, as far as its spec says them.
+
+    Raises:
+        InputError: no such stack, or every mistake in it.
+    """
+    spec = load_stack(stack)
+    return PlatformOutputs(
+        contract_version=CONTRACT_VERSION,
+        trainfleet_version=version("trainfleet"),
+        name=spec.name,
+        cloud=spec.cloud.value,
+        account=spec.account,
+        region=spec.region,
+        environment=spec.environment,
+        kube_context="",
+        kubeconfig="",
+        bucket_url=spec.storage.bucket_url,
+        registry="",
+        image=spec.ray.image,
+        namespace="",
+        service_account="",
+        training_identity="",
+        pod_labels={},
+        queue="",
+        priority_classes=[],
+        launcher_account="",
+        launcher_token_secret="",
+        autoscaler="",
+        shared_volume="",
+        secrets=[],
+        pools=[_pool(spec.cloud, pool) for pool in spec.gpu_pools if pool.kind == "nodes"],
+        ray_version=spec.ray.version,
+        ray_tls=False,
+        ray_token_auth=True,
+        ray_certificates=None,
+    )
+
+
+def _pool(cloud: Cloud, pool: GpuPool) -> PoolOutput:
+    machine = machine_for_pool(cloud, pool)
+    return PoolOutput(
+        name=pool.name,
+        kind=pool.kind,
+        accelerator=pool.accelerator,
+        per_node=pool.per_node,
+        instance_type=machine.instance_type,
+        min_nodes=pool.min_nodes,
+        max_nodes=pool.max_nodes,
+        spot=pool.capacity is Capacity.SPOT,
+        node_selector={},
+        tolerations=[],
+        pod_annotations={},
+        environment={},
+        rdma="none",
+        rdma_resource="",
+        rdma_nics=0,
+        gpu_memory_gib=machine.gpu_memory_gib,
+        usd_per_hour=machine.usd_per_hour(pool.capacity),
+    )
