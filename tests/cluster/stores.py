@@ -23,6 +23,8 @@ class Store:
     address: str
     authority: Path
     folder: Path
+    pid: int
+    """Of the server, for whoever wants it away for a while."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -61,7 +63,7 @@ def gateway(host: str, folder: Path) -> Iterator[Store]:
             assert process.poll() is None, (folder / "log").read_text()
             assert time.monotonic() < deadline, "the gateway does not answer"
             time.sleep(0.1)
-        yield Store(f"https://{host}:{port}", folder / "ca.crt", data)
+        yield Store(f"https://{host}:{port}", folder / "ca.crt", data, process.pid)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
