@@ -74,8 +74,9 @@ def test_disturbances_during_a_run_change_nothing(tmp_path: Path, tiny: Make, ru
 
 @one_kind
 def test_a_store_that_stays_away_stops_the_run_and_names_the_last_good_one(
-    tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str
+    tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("training.stores.lease.PATIENCE_BEATS", 1)  # the lease could not be given back, and its process, this one, lives on
     recipe = tiny(f"storage={store_server.url(prefix)}", "checkpoint.patience.attempts=2", *SHORT)
     told: list[str] = []
 

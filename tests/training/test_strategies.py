@@ -76,11 +76,18 @@ def agrees(rows: Rows, other: Rows) -> None:
     assert told(rows, "validation/loss", "validation") == pytest.approx(told(other, "validation/loss", "validation"), rel=TOLERANCE)
 
 
-@pytest.mark.parametrize("world_size", [pytest.param(1, marks=pytest.mark.deep), 2, pytest.param(3, marks=pytest.mark.deep)])
+@pytest.mark.parametrize(
+    ("world_size", "variants"),
+    [
+        pytest.param(1, VARIANTS, marks=pytest.mark.deep, id="1"),
+        pytest.param(2, VARIANTS, id="2"),
+        pytest.param(2, ON_TWO, marks=pytest.mark.deep, id="2, more"),
+        pytest.param(3, VARIANTS, marks=pytest.mark.deep, id="3"),
+    ],
+)
 def test_every_strategy_trains_as_one_rank_that_holds_everything(
-    tmp_path: Path, text_folder: Path, cache: Path, yardstick: Rows, world_size: int
+    tmp_path: Path, text_folder: Path, cache: Path, yardstick: Rows, world_size: int, variants: dict[str, tuple[str, ...]]
 ) -> None:
-    variants = VARIANTS | (ON_TWO if world_size == 2 else {})
     found = train_all({name: recipe_on(text_folder, *said) for name, said in variants.items()}, tmp_path, cache, world_size)
     assert told(yardstick, "loss")[-1] < told(yardstick, "loss")[0] - 1
     assert min(told(yardstick, "grad_norm")) > 1.0  # so clipping, at 1.0, matters in every step
