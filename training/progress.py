@@ -136,7 +136,7 @@ def describe(event: Mapping[str, Any]) -> str:
         return dense_line(event["row"])
     if event["kind"] == "event" and event["what"] in NOTABLE:
         return f"{event['what']}: {event['text']}"
-    if event["kind"] in ("warning", "note"):
+    if event["kind"] in ("warning", "note", "moved"):
         return str(event["text"])
     return ""
 

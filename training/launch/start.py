@@ -87,6 +87,8 @@ class _Heard:
     last_step: int = 0
     detached: dict[str, Any] | None = None
     """What a launcher that leaves the run alone says of it."""
+    moves: list[dict[str, Any]] = field(default_factory=list)
+    """Each time that the run came back on other pods: from where to where, in how many seconds."""
 
 
 def resolve(request: Request, env: Mapping[str, str]) -> tuple[Recipe, tuple[Place, ...]]:
@@ -172,6 +174,8 @@ def start(request: Request, env: Mapping[str, str] | None = None, view: progress
             with contextlib.suppress(StoreError) if status != "finished" else contextlib.nullcontext():
                 storage.fetch()
         launches[-1] |= {"seconds": round(seconds, 3), "status": status, "first_step_seconds": heard.first_step_s, "last_step": heard.last_step}
+        if heard.moves:
+            launches[-1]["moves"] = heard.moves
         if heard.error is not None or heard.crashes:
             launches[-1]["error"] = str(heard.error.summary if heard.error else heard.crashes[0]["error"])
         facts: dict[str, Any] = {"launches": launches}
@@ -245,6 +249,8 @@ def _hear(event: dict[str, Any], heard: _Heard, seconds: float) -> None:
             heard.error = error_from(event)
         case "crash":
             heard.crashes.append(event)
+        case "moved":
+            heard.moves.append({key: value for key, value in event.items() if key != "kind"})
         case "detached":
             heard.detached = {key: value for key, value in event.items() if key != "kind"}
 

@@ -188,6 +188,8 @@ def _happened(story: Story) -> list[dict[str, str]]:
         workers = launch.get("workers", "?")
         text = f"launched on {launch.get('on', '?')} with {workers} worker{'s' if workers != 1 else ''}{where}: {status}{took}{reached}"
         events.append((str(launch.get("at", "")), {"what": text, "kind": status, "detail": str(launch.get("error", ""))}))
+        moves = launch.get("moves") or []
+        events += [(str(move.get("at", "")), {"what": str(move.get("text", "")), "kind": "resumed", "detail": ""}) for move in moves]
     for start in story.starts:
         step = start.get("from_step", 0)
         text = f"the loop went on from step {step}" if step else "the loop started from the beginning"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from trainfleet.errors import InputError, TrainfleetError
 from training.launch.sky import drive, pods
 from training.launch.sky.drive import Drive
 from training.launch.sky.follow import EventStream, note_of, reasons_in
+from training.launch.sky.moves import Moves, Pod, words
 
 ORDER = {
     "task": {"resources": {"ordered": [{"infra": "k8s/near"}, {"infra": "k8s/far"}]}, "run": "true"},
@@ -159,7 +161,7 @@ def test_past_its_patience_a_launch_is_taken_back(told: list[dict[str, Any]]) ->
             return super().api_cancel(request, silent)
 
     sky = Waiting()
-    with pytest.raises(TrainfleetError, match="stopped before the run had pods"):
+    with pytest.raises(TrainfleetError, match="no room anywhere within 0 minutes; tried near, far"):
         driven(told, sky, within_s=0.0).run()
     assert ("down", "tf-night") in sky.calls
 
@@ -183,21 +185,130 @@ def test_asked_to_stop_the_pods_are_told(told: list[dict[str, Any]], monkeypatch
     assert driven(told, Training()).run() == 0
 
 
-def test_a_managed_job_is_queued_followed_and_not_taken_down_after_its_end(told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    sky, calls = FakeSky(), []
-    jobs = ModuleType("sky.jobs")
-    jobs.queue_v2 = lambda **_: "queue"  # type: ignore[attr-defined]  # a module made here
-    jobs.launch = lambda task, name: calls.append(("launch", name))  # type: ignore[attr-defined]  # the same
-    jobs.cancel = lambda name: calls.append(("cancel", name))  # type: ignore[attr-defined]  # the same
-    jobs.tail_logs = lambda job_id, follow, output_stream: [output_stream.write(line) for line in LOG]  # type: ignore[attr-defined]
-    package = ModuleType("sky")
-    package.jobs = jobs  # type: ignore[attr-defined]  # the same
-    monkeypatch.setitem(sys.modules, "sky", package)
-    monkeypatch.setitem(sys.modules, "sky.jobs", jobs)
-    monkeypatch.setattr(sky, "get", lambda request: ([], 0, {}, 0) if request == "queue" else None)
-    monkeypatch.setattr(sky, "stream_and_get", lambda request, output_stream: ([4], None))
-    assert driven(told, sky, managed=True).run() == 0
-    assert calls == [("launch", "tf-night")]
+class FakeJobs(ModuleType):
+    """SkyPilot's managed jobs as far as they are used: a log per life of the pods, and a status after each."""
+
+    def __init__(self, lives: list[tuple[list[str], str]], reason: str = "", controller: str = "") -> None:
+        super().__init__("sky.jobs")
+        self.lives, self.reason, self.controller = iter(lives), reason, controller
+        self.calls: list[tuple[str, ...]] = []
+        self.status = "PENDING"
+        self.cancelled = threading.Event()
+
+    def queue_v2(self, refresh: bool, skip_finished: bool = False, job_ids: list[int] | None = None) -> str:
+        return "none" if skip_finished else "job"
+
+    def launch(self, task: Any, name: str) -> None:
+        self.calls.append(("launch", name))
+
+    def cancel(self, name: str) -> None:
+        self.calls.append(("cancel", name))
+        self.cancelled.set()
+
+    def tail_logs(self, job_id: int, follow: bool, output_stream: Any, controller: bool = False) -> None:
+        if controller:
+            output_stream.write(self.controller)
+            return
+        log, self.status = next(self.lives)
+        for line in log:
+            output_stream.write(line)
+
+    def record(self) -> Any:
+        status = SimpleNamespace(value=self.status, is_terminal=lambda: self.status in ("SUCCEEDED", "FAILED", "FAILED_NO_RESOURCE"))
+        return SimpleNamespace(status=status, failure_reason=self.reason)
+
+
+@pytest.fixture
+def managed(told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Drive]:
+    """Makes a drive of a managed job."""
+
+    def make(jobs: FakeJobs, **order: Any) -> Drive:
+        package = ModuleType("sky")
+        package.jobs = jobs  # type: ignore[attr-defined]  # a module made here
+        monkeypatch.setitem(sys.modules, "sky", package)
+        monkeypatch.setitem(sys.modules, "sky.jobs", jobs)
+        monkeypatch.setattr(drive, "look", lambda contexts, run: [])
+        sky = FakeSky()
+        monkeypatch.setattr(sky, "get", lambda request: ([jobs.record()] if request == "job" else [], 0, {}, 0))
+        monkeypatch.setattr(sky, "stream_and_get", lambda request, output_stream: ([4], None))
+        return driven(told, sky, managed=True, task={"resources": {"infra": "k8s/near"}, "num_nodes": 2}, **order)
+
+    return make
+
+
+def test_a_managed_job_is_queued_followed_and_not_taken_down_after_its_end(managed: Callable[..., Drive]) -> None:
+    jobs = FakeJobs([(LOG, "SUCCEEDED")])
+    assert managed(jobs).run() == 0
+    assert jobs.calls == [("launch", "tf-night")]
+
+
+def test_what_lost_pods_said_last_is_no_verdict(managed: Callable[..., Drive], told: list[dict[str, Any]]) -> None:
+    lost = ['{"kind": "crash", "rank": 1, "error": "worker gone", "trace": ""}\n', '{"kind": "exit", "code": 1}\n']
+    jobs = FakeJobs([(lost, "RUNNING"), ([], "RECOVERING"), (LOG, "SUCCEEDED")])
+    assert managed(jobs).run() == 0
+    assert not any(each["kind"] == "crash" for each in told)
+    assert {"kind": "step", "step": 3, "total": 9} in told
+
+
+def test_what_failed_on_healthy_pods_is_told_with_its_own_exit_code(managed: Callable[..., Drive], told: list[dict[str, Any]]) -> None:
+    failed = ['{"kind": "error", "summary": "no data", "problems": [], "exit_code": 2}\n', '{"kind": "exit", "code": 2}\n']
+    assert managed(FakeJobs([(failed, "FAILED")])).run() == 2
+    assert told[-1] == {"kind": "error", "summary": "no data", "problems": [], "exit_code": 2}
+
+
+def test_a_managed_job_that_never_ran_says_why_in_the_words_of_its_controller(managed: Callable[..., Drive]) -> None:
+    refused = 'pods "tf-night-head" is forbidden: exceeded quota: none, requested: pods=1, used: pods=0'
+    jobs = FakeJobs([([], "FAILED_NO_RESOURCE")], reason="all places refused", controller=f"{refused}\n")
+    with pytest.raises(TrainfleetError, match="the managed job ended: FAILED_NO_RESOURCE") as raised:
+        managed(jobs).run()
+    assert "the quota `none` has no room for pods=1" in str(raised.value)
+
+
+def test_a_managed_job_without_room_ends_by_the_time_out_of_its_launch(managed: Callable[..., Drive]) -> None:
+    class Waiting(FakeJobs):
+        def tail_logs(self, job_id: int, follow: bool, output_stream: Any, controller: bool = False) -> None:
+            if not controller:
+                assert self.cancelled.wait(60), "nobody took the job back"
+            super().tail_logs(job_id, follow, output_stream, controller)
+
+    jobs = Waiting([([], "CANCELLING")], controller="exceeded quota: none, requested: pods=1\n")
+    with pytest.raises(TrainfleetError, match="no room anywhere within 0 minutes; tried near, far") as raised:
+        managed(jobs, within_s=0.0).run()
+    assert "the quota `none` has no room" in str(raised.value)
+    assert jobs.calls == [("launch", "tf-night"), ("cancel", "tf-night")]
+
+
+def test_a_move_is_split_into_the_parts_of_its_time() -> None:
+    told: list[dict[str, Any]] = []
+    now, pods, knows = [0.0], [Pod("1", "near", True), Pod("2", "near", True)], [False]
+    moves = Moves(2, lambda: pods, lambda: knows[0], told.append, lambda: now[0])
+
+    def at(seconds: float, *seen: Pod) -> None:
+        now[0], pods[:] = seconds, seen
+        moves.tick()
+
+    at(1, Pod("1", "near", True), Pod("2", "near", False))
+    assert not moves.settled, "one of them waits for a node"
+    at(2, Pod("1", "near", True), Pod("2", "near", True))
+    assert moves.settled
+    moves.heard("step")
+    at(10, Pod("1", "near", True))
+    moves.heard("step")  # said before, heard later
+    knows[0] = True
+    at(18)
+    at(30, Pod("3", "far", True))
+    at(31, Pod("4", "far", True))  # the first new one is gone again
+    at(40, Pod("4", "far", True), Pod("5", "far", True))
+    now[0] = 70
+    moves.heard("note")
+    now[0] = 75
+    moves.heard("step")
+    assert [(each["from"], each["to"], each["seconds"], each["whole"]) for each in told] == [
+        ("near", "far", {"noticed": 8, "placed": 22, "set_up": 30, "resumed": 5}, 65)
+    ]
+    assert words(told[0]) == "moved from near to far in 65 s: 8 s until noticed, 22 for new pods, 30 to set up, 5 to the next step"
+    at(80, Pod("4", "far", True), Pod("5", "far", True))
+    assert not moves.times, "it is at home there now"
 
 
 def test_events_are_found_between_all_words_in_pieces_and_once() -> None:

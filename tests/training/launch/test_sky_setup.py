@@ -218,6 +218,29 @@ def test_a_platform_without_a_launcher_account_needs_its_context_in_the_kubeconf
     assert [change.empty for change in found.changes] == [True, False], "the kubeconfig is left alone"
 
 
+def test_managed_jobs_get_the_plug_in_that_asks_the_clusters_beside_the_user_s_own(env: dict[str, str]) -> None:
+    mine = "# mine\nplugins:\n- class: my.Plugin  # keep\n"
+    file = write(env, ".sky/plugins.yaml", mine)
+    platforms = [(outputs("aws-prod"), TOKEN)]
+    setup.apply(setup.prepare(platforms, env))
+    assert file.read_text() == mine, "nobody asked for managed jobs"
+    found = setup.prepare(platforms, env, managed=True)
+    assert setup.PLUGIN in "".join(change.difference() for change in found.changes)
+    setup.apply(found)
+    assert [each["class"] for each in yaml.safe_load(file.read_text())["plugins"]] == ["my.Plugin", setup.PLUGIN]
+    assert setup.prepare(platforms, env, managed=True).empty
+    assert yaml.safe_load((Path(env["HOME"]) / ".sky/config.yaml").read_text())["jobs"]["controller"] == {"consolidation_mode": True}
+    setup.apply_undo(setup.undo(env), env)
+    assert file.read_text() == mine
+
+
+def test_plug_ins_in_a_form_that_cannot_be_read_are_left_alone(env: dict[str, str]) -> None:
+    file = write(env, ".sky/plugins.yaml", "plugins: text\n")
+    with pytest.raises(InputError, match="configuration"):
+        setup.prepare([(outputs("aws-prod"), TOKEN)], env, managed=True)
+    assert file.read_text() == "plugins: text\n"
+
+
 @pytest.mark.parametrize(
     ("kubeconfig", "says"),
     [

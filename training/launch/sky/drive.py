@@ -23,12 +23,18 @@ from trainfleet.errors import InputError, Problem, TrainfleetError
 from training import events
 from training.launch.sky import parse
 from training.launch.sky.follow import EventStream, note_of, reasons_in
+from training.launch.sky.moves import Moves, look, words
 from training.launch.sky.pods import ask_to_stop, trouble
 
 IDLE_MINUTES = 5
 """After so long without a task SkyPilot takes the pods down by itself."""
 LOOK_EVERY_S = 1.0
-OVER = ("SUCCEEDED", "FAILED", "FAILED_SETUP", "FAILED_DRIVER", "CANCELLED")
+PODS_EVERY_S = 3.0
+"""How often a managed job's pods are looked at, to say when they were lost."""
+GONE_S = 120.0
+"""How long the end of pods is waited for, so that the same command can be given again at once."""
+VERDICTS = ("error", "crash")
+"""What a managed job says may be of pods that were lost, until SkyPilot has judged."""
 
 
 @dataclass
@@ -50,7 +56,13 @@ class Drive:
     over: threading.Event = field(default_factory=threading.Event)
     placed: threading.Event = field(default_factory=threading.Event)
     stopping: bool = False
+    late: bool = False
+    """Whether there were no pods in time."""
     said: list[str] = field(default_factory=list)
+    moves: Moves | None = None
+    """Of a managed job, once it is queued."""
+    held: list[dict[str, Any]] = field(default_factory=list)
+    """VERDICTS that the launcher has not been told yet."""
 
     @property
     def name(self) -> str:
@@ -68,7 +80,10 @@ class Drive:
         self.launched = True
         try:
             job = self._launch()
-            self.placed.set()
+            if self.order["managed"] and not self.order["detach"]:
+                self.moves = self._watched(job)
+            else:
+                self.placed.set()
             if self.order["detach"]:
                 self.tell("detached", how=self._how(job), job=job, cluster=self.name)
                 self.launched = False
@@ -77,10 +92,12 @@ class Drive:
         finally:
             self.over.set()
             if self.launched:
-                self.take_down()
+                self.tell("note", text="taking the pods down")
+                self._wait(self.take_down())
 
-    def take_down(self) -> None:
-        """Ask for the end of whatever was started; does not wait for it."""
+    def take_down(self) -> Any:
+        """Ask for the end of whatever was started; the request of SkyPilot's server that does it, which is not waited for."""
+        self.launched = False
         with contextlib.suppress(Exception):
             if self.request is not None and not self.placed.is_set():
                 self.sky.get(self.sky.api_cancel(self.request, silent=True))
@@ -88,10 +105,21 @@ class Drive:
             if self.order["managed"]:
                 from sky import jobs
 
-                jobs.cancel(name=self.name)
-            else:
-                self.sky.down(self.name)
-        self.launched = False
+                return jobs.cancel(name=self.name)
+            return self.sky.down(self.name)
+        return None
+
+    def _wait(self, request: Any) -> None:
+        """See the end of a request, for a while: a name whose pods are still going would be refused to the next launch."""
+
+        def see() -> None:
+            with contextlib.suppress(Exception):
+                self.sky.get(request)
+
+        if request is not None:
+            waiter = threading.Thread(target=see, daemon=True, name="sky-down")
+            waiter.start()
+            waiter.join(GONE_S)
 
     def _see_contexts(self) -> None:
         """Leave out contexts that do not answer, so that SkyPilot loses no time with them."""
@@ -145,33 +173,102 @@ class Drive:
         text = "\n".join([str(error), *self.said[-200:]])
         reasons = reasons_in(text)
         problems = [Problem("", reason) for reason in reasons] or [Problem("", line) for line in str(error).splitlines()[:3] if line.strip()]
-        if self.stopping:
-            return TrainfleetError("stopped before the run had pods; what was asked for is taken back")
+        if self.late or self.stopping:
+            return self._taken_back(text)
         if type(error).__name__ == "ResourcesUnavailableError":
-            tried = ", ".join(dict.fromkeys(self.order["contexts"]))
-            return TrainfleetError(f"no room anywhere; tried {tried}", problems)
+            return TrainfleetError(f"no room anywhere; tried {self._tried()}", problems)
         return TrainfleetError(f"SkyPilot could not start the run: {(str(error).splitlines() or [type(error).__name__])[0]}", problems)
+
+    def _taken_back(self, text: str) -> TrainfleetError:
+        """What became of a launch that was given up before it had pods."""
+        if not self.late:
+            return TrainfleetError("stopped before the run had pods; what was asked for is taken back")
+        within = f"{self.order['within_s'] / 60:g} minutes"
+        return TrainfleetError(f"no room anywhere within {within}; tried {self._tried()}", [Problem("", each) for each in reasons_in(text)])
+
+    def _tried(self) -> str:
+        return ", ".join(dict.fromkeys(self.order["contexts"]))
 
     def _follow(self, job: int) -> int:
         """Tell what the run tells until it has ended."""
         stream = EventStream(self._event, self._heard)
         if self.order["managed"]:
-            from sky import jobs
-
-            jobs.tail_logs(job_id=job, follow=True, output_stream=stream)
-        else:
-            self.sky.tail_logs(self.name, job, follow=True, output_stream=stream)
+            return self._follow_managed(job, stream)
+        self.sky.tail_logs(self.name, job, follow=True, output_stream=stream)
         stream.finish()
         if stream.exit_code is not None:
-            self.launched = self.launched and not self.order["managed"]  # a managed job takes its own pods down
             return stream.exit_code
         reasons = reasons_in("\n".join(self.said[-50:]))
         last = self.said[-1] if self.said else "its log ended"
         raise TrainfleetError("the run ended without a word of its own", [Problem("", each) for each in (reasons or [last])])
 
+    def _follow_managed(self, job: int, stream: EventStream) -> int:
+        """The same of a managed job, whose log ends whenever its pods are lost: what it said last counts only when SkyPilot says so too."""
+        from sky import jobs
+
+        while True:
+            jobs.tail_logs(job_id=job, follow=True, output_stream=stream)
+            stream.finish()
+            if stream.exit_code == 0:
+                break
+            record = self._record(job)
+            if record is None or record.status is None or record.status.is_terminal():
+                break
+            if self.stopping and not self.placed.is_set():
+                break
+            self.held.clear()
+            stream.exit_code = None
+            self.over.wait(LOOK_EVERY_S)
+        if self.stopping and not self.placed.is_set():
+            raise self._taken_back(self._controller_log(job))
+        for event in self.held:
+            self.tell(event.pop("kind"), **event)
+        if stream.exit_code is None:
+            why = (getattr(record, "failure_reason", None) or "").strip().splitlines()
+            status = getattr(getattr(record, "status", None), "value", "gone")
+            reasons = reasons_in("\n".join([*why, self._controller_log(job)]))
+            raise TrainfleetError(f"the managed job ended: {status}", [Problem("", each) for each in (reasons or why[:1])])
+        self.launched = False  # SkyPilot takes its pods down
+        return stream.exit_code
+
+    def _record(self, job: int) -> Any:
+        """What SkyPilot knows of a managed job; None where it knows nothing."""
+        from sky import jobs
+
+        found = self.sky.get(jobs.queue_v2(refresh=False, job_ids=[job]))[0]
+        return found[0] if found else None
+
+    def _controller_log(self, job: int) -> str:
+        """What the job's controller wrote: there alone stands why a place was refused."""
+        from sky import jobs
+
+        lines: list[str] = []
+        stream = EventStream(lambda _: None, lines.append)
+        with contextlib.suppress(Exception):
+            jobs.tail_logs(job_id=job, follow=False, controller=True, output_stream=stream)
+        stream.finish()
+        return "\n".join(lines[-300:])
+
+    def _watched(self, job: int) -> Moves:
+        def noticed() -> bool:
+            record = self._record(job)
+            return record is not None and getattr(record.status, "value", "") == "RECOVERING"
+
+        def moved(move: dict[str, Any]) -> None:
+            self.tell("moved", text=words(move), **move)
+
+        moves = Moves(self.order["task"]["num_nodes"], lambda: look(self.order["contexts"], self.order["run"]), noticed, moved)
+        threading.Thread(target=self._look, args=(moves,), daemon=True, name="sky-pods").start()
+        return moves
+
     def _event(self, event: dict[str, Any]) -> None:
-        kind = event.pop("kind")
-        self.tell(kind, **event)
+        self.placed.set()
+        if self.moves is not None:
+            self.moves.heard(event["kind"])
+        if self.order["managed"] and event["kind"] in VERDICTS:
+            self.held.append(event)
+        else:
+            self.tell(event.pop("kind"), **event)
 
     def _heard(self, line: str) -> None:
         """SkyPilot's words go to the launch's log, and what is news to the display."""
@@ -187,6 +284,7 @@ class Drive:
         while not self.over.wait(LOOK_EVERY_S):
             late = not self.placed.is_set() and time.monotonic() - began > self.order["within_s"]
             if late:
+                self.late = True
                 self.tell("warning", text=f"no pods within {self.order['within_s'] / 60:g} minutes: taking back what was asked for")
             if late or (stop and Path(stop).exists() and not self.stopping):
                 self.stopping = True
@@ -194,6 +292,14 @@ class Drive:
                     self.take_down()
                 if late:
                     return
+
+    def _look(self, moves: Moves) -> None:
+        """Look at a managed job's pods, for the record and to know that it has some."""
+        while not self.over.wait(PODS_EVERY_S):
+            with contextlib.suppress(Exception):
+                moves.tick()
+            if moves.settled:
+                self.placed.set()
 
     def _how(self, job: int) -> list[str]:
         if self.order["managed"]:

@@ -1,6 +1,6 @@
 """Writes what SkyPilot needs to use the platforms' clusters: contexts in the kubeconfig, and its configuration; and takes it back.
 
-Used by `trainfleet sky setup`. Both files are written whole, the second only when the first is there, and what they were
+Used by `trainfleet sky setup`. The files are written whole, each only when those before it are there, and what they were
 before lies in a note beside the configuration until `--undo`. Easy to get wrong: undoing must not take away what the user
 wrote in the meantime, so it refuses a file that was changed since.
 """
@@ -25,6 +25,7 @@ from training.launch.sky.config import context_config, context_name, merged
 from training.launch.sky.kubeconfig import context_names, kubeconfig_path, masked, read_kubeconfig, with_context
 
 NOTE = "trainfleet-setup.json"
+PLUGIN = "training.launch.sky.network.AskTheClusters"
 SECRET_MODE = 0o600
 
 
@@ -68,6 +69,12 @@ def config_path(env: Mapping[str, str]) -> Path:
     return Path(said).expanduser() if said else Path(env.get("HOME", "~")).expanduser() / ".sky" / "config.yaml"
 
 
+def plugins_path(env: Mapping[str, str]) -> Path:
+    """The plug-ins of SkyPilot's API server: SKYPILOT_SERVER_PLUGINS_CONFIG, else ~/.sky/plugins.yaml."""
+    said = env.get("SKYPILOT_SERVER_PLUGINS_CONFIG")
+    return Path(said).expanduser() if said else Path(env.get("HOME", "~")).expanduser() / ".sky" / "plugins.yaml"
+
+
 def prepare(
     platforms: Sequence[tuple[PlatformOutputs, str | None]],
     env: Mapping[str, str],
@@ -101,8 +108,21 @@ def prepare(
     new, lost = yamltext.changed(old or "", merged(user, contexts, managed=managed))
     was = _text(access)
     then = was if document == before else yaml.safe_dump(document, sort_keys=False, width=150)
-    changes = (Change(access, was, then, (masked(before), masked(document))), Change(config, old, new, (old or "", new)))
-    return Setup(changes, config.with_name(NOTE), lost, tuple(contexts))
+    changes = [Change(access, was, then, (masked(before), masked(document))), Change(config, old, new, (old or "", new))]
+    if managed:
+        changes.append(_with_plugin(plugins_path(env)))
+    return Setup(tuple(changes), config.with_name(NOTE), lost, tuple(contexts))
+
+
+def _with_plugin(file: Path) -> Change:
+    """The plug-in that asks the clusters, among the user's own."""
+    old = _text(file)
+    document = _document(file, old, "plugins", list)
+    listed = list(document.get("plugins") or [])
+    if not any(isinstance(each, dict) and each.get("class") == PLUGIN for each in listed):
+        listed.append({"class": PLUGIN})
+    new, _ = yamltext.changed(old or "", {**document, "plugins": listed})
+    return Change(file, old, new, (old or "", new))
 
 
 def apply(setup: Setup) -> None:
@@ -188,12 +208,12 @@ def _text(file: Path) -> str | None:
         raise InputError("cannot read a file", [Problem(str(file), getattr(error, "strerror", None) or "is not text")]) from error
 
 
-def _document(file: Path, text: str | None) -> dict[str, Any]:
+def _document(file: Path, text: str | None, part: str = "kubernetes", kind: type = dict) -> dict[str, Any]:
     try:
         document = yaml.safe_load(text or "") or {}
     except yaml.YAMLError as error:
         raise InputError("cannot read SkyPilot's configuration", [Problem(str(file), str(error).splitlines()[0], "mend it first")]) from error
-    if not isinstance(document, dict) or not isinstance(document.get("kubernetes") or {}, dict):
+    if not isinstance(document, dict) or not isinstance(document.get(part) or kind(), kind):
         raise InputError("cannot read SkyPilot's configuration", [Problem(str(file), "is no group of keys", "mend it first")])
     return document
 

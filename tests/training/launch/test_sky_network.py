@@ -1,0 +1,87 @@
+"""The plug-in of SkyPilot's server says that there is a network when a cluster answers, and leaves the rest to SkyPilot."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+pytest.importorskip("sky")
+
+from training.launch.sky import network
+from training.launch.sky.network import AskTheClusters, addresses
+from training.launch.sky.setup import PLUGIN
+
+
+def kubeconfig(file: Path, **servers: str) -> dict[str, str]:
+    """A kubeconfig with a context per server."""
+    document = {
+        "clusters": [{"name": f"of-{name}", "cluster": {"server": server}} for name, server in servers.items()],
+        "contexts": [{"name": name, "context": {"cluster": f"of-{name}"}} for name in servers],
+    }
+    file.write_text(yaml.safe_dump(document))
+    return {"KUBECONFIG": str(file)}
+
+
+def test_only_clusters_that_skypilot_may_use_are_asked(tmp_path: Path) -> None:
+    env = kubeconfig(tmp_path / "config", a="https://10.0.0.1:6443", b="https://b.example", c="https://10.0.0.1:6443")
+    assert list(addresses(env, ["a", "b"])) == [("10.0.0.1", 6443), ("b.example", 443)]
+    assert list(addresses(env, None)) == [("10.0.0.1", 6443), ("b.example", 443)], "each once"
+    assert list(addresses(env, [])) == []
+
+
+@pytest.mark.parametrize("text", [None, "", "[", "clusters: 3", "clusters: [{}]", "- a"])
+def test_a_kubeconfig_that_says_nothing_is_no_network(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "config"
+    if text is not None:
+        file.write_text(text)
+    assert list(addresses({"KUBECONFIG": str(file)}, None)) == []
+
+
+def test_a_cluster_that_answers_is_a_network_and_else_skypilot_asks_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sky import exceptions
+    from sky.backends import backend_utils
+
+    asked: list[str] = []
+
+    def theirs() -> None:
+        asked.append("theirs")
+        raise exceptions.NetworkError("down")
+
+    async def theirs_too() -> None:
+        theirs()
+
+    monkeypatch.setattr(backend_utils, "check_network_connection", theirs)
+    monkeypatch.setattr(backend_utils, "async_check_network_connection", theirs_too)
+    AskTheClusters().install(None)
+    AskTheClusters().install(None)
+    now: Any = backend_utils
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        monkeypatch.setenv("KUBECONFIG", kubeconfig(tmp_path / "config", a=f"https://127.0.0.1:{port}")["KUBECONFIG"])
+        now.check_network_connection()
+        asyncio.run(now.async_check_network_connection())
+    assert asked == []
+    with pytest.raises(exceptions.NetworkError):
+        now.check_network_connection()
+    with pytest.raises(exceptions.NetworkError):
+        asyncio.run(now.async_check_network_connection())
+    assert asked == ["theirs", "theirs"], "once each, though the plug-in was put in twice"
+
+
+def test_skypilot_loads_the_plug_in_by_its_name_without_the_rest_of_the_project(tmp_path: Path) -> None:
+    assert f"{network.__name__}.AskTheClusters" == PLUGIN
+    (tmp_path / "plugins.yaml").write_text(f"plugins:\n- class: {PLUGIN}\n")
+    script = (
+        "import sys; from sky.server import plugins as p; p.load_plugins(p.ExtensionContext(context=p.PluginContext.CONTROLLER));"
+        "from sky.backends import backend_utils as b; print(b.check_network_connection.__module__, 'torch' in sys.modules)"
+    )
+    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "SKYPILOT_SERVER_PLUGINS_CONFIG": str(tmp_path / "plugins.yaml")}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [network.__name__, "False"], done.stderr

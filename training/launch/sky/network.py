@@ -1,0 +1,78 @@
+"""A plug-in of SkyPilot's API server: before a managed job's pods are believed lost, it is the clusters that are asked whether there is a network.
+
+Named in SkyPilot's plugins.yaml by `trainfleet sky setup --managed`; SkyPilot imports it in its server, its workers and its jobs' controllers.
+SkyPilot itself asks 8.8.8.8 and 1.1.1.1, so behind a wall that lets only the clusters through, or without the internet, no job ever
+recovers. Easy to get wrong: a network that is down must still be said to be down, or healthy jobs would be started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+from sky.server import plugins
+
+ANSWER_S = 2.0
+
+
+class AskTheClusters(plugins.BasePlugin):
+    """Puts the clusters' own addresses before SkyPilot's two."""
+
+    def install(self, extension_context: Any) -> None:  # noqa: ARG002 - SkyPilot's own signature
+        from sky.backends import backend_utils
+
+        first: Callable[[], None] = backend_utils.check_network_connection
+        first_async: Callable[[], Awaitable[None]] = backend_utils.async_check_network_connection
+        if first.__module__ == __name__:  # a server loads its plug-ins twice in one process
+            return
+
+        def check_network_connection() -> None:
+            if not any_answers():
+                first()
+
+        async def async_check_network_connection() -> None:
+            if not await asyncio.to_thread(any_answers):
+                await first_async()
+
+        backend_utils.check_network_connection = check_network_connection
+        backend_utils.async_check_network_connection = async_check_network_connection
+
+
+def any_answers() -> bool:
+    """Whether one of the clusters that SkyPilot may use takes a connection."""
+    from sky import skypilot_config
+
+    allowed = skypilot_config.get_nested(("kubernetes", "allowed_contexts"), None)
+    return any(_connects(host, port) for host, port in addresses(os.environ, allowed if isinstance(allowed, list) else None))
+
+
+def addresses(env: Any, allowed: list[str] | None) -> Iterator[tuple[str, int]]:
+    """Host and port of each cluster in the kubeconfig, each once; of these contexts alone where they are named."""
+    seen = set()
+    files = [Path(each).expanduser() for each in env.get("KUBECONFIG", "").split(os.pathsep) if each] or [Path.home() / ".kube" / "config"]
+    for file in files:
+        try:
+            document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+            clusters = {each["name"]: each["cluster"]["server"] for each in document.get("clusters") or []}
+            wanted = [each["context"]["cluster"] for each in document.get("contexts") or [] if allowed is None or each["name"] in allowed]
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, AttributeError):
+            continue  # SkyPilot itself says what is wrong with it
+        for server in (urlsplit(str(clusters.get(name, ""))) for name in wanted):
+            place = (server.hostname or "", server.port or (80 if server.scheme == "http" else 443))
+            if place[0] and place not in seen:
+                seen.add(place)
+                yield place
+
+
+def _connects(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), ANSWER_S):
+            return True
+    except OSError:
+        return False
