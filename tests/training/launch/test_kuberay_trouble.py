@@ -279,6 +279,26 @@ def test_a_run_is_heard_to_its_end_and_taken_down(api: FakeApi, monkeypatch: pyt
     assert JOB not in api.objects
 
 
+def test_a_run_that_is_asked_to_stop_ends_as_saved_when_it_has(api: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
+    monkeypatch.setattr(follow, "ask_ranks", lambda *_: asked.append(True) or 1)
+    asked: list[bool] = []
+    api.on_look = lambda api: status(api, jobDeploymentStatus="Running", rayClusterName="rc")
+    found, said = follower(monkeypatch)
+    log = iter([LOG[:2], [{"kind": "result", "status": "stopped", "step": 1, "metrics": {}}]])
+
+    def drain() -> list[Any]:
+        if said.of("step") and not asked:
+            (tmp_path / "stop").touch()
+            return []
+        return next(log, [])
+
+    monkeypatch.setattr(found.log, "drain", drain)
+    assert found.run() == 0
+    assert said.of("result")[0]["status"] == "stopped"
+    assert JOB not in api.objects
+
+
 def test_an_error_of_the_run_is_told_after_its_machines_were_given_back(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     running(api, [LOG[0], {"kind": "error", "summary": "bad data", "problems": [], "exit_code": 2}])
     api.on_look = lambda api: status(api, jobDeploymentStatus="Failed", jobStatus="FAILED", reason="AppFailed", message="exit code 2")

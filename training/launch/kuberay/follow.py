@@ -70,6 +70,9 @@ class Follower:
         self.note(f"handed over as RayJob {self.cluster.namespace}/{self.job} in {self.cluster.name}")
         try:
             return self._follow()
+        except _SavedError:
+            self._take_down()
+            return 0  # the run said how it ended
         except Stopped:
             self._take_down()
             return 130
@@ -322,7 +325,8 @@ def ask_ranks(cluster: Cluster, pods: list[dict[str, Any]], launch: str) -> int:
     """Have every rank find the file that asks it to save and end; how many pods were asked."""
     asked = 0
     for pod in pods:
-        if words.node_type(pod) == "worker" and words.is_ready(pod):
+        # Not only pods that are ready: on a busy machine a pod that trains may be late to say so.
+        if words.node_type(pod) == "worker" and pod.get("status", {}).get("phase") == "Running":
             with contextlib.suppress(ApiError):
                 cluster.execute(pod["metadata"]["name"], "ray-worker", ["touch", stop_file(launch)])
                 asked += 1
