@@ -27,12 +27,14 @@ from training.sections import Scaling
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_TRAIN_METRICS_ENABLED": "0",  # Prometheus gauges; the loop writes its own metrics
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # paths in a recipe are relative to where the command was typed
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",  # a busy machine imports slowly
 }
-ALONE = {"RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}  # one machine: if it is preempted, so is everything
+ALONE = {
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # one machine: if it is preempted, so is everything
+    "RAY_TRAIN_METRICS_ENABLED": "0",  # gauges that nobody scrapes; the loop writes its own metrics
+}
 OBJECT_STORE_BYTES = 150 * 2**20  # the loop sends nothing through it
 START_TRIES = 2
 

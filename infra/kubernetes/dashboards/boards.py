@@ -16,6 +16,7 @@ TRAINING = f'exported_namespace="{TRAINING_NAMESPACE}"'
 IN_TRAINING = f'namespace="{TRAINING_NAMESPACE}"'
 LEGEND_GPU = "{{Hostname}} GPU {{gpu}}"
 LEGEND_RUN = "{{ray_train_run_name}}"
+SINK = "Told by runs with log.prometheus=ray."
 
 
 def boards(platform: Platform, here: Parts) -> tuple[Dashboard, ...]:
@@ -107,8 +108,14 @@ def ray() -> Dashboard:
 
 
 def training(*, queue: bool) -> Dashboard:
-    blocked = "sum by (dataset) (rate(ray_data_iter_total_blocked_seconds[5m]))"
+    of_run = "max by (run) (ray_trainfleet_{})"
     panels = [
+        Panel("Loss", (Query("max by (run, split) (ray_trainfleet_loss)", "{{run}} {{split}}"),), description=SINK),
+        Panel("Step", (Query("max by (run) (ray_trainfleet_step)", "{{run}}"),), description=SINK),
+        Panel("Samples per second", (Query(of_run.format("samples_per_second"), "{{run}}"),), description=SINK),
+        Panel("Seconds of a step", (Query(of_run.format("step_seconds"), "{{run}}"),), "s", description=SINK),
+        Panel("Time spent waiting for data", (Query(of_run.format("data_wait"), "{{run}}"),), "percentunit", description=SINK),
+        Panel("Seconds of the last checkpoint", (Query(of_run.format("checkpoint_seconds"), "{{run}}"),), "s", description=SINK),
         Panel(
             "State of each run",
             (
@@ -118,23 +125,8 @@ def training(*, queue: bool) -> Dashboard:
                 ),
             ),
         ),
-        Panel("GPU use by pod", (Query(f"avg by (exported_pod) (DCGM_FI_DEV_GPU_UTIL{{{TRAINING}}})", "{{exported_pod}}"),), "percent", maximum=100),
-        Panel("Rows read per second", (Query("sum by (dataset) (rate(ray_data_iter_rows_total[5m]))", "{{dataset}}"),), "rowsps"),
-        Panel(
-            "Waiting for data",
-            (Query(blocked, "{{dataset}}"),),
-            "percentunit",
-            description="Seconds of each second in which a rank waited for its next batch, over all ranks.",
-        ),
-        Panel(
-            "Waiting to report", (Query("sum by (ray_train_run_name) (rate(ray_train_report_total_blocked_time_s[5m]))", LEGEND_RUN),), "percentunit"
-        ),
-        Panel(
-            "Time to upload checkpoints",
-            (Query("sum by (ray_train_run_name) (increase(ray_train_checkpoint_transfer_total_time_s[15m]))", LEGEND_RUN),),
-            "s",
-        ),
         Panel("Time to start workers", (Query("sum by (ray_train_run_name) (ray_train_worker_group_start_total_time_s)", LEGEND_RUN),), "s"),
+        Panel("GPU use by pod", (Query(f"avg by (exported_pod) (DCGM_FI_DEV_GPU_UTIL{{{TRAINING}}})", "{{exported_pod}}"),), "percent", maximum=100),
         Panel("Pods by phase", (Query(f"sum by (phase) (kube_pod_status_phase{{{IN_TRAINING}}})", "{{phase}}"),)),
     ]
     if queue:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 DCGM = "dcgm-exporter 4.8.1, etc/default-counters.csv"
 RAY = "ray 2.60, dashboard/modules/metrics/dashboards"
+SINK = "trainfleet, training/sinks/prometheus.py"
 STATE = "kube-state-metrics 2.18, docs/metrics"
 KUEUE = "kueue 0.17, site docs/reference/metrics.md"
 PROMETHEUS = "prometheus, of every target it scrapes"
@@ -34,10 +35,12 @@ METRICS: dict[str, str] = {
     "ray_actors": RAY,
     "ray_train_controller_state": RAY,
     "ray_train_worker_group_start_total_time_s": RAY,
-    "ray_train_report_total_blocked_time_s": RAY,
-    "ray_train_checkpoint_transfer_total_time_s": RAY,
-    "ray_data_iter_rows_total": RAY,
-    "ray_data_iter_total_blocked_seconds": RAY,
+    "ray_trainfleet_loss": SINK,
+    "ray_trainfleet_step": SINK,
+    "ray_trainfleet_samples_per_second": SINK,
+    "ray_trainfleet_step_seconds": SINK,
+    "ray_trainfleet_data_wait": SINK,
+    "ray_trainfleet_checkpoint_seconds": SINK,
     "kube_node_labels": STATE,
     "kube_node_status_condition": STATE,
     "kube_node_status_allocatable": STATE,

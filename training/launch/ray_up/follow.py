@@ -32,6 +32,8 @@ from training.progress import duration
 
 TICK_S = 0.1
 AGAIN_S = 2.0
+START_TRIES = 2
+"""A machine that is busy starts Ray too slowly for Ray's own patience."""
 TAKE_DOWN_TRIES = 3
 DOWN_LIMIT_S = 600.0
 RAY = [sys.executable, "-m", "ray.scripts.scripts"]
@@ -85,6 +87,16 @@ class Follower:
         where = "hosts" if self.spec["hosts"] else f"machines on {self.spec['cloud']}"
         self.note(f"starting Ray on {where}: the head first, then {self.spec['nodes']} for the workers")
         self.up = True  # from here on there may be something to take down
+        for attempt in range(1, START_TRIES + 1):
+            if (said := self._up()) is None:
+                break
+            if attempt == START_TRIES:
+                raise InputError("Ray could not start the head", [Problem("ray up", line) for line in said])
+            self.note(f"the head did not start ({said[-1]}); trying once more")
+        self.note("setting up: Ray starts the workers")
+
+    def _up(self) -> list[str] | None:
+        """Let Ray's launcher start the head; what it complains of, or nothing."""
         child = self._child([*RAY, "up", "--yes", "--no-config-cache", self.spec["file"]], stdout=subprocess.PIPE)
         last = _Tail(child)
         try:
@@ -94,10 +106,7 @@ class Follower:
         finally:
             _end(child)
         last.thread.join(10)
-        if child.returncode != 0:
-            said = [Problem("ray up", line) for line in last.complaints()] or [Problem("ray up", f"exit code {child.returncode}")]
-            raise InputError("Ray could not start the head", said)
-        self.note("setting up: Ray starts the workers")
+        return None if child.returncode == 0 else last.complaints() or [f"exit code {child.returncode}"]
 
     @contextlib.contextmanager
     def _tunnel(self) -> Iterator[str]:

@@ -1,0 +1,165 @@
+"""A recipe by `ray up` on two hosts that are reached by ssh: the same losses as on this machine, and nothing left on them.
+
+The hosts are namespaces of this machine with an ssh server each (`hosts`); the store has TLS, and its keys travel in a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.conftest import until
+from tests.cluster.hosts import Hosts, hosts
+from tests.cluster.stores import Store, gateway
+from tools.stores.servers import SECRET
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+LONG = ("steps=4000", "log.every=5", "checkpoint.every=20", "validation.every=4000")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Two hosts, a store that they reach, and how to launch there."""
+
+    hosts: Hosts
+    store: Store
+    folder: Path
+
+    def arguments(self, run: str, *more: str) -> list[str]:
+        machines = [part for host in self.hosts.each for part in ("--host", host.address)]
+        keys = [part for name in KEYS for part in ("--secret", name)]
+        access = ["--ssh-user", "root", "--ssh-key", str(self.hosts.key), *keys]
+        return ["launch", "lm-tiny", "--on", "ray-up", *machines, *access, "--storage", f"{self.store.url}/runs", "--run", run, *self.recipe, *more]
+
+    @property
+    def recipe(self) -> list[str]:
+        return ["scaling.cpus_per_worker=0.5", f"workload.data.source={self.store.url}/text"]
+
+    @property
+    def env(self) -> dict[str, str]:
+        return (
+            os.environ
+            | self.store.environment
+            | {"NO_COLOR": "1", "COLUMNS": "160", "PYTHONUNBUFFERED": "1", "XDG_STATE_HOME": str(self.folder / "state")}
+        )
+
+    def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [program("trainfleet"), *arguments], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=900, check=False
+        )
+
+    def start(self, run: str, *more: str) -> subprocess.Popen[str]:
+        log = (self.folder / f"{run}.out").open("w")
+        command = [program("trainfleet"), *self.arguments(run, *more)]
+        return subprocess.Popen(command, cwd=self.folder, env=self.env, stdout=log, stderr=subprocess.STDOUT, text=True)
+
+    def said(self, run: str) -> str:
+        return (self.folder / f"{run}.out").read_text()
+
+    def left(self) -> dict[str, Any]:
+        """What is on the hosts and here that a run brought."""
+        here = self.folder / "state" / "trainfleet" / "ray-up"
+        return {
+            "programs": [line for host in self.hosts.each for line in host.programs() if "sshd" not in line],
+            "home": sorted(name for host in self.hosts.each for name in host.home() if name not in (".cache", ".ray")),
+            "secrets": [name for host in self.hosts.each for name in host.tmp() if name.startswith("trainfleet-")],
+            "here": sorted(path.name for path in here.iterdir()) if here.exists() else [],
+        }
+
+
+NOTHING: dict[str, Any] = {"programs": [], "home": [], "secrets": [], "here": []}
+
+
+def program(name: str) -> str:
+    return str(Path(sys.executable).with_name(name))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Two hosts, and a store with data in it."""
+    folder = tmp_path_factory.mktemp("hosts")
+    (folder / "store").mkdir()
+    with hosts(2, folder) as found, gateway(found.here, folder / "store") as store:
+        text = store.folder / "runs" / "text"
+        text.mkdir(parents=True)
+        for source in sorted(Path(os.__file__).parent.glob("*.py")):
+            (text / source.name).write_bytes(source.read_bytes())
+        yield Place(found, store, folder)
+
+
+def test_a_run_by_ray_up_has_the_losses_of_one_on_this_machine_and_leaves_nothing(place: Place) -> None:
+    there = place.call(*place.arguments("there", "--json"))
+    log = place.folder / "runs" / "there" / "launch.log"
+    assert there.returncode == 0, there.stderr + (log.read_text() if log.exists() else "")
+    here = place.call("launch", "lm-tiny", "--on", "local", "--run", "here", "--storage", str(place.folder / "here"), "--json", *place.recipe)
+    assert here.returncode == 0, here.stderr
+    one, other = json.loads(there.stdout), json.loads(here.stdout)
+    assert one["step"] == other["step"] == 40
+    assert [round(loss, 6) for _, loss in one["losses"]] == [round(loss, 6) for _, loss in other["losses"]]
+    assert Path(one["report"]).is_file()
+    assert place.left() == NOTHING
+    assert SECRET not in Path(one["report"]).read_text() + "".join(path.read_text() for path in place.folder.glob("runs/there/*.log"))
+
+
+def test_a_stopped_run_has_saved_and_the_hosts_are_as_before(place: Place) -> None:
+    launch = place.start("stopped", *LONG)
+    try:
+        until(lambda: launch.poll() is not None or "step 30/" in place.said("stopped"), "the run is under way", 600)
+        assert launch.poll() is None, place.said("stopped")
+        launch.send_signal(signal.SIGINT)
+        assert launch.wait(300) == 130, place.said("stopped")
+    finally:
+        launch.kill()
+        launch.wait()
+    assert "which is saved" in place.said("stopped")
+    assert place.left() == NOTHING
+
+
+def test_a_launch_that_is_stopped_while_ray_starts_leaves_nothing(place: Place) -> None:
+    launch = place.start("early")
+    try:
+        until(lambda: launch.poll() is not None or any("ray" in line for line in place.hosts.each[0].programs()), "Ray starts on the head", 300)
+        launch.send_signal(signal.SIGINT)
+        assert launch.wait(300) == 130, place.said("early")
+    finally:
+        launch.kill()
+        launch.wait()
+    assert place.left() == NOTHING
+
+
+def test_the_cluster_file_works_by_hand_too(place: Place) -> None:
+    file = place.folder / "by-hand.yaml"
+    written = place.call(*place.arguments("by-hand", "--write", str(file)))
+    assert written.returncode == 0, written.stderr
+    assert f"ray up {file}" in written.stdout
+    assert SECRET not in file.read_text() + written.stdout
+    up = subprocess.run([program("ray"), "up", "--yes", str(file)], env=place.env, capture_output=True, text=True, timeout=600, check=False)
+    try:
+        assert up.returncode == 0, up.stdout + up.stderr
+        asked = subprocess.run(
+            [program("ray"), "exec", str(file), "ray status"], env=place.env, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert "1 local.cluster.node" in asked.stdout, asked.stdout + asked.stderr
+    finally:
+        subprocess.run([program("ray"), "down", "--yes", str(file)], env=place.env, capture_output=True, text=True, timeout=300, check=True)
+
+
+def test_a_host_that_refuses_the_key_is_told_in_one_line(place: Place, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
+    arguments = [str(other) if part == str(place.hosts.key) else part for part in place.arguments("refused")]
+    done = place.call(*arguments, "--within", "0.5")
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    assert "Permission denied" in done.stderr
+    assert place.left()["here"] == []
