@@ -29,9 +29,9 @@ from pulumi.runtime.proto import language_pb2 as pb
 from pulumi.runtime.proto import language_pb2_grpc as rpc
 from pulumi.runtime.proto import plugin_pb2
 
+from rehearsal import warm
 from rehearsal.program import SHOWN
-
-PROGRAM = Path(__file__).with_name("program.py")
+from rehearsal.warm import PROGRAM, Warm
 
 
 @dataclass
@@ -47,46 +47,43 @@ class Programs:
     output: Path | None = None
     root: Path | None = None
     """The project's real folder, where the engine sees a copy."""
-    running: set[subprocess.Popen[str]] = field(default_factory=set)
-    warm: subprocess.Popen[str] | None = None
+    running: set[subprocess.Popen[bytes]] = field(default_factory=set)
+    warm: Warm | None = None
 
     def run(self, python: str, described: dict[str, Any]) -> int:
         """Run a program to its end and return its exit code; a rehearsal's programs share one warm process."""
         if self.environment is not None:
-            return self._run_warm(python, self.environment, described)
+            if self.warm is None or not self.warm.usable:
+                self.end()
+                self.warm = warm.take(python, self.environment)
+            output = self.output or Path(os.devnull)
+            kept = {"environment": self.environment, "output": str(output), "seen": str(output.with_suffix(".modules")) if self.output else ""}
+            return self.warm.run(described | kept)
         environment = {**os.environ, "TRAINFLEET_RUN": json.dumps(described)}
-        child = subprocess.Popen([python, "-u", str(PROGRAM)], cwd=described["folder"], env=environment, stdin=subprocess.DEVNULL, text=True)
+        child = subprocess.Popen([python, "-u", str(PROGRAM)], cwd=described["folder"], env=environment, stdin=subprocess.DEVNULL)
         self.running.add(child)
         try:
             return child.wait()
         finally:
             self.running.discard(child)
 
-    def _run_warm(self, python: str, environment: dict[str, str], described: dict[str, Any]) -> int:
-        if self.warm is None or self.warm.poll() is not None:
-            with (self.output or Path(os.devnull)).open("ab") as errors:
-                seen = str((self.output or Path(os.devnull)).with_suffix(".modules"))
-                command = [python, "-u", str(PROGRAM), "--serve", seen]
-                self.warm = subprocess.Popen(
-                    command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
-                )
-            self.running.add(self.warm)
-        assert self.warm.stdin is not None
-        assert self.warm.stdout is not None
-        try:
-            self.warm.stdin.write(json.dumps(described) + "\n")
-            self.warm.stdin.flush()
-            return int(self.warm.stdout.readline() or -1)
-        except (BrokenPipeError, ValueError):
-            return -1
-
     def kill(self) -> None:
         """End every program that still runs, and the warm process with its forks."""
+        if self.warm is not None:
+            self.warm.kill()
+            self.warm = None
         for child in list(self.running):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL) if self.environment is not None else child.terminate()
+            with contextlib.suppress(ProcessLookupError):
+                child.terminate()
             child.wait()
             self.running.discard(child)
+
+    def end(self) -> None:
+        """End what still runs; a warm process in which nothing runs may serve another rehearsal."""
+        if self.warm is not None:
+            warm.give_back(self.warm)
+            self.warm = None
+        self.kill()
 
 
 class LanguageHost(rpc.LanguageRuntimeServicer):
@@ -177,7 +174,7 @@ def serve(programs: Programs) -> Iterator[str]:
     try:
         yield f"python:{port}"
     finally:
-        programs.kill()
+        programs.end()
         server.stop(None)
 
 

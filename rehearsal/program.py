@@ -19,6 +19,7 @@ import resource
 import runpy
 import signal
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -34,27 +35,37 @@ GARBAGE_AFTER = 200_000
 def serve() -> None:
     """Run programs one after another, each in a fork of this process, which keeps the provider SDKs and pydantic imported between them.
 
-    Reads runs as lines of JSON on stdin and answers each with its exit code. The program's own modules are never kept.
+    Reads runs as lines of JSON on stdin and answers each with its exit code. The program's own modules are never kept, and each
+    run brings its whole environment.
     """
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    seen = Path(sys.argv[2])
     for line in sys.stdin:
+        run = json.loads(line)
         child = os.fork()
         if child == 0:
-            os._exit(_in_fork(json.loads(line), seen))
+            os._exit(_in_fork(run))
         _, status = os.waitpid(child, 0)
         answers.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        _import_again(seen)
+        if run["seen"]:
+            _import_again(Path(run["seen"]))
 
 
-def _in_fork(run: dict[str, Any], seen: Path) -> int:
+def _in_fork(run: dict[str, Any]) -> int:
     os.chdir(run["folder"])
+    os.environ.clear()
+    os.environ.update(run["environment"])
+    output = os.open(run["output"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    tempfile.tempdir = None  # found for another environment
     try:
         return main(run)
     finally:
-        seen.write_text("\n".join(name for name, module in list(sys.modules.items()) if _is_kept(name) and not _is_lazy(module)))
-        seen.with_suffix(".memory").write_text(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
+        if run["seen"]:
+            seen = Path(run["seen"])
+            seen.write_text("\n".join(name for name, module in list(sys.modules.items()) if _is_kept(name) and not _is_lazy(module)))
+            seen.with_suffix(".memory").write_text(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
         sys.stdout.flush()
         sys.stderr.flush()
 

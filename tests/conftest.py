@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from rehearsal.warm import sharing
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that starts jobs behind has them ignore Ctrl-C, and their children too
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -38,6 +40,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for index, item in enumerate(found):
             if index not in drawn:
                 item.add_marker(pytest.mark.deep)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm() -> Iterator[None]:
+    """Rehearsals of one process hand on the process that has the provider SDKs imported."""
+    with sharing():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,68 @@
+"""Processes that rehearsals hand on to each other: the next one has its own settings, and a broken one is nobody's."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from rehearsal import warm
+from rehearsal.engine import Engine
+from rehearsal.rehearse import Wishes, staged
+from rehearsal.sandbox import read_project
+
+PROGRAMS = Path(__file__).with_name("programs")
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits, and nobody wishes for sharing."""
+    monkeypatch.setattr(warm, "_IDLE", warm._Idle())
+
+
+def previewed(engine: Engine) -> int:
+    """The process that ran the program."""
+    with staged(read_project(PROGRAMS / "small"), engine, Wishes()) as rehearsal:
+        assert rehearsal.runner.run("preview").ok
+        assert rehearsal.programs.warm is not None
+        return rehearsal.programs.warm.process.pid
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_next_rehearsal_takes_over_the_process_while_sharing_lasts(engine: Engine) -> None:
+    with warm.sharing():
+        first = previewed(engine)
+        assert previewed(engine) == first
+        assert Path(f"/proc/{first}").exists() or sys.platform != "linux"
+    assert warm._IDLE.waiting == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, 0)
+
+
+@pytest.mark.usefixtures("alone")
+def test_without_sharing_a_rehearsal_ends_its_process(engine: Engine) -> None:
+    first = previewed(engine)
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, 0)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_process_that_was_killed_or_has_other_paths_is_not_handed_on() -> None:
+    here = dict(os.environ)
+    with warm.sharing():
+        one = warm.take(sys.executable, here)
+        warm.give_back(one)
+        one.process.kill()
+        one.process.wait()
+        two = warm.take(sys.executable, here)
+        assert two.process.pid != one.process.pid
+        two.busy = True  # a program runs in it
+        warm.give_back(two)
+        assert two.process.poll() is not None
+        three = warm.take(sys.executable, here)
+        warm.give_back(three)
+        other = warm.take(sys.executable, here | {"PYTHONPATH": "/somewhere/else"})
+        assert other is not three
+        warm.give_back(other)
