@@ -52,12 +52,13 @@ class Place:
     def data(self) -> str:
         return f"workload.data.source={self.store.url}/text"
 
-    def options(self, *more: str) -> list[str]:
-        """What every launch there says of the place."""
-        return [*self.where, "--image", LOCAL, "--from-secret", "s3-keys", "--storage", f"{self.store.url}/runs", *more]
+    def reached(self) -> list[str]:
+        """The cluster, what its pods run, and how they come by the store's keys."""
+        return [*self.where, "--image", LOCAL, "--from-secret", "s3-keys"]
 
-    def arguments(self, run: str, *more: str, recipe: str = "lm-tiny") -> list[str]:
-        return ["launch", recipe, "--on", "kuberay", *self.options("--run", run), *SMALL, self.data, *more]
+    def arguments(self, run: str, *more: str, recipe: str = "lm-tiny", stack: Path | None = None) -> list[str]:
+        there = self.reached() if stack is None else ["--stack", str(stack), "--from-secret", "s3-keys"]
+        return ["launch", recipe, "--on", "kuberay", *there, "--storage", f"{self.store.url}/runs", "--run", run, *SMALL, self.data, *more]
 
     def launch(self, run: str, *more: str, recipe: str = "lm-tiny") -> subprocess.CompletedProcess[str]:
         return self.call(*self.arguments(run, *more, recipe=recipe))
@@ -65,8 +66,8 @@ class Place:
     def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([PROGRAM, *arguments], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=1500, check=False)
 
-    def start(self, run: str, *more: str) -> Launch:
-        return self.begin(run, *self.arguments(run, *more))
+    def start(self, run: str, *more: str, stack: Path | None = None) -> Launch:
+        return self.begin(run, *self.arguments(run, *more, stack=stack))
 
     def begin(self, name: str, *arguments: str) -> Launch:
         """Start a command that goes on beside the test; what it says is in the file of its name."""
@@ -123,9 +124,9 @@ class Launch:
 
 
 @contextlib.contextmanager
-def launched(place: Place, run: str, *more: str) -> Iterator[Launch]:
+def launched(place: Place, run: str, *more: str, stack: Path | None = None) -> Iterator[Launch]:
     """A run that goes on while the block lasts, and is gone after it."""
-    launch = place.start(run, *more)
+    launch = place.start(run, *more, stack=stack)
     try:
         yield launch
     finally:

@@ -91,7 +91,7 @@ def logs_command(  # noqa: PLR0917 - Typer passes options by name
     from training.launch.kuberay.runs import find, lines
     from training.progress import describe
 
-    with _refusals(cluster := _cluster(stack, context, namespace)):
+    with _refusals(cluster := _cluster(stack, context, namespace, run)):
         for line in lines(cluster, find(cluster, run), follow=follow):
             text = (json.dumps(line) if isinstance(line, dict) else line) if raw else describe(line) if isinstance(line, dict) else ""
             if isinstance(line, dict) and line["kind"] in ("error", "crash") and not raw:
@@ -122,7 +122,7 @@ def stop_command(  # noqa: PLR0917 - Typer passes options by name
     from trainfleet.console import err, out, print_json
     from training.launch.kuberay.runs import find, stop
 
-    with _refusals(cluster := _cluster(stack, context, namespace)):
+    with _refusals(cluster := _cluster(stack, context, namespace, run)):
         found = find(cluster, run)
         how = stop(cluster, found, now=now, within_s=within, say=lambda text: err().print(f"{run} {text}", markup=False))
     if as_json:
@@ -148,6 +148,9 @@ def attach_command(run: Name, stack: Stack = None, context: Context = None, name
     from training.launch.kuberay.runs import find, recipe_of
     from training.launch.start import Request
 
+    if stack is None and context is None:
+        stack, context, remembered = launched_on(run)
+        namespace = namespace or remembered
     with _refusals(cluster := _cluster(stack, context, namespace)):
         found = find(cluster, run)
         text = recipe_of(cluster, found)
@@ -194,7 +197,7 @@ def dashboard_command(  # noqa: PLR0917 - Typer passes options by name
     from training.launch.kuberay.runs import head_of
     from training.launch.kuberay.token import token_of
 
-    with _refusals(cluster := _cluster(stack, context, namespace)):
+    with _refusals(cluster := _cluster(stack, context, namespace, run)):
         _, name = head_of(cluster, run)
         secret = token_of(cluster, name) if token else None
     with forwarded(cluster, lambda: head_of(cluster, name)[0], 8265, port, lambda text: err().print(text, markup=False)) as here:
@@ -208,8 +211,8 @@ def dashboard_command(  # noqa: PLR0917 - Typer passes options by name
         threading.Event().wait()
 
 
-def _cluster(stack: str | None, context: str | None, namespace: str | None) -> Cluster:
-    """The cluster that is meant.
+def _cluster(stack: str | None, context: str | None, namespace: str | None, run: str | None = None) -> Cluster:
+    """The cluster that is meant: the one that is named, else the one that `run` was launched on from this folder, else the one in use.
 
     Raises:
         InputError: no such stack or context.
@@ -218,6 +221,9 @@ def _cluster(stack: str | None, context: str | None, namespace: str | None) -> C
     from training.launch.kuberay.client import connect, contexts
     from training.launch.stacks import load_stack
 
+    if stack is None and context is None and run is not None:
+        stack, context, remembered = launched_on(run)
+        namespace = namespace or remembered
     if stack is not None:
         outputs = load_stack(stack).outputs
         return connect(context, outputs.kubeconfig, outputs.kube_context, namespace or outputs.namespace)
@@ -225,6 +231,17 @@ def _cluster(stack: str | None, context: str | None, namespace: str | None) -> C
     known, _ = contexts()
     probe.namespace = namespace or known.get(probe.name, {}).get("namespace") or "training"
     return probe
+
+
+def launched_on(run: str) -> tuple[str | None, str | None, str | None]:
+    """Stack, context and namespace of the last launch of a run from this folder; nothing where there was none."""
+    from pathlib import Path
+
+    from training.runfolder import read_run
+
+    launches = read_run(Path("runs") / run).get("launches", []) if run == Path(run).name else []
+    last = launches[-1] if launches and launches[-1].get("on") == "kuberay" else {}
+    return next(iter(last.get("stacks", [])), None), last.get("context"), last.get("namespace")
 
 
 @contextlib.contextmanager

@@ -295,6 +295,8 @@ def _begin(run_dir: Path, before: Mapping[str, Any], request: Request, recipe: R
     }
     if place is not None:
         launch["platform"] = place.facts()
+    # Where `trainfleet runs` finds it again without being told.
+    launch |= {key: each for key, each in (("context", request.context), ("namespace", request.namespace), ("stacks", [*request.stacks])) if each}
     launches.append(launch)
     _note(run_dir, {"launches": launches})
     return launches

@@ -16,6 +16,7 @@ import pytest
 from tests.training.launch.fakeapi import JOB, JOBS, NAMESPACE, PODS, FakeApi, serving
 from tests.training.launch.sites import launch
 from trainfleet.errors import InputError, MissingToolError, TrainfleetError
+from training.commands.cluster import launched_on
 from training.launch import kuberay
 from training.launch.kuberay import client, follow, runs
 from training.launch.kuberay.client import ApiError, Cluster, patiently
@@ -395,6 +396,15 @@ def test_a_stop_takes_the_run_away(api: FakeApi) -> None:
     cluster = cluster_of(api)
     assert runs.stop(cluster, runs.find(cluster, "lm-tiny"), now=False, within_s=1, say=print) == "ended at once"
     assert JOB not in api.objects
+
+
+def test_a_run_is_found_where_it_was_launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "night").mkdir(parents=True)
+    launches = [{"on": "kuberay", "context": "old"}, {"on": "kuberay", "context": "kind-kind", "namespace": "mine"}]
+    (tmp_path / "runs" / "night" / "run.json").write_text(json.dumps({"launches": launches}))
+    assert launched_on("night") == (None, "kind-kind", "mine")
+    assert launched_on("day") == launched_on("../runs/night") == (None, None, None)
 
 
 def test_the_dashboard_of_nothing_says_what_is_there(api: FakeApi) -> None:

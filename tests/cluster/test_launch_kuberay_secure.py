@@ -1,0 +1,152 @@
+"""Ray on a real cluster is closed: certificates between its nodes, a token before its dashboard, no secret in what it says."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from infra.contract import RayCertificates
+from infra.kubernetes import names
+from rehearsal.cluster.images import LOCAL
+from tests.cluster.conftest import until
+from tests.cluster.launches import LONG, PROGRAM, Launch, Place, launched, place
+from tests.cluster.pods import pod
+from tools.stores.servers import SECRET
+from training.launch.bare import bare_platform
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
+__all__ = ["place"]
+SCRIPT = Path(names.__file__).parent / "scripts" / "certificate.sh"
+RUN = "closed"
+
+
+def platform(place: Place) -> Path:
+    """The outputs of a platform that has an authority for Ray, as a file, and the authority in the namespace."""
+    certificate, key = place.folder / "ray-ca.crt", place.folder / "ray-ca.key"
+    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-sha256", "-nodes", "-days", "2", "-subj", "/CN=ray-ca"]
+    ends = ["-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign,cRLSign"]
+    command = ["openssl", "req", "-x509", *kind, *ends, "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    there = {"namespace": place.namespace}
+    place.cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "kubernetes.io/tls",
+            "metadata": {"name": names.RAY_CA_SECRET, **there},
+            "stringData": {"tls.crt": certificate.read_text(), "tls.key": key.read_text()},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": names.RAY_TLS_CONFIG, **there},
+            "data": {names.RAY_TLS_SCRIPT: SCRIPT.read_text()},
+        },
+    )
+    certificates = RayCertificates(
+        ca_secret=names.RAY_CA_SECRET,
+        ca_mount=names.RAY_CA_MOUNT,
+        config=names.RAY_TLS_CONFIG,
+        config_mount=names.RAY_TLS_CONFIG_MOUNT,
+        script=names.RAY_TLS_SCRIPT,
+        mount=names.RAY_TLS_MOUNT,
+        environment=names.RAY_TLS_ENVIRONMENT,
+    )
+    outputs = bare_platform(place.cluster.state.context, place.namespace, LOCAL, f"{place.store.url}/runs")
+    secured = outputs.model_copy(update={"ray_tls": True, "ray_certificates": certificates, "ray_version": "2.60.0"})
+    file = place.folder / "outputs.json"
+    file.write_text(secured.model_dump_json())
+    return file
+
+
+def test_ray_wants_a_certificate_its_dashboard_a_token_and_no_secret_is_told(place: Place) -> None:
+    with launched(place, RUN, *LONG, stack=platform(place)) as launch:
+        launch.reach(10)
+        _without_a_certificate_ray_refuses(place)
+        _from_another_namespace_the_dashboard_refuses(place)
+        token = _by_the_launcher_it_answers(place)
+        _nobody_is_privileged(place)
+        assert launch.interrupt() == 130, launch.said
+        _no_secret_is_told(place, launch, token)
+    place.clean()
+
+
+def _head(place: Place) -> str:
+    return place.kubectl("get", "pod", "-l", "ray.io/node-type=head", "-o", "jsonpath={.items[0].status.podIP}")
+
+
+def _without_a_certificate_ray_refuses(place: Place) -> None:
+    trusting = ssl.create_default_context(cafile=str(place.folder / "ray-ca.crt"))
+    trusting.check_hostname = False
+    address = (_head(place), 6379)
+
+    def speak() -> bytes:
+        with socket.create_connection(address, 20) as plain, trusting.wrap_socket(plain) as wrapped:
+            wrapped.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            return wrapped.recv(1)
+
+    with pytest.raises(ssl.SSLError, match=r"(?i)certificate.required|handshake.failure"):
+        speak()
+
+
+def _from_another_namespace_the_dashboard_refuses(place: Place) -> None:
+    elsewhere = f"{place.namespace}-else"
+    service = place.names("service", "ray.io/node-type=head")[0].partition("/")[2]
+    script = f"/busybox wget -T 20 -S -O - http://{service}.{place.namespace}.svc.cluster.local:8265/api/jobs/ 2>&1"
+    place.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": elsewhere}})
+    try:
+        place.cluster.apply({**pod("asks", script), "metadata": {"name": "asks", "namespace": elsewhere}})
+        kubectl = place.cluster.kubectl
+        over = ("get", "pod", "asks", "-o", "jsonpath={.status.phase}")
+        until(lambda: kubectl("-n", elsewhere, *over) in ("Failed", "Succeeded"), "an answer", 120)
+        said = kubectl("-n", elsewhere, "logs", "asks")
+    finally:
+        place.cluster.kubectl("delete", "namespace", elsewhere, "--wait=false")
+    assert "HTTP/1.1 401" in said or "HTTP/1.1 403" in said, said
+    assert "submission_id" not in said
+
+
+def _by_the_launcher_it_answers(place: Place) -> str:
+    """See that the forwarded dashboard refuses too, and answers with the token; returns it."""
+    command = [PROGRAM, "dashboard", RUN, *place.where, "--port", "0", "--token", "--json"]
+    board = subprocess.Popen(command, env=place.env, stdout=subprocess.PIPE, text=True)
+    try:
+        assert board.stdout is not None
+        told = json.loads("".join(iter(board.stdout.readline, "}\n")) + "}")
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(f"{told['address']}/api/jobs/", timeout=30)
+        assert caught.value.code in (401, 403)
+        asked = urllib.request.Request(f"{told['address']}/api/jobs/", headers={"Authorization": f"Bearer {told['token']}"})
+        assert b"submission_id" in urllib.request.urlopen(asked, timeout=30).read()
+    finally:
+        board.terminate()
+        board.wait()
+    return str(told["token"])
+
+
+def _nobody_is_privileged(place: Place) -> None:
+    for each in json.loads(place.kubectl("get", "pod", "-o", "json"))["items"]:
+        spec = each["spec"]
+        assert not any(spec.get(key) for key in ("hostNetwork", "hostPID", "hostIPC"))
+        assert not any("hostPath" in volume for volume in spec["volumes"])
+        for container in [*spec["containers"], *spec.get("initContainers", [])]:
+            rights = container["securityContext"]
+            assert not rights.get("privileged")
+            assert rights["allowPrivilegeEscalation"] is False
+            assert rights["capabilities"] == {"drop": ["ALL"]}
+
+
+def _no_secret_is_told(place: Place, launch: Launch, token: str) -> None:
+    objects = place.kubectl("get", "rayjob,raycluster,configmap,pod,job,event", "-o", "yaml")
+    run = place.store.folder / "runs" / "runs" / RUN
+    written = [file.read_text(errors="replace") for file in run.rglob("*") if file.is_file()]
+    for planted in (SECRET, token):
+        for text in (objects, launch.said, *written):
+            assert planted not in text
