@@ -24,6 +24,7 @@ from rehearsal.engine import Engine
 from rehearsal.report import Report, Step
 from rehearsal.sandbox import Project
 from rehearsal.stage import APPLY, Rehearsal, staged
+from rehearsal.warm import sharing
 from trainfleet.errors import Problem, TrainfleetError
 
 ROUNDS = {
@@ -60,6 +61,11 @@ class Answer:
 
 def carry_out(order: Order) -> Answer:
     """Make an undisturbed stack and then one for each kind of fault; stops at the first round that ends otherwise than expected."""
+    with sharing():
+        return _carry_out(order)
+
+
+def _carry_out(order: Order) -> Answer:
     answer = Answer()
     with _stage(order, "one") as r:
         step = Step("apply-clean", "apply, undisturbed", resources=len(order.plan))
