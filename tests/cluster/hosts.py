@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.debian import unpacked
+
 NETWORK = "10.219.77"
 BRIDGE = "tf-hosts"
 PACKAGES = ("openssh-server", "libwrap0")
@@ -173,17 +175,9 @@ def _answers(host: Host) -> None:
 
 
 def _sshd(folder: Path) -> Path:
-    """Debian's ssh server, unpacked below `folder` and not installed."""
-    if not shutil.which("apt-get") or not shutil.which("rsync") or not shutil.which("ssh"):
-        pytest.skip("hosts for ray up need Debian's apt-get, and the packages openssh-client and rsync")
-    packages, into = folder / "packages", folder / "sshd"
-    packages.mkdir()
-    done = subprocess.run(["apt-get", "download", *PACKAGES], cwd=packages, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"Debian's openssh-server cannot be fetched: {(done.stderr.strip().splitlines() or ['apt-get failed'])[-1]}")
-    for package in packages.glob("*.deb"):
-        subprocess.run(["dpkg-deb", "-x", str(package), str(into)], check=True)
-    return into
+    if not shutil.which("rsync") or not shutil.which("ssh"):
+        pytest.skip("hosts for ray up need the packages openssh-client and rsync")
+    return unpacked(folder, *PACKAGES)
 
 
 def _ip(*arguments: str) -> None:

@@ -45,7 +45,7 @@ class Store:
 @contextlib.contextmanager
 def gateway(host: str, folder: Path) -> Iterator[Store]:
     """The gateway, until the end of the block."""
-    _certificate(host, folder)
+    certificate(host, folder)
     data, sidecar = folder / "data", folder / "sidecar"
     (data / BUCKET).mkdir(parents=True)
     sidecar.mkdir()
@@ -70,7 +70,9 @@ def gateway(host: str, folder: Path) -> Iterator[Store]:
         process.wait()
 
 
-def _certificate(host: str, folder: Path) -> None:
+def certificate(host: str, folder: Path) -> None:
+    """An authority, and a certificate by it for an address: ca.crt, tls.crt and tls.key in the folder."""
+
     def openssl(*arguments: str) -> None:
         subprocess.run(["openssl", *arguments], check=True, capture_output=True, cwd=folder)
 

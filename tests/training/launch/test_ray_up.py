@@ -237,7 +237,7 @@ def test_every_mistake_is_said_at_once(tmp_path: Path) -> None:
         ("gcp", {"options": {"identity": "trainer"}}, "is not a service account's e-mail"),
         ("azure", {"options": {"identity": "trainer"}}, "is not a user-assigned managed identity's resource id"),
         ("gcp", {"options": {"hosts": HOSTS}}, "stands beside a platform on gcp"),
-        ("gcp", {"pool": "h200"}, "this platform has no pool `h200`"),
+        ("gcp", {"pool": "gb300"}, "this platform has no pool `gb300`"),
         ("gcp", {"options": {"spec": "gcp-dev"}}, "--image: is missing"),
     ],
 )

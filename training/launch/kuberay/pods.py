@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from infra.contract import PoolOutput, RayCertificates
-from training.launch.kuberay.site import Site
+from training.launch.kuberay.site import Site, trusting
 
 Document = dict[str, Any]
 
@@ -158,7 +158,7 @@ def _environment(site: Site) -> list[Document]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
         **site.env,
-        **({"AWS_CA_BUNDLE": CA_FILE} if site.ca else {}),
+        **(trusting(site.env, CA_FILE) if site.ca else {}),
     }
     return _plain(values) + [_from_secret(name) for name in site.outputs.secrets]
 

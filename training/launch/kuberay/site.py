@@ -178,6 +178,12 @@ def _loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
+def trusting(env: Mapping[str, str], file: str) -> dict[str, str]:
+    """What makes a process trust the store's authority in `file`. The clients of GCS and Azure know one variable alone, which is everybody's."""
+    everybody = any(env.get(name, "").startswith("https://") for name in ("STORAGE_EMULATOR_HOST", "TRAINFLEET_AZURE_ENDPOINT"))
+    return {CA_FILE: file, **({"SSL_CERT_FILE": file} if everybody else {})}
+
+
 def authority(env: Mapping[str, str]) -> tuple[str, list[Problem]]:
     """The certificates that this machine trusts for its stores: public, so they may travel; anything else in the file may not."""
     if not env.get(CA_FILE):

@@ -21,6 +21,7 @@ import yaml
 from training import events
 from training.launch.kuberay.manifest import ENTRYPOINT, stop_file
 from training.launch.kuberay.pods import DASHBOARD_PORT, HEAD_PORT, METRICS_PORT, OBJECT_STORE_BYTES
+from training.launch.kuberay.site import trusting
 from training.launch.ray_up.site import Site
 from training.recipe import dump
 
@@ -149,7 +150,11 @@ def next_steps(site: Site, cluster: Path) -> str:
 
 def variables_of(site: Site) -> dict[str, str]:
     """Variables of the run, none of them secret."""
-    return {**site.env, **({"AWS_CA_BUNDLE": f"/tmp/trainfleet-{site.name}/ca.crt"} if site.ca else {})}
+    return {**site.env, **(trusting(site.env, _ca(site)) if site.ca else {})}
+
+
+def _ca(site: Site) -> str:
+    return f"/tmp/trainfleet-{site.name}/ca.crt"
 
 
 def job_document(site: Site) -> Document:
@@ -184,7 +189,7 @@ def _mounts(site: Site, beside: Files) -> dict[str, str]:
     if site.secrets:
         mounts[f"~/{FOLDER}/keys"] = str(beside.keys)
     if site.ca:
-        mounts[variables_of(site)["AWS_CA_BUNDLE"]] = str(beside.ca)
+        mounts[_ca(site)] = str(beside.ca)
     return mounts
 
 

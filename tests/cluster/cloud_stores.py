@@ -1,0 +1,208 @@
+"""Object stores with TLS where pods reach this machine, each with the least rights that a run needs, where its server knows rights at all.
+
+S3: an account of the gateway that owns one bucket. Azure: a signature for one container of Azurite. GCS: its server asks nobody for anything,
+so there TLS alone is tried. Easy to get wrong: pyarrow's clients of GCS and Azure read SSL_CERT_FILE when pyarrow is imported, so whoever
+asks them here is a process of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from tests.cluster.stores import certificate
+from tools.stores.build import azurite, gateways
+from tools.stores.servers import AZURE_ACCOUNT, AZURE_KEY, BUCKET, KEY, SECRET
+
+OTHER = "other"
+"""A bucket that a run's credential may not touch."""
+KINDS = ("s3", "gs", "az")
+
+
+@dataclass(frozen=True)
+class CloudStore:
+    """A store that runs."""
+
+    kind: str
+    host: str
+    port: int
+    authority: Path
+    keys: dict[str, str] = field(repr=False)
+    """What a run gets: variables with secret values."""
+    master: dict[str, str] = field(repr=False)
+    """What its owner has."""
+
+    @property
+    def url(self) -> str:
+        return f"{self.kind}://{BUCKET}"
+
+    @property
+    def place(self) -> dict[str, str]:
+        """Where it is, and whom to trust; nothing secret."""
+        address = f"https://{self.host}:{self.port}"
+        trust = {"AWS_CA_BUNDLE": str(self.authority)}
+        if self.kind == "s3":
+            return {**trust, "AWS_ENDPOINT_URL": address, "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
+        trust |= {"SSL_CERT_FILE": str(self.authority)}
+        if self.kind == "gs":
+            return {**trust, "STORAGE_EMULATOR_HOST": address}
+        return {**trust, "AZURE_STORAGE_ACCOUNT_NAME": AZURE_ACCOUNT, "TRAINFLEET_AZURE_ENDPOINT": address}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a run on this machine gets."""
+        return {**self.place, **self.keys}
+
+    def names(self, bucket: str) -> list[str]:
+        """Everything in a bucket, as its owner sees it."""
+        found: list[str] = json.loads(self._as_owner(_LIST, bucket))
+        return found
+
+    def fill(self, folder: Path, under: str) -> None:
+        """Copy a folder's files into the run's bucket."""
+        self._as_owner(_FILL, str(folder), f"{self.url}/{under}")
+
+    def _as_owner(self, program: str, *arguments: str) -> str:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "AZURE_"))} | self.place | self.master
+        done = subprocess.run(
+            [sys.executable, "-c", program, *arguments], env=environment | {"KIND": self.kind}, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+_LIST = """
+import json, os, sys
+from training.stores import Patience, parse
+from training.stores.clouds import connect
+print(json.dumps(sorted(connect(parse(f"{os.environ['KIND']}://{sys.argv[1]}"), Patience()).sizes(""))))
+"""
+_FILL = """
+import sys
+from pathlib import Path
+from training.stores import Patience, parse
+from training.stores.clouds import connect
+store = connect(parse(sys.argv[2]), Patience())
+for file in sorted(Path(sys.argv[1]).iterdir()):
+    stream = store.create(file.name)
+    stream.write(file.read_bytes())
+    stream.close()
+"""
+
+
+@contextlib.contextmanager
+def cloud_store(kind: str, host: str, folder: Path) -> Iterator[CloudStore]:
+    """The store until the end of the block, with the run's bucket and one more."""
+    certificate(host, folder)
+    with socket.create_server((host, 0)) as probe:
+        port = int(probe.getsockname()[1])
+    data = folder / "data"
+    for bucket in (BUCKET, OTHER):
+        (data / bucket).mkdir(parents=True)
+    cert, key = str(folder / "tls.crt"), str(folder / "tls.key")
+    address = f"https://{host}:{port}"
+    if kind == "s3":
+        for each in ("sidecar", "people"):
+            (folder / each).mkdir()
+        command = [
+            str(gateways() / "versitygw"),
+            "--access",
+            KEY,
+            "--secret",
+            SECRET,
+            "--port",
+            f"{host}:{port}",
+            "--quiet",
+            "--cert",
+            cert,
+            "--key",
+            key,
+        ]
+        command += ["--iam-dir", str(folder / "people"), "posix", "--sidecar", str(folder / "sidecar"), str(data)]
+    elif kind == "gs":
+        command = [str(gateways() / "fake-gcs-server"), "-scheme", "https", "-host", host, "-port", str(port), "-log-level", "error"]
+        command += ["-cert-location", cert, "-private-key-location", key, "-backend", "filesystem", "-filesystem-root", str(data)]
+        command += ["-external-url", address, "-public-host", f"{host}:{port}"]
+    else:
+        command = [*azurite(), "--blobHost", host, "--blobPort", str(port), "--location", str(folder / "azurite"), "--cert", cert, "--key", key]
+        command += ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True)
+    try:
+        _answers(process, host, port, folder / "log")
+        make = {"s3": _s3_account, "gs": _nobody, "az": _container_signature}[kind]
+        yield make(host, port, folder / "ca.crt")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _s3_account(host: str, port: int, authority: Path) -> CloudStore:
+    """An account of the gateway with no rights but those of the owner of one bucket."""
+    name, secret = "run", secrets.token_urlsafe(24)
+    admin = [
+        str(gateways() / "versitygw"),
+        "admin",
+        "--allow-insecure",
+        "--access",
+        KEY,
+        "--secret",
+        SECRET,
+        "--endpoint-url",
+        f"https://{host}:{port}",
+    ]
+    for command in (
+        ["create-user", "--access", name, "--secret", secret, "--role", "user"],
+        ["change-bucket-owner", "--bucket", BUCKET, "--owner", name],
+    ):
+        done = subprocess.run([*admin, *command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr + done.stdout
+    keys = {"AWS_ACCESS_KEY_ID": name, "AWS_SECRET_ACCESS_KEY": secret}
+    return CloudStore("s3", host, port, authority, keys, {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET})
+
+
+def _nobody(host: str, port: int, authority: Path) -> CloudStore:
+    return CloudStore("gs", host, port, authority, {}, {})
+
+
+def _container_signature(host: str, port: int, authority: Path) -> CloudStore:
+    """A signature that reads, writes, lists and deletes in one container, by TLS, for a day."""
+    from azure.storage.blob import ContainerSasPermissions, generate_container_sas
+
+    store = CloudStore("az", host, port, authority, {}, {"AZURE_STORAGE_ACCOUNT_KEY": AZURE_KEY})
+    for container in (BUCKET, OTHER):
+        store._as_owner(_CONTAINER, container)
+    may = ContainerSasPermissions(read=True, add=True, create=True, write=True, delete=True, list=True)
+    until = datetime.now(UTC) + timedelta(days=1)
+    signature = generate_container_sas(AZURE_ACCOUNT, BUCKET, account_key=AZURE_KEY, permission=may, expiry=until, protocol="https")
+    return CloudStore("az", host, port, authority, {"AZURE_STORAGE_SAS_TOKEN": f"?{signature}"}, store.master)
+
+
+_CONTAINER = """
+import sys
+from training.stores import Patience, parse
+from training.stores.clouds import connect
+connect(parse(f"az://{sys.argv[1]}"), Patience()).client.create_dir(sys.argv[1])
+"""
+
+
+def _answers(process: subprocess.Popen[bytes], host: str, port: int, log: Path) -> None:
+    deadline = time.monotonic() + 180
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection((host, port), 1):
+            return
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, "the store does not answer"
+        time.sleep(0.1)
