@@ -149,7 +149,7 @@ def job_document(site: Site) -> dict[str, Any]:
         events.STOP_FILE: stop_file(site.launch),
         "PYTHONUNBUFFERED": "1",
         **({events.ALLOW_CHANGES: ",".join(site.allow_changes)} if site.allow_changes else {}),
-        **({"TRAINFLEET_AUTOSCALED": "1"} if site.autoscaled or site.cluster else {}),
+        "TRAINFLEET_AUTOSCALED": "1",  # a new head has no workers yet; they come
     }
     return {"entrypoint": ENTRYPOINT, "env": variables, "metadata": {"run": site.recipe.name}}
 

@@ -31,6 +31,8 @@ GPU_MEMORY_SHARE = 0.5
 OBJECT_STORE_BYTES = 200 * 2**20
 """The loop sends nothing through Ray's object store."""
 STOP_GRACE_S = 45
+HEADLESS_S = 20
+"""How long a worker looks for a head that is gone before it starts anew to join the next one; Ray's own minute is most of a recovery."""
 
 
 def head_pod(site: Site) -> Document:
@@ -53,6 +55,7 @@ def worker_pod(site: Site) -> Document:
     template = _template(site, "worker", worker_resources(site), ports=[])
     pool = site.pool
     spec, metadata = template["spec"], template["metadata"]
+    spec["containers"][0]["env"] += _plain({"RAY_gcs_rpc_server_reconnect_timeout_s": str(HEADLESS_S)})
     if pool is not None:
         spec["nodeSelector"] = dict(pool.node_selector)
         spec["tolerations"] = [dict(each) for each in pool.tolerations]
