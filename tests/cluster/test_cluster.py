@@ -21,6 +21,8 @@ from tests.cluster.conftest import Cluster, until
 from tests.cluster.pods import pod, web
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+GET = "/busybox timeout 5 /busybox wget -q -O -"
+"""With a limit from outside: Debian's static busybox dies of wget's own `-T`."""
 IDLE_MIB = 1229
 """1.2 GiB."""
 
@@ -93,7 +95,7 @@ def test_names_of_the_cluster_resolve_and_others_are_refused_at_once(cluster: Cl
 def test_a_service_answers_to_pods_and_to_this_machine(cluster: Cluster, space: str) -> None:
     make(cluster, space, *web("web", "served"))
     cluster.kubectl("-n", space, "wait", "--for=condition=Ready", "pod/web", "--timeout=120s")
-    make(cluster, space, pod("asks", f"until /busybox wget -q -T 2 -O - http://web.{space}/; do :; done"))
+    make(cluster, space, pod("asks", f"until {GET} http://web.{space}/; do /busybox sleep 0.2; done"))
     assert finished(cluster, space, "asks") == "served\n"
     address = cluster.kubectl("-n", space, "get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
     with urlopen(f"http://{address}/", timeout=10) as answer:
@@ -105,7 +107,7 @@ def test_a_pod_behind_its_own_service_reaches_itself(cluster: Cluster, space: st
     cluster.kubectl("-n", space, "wait", "--for=condition=Ready", "pod/self", "--timeout=120s")
 
     def said() -> str:
-        return cluster.kubectl("-n", space, "exec", "self", "--", "/busybox", "wget", "-q", "-T", "2", "-O", "-", "http://self/", check=False)
+        return cluster.kubectl("-n", space, "exec", "self", "--", *GET.split(), "http://self/", check=False)
 
     assert until(said, "the pod by way of its service") == "me\n"
 
