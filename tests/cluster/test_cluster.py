@@ -106,8 +106,8 @@ def test_a_pod_behind_its_own_service_reaches_itself(cluster: Cluster, space: st
     make(cluster, space, *web("self", "me"))
     cluster.kubectl("-n", space, "wait", "--for=condition=Ready", "pod/self", "--timeout=120s")
 
-    def said() -> str:
-        return cluster.kubectl("-n", space, "exec", "self", "--", *GET.split(), "http://self/", check=False)
+    def said() -> str:  # `self` alone is the pod's own host name, and so its own address
+        return cluster.kubectl("-n", space, "exec", "self", "--", *GET.split(), f"http://self.{space}/", check=False)
 
     assert until(said, "the pod by way of its service") == "me\n"
 
