@@ -18,6 +18,7 @@ from rehearsal.cluster import builds, node, pins
 from rehearsal.cluster.servers import HOST_NAME
 from rehearsal.cluster.status import memory_mib
 from tests.cluster.conftest import Cluster, until
+from tests.cluster.cut import address, cut
 from tests.cluster.pods import pod, web
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
@@ -125,6 +126,25 @@ def test_pods_reach_a_server_on_this_machine_by_name(cluster: Cluster, space: st
         assert finished(cluster, space, "out") == "outside\n"
     finally:
         server.shutdown()
+
+
+def test_a_cut_between_a_pod_and_another_or_this_machine_is_felt_and_heals(cluster: Cluster, space: str) -> None:
+    make(cluster, space, *web("near", "heard"), pod("asks", "exec /busybox sleep 600"))
+    cluster.kubectl("-n", space, "wait", "--for=condition=Ready", "pod/near", "pod/asks", "--timeout=120s")
+    near, asks = (address(cluster, space, name) for name in ("near", "asks"))
+
+    def said(url: str) -> str:
+        return cluster.kubectl("-n", space, "exec", "asks", "--", *GET.split(), url, check=False)
+
+    with http.server.ThreadingHTTPServer((str(cluster.state.outside), 0), http.server.SimpleHTTPRequestHandler) as outside:
+        threading.Thread(target=outside.serve_forever, daemon=True).start()
+        here = f"http://{HOST_NAME}:{outside.server_port}/"
+        with cut(cluster, asks, near):
+            assert (said(f"http://near.{space}/"), bool(said(here))) == ("", True)
+        with cut(cluster, asks, str(cluster.state.outside)):
+            assert (said(f"http://near.{space}/"), said(here)) == ("heard\n", "")
+        assert (said(f"http://near.{space}/"), bool(said(here))) == ("heard\n", True)
+        outside.shutdown()
 
 
 def test_exec_runs_in_the_pod_and_hands_on_its_exit_code(cluster: Cluster, space: str) -> None:

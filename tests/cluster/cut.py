@@ -1,0 +1,34 @@
+"""A cut in the cluster's network, for as long as a block lasts: between two pods, or between a pod and this machine, where the stores are.
+
+What is cut is dropped and not refused, connections that are open too, as when a cable is pulled. The rule is the node's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+
+from rehearsal.cluster import node
+from tests.cluster.conftest import Cluster
+
+_NUMBERS = itertools.count()
+
+
+def address(cluster: Cluster, namespace: str, pod: str) -> str:
+    """A pod's address; this machine's, as pods see it, is `cluster.state.outside`."""
+    return cluster.kubectl("-n", namespace, "get", "pod", pod, "-o", "jsonpath={.status.podIP}")
+
+
+@contextlib.contextmanager
+def cut(cluster: Cluster, one: str, other: str) -> Iterator[None]:
+    """Let nothing pass between two addresses, or a range of them (`10.213.128.0/17` for all pods)."""
+    pid = node.pid_of(cluster.state)
+    assert pid is not None
+    table = f"cut{next(_NUMBERS)}"
+    drops = "\n".join(f"ip saddr {source} ip daddr {target} drop" for source, target in ((one, other), (other, one)))
+    node.enter(pid, ["nft", f"table inet {table} {{\nchain cuts {{\ntype filter hook forward priority -300;\n{drops}\n}}\n}}"])
+    try:
+        yield
+    finally:
+        node.enter(pid, ["nft", "delete", "table", "inet", table])
