@@ -21,6 +21,7 @@ from rehearsal.on_cluster.maker import Maker
 from rehearsal.on_cluster.objects import pods, shown, to_object
 from rehearsal.on_cluster.target import Target
 from rehearsal.sandbox import uninterrupted
+from rehearsal.warm import sharing
 from trainfleet.errors import Problem, TrainfleetError
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def dry_run(target: Target, stacks: Iterable[Objects]) -> Iterator[Judged]:
     Raises:
         TrainfleetError: the cluster cannot be reached, or what was made for the questions cannot be removed.
     """
-    with connected(target) as api:
+    with sharing(), connected(target) as api:
         maker = Maker(api)
         try:
             for stack in stacks:

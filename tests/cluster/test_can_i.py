@@ -1,0 +1,177 @@
+"""What each account of the layer may do and what it may not, asked of a real API server with the local stack applied to it.
+
+The table is can_i.toml. Beside the questions of `kubectl auth can-i` stand a few deeds: what quota, Pod Security and rights say when somebody tries.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rehearsal.on_cluster.api import Api, ApiError
+from tests.cluster.conftest import Cluster, until
+from tests.cluster.stack import NAMESPACES, api_of, applied
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+TABLE: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("can_i.toml").read_text())["account"]
+REVIEW = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+Right = tuple[str, str, str]
+"""Group, resource with its part, verb."""
+
+
+@pytest.fixture(scope="module")
+def api(cluster: Cluster) -> Iterator[Api]:
+    """The API server, with the local stack applied."""
+    with applied(cluster.name) as r:
+        yield api_of(r)
+
+
+def groups_of(account: dict[str, Any]) -> list[str]:
+    """The groups that the API server itself gives an account."""
+    name = account["name"]
+    own = ["system:serviceaccounts", f"system:serviceaccounts:{name.split(':')[2]}"] if name.startswith("system:serviceaccount:") else []
+    return [*account.get("groups", []), *own, "system:authenticated"]
+
+
+def questions(row: str) -> Iterator[tuple[str, Right]]:
+    """The namespace and the right of each question in a row of the table."""
+    places, verbs, resources = row.split()
+    for place in places.split(","):
+        for resource in resources.split(","):
+            whole, _, part = resource.partition("/")
+            kind, _, group = whole.partition(".")
+            for verb in verbs.split(","):
+                yield "" if place == "*" else place, (group, f"{kind}/{part}" if part else kind, verb)
+
+
+def may(api: Api, account: dict[str, Any], namespace: str, right: Right) -> bool:
+    group, resource, verb = right
+    kind, _, part = resource.partition("/")
+    asked = {"namespace": namespace, "group": group, "resource": kind, "subresource": part, "verb": verb}
+    spec = {"user": account["name"], "groups": groups_of(account), "resourceAttributes": asked}
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    return bool(api.request("POST", REVIEW, body=body)["status"]["allowed"])
+
+
+@pytest.mark.parametrize("account", TABLE, ids=lambda account: f"{account['name'].rsplit(':', 1)[-1]}{'+' * bool(account.get('groups'))}")
+def test_an_account_may_what_the_table_says_and_not_the_rest(api: Api, account: dict[str, Any]) -> None:
+    wrong = []
+    for key, expected in (("may", True), ("may_not", False)):
+        for row in account[key]:
+            for namespace, right in questions(row):
+                if may(api, account, namespace, right) is not expected:
+                    wrong.append(f"{'cannot' if expected else 'can'} {right[2]} {right[1]} {right[0]} in {namespace or 'the cluster'}")
+    assert wrong == []
+
+
+def listed(cluster: Cluster, account: dict[str, Any], namespace: str) -> set[Right]:
+    """All that the API server says an account may in a namespace."""
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace}}
+    flags = [f"--as={account['name']}", *(f"--as-group={group}" for group in groups_of(account))]
+    answer = json.loads(cluster.kubectl("create", "--validate=false", "-f", "-", "-o", "json", *flags, given=json.dumps(review)))["status"]
+    assert not answer["incomplete"]
+    return {
+        (group, resource, verb)
+        for rule in answer["resourceRules"]
+        for group in rule.get("apiGroups", [""])
+        for resource in rule.get("resources", [])
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.mark.parametrize("account", [account for account in TABLE if account.get("whole")], ids=lambda account: account["name"].rsplit(":", 1)[-1])
+def test_the_table_is_all_that_an_account_may(cluster: Cluster, api: Api, account: dict[str, Any]) -> None:
+    stranger = {"name": "nobody", "groups": []}
+    said: dict[str, set[Right]] = {namespace: set() for namespace in NAMESPACES}
+    for row in account["may"]:
+        for namespace, right in questions(row):
+            for place in [namespace] if namespace else NAMESPACES:
+                said[place].add(right)
+    for namespace in ("training", "kube-system"):
+        assert listed(cluster, account, namespace) - listed(cluster, stranger, namespace) == said[namespace]
+
+
+def as_launcher(cluster: Cluster, api: Api, *arguments: str, given: dict[str, Any]) -> str:
+    """What kubectl says to somebody who holds the launcher's token and nothing else."""
+    secret = until(lambda: (api.get("/api/v1/namespaces/training/secrets/launcher-token") or {}).get("data"), "the launcher's token")
+    document = json.loads(json.dumps(_kubeconfig(cluster)))
+    document["users"][0]["user"] = {"token": base64.b64decode(secret["token"]).decode()}
+    path = cluster.state.file("config", "launcher-of-a-test.kubeconfig")
+    path.write_text(json.dumps(document))
+    try:
+        from rehearsal.cluster.kubectl import kubectl
+
+        done = kubectl(cluster.state, f"--kubeconfig={path}", *arguments, "-f", "-", given=json.dumps(given), check=False)
+    finally:
+        path.unlink()
+    return done.stdout + done.stderr
+
+
+def _kubeconfig(cluster: Cluster) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cluster.kubectl("config", "view", "--raw", "-o", "json"))
+    return found
+
+
+def pod(namespace: str, **container: Any) -> dict[str, Any]:
+    metadata = {"name": "tried", "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "a", "image": "a", **container}]}}
+
+
+def test_the_launchers_token_lets_a_pod_start_in_the_training_namespace_and_nowhere_else(cluster: Cluster, api: Api) -> None:
+    until(lambda: api.get("/api/v1/namespaces/training/serviceaccounts/default"), "the namespace's account")
+    assert "pod/tried created" in as_launcher(cluster, api, "create", "--dry-run=server", given=pod("training"))
+    assert 'cannot create resource "pods" in API group "" in the namespace "default"' in as_launcher(cluster, api, "create", given=pod("default"))
+
+
+def test_pod_security_refuses_a_privileged_pod(cluster: Cluster, api: Api) -> None:
+    until(lambda: api.get("/api/v1/namespaces/training/serviceaccounts/default"), "the namespace's account")
+    said = as_launcher(cluster, api, "create", given=pod("training", securityContext={"privileged": True}))
+    assert 'violates PodSecurity "baseline:latest": privileged' in said
+
+
+def test_the_quota_refuses_a_load_balancer(cluster: Cluster, api: Api) -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "tried", "namespace": "training"}}
+    service |= {"spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}}
+    until(lambda: (api.get("/api/v1/namespaces/training/resourcequotas/no-load-balancers") or {}).get("status"), "the quota's first count")
+    assert "exceeded quota: no-load-balancers" in as_launcher(cluster, api, "create", given=service)
+
+
+def test_the_limit_range_gives_a_pod_requests(api: Api) -> None:
+    until(lambda: api.get("/api/v1/namespaces/training/serviceaccounts/default"), "the namespace's account")
+    made = api.create(pod("training"), dry_run=True)
+    assert made["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "100m", "memory": "128Mi"}
+
+
+def test_a_definition_refuses_a_misspelt_field_of_a_custom_resource(api: Api) -> None:
+    monitor = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PodMonitor", "metadata": {"name": "tried", "namespace": "monitoring"}}
+    with pytest.raises(ApiError, match="podMetricsEndpoint"):
+        api.apply({**monitor, "spec": {"selector": {}, "podMetricsEndpoint": []}}, dry_run=True)
+
+
+def ray_cluster(namespace: str) -> dict[str, Any]:
+    """A head that never starts (no such image): what matters is who makes its pod."""
+    head = {"rayStartParams": {}, "template": {"spec": {"containers": [{"name": "ray", "image": "localhost/none:1", "imagePullPolicy": "Never"}]}}}
+    spec = {"rayVersion": "2.60.0", "headGroupSpec": head}
+    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "tried", "namespace": namespace}, "spec": spec}
+
+
+def test_the_operator_with_the_stacks_flags_and_rights_serves_the_training_namespace_and_no_other(cluster: Cluster, api: Api) -> None:
+    for namespace in ("default", "training"):
+        api.create(ray_cluster(namespace), manager="a-test")
+    try:
+        path = "/api/v1/namespaces/{}/pods"
+        selector = {"labelSelector": "ray.io/cluster=tried"}
+        until(lambda: api.request("GET", path.format("training"), selector).get("items"), "the head's pod")
+        assert not api.request("GET", path.format("default"), selector).get("items")
+        assert not (api.get("/apis/ray.io/v1/namespaces/default/rayclusters/tried") or {}).get("status")
+    finally:
+        for namespace in ("default", "training"):
+            gone = f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters/tried"
+            api.delete(gone)
+            assert api.gone(gone, 60)

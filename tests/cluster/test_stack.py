@@ -1,0 +1,178 @@
+"""A rehearsal with its Kubernetes objects made for real: every step, and a cluster that is as before, however the rehearsal ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rehearsal.engine import find_engine
+from rehearsal.on_cluster.api import connected
+from rehearsal.on_cluster.inventory import Inventory, inventory
+from rehearsal.on_cluster.target import Target, built_in
+from rehearsal.rehearse import rehearse
+from rehearsal.report import Report
+from rehearsal.sandbox import read_project
+from rehearsal.stage import Wishes
+from tests.cluster.conftest import Cluster, trainfleet, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+SPACE = "tried-by-a-test"
+PROGRAM = f"""
+import pulumi
+import pulumi_kubernetes as k8s
+provider = k8s.Provider("cluster", enable_server_side_apply=True)
+here = pulumi.ResourceOptions(provider=provider)
+space = k8s.core.v1.Namespace("space", metadata={{"name": "{SPACE}", "labels": {{"of": "a-test"}}}}, opts=here)
+inside = pulumi.ResourceOptions(provider=provider, depends_on=[space])
+"""
+CONFIG = (
+    'k8s.core.v1.ConfigMap("config", metadata={{"name": "config", "namespace": "{}", "labels": {{"of": "a-test"}}}}, data={{"a": "b"}}, opts=inside)'
+)
+
+
+@pytest.fixture
+def target(cluster: Cluster) -> Iterator[Target]:
+    """The cluster, which has to be as before at the end of each test."""
+    found = built_in(cluster.name)
+    before = everything(found)
+    yield found
+    after = everything(found)
+    assert (after.news(before), after.lost(before), after.ours) == ([], [], ())
+
+
+def everything(target: Target) -> Inventory:
+    with connected(target) as api:
+        return inventory(api)
+
+
+def program(folder: Path, code: str) -> Path:
+    (folder / "Pulumi.yaml").write_text("name: tried\nruntime: python\n")
+    (folder / "__main__.py").write_text(PROGRAM + code + "\n")
+    return folder
+
+
+def rehearsed(folder: Path, target: Target, code: str, until_step: str = "") -> Report:
+    return rehearse(read_project(program(folder, code)), find_engine(), Wishes(cluster=target, until=until_step))
+
+
+def test_the_local_stack_goes_through_every_step_and_leaves_the_cluster_as_it_was(cluster: Cluster, target: Target) -> None:
+    operator = (target.built_in and target.built_in.file("processes.json").read_text()) or ""
+    done = trainfleet("rehearse", "local", "--on-cluster", cluster.name, "--json", timeout=800)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    steps = {step["name"]: step for step in report["steps"]}
+    assert all(step["ran"] for name, step in steps.items() if name != "unprotect")
+    assert steps["cluster"]["resources"] >= 50
+    assert "kuberay-operator 1.6.0: the operator built from source, with --watch-namespace=training" in steps["cluster"]["detail"]
+    assert "kube-prometheus-stack 82.16.0: nothing (no chart can be had here)" in steps["cluster"]["detail"]
+    assert steps["no-op"]["changes"] == steps["refresh"]["changes"] == {}
+    assert steps["update"]["changes"] == steps["drift"]["changes"] == {"update": 1}
+    assert cluster.state.file("processes.json").read_text() == operator
+
+
+def test_an_object_that_the_api_server_refuses_fails_by_name_and_in_its_words(tmp_path: Path, target: Target) -> None:
+    spec = {"cluster_ip": "203.0.113.7", "ports": [{"port": 80}]}
+    code = f'k8s.core.v1.Service("web", metadata={{"name": "web", "namespace": "{SPACE}"}}, spec={spec}, opts=inside)'
+    report = rehearsed(tmp_path, target, code)
+    assert not report.ok
+    text = str(report.problems)
+    assert "kubernetes:core/v1:Service web" in text
+    assert "the API server says: " in text
+    assert "203.0.113.7" in text
+
+
+def test_what_somebody_else_made_is_refused_by_name_and_left_alone(tmp_path: Path, cluster: Cluster, target: Target) -> None:
+    cluster.kubectl("create", "configmap", "config", "--from-literal=a=theirs")
+    before = cluster.kubectl("get", "configmap", "config", "-o", "json", "--show-managed-fields")
+    try:
+        report = rehearsed(tmp_path, target, CONFIG.format("default"))
+        assert not report.ok
+        assert "ConfigMap default/config is there already, made by kubectl-create, and is left alone" in str(report.problems)
+        assert cluster.kubectl("get", "configmap", "config", "-o", "json", "--show-managed-fields") == before
+    finally:
+        cluster.kubectl("delete", "configmap", "config")
+
+
+def test_what_is_there_and_says_the_same_is_shared_and_stays(tmp_path: Path, cluster: Cluster, target: Target) -> None:
+    metadata = {"name": "config", "namespace": "default", "labels": {"of": "a-test"}}
+    cluster.kubectl("create", "-f", "-", given=json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}}))
+    try:
+        report = rehearsed(tmp_path, target, CONFIG.format("default"), "no-op")
+        assert report.ok, report.problems
+        assert "1 objects were there, say the same and are left alone" in next(step.detail for step in report.steps if step.name == "cluster")
+        assert cluster.kubectl("get", "configmap", "config", "-o", "jsonpath={.data.a}") == "b"
+    finally:
+        cluster.kubectl("delete", "configmap", "config")
+
+
+def test_a_workload_whose_pods_admission_refuses_fails_although_the_workload_itself_is_let_in(tmp_path: Path, target: Target) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    spec = {"template": {"spec": {"restart_policy": "Never", "containers": [{"name": "a", "image": "a"}]}}}
+    code = f"""
+strict = k8s.core.v1.Namespace("strict", metadata={{"name": "{SPACE}-2", "labels": {labels}}}, opts=here)
+k8s.batch.v1.Job("root", metadata={{"name": "root", "namespace": "{SPACE}-2"}}, spec={spec},
+                 opts=pulumi.ResourceOptions(provider=provider, depends_on=[strict]))
+"""
+    report = rehearsed(tmp_path, target, code, "cluster")
+    assert not report.ok
+    assert f"a pod of Job {SPACE}-2/root would be refused" in str(report.problems)
+    assert 'violates PodSecurity "restricted:latest"' in str(report.problems)
+
+
+def begun(folder: Path, cluster: Cluster) -> subprocess.Popen[bytes]:
+    """A rehearsal that has made its namespace and now waits for its program, which sleeps."""
+    made = program(folder, CONFIG.format(SPACE) + "\nimport time\nspace.id.apply(lambda _: pulumi.runtime.is_dry_run() or time.sleep(600))")
+    command = [str(Path(sys.executable).with_name("trainfleet")), "rehearse", str(made), "--on-cluster", cluster.name]
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    until(lambda: cluster.kubectl("get", "namespace", SPACE, "--ignore-not-found") or child.poll() is not None, "the program's namespace")
+    assert child.poll() is None
+    return child
+
+
+def test_ctrl_c_takes_everything_down(tmp_path: Path, cluster: Cluster, target: Target) -> None:
+    child = begun(tmp_path, cluster)
+    os.kill(child.pid, signal.SIGINT)
+    assert child.wait(120) == 130
+    assert not cluster.kubectl("get", "namespace", SPACE, "--ignore-not-found")
+    assert target.context
+
+
+def test_what_a_killed_rehearsal_left_is_named_and_cleaned_up_when_asked_for(tmp_path: Path, cluster: Cluster, target: Target) -> None:
+    child = begun(tmp_path, cluster)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    folder = tmp_path / "next"
+    folder.mkdir()
+    report = rehearsed(folder, target, "", "apply")
+    assert f"Namespace {SPACE} is there already, left by a rehearsal that was killed" in str(report.problems)
+    assert "--clean-up" in str(report.problems)
+    done = trainfleet("rehearse", str(folder), "--on-cluster", cluster.name, "--clean-up", "--until", "apply")
+    assert done.returncode == 0, done.stderr
+    assert f"removed Namespace {SPACE}" in done.stderr
+
+
+def test_a_context_of_ones_own_works_the_same_with_consent_and_not_without(tmp_path: Path, cluster: Cluster, target: Target) -> None:
+    folder = program(tmp_path, CONFIG.format(SPACE))
+    settings: dict[str, Any] = {"KUBECONFIG": str(cluster.state.kubeconfig)}
+    arguments = ("rehearse", str(folder), "--context", cluster.state.context, "--until", "cluster")
+    refused = subprocess.run(
+        [str(Path(sys.executable).with_name("trainfleet")), *arguments],
+        env=os.environ | settings,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode == 2
+    assert "this needs your consent" in refused.stderr
+    done = trainfleet(*arguments, "--yes", **settings)
+    assert done.returncode == 0, done.stderr
+    assert f"{target.context} holds 2 objects of this stack" in done.stdout

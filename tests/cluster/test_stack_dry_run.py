@@ -1,0 +1,75 @@
+"""Every Kubernetes object of all seven stacks passes the API server's dry run, under the definitions of the kinds that the stacks use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rehearsal.on_cluster.api import connected
+from rehearsal.on_cluster.dry_run import Objects, dry_run
+from rehearsal.on_cluster.inventory import Inventory, inventory
+from rehearsal.on_cluster.target import built_in
+from rehearsal.subject import stack_names
+from tests.cluster.conftest import Cluster, trainfleet
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+
+def everything(cluster: Cluster) -> Inventory:
+    with connected(built_in(cluster.name)) as api:
+        return inventory(api)
+
+
+@pytest.fixture(scope="module")
+def judged(cluster: Cluster) -> Iterator[dict[str, dict[str, Any]]]:
+    """What the API server says of each stack; nothing may be left of the questions."""
+    before = everything(cluster)
+    done = trainfleet("rehearse", "all", "--on-cluster", cluster.name, "--dry-run", "--json", timeout=800)
+    assert done.returncode in (0, 1), done.stderr
+    yield {row["stack"]: row for row in json.loads(done.stdout)["stacks"]}
+    after = everything(cluster)
+    assert (after.news(before), after.lost(before)) == ([], [])
+
+
+@pytest.mark.parametrize("stack", stack_names())
+def test_no_object_of_a_stack_is_refused(judged: dict[str, dict[str, Any]], stack: str) -> None:
+    assert judged[stack]["objects"] > 40
+    assert judged[stack]["refused"] == []
+    assert judged[stack]["not_judged"] == []
+
+
+def document(kind: str, name: str, body: dict[str, Any], api_version: str = "v1", namespace: str = "tried") -> dict[str, Any]:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
+
+
+def test_what_an_api_server_refuses_is_named_in_its_words(cluster: Cluster) -> None:
+    restricted = {"metadata": {"name": "tried", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    limits = {"spec": {"limits": [{"type": "Container", "min": {"cpu": "2"}, "max": {"cpu": "1"}}]}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]}}
+    objects = [
+        {"apiVersion": "v1", "kind": "Namespace", **restricted},
+        document("ServiceAccount", "default", {}),
+        document("LimitRange", "upside-down", limits),
+        document(
+            "NetworkPolicy",
+            "nowhere",
+            {"spec": {"podSelector": {}, "ingress": [{"from": [{"ipBlock": {"cidr": "10.0.0.0/40"}}]}]}},
+            "networking.k8s.io/v1",
+        ),
+        document("Job", "root", {"spec": {"template": template}}, "batch/v1"),
+        document("ConfigMap", "fine", {"data": {"a": "b"}}),
+        document("PodMonitor", "misspelt", {"spec": {"selector": {}, "podMetricsEndpoint": []}}, "monitoring.coreos.com/v1"),
+        document("Unheard", "of", {"spec": {}}, "example.com/v1"),
+    ]
+    (seen,) = dry_run(built_in(cluster.name), [Objects("tried", objects, ["prometheus-operator-crds"])])
+    refused = dict(seen.refused)
+    assert set(refused) == {"LimitRange tried/upside-down", "NetworkPolicy tried/nowhere", "Job tried/root", "PodMonitor tried/misspelt"}
+    assert "min value 2 is greater than max value 1" in refused["LimitRange tried/upside-down"]
+    assert "10.0.0.0/40" in refused["NetworkPolicy tried/nowhere"]
+    assert 'violates PodSecurity "restricted:latest"' in refused["Job tried/root"]
+    assert "podMetricsEndpoint" in refused["PodMonitor tried/misspelt"]
+    assert seen.not_judged == ["Unheard tried/of (example.com/v1)"]
