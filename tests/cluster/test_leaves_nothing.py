@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cluster import cgroups, network, node, state
+from rehearsal.cluster import builds, cgroups, network, node, pins, state
 from tests.cluster.conftest import Cluster, trainfleet, until
 from tests.cluster.machine import namespaces, processes_in, seen
 from tests.cluster.pods import pod
@@ -111,6 +111,37 @@ def test_after_up_was_killed_down_leaves_nothing(before: dict[str, Any], moment:
     assert_gone(before, inside)
 
 
+def test_after_up_was_killed_while_it_made_the_images_nothing_runs_and_another_up_makes_them(
+    before: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "trainfleet"
+    cache.mkdir()
+    for program in pins.PROGRAMS:  # built already, all but the images
+        (cache / builds.folder_of(program).name).symlink_to(builds.folder_of(program))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    carried = str(tmp_path).encode()
+
+    def importing() -> bool:
+        return bool(list(cache.glob(".images-none.*/node/ready")))
+
+    def servers() -> list[str]:
+        return [entry.name for entry in Path("/proc").glob("[0-9]*") if carried in read(entry / "cmdline")]
+
+    killed_when(importing)
+    until(lambda: not servers(), "the end of all that it started", 30)
+    assert_gone(before, set())
+    assert not (cache / "images-none").exists()
+    assert trainfleet("cluster", "up", "--name", NAME, "--no-image").returncode == 0
+    assert [path.name for path in cache.glob(".images-none.*")] == []
+
+
+def read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
 @pytest.mark.parametrize("moment", [grouped, serving], ids=lambda moment: moment.__name__)
 def test_after_up_was_killed_another_up_goes_on(before: dict[str, Any], moment: Callable[[], bool]) -> None:
     killed_when(moment)
@@ -139,7 +170,7 @@ def test_down_without_a_cluster_says_so(before: dict[str, Any]) -> None:
 
 def test_a_link_of_that_name_that_is_not_ours_is_refused_and_left_alone(before: dict[str, Any]) -> None:
     link = f"tf-{NAME}"
-    subprocess.run(["ip", "link", "add", link, "type", "dummy"], check=True)
+    subprocess.run(["ip", "link", "add", link, "type", "veth", "peer", "name", f"{link}-peer"], check=True)
     try:
         done = trainfleet("cluster", "up", "--name", NAME, "--no-image")
         assert done.returncode == 2
