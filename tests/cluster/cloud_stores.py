@@ -38,10 +38,16 @@ class CloudStore:
     host: str
     port: int
     authority: Path
+    """Its certificate lies beside everything else of the server."""
     keys: dict[str, str] = field(repr=False)
     """What a run gets: variables with secret values."""
     master: dict[str, str] = field(repr=False)
     """What its owner has."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the server keeps its data and log."""
+        return self.authority.parent
 
     @property
     def url(self) -> str:

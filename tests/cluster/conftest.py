@@ -96,3 +96,6 @@ def cluster() -> Iterator[Cluster]:
     assert done.returncode == 0, done.stderr
     yield _with_kubectl(Cluster(NAME, trainfleet))
     assert trainfleet("cluster", "down", "--name", NAME).returncode == 0
+
+
+from tests.cluster.watching import watched  # noqa: E402, F401 - one fixture for the modules that share its one launch; it needs what stands above

@@ -99,7 +99,7 @@ def test_ray_refuses_what_its_schema_does_not_know() -> None:
 
 
 def test_a_machine_has_as_many_workers_as_gpus_and_the_head_none() -> None:
-    cluster = document(site("aws", "scaling.use_gpu=true", "scaling.workers=16", pool="h100"))
+    cluster = document(site("aws", "scaling.use_gpu=true", "scaling.workers=16", "batch.global_batch=64", pool="h100"))
     assert cluster["max_workers"] == 2
     head, worker = cluster["available_node_types"]["head"], workers(cluster)
     assert (head["resources"], head["max_workers"]) == ({"CPU": 0}, 0)
@@ -246,7 +246,7 @@ def test_what_cannot_work_is_refused(cloud: str, changes: dict[str, Any], words:
 
 
 def test_more_workers_than_the_pool_has_machines_are_refused() -> None:
-    assert "which grows to 2" in refused("gcp", "scaling.use_gpu=true", "scaling.workers=8", stack="gcp-dev", pool="l4")
+    assert "which grows to 2" in refused("gcp", "scaling.use_gpu=true", "scaling.workers=8", "batch.global_batch=32", stack="gcp-dev", pool="l4")
 
 
 def test_a_stack_that_is_not_there_is_said() -> None:

@@ -202,6 +202,8 @@ def _start(site: Site, options: list[str]) -> str:
     steps = [f"ulimit -n {NOFILE} || true"]
     if site.secrets:
         steps.append(f"set -a; . $HOME/{FOLDER}/keys; set +a")
+    if site.hosts:
+        steps.append("export RAY_enable_autoscaler_v2=0")  # Ray 2.60's newer one does not know the head among hosts, and starts no worker
     steps += [
         f"export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$HOME/{FOLDER}/token RAY_USAGE_STATS_ENABLED=0",
         " ".join(["ray start", *options, f"--object-store-memory={OBJECT_STORE_BYTES}", f"--metrics-export-port={METRICS_PORT}"]),
