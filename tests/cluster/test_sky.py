@@ -1,146 +1,22 @@
-"""SkyPilot on a real cluster, by what a stack grants its launchers: set up, proven, a recipe on two pods, and a place without room.
+"""SkyPilot on a real cluster, by what a stack grants its launchers: set up, proven, a recipe on two pods, a place without room, and a move.
 
-Two namespaces stand for two platforms, each with the accounts and rights that `infra.kubernetes.access` declares.
-SkyPilot has a home and an API server of its own.
+Two namespaces stand for two platforms (tests/cluster/sky_place.py). What is launched is planned so that each launch shows several things:
+it takes minutes on two processors.
 """
 
 from __future__ import annotations
 
-import functools
 import json
-import os
-import shutil
-import socket
-import subprocess
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from infra.kubernetes.access import CLUSTER_RULES, LAUNCHER_RULES, POD_RULES, Rule
-from rehearsal.cluster.images import LOCAL
-from tests.cluster.conftest import Cluster, until
-from tests.cluster.stores import Store, gateway
-from tools.stores.servers import KEY, SECRET
-from training.launch.bare import bare_platform
+from tests.cluster.launches import document, losses
+from tests.cluster.sky_place import FAR, NEAR, TWO, Place, place
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3000)]
-NEAR, FAR = "sky-near", "sky-far"
-SMALL = ("scaling.cpus_per_worker=0.25",)
-"""Several pods share the processors of a small machine."""
-RBAC = "rbac.authorization.k8s.io/v1"
-
-
-@dataclass(frozen=True)
-class Place:
-    """The cluster, the store, and a home for SkyPilot."""
-
-    cluster: Cluster
-    store: Store
-    folder: Path
-    env: dict[str, str]
-
-    def call(self, *arguments: str, timeout: float = 2400) -> subprocess.CompletedProcess[str]:
-        program = str(Path(sys.executable).with_name("trainfleet"))
-        environment = os.environ | {"NO_COLOR": "1", "COLUMNS": "160"} | self.store.environment | self.env
-        return subprocess.run([program, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
-
-    def launch(self, run: str, *stacks: str, more: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-        named = [text for stack in stacks for text in ("--stack", f"{stack}.json")]
-        options = ["--from-secret", "s3-keys", "--storage", f"{self.store.url}/runs", "--run", run, "--json"]
-        return self.call("launch", "lm-tiny", "--on", "sky", *named, *options, f"workload.data.source={self.store.url}/text", *SMALL, *more)
-
-    def pods(self, namespace: str) -> list[str]:
-        return self.cluster.kubectl("-n", namespace, "get", "pods", "-o", "name").split()
-
-
-def rules(these: tuple[Rule, ...]) -> list[dict[str, Any]]:
-    return [{"apiGroups": [group], "resources": resources, "verbs": verbs} for group, resources, verbs in these]
-
-
-def granted(namespace: str) -> list[dict[str, Any]]:
-    """A platform's accounts and rights in its namespace."""
-
-    def made(kind: str, name: str, api: str = "v1", **more: Any) -> dict[str, Any]:
-        return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": namespace, **more.pop("metadata", {})}, **more}
-
-    def bound(role: str, account: str, kind: str = "Role") -> dict[str, Any]:
-        subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
-        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}
-        return {"subjects": [subject], "roleRef": reference}
-
-    token = {"annotations": {"kubernetes.io/service-account.name": "launcher"}}
-    everywhere = f"{namespace}-launcher"
-    return [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
-        made("ServiceAccount", "launcher"),
-        made("ServiceAccount", "trainer", automountServiceAccountToken=False),
-        made("Secret", "launcher-token", type="kubernetes.io/service-account-token", metadata=token),
-        made("Secret", "s3-keys", stringData={"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}),
-        made("Role", "launcher", RBAC, rules=rules(LAUNCHER_RULES)),
-        made("RoleBinding", "launcher", RBAC, **bound("launcher", "launcher")),
-        made("Role", "trainer", RBAC, rules=rules(POD_RULES)),
-        made("RoleBinding", "trainer", RBAC, **bound("trainer", "trainer")),
-        {"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": everywhere}, "rules": rules(CLUSTER_RULES)},
-        {"apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": everywhere}, **bound(everywhere, "launcher", "ClusterRole")},
-    ]
-
-
-def contract(cluster: Cluster, namespace: str, store: Store) -> dict[str, Any]:
-    """What a stack on this namespace would hand to launchers."""
-    access = json.dumps(yaml.safe_load(Path(cluster.state.kubeconfig).read_text()))
-    said = {"kubeconfig": access, "service_account": "trainer", "launcher_account": "launcher", "launcher_token_secret": "launcher-token"}
-    return bare_platform(namespace, namespace, LOCAL, store.url).model_copy(update=said).model_dump()
-
-
-@pytest.fixture(scope="module")
-def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    if missing := [tool for tool in ("kubectl", "socat", "nc", "rsync", "ssh") if shutil.which(tool) is None]:
-        pytest.skip(f"SkyPilot needs {', '.join(missing)}")
-    folder = tmp_path_factory.mktemp("sky")
-    (folder / "store").mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = str(probe.getsockname()[1])
-    home = {
-        "HOME": str(folder),
-        "KUBECONFIG": str(folder / "access"),
-        "SKYPILOT_API_SERVER_LOCAL_PORT": port,
-        "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
-    }
-    with gateway(str(cluster.state.outside), folder / "store") as store:
-        _fill(store.folder)
-        here = Place(cluster, store, folder, home)
-        try:
-            for namespace in (NEAR, FAR):
-                cluster.apply(*granted(namespace))
-                (folder / f"{namespace}.json").write_text(json.dumps(contract(cluster, namespace, store)))
-            for namespace in (NEAR, FAR):
-                token = ("-n", namespace, "get", "secret", "launcher-token", "-o", "jsonpath={.data.token}")
-                until(functools.partial(cluster.kubectl, *token), "the cluster writes the launcher's token", 60)
-            done = here.call("sky", "setup", "--stack", f"{NEAR}.json", "--stack", f"{FAR}.json", "--yes")
-            assert done.returncode == 0, done.stderr
-            yield here
-        finally:
-            program = str(Path(sys.executable).with_name("sky"))
-            subprocess.run([program, "api", "stop"], env=os.environ | home, capture_output=True, check=False, timeout=300)
-            for namespace in (NEAR, FAR):
-                cluster.kubectl("delete", "namespace", namespace, "--wait=false", check=False)
-
-
-def _fill(bucket: Path) -> None:
-    """Text that is the same for this machine and the pods."""
-    text = bucket / "runs" / "text"
-    text.mkdir(parents=True)
-    for number, source in enumerate(sorted(Path(json.__file__).parent.glob("*.py"))):
-        (text / f"{number}.py").write_bytes(source.read_bytes())
-
-
-def losses(document: dict[str, Any]) -> list[Any]:
-    return [round(loss, 6) for _, loss in document["losses"]]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
+__all__ = ["place"]
+TINY_POD = ("scaling.workers=1", "scaling.cpus_per_worker=0.25")
 
 
 def test_the_contexts_log_in_with_the_launcher_s_token_alone_and_are_ready(place: Place) -> None:
@@ -151,32 +27,94 @@ def test_the_contexts_log_in_with_the_launcher_s_token_alone_and_are_ready(place
     assert [each["ready"] for each in json.loads(done.stdout)] == [True, True]
 
 
-def test_a_recipe_on_two_pods_has_the_losses_that_it_has_here(place: Place) -> None:
-    here = place.call(
-        "launch", "lm-tiny", "--on", "torchrun", f"workload.data.source={place.store.url}/text", "scaling.workers=2", "--run", "h", "--json"
-    )
-    assert here.returncode == 0, here.stderr
-    there = place.launch("two", NEAR, more=("--nodes", "2", "scaling.workers=2"))
-    assert there.returncode == 0, there.stderr
-    assert losses(json.loads(there.stdout)) == losses(json.loads(here.stdout))
-    until(lambda: not place.pods(NEAR), "its pods are gone", 300)
-
-
-def test_without_room_in_the_first_place_it_runs_in_the_second(place: Place) -> None:
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": NEAR}, "spec": {"hard": {"pods": "0"}}}
-    place.cluster.apply(quota)
-    done = place.launch("moved", NEAR, FAR)
-    place.cluster.kubectl("-n", NEAR, "delete", "resourcequota", "none")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["status"] == "finished"
-
-
 def test_a_token_that_is_no_longer_valid_is_said_before_anything_starts(place: Place) -> None:
-    document = yaml.safe_load((place.folder / "access").read_text())
-    for user in document["users"]:
-        user["user"]["token"] = "header.payload.signature"
-    (place.folder / "stale").write_text(yaml.safe_dump(document))
-    stale = Place(place.cluster, place.store, place.folder, {**place.env, "KUBECONFIG": str(place.folder / "stale")})
+    stale = place.with_tokens("header.payload.signature")
     done = stale.call("sky", "check", "--stack", f"{NEAR}.json", "--quick")
     assert done.returncode == 1
     assert "its token is not valid" in done.stderr
+    launched = stale.launch("stale", NEAR, FAR)
+    assert launched.returncode == 1
+    assert "no context can be used" in launched.stderr
+    assert launched.stderr.count("its token is not valid") == 2
+    assert not place.pods(NEAR, FAR)
+
+
+def test_without_room_in_the_first_place_it_runs_in_the_second_with_the_losses_that_it_has_here(place: Place) -> None:
+    with place.closed(NEAR):
+        there = place.launch("two", NEAR, FAR)
+    assert there.returncode == 0, there.stderr
+    found, here = document(there.stdout), place.here("h-two")
+    assert found["status"] == "finished"
+    assert losses(found) == losses(here)
+    assert found["metrics"]["test/loss"] == pytest.approx(here["metrics"]["test/loss"], abs=1e-6)
+    place.gone()
+
+
+def test_cut_off_in_the_first_place_a_managed_job_moves_and_ends_with_the_losses_that_it_has_here(place: Place) -> None:
+    fsdp = ("strategy=fsdp", "steps=400", "log.every=20", "checkpoint.every=20", "validation.every=400")
+    with place.launched("cut", NEAR, FAR, more=(*TWO, *fsdp, "--managed")) as launch:
+        launch.reach(60)
+        twice = place.launch("cut", NEAR, FAR, more=(*TWO, *fsdp, "--managed"))
+        assert (twice.returncode, "already" in twice.stderr or "another launch" in twice.stderr) == (2, True), twice.stderr
+        with place.closed(NEAR):
+            place.cluster.kubectl("-n", NEAR, "delete", "pods", "--all", "--grace-period=0", "--force")
+            assert launch.process.wait(900) == 0, launch.said
+    (move,) = place.record("cut")["launches"][-1]["moves"]
+    assert (move["from"], move["to"]) == (NEAR, FAR)
+    assert list(move["seconds"]) == ["noticed", "placed", "set_up", "resumed"]
+    assert move["text"] in launch.said
+    starts = [start["from_step"] for start in place.record("cut")["starts"]]
+    assert starts[0] == 0
+    assert starts[-1] >= 40, "it went on from a checkpoint"
+    again = place.launch("cut", NEAR, FAR, more=(*TWO, *fsdp))
+    assert losses(document(again.stdout)) == losses(place.here("h-cut", *fsdp)), "a finished run is told again, and nothing starts"
+    place.gone()
+
+
+def test_without_room_anywhere_it_says_what_was_tried_and_why(place: Place) -> None:
+    with place.closed(NEAR, FAR):
+        done = place.launch("nowhere", NEAR, FAR)
+    assert done.returncode == 1
+    assert f"no room anywhere; tried {NEAR}, {FAR}" in done.stderr
+    assert "the quota `none` has no room" in done.stderr
+    assert "Traceback" not in done.stderr
+    place.gone()
+
+
+def test_an_image_that_cannot_be_pulled_is_said_and_ends_by_the_time_out(place: Place) -> None:
+    done = place.launch("no-image", NEAR, more=(*TINY_POD, "--image", "localhost/nobody-made-this:1", "--within", "1.5"))
+    assert done.returncode == 1
+    assert "the image cannot be pulled" in done.stderr
+    place.gone()
+
+
+@pytest.mark.deep
+def test_a_small_task_proves_both_contexts(place: Place) -> None:
+    done = place.call("sky", "check", "--stack", f"{NEAR}.json", "--stack", f"{FAR}.json", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [each["ran"] for each in json.loads(done.stdout)] == [True, True]
+    place.gone()
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_longer_recipe_on_two_pods_has_the_losses_that_it_has_here(place: Place, strategy: str) -> None:
+    there = place.launch(f"small-{strategy}", NEAR, more=(*TWO, f"strategy={strategy}"), recipe="lm-small")
+    assert there.returncode == 0, there.stderr
+    assert losses(document(there.stdout)) == losses(place.here(f"h-small-{strategy}", f"strategy={strategy}", recipe="lm-small"))
+    place.gone()
+
+
+@pytest.mark.deep
+def test_a_managed_job_whose_pod_is_deleted_comes_back_in_its_place(place: Place) -> None:
+    long = ("steps=400", "log.every=20", "checkpoint.every=20", "validation.every=400")
+    with place.launched("struck", NEAR, more=(*TWO, *long, "--managed")) as launch:
+        launch.reach(60)
+        worker = next(pod for pod in place.pods(NEAR) if "worker" in pod)
+        place.cluster.kubectl("-n", NEAR, "delete", worker, "--grace-period=0", "--force")
+        assert launch.process.wait(900) == 0, launch.said
+    (move,) = place.record("struck")["launches"][-1]["moves"]
+    assert (move["from"], move["to"]) == (NEAR, NEAR)
+    again = place.launch("struck", NEAR, more=(*TWO, *long))
+    assert losses(document(again.stdout)) == losses(place.here("h-struck", *long))
+    place.gone()

@@ -281,12 +281,17 @@ def _show(found: Plan) -> None:
     console = out()
     if found.possible:
         table = Table(box=box.SIMPLE_HEAD, title=f"{found.recipe}: in the order in which they are tried", title_justify="left", pad_edge=False)
-        for head in ("#", "pool", "nodes", "GPUs", "", "USD/h", "hours", "USD", "USD per 1M"):
-            table.add_column(head, justify="left" if head in ("pool", "GPUs", "") else "right", no_wrap=True)
+        for head in ("#", "pool", "nodes", "GPUs each", "", "USD/h", "hours", "USD", "USD per 1M"):
+            table.add_column(head, justify="left" if head in ("pool", "GPUs each", "") else "right", no_wrap=True)
         for number, each in enumerate(found.possible, 1):
             table.add_row(str(number), *_row(each))
+        wide = console.measure(table, options=console.options.update(max_width=1000)).maximum
+        console.width = max(wide, console.width)  # a figure that is cut off is worse than a line that is folded
         console.print(table)
-    console.print(f"throughput {found.speed.source}; prices are list prices of whole nodes; 1M: a million samples", style="dim", soft_wrap=True)
+    source = f"throughput {found.speed.source}"
+    if not any(each.hours is not None for each in found.possible):
+        source = "the time is not known: --like RUN takes the throughput from a run of yours"
+    console.print(f"{source}; prices are list prices of whole nodes; 1M: a million samples", style="dim", soft_wrap=True)
     if found.refused:
         console.print("refused")
         for each in found.refused:
@@ -302,8 +307,7 @@ def _row(each: Candidate) -> list[str]:
     hours = "?" if each.hours is None else f"{each.hours:,.1f}"
     kind = "spot" if each.spot else ""
     return [
-        each.platform,
-        each.pool or "any",
+        f"{each.platform}/{each.pool or 'any'}",
         str(each.nodes),
         gpus,
         kind,

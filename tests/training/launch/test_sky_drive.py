@@ -171,6 +171,7 @@ def test_asked_to_stop_the_pods_are_told(told: list[dict[str, Any]], monkeypatch
 
     class Training(FakeSky):
         def tail_logs(self, name: str, job: int, follow: bool, output_stream: Any) -> int:
+            output_stream.write(LOG[1])
             (tmp_path / "stop").touch()
             assert asked.wait(60), "nobody told the pods"
             return super().tail_logs(name, job, follow, output_stream)
@@ -234,6 +235,27 @@ def managed(told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Call
         return driven(told, sky, managed=True, task={"resources": {"infra": "k8s/near"}, "num_nodes": 2}, **order)
 
     return make
+
+
+def test_asked_to_stop_before_the_first_step_the_pods_are_taken_down(
+    told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    down = threading.Event()
+
+    class Starting(FakeSky):
+        def tail_logs(self, name: str, job: int, follow: bool, output_stream: Any) -> int:
+            (tmp_path / "stop").touch()
+            assert down.wait(60), "nobody took the pods down"
+            return 0
+
+        def down(self, name: str) -> str:
+            down.set()
+            return super().down(name)
+
+    monkeypatch.setattr(drive, "ask_to_stop", lambda *_: pytest.fail("there is nothing to save"))
+    monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
+    with pytest.raises(TrainfleetError, match="stopped before the run had begun"):
+        driven(told, Starting()).run()
 
 
 def test_a_managed_job_is_queued_followed_and_not_taken_down_after_its_end(managed: Callable[..., Drive]) -> None:

@@ -63,7 +63,7 @@ def test_a_context_says_who_its_pods_are_how_long_a_node_may_take_and_where_they
     assert found["remote_identity"] == "trainer"
     assert found["provision_timeout"] >= 900, "a GPU node takes minutes from zero"
     assert found["autoscaler"] == ("gke" if stack.startswith("gcp") else "generic")
-    assert found["set_pod_resource_limits"] is True
+    assert found["set_pod_resource_limits"] is False, "it would throttle processors"
     assert found.get("kueue", {}).get("local_queue_name", "") == platform.queue
     pod = found["pod_config"]
     assert pod.get("metadata", {}).get("labels", {}) == platform.pod_labels

@@ -41,6 +41,12 @@ def alternatives(found: dict[str, Any]) -> list[dict[str, Any]]:
     return list(resources.get("ordered", [resources]))
 
 
+def container(found: dict[str, Any]) -> dict[str, Any]:
+    """What the pods of the first alternative carry."""
+    made: dict[str, Any] = alternatives(found)[0]["_cluster_config_overrides"]["kubernetes"]["pod_config"]["spec"]["containers"][0]
+    return made
+
+
 def test_every_pool_is_an_alternative_in_the_plan_s_order_with_its_own_image_and_selector() -> None:
     found = alternatives(document(recipe(), "aws-prod", "gcp-prod", "azure-prod"))
     assert [each["accelerators"] for each in found][:2] == ["H100:8", "H200:8"]
@@ -54,14 +60,23 @@ def test_every_pool_is_an_alternative_in_the_plan_s_order_with_its_own_image_and
 
 
 def test_a_fabric_is_asked_for_when_the_whole_node_is() -> None:
-    whole = alternatives(document(recipe(), "aws-prod"))[0]["_cluster_config_overrides"]["kubernetes"]["pod_config"]["spec"]["containers"][0]
-    assert whole["resources"]["limits"] == {"vpc.amazonaws.com/efa": 32}
+    many = "scaling.workers=16"
+    whole = container(document(recipe(many), "aws-prod"))
+    assert whole["resources"]["limits"].items() >= {"vpc.amazonaws.com/efa": 32}.items()
     assert {"name": "FI_PROVIDER", "value": "efa"} in whole["env"]
-    part = alternatives(document(recipe("scaling.workers=4"), "aws-prod", gpus=("H100",)))[0]["_cluster_config_overrides"]["kubernetes"]
-    assert "containers" not in part["pod_config"]["spec"], "half a node would keep the other half's adapters from everyone"
-    infiniband = alternatives(document(recipe(), "azure-prod", gpus=("H100",)))[0]["_cluster_config_overrides"]["kubernetes"]["pod_config"]["spec"]
-    assert infiniband["containers"][0]["resources"]["limits"] == {"rdma/ib": 8}
-    assert infiniband["containers"][0]["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+    infiniband = container(document(recipe(many), "azure-prod", gpus=("H100",)))
+    assert infiniband["resources"]["requests"] == {"rdma/ib": 8}
+    assert infiniband["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+    part = container(document(recipe("scaling.workers=4"), "aws-prod", gpus=("H100",)))
+    assert list(part) == ["resources"], "half a node would keep the other half's adapters from everyone"
+    alone = container(document(recipe(), "gcp-prod", gpus=("H200",)))
+    assert list(alone) == ["resources"], "one pod has nobody to talk to, and NCCL would miss the plug-in that it is told to load"
+
+
+def test_a_pod_is_limited_in_memory_alone() -> None:
+    for each in alternatives(document(recipe(), "aws-prod", "azure-prod")):
+        (made,) = each["_cluster_config_overrides"]["kubernetes"]["pod_config"]["spec"]["containers"]
+        assert made["resources"] == {"limits": {"memory": f"{each['memory']}G"}}
 
 
 def test_where_a_daemon_carries_the_traffic_skypilot_is_asked_to_add_it() -> None:

@@ -19,7 +19,10 @@ from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetE
 from training import events
 from training.launch.bare import bare_platform
 from training.launch.sky.plan import Plan, Wishes, make_plan
+from training.launch.sky.pods import trouble
 from training.launch.sky.reach import authority, refuse_unreachable, variables
+from training.launch.sky.server import wake
+from training.launch.sky.setup import config_path
 from training.launch.sky.task import Wanted, cluster_name, left_out, redacted, task_document
 from training.recipe import Recipe
 
@@ -161,7 +164,7 @@ def document_of(recipe: Recipe, target: Target, env: Mapping[str, str]) -> tuple
 def command(recipe: Recipe, file: Path, target: Target) -> list[str]:
     """The command that has SkyPilot run the recipe, and tells here what it says there."""
     document, plan, platforms = document_of(recipe, target, os.environ)
-    order = {
+    order: dict[str, Any] = {
         "task": document,
         "cluster": cluster_name(recipe.name),
         "run": recipe.name,
@@ -171,6 +174,8 @@ def command(recipe: Recipe, file: Path, target: Target) -> list[str]:
         "contexts": {each.context: platforms[each.platform].namespace for each in plan.possible},
         "left_out": [f"{each.platform}/{each.pool}" for each in left_out(plan.possible)],
     }
+    if any(trouble(context, namespace) is None for context, namespace in order["contexts"].items()):
+        wake(os.environ, config_path(os.environ))  # before the launcher adopts what its processes leave: the server must outlive it
     task = file.with_name(TASK_FILE)
     task.touch(mode=0o600)
     task.write_text(json.dumps(order), encoding="utf-8")

@@ -42,8 +42,9 @@ def context_config(outputs: PlatformOutputs) -> dict[str, Any]:
         # SkyPilot then makes no roles of its own, and pods have the platform's identity in the cloud.
         "remote_identity": outputs.service_account,
         "provision_timeout": SCALE_UP_S if scales else FIXED_S,
-        # Else Ray counts the node's processors in a pod that may use a few of them.
-        "set_pod_resource_limits": True,
+        # It would limit processors too, and throttle SkyPilot's own start and the loaders of data on a node that is idle otherwise: a
+        # task limits memory alone (`training.launch.sky.task`), and tells its Ray how many processors it has.
+        "set_pod_resource_limits": False,
     }
     if outputs.autoscaler:
         found["autoscaler"] = outputs.autoscaler

@@ -56,6 +56,8 @@ class Drive:
     over: threading.Event = field(default_factory=threading.Event)
     placed: threading.Event = field(default_factory=threading.Event)
     stopping: bool = False
+    stepped: bool = False
+    """Whether the run has told of a step: before that there is nothing to save."""
     late: bool = False
     """Whether there were no pods in time."""
     said: list[str] = field(default_factory=list)
@@ -198,6 +200,8 @@ class Drive:
         stream.finish()
         if stream.exit_code is not None:
             return stream.exit_code
+        if self.stopping and not self.stepped:
+            raise TrainfleetError("stopped before the run had begun; its pods are taken down")
         reasons = reasons_in("\n".join(self.said[-50:]))
         last = self.said[-1] if self.said else "its log ended"
         raise TrainfleetError("the run ended without a word of its own", [Problem("", each) for each in (reasons or [last])])
@@ -263,6 +267,7 @@ class Drive:
 
     def _event(self, event: dict[str, Any]) -> None:
         self.placed.set()
+        self.stepped = self.stepped or event["kind"] == "step"
         if self.moves is not None:
             self.moves.heard(event["kind"])
         if self.order["managed"] and event["kind"] in VERDICTS:
@@ -288,7 +293,7 @@ class Drive:
                 self.tell("warning", text=f"no pods within {self.order['within_s'] / 60:g} minutes: taking back what was asked for")
             if late or (stop and Path(stop).exists() and not self.stopping):
                 self.stopping = True
-                if not self.placed.is_set() or not ask_to_stop(self.order["contexts"], self.order["run"]):
+                if not self.stepped or not ask_to_stop(self.order["contexts"], self.order["run"]):
                     self.take_down()
                 if late:
                     return

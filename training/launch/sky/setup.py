@@ -25,7 +25,7 @@ from training.launch.sky.config import context_config, context_name, merged
 from training.launch.sky.kubeconfig import context_names, kubeconfig_path, masked, read_kubeconfig, with_context
 
 NOTE = "trainfleet-setup.json"
-PLUGIN = "training.launch.sky.network.AskTheClusters"
+PLUGIN = "training.launch.sky.plugin.Trainfleet"
 SECRET_MODE = 0o600
 
 

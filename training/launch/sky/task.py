@@ -147,30 +147,31 @@ def _resources(recipe: Recipe, candidate: Candidate, outputs: PlatformOutputs, w
         found["network_tier"] = "best"
     if wanted.managed:
         found["job_recovery"] = {"max_restarts_on_errors": 0}
-    overrides = _overrides(outputs, pool, candidate, wanted.from_secrets)
-    if overrides:
-        found["_cluster_config_overrides"] = {"kubernetes": overrides}
+    # Memory is limited, so that a pod that takes too much hits itself and Ray sees what it may use; processors are not.
+    container: dict[str, Any] = {"resources": {"limits": {"memory": f"{found['memory']}G"}}}
+    if wanted.from_secrets:
+        container["envFrom"] = [{"secretRef": {"name": name}} for name in wanted.from_secrets]
+    found["_cluster_config_overrides"] = {"kubernetes": _overrides(outputs, pool, candidate, container)}
     return found
 
 
-def _overrides(outputs: PlatformOutputs, pool: PoolOutput | None, candidate: Candidate, from_secrets: Sequence[str]) -> dict[str, Any]:
+def _overrides(outputs: PlatformOutputs, pool: PoolOutput | None, candidate: Candidate, container: dict[str, Any]) -> dict[str, Any]:
     """What a pod of this pool carries beside what the context's configuration says of all pods."""
-    container: dict[str, Any] = {"envFrom": [{"secretRef": {"name": name}} for name in from_secrets]} if from_secrets else {}
     if pool is None:
-        return {"pod_config": {"spec": {"containers": [container]}}} if container else {}
+        return {"pod_config": {"spec": {"containers": [container]}}}
     spec: dict[str, Any] = {"nodeSelector": dict(pool.node_selector)}
     if pool.tolerations:
         spec["tolerations"] = [dict(each) for each in pool.tolerations]
-    whole = candidate.gpus_per_node == pool.per_node
+    # Half a node would keep the other half's adapters from everyone, and a pod that is alone has nobody to talk to.
+    whole = candidate.gpus_per_node == pool.per_node and candidate.nodes > 1
     if pool.rdma_resource and whole:
         amount = {pool.rdma_resource: pool.rdma_nics}
-        container["resources"] = {"limits": amount, "requests": amount}
+        container["resources"] = {"limits": container["resources"]["limits"] | amount, "requests": amount}
         # To hold memory for the adapters; the namespace allows it where there is a fabric.
         container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
     if pool.environment and whole:
         container["env"] = [{"name": name, "value": value} for name, value in sorted(pool.environment.items())]
-    if container:
-        spec["containers"] = [container]
+    spec["containers"] = [container]
     found: dict[str, Any] = {"pod_config": {"spec": spec}}
     if pool.pod_annotations and whole:
         found["pod_config"]["metadata"] = {"annotations": dict(pool.pod_annotations)}

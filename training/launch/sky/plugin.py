@@ -1,8 +1,9 @@
-"""A plug-in of SkyPilot's API server: before a managed job's pods are believed lost, it is the clusters that are asked whether there is a network.
+"""A plug-in of SkyPilot's API server for managed jobs: the clusters are asked whether there is a network, and a few controllers do.
 
 Named in SkyPilot's plugins.yaml by `trainfleet sky setup --managed`; SkyPilot imports it in its server, its workers and its jobs' controllers.
-SkyPilot itself asks 8.8.8.8 and 1.1.1.1, so behind a wall that lets only the clusters through, or without the internet, no job ever
-recovers. Easy to get wrong: a network that is down must still be said to be down, or healthy jobs would be started again.
+Before it believes that pods are lost, SkyPilot itself asks 8.8.8.8 and 1.1.1.1, so behind a wall that lets only the clusters through no job
+ever recovers; and it starts as many controllers as the memory holds. Easy to get wrong: a network that is down must still be
+said to be down, or healthy jobs would be started again.
 """
 
 from __future__ import annotations
@@ -21,14 +22,23 @@ from sky.server import plugins
 ANSWER_S = 2.0
 
 
-class AskTheClusters(plugins.BasePlugin):
-    """Puts the clusters' own addresses before SkyPilot's two."""
+class Trainfleet(plugins.BasePlugin):
+    """Puts the clusters' own addresses before SkyPilot's two, and limits the controllers.
+
+    Args:
+        controllers: processes that look after managed jobs; each can look after hundreds, and launch eight at once.
+    """
+
+    def __init__(self, controllers: int = 2) -> None:
+        self.controllers = controllers
 
     def install(self, extension_context: Any) -> None:  # noqa: ARG002 - SkyPilot's own signature
         from sky.backends import backend_utils
+        from sky.utils import controller_utils
 
         first: Callable[[], None] = backend_utils.check_network_connection
         first_async: Callable[[], Awaitable[None]] = backend_utils.async_check_network_connection
+        most: Callable[[], int] = controller_utils.get_number_of_jobs_controllers
         if first.__module__ == __name__:  # a server loads its plug-ins twice in one process
             return
 
@@ -42,6 +52,7 @@ class AskTheClusters(plugins.BasePlugin):
 
         backend_utils.check_network_connection = check_network_connection
         backend_utils.async_check_network_connection = async_check_network_connection
+        controller_utils.get_number_of_jobs_controllers = lambda: max(1, min(self.controllers, most()))
 
 
 def any_answers() -> bool:

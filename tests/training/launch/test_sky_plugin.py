@@ -1,4 +1,4 @@
-"""The plug-in of SkyPilot's server says that there is a network when a cluster answers, and leaves the rest to SkyPilot."""
+"""The plug-in of SkyPilot's server: a cluster that answers is a network, everything else stays SkyPilot's; and few controllers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import yaml
 
 pytest.importorskip("sky")
 
-from training.launch.sky import network
-from training.launch.sky.network import AskTheClusters, addresses
+from training.launch.sky import plugin
+from training.launch.sky.plugin import Trainfleet, addresses
 from training.launch.sky.setup import PLUGIN
 
 
@@ -47,6 +47,7 @@ def test_a_kubeconfig_that_says_nothing_is_no_network(tmp_path: Path, text: str 
 def test_a_cluster_that_answers_is_a_network_and_else_skypilot_asks_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from sky import exceptions
     from sky.backends import backend_utils
+    from sky.utils import controller_utils
 
     asked: list[str] = []
 
@@ -59,8 +60,10 @@ def test_a_cluster_that_answers_is_a_network_and_else_skypilot_asks_itself(tmp_p
 
     monkeypatch.setattr(backend_utils, "check_network_connection", theirs)
     monkeypatch.setattr(backend_utils, "async_check_network_connection", theirs_too)
-    AskTheClusters().install(None)
-    AskTheClusters().install(None)
+    monkeypatch.setattr(controller_utils, "get_number_of_jobs_controllers", lambda: 12)
+    Trainfleet().install(None)
+    Trainfleet().install(None)
+    assert controller_utils.get_number_of_jobs_controllers() == 2
     now: Any = backend_utils
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -76,7 +79,7 @@ def test_a_cluster_that_answers_is_a_network_and_else_skypilot_asks_itself(tmp_p
 
 
 def test_skypilot_loads_the_plug_in_by_its_name_without_the_rest_of_the_project(tmp_path: Path) -> None:
-    assert f"{network.__name__}.AskTheClusters" == PLUGIN
+    assert f"{plugin.__name__}.Trainfleet" == PLUGIN
     (tmp_path / "plugins.yaml").write_text(f"plugins:\n- class: {PLUGIN}\n")
     script = (
         "import sys; from sky.server import plugins as p; p.load_plugins(p.ExtensionContext(context=p.PluginContext.CONTROLLER));"
@@ -84,4 +87,4 @@ def test_skypilot_loads_the_plug_in_by_its_name_without_the_rest_of_the_project(
     )
     environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "SKYPILOT_SERVER_PLUGINS_CONFIG": str(tmp_path / "plugins.yaml")}
     done = subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == [network.__name__, "False"], done.stderr
+    assert done.stdout.split() == [plugin.__name__, "False"], done.stderr

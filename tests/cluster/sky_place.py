@@ -1,0 +1,239 @@
+"""What SkyPilot's tests stand on: two namespaces as two platforms, by the rights that a stack grants its launchers, and a home and server of their own.
+
+Used by test_sky*.py. Easy to get wrong: SkyPilot's server, its workers and its jobs' controllers outlive whoever started them, so
+what has this home in its environment is ended by its number when the tests are over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.kubernetes.access import CLUSTER_RULES, LAUNCHER_RULES, POD_RULES, Rule
+from rehearsal.cluster.images import LOCAL
+from tests.cluster.conftest import Cluster, until
+from tests.cluster.launches import Launch
+from tests.cluster.stores import Store, gateway
+from tools.stores.servers import KEY, SECRET
+from training.launch.bare import bare_platform
+
+NEAR, FAR = "sky-near", "sky-far"
+RBAC = "rbac.authorization.k8s.io/v1"
+PROGRAM = str(Path(sys.executable).with_name("trainfleet"))
+TWO = ("--nodes", "2", "scaling.workers=2", "scaling.cpus_per_worker=0.25")
+"""Two pods on one small machine."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The cluster, the store, and a home for SkyPilot."""
+
+    cluster: Cluster
+    store: Store
+    folder: Path
+    env: dict[str, str]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return os.environ | {"NO_COLOR": "1", "COLUMNS": "160", "PYTHONUNBUFFERED": "1"} | self.store.environment | self.env
+
+    def call(self, *arguments: str, timeout: float = 1500) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [PROGRAM, *arguments], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False
+        )
+
+    def arguments(self, run: str, *stacks: str, more: tuple[str, ...] = TWO, recipe: str = "lm-tiny") -> list[str]:
+        named = [text for stack in stacks for text in ("--stack", f"{stack}.json")]
+        options = ["--from-secret", "s3-keys", "--storage", f"{self.store.url}/runs", "--run", run]
+        return ["launch", recipe, "--on", "sky", *named, *options, self.data, *more]
+
+    def launch(self, run: str, *stacks: str, more: tuple[str, ...] = TWO, recipe: str = "lm-tiny") -> subprocess.CompletedProcess[str]:
+        return self.call(*self.arguments(run, *stacks, more=(*more, "--json"), recipe=recipe))
+
+    @contextlib.contextmanager
+    def launched(self, run: str, *stacks: str, more: tuple[str, ...] = TWO) -> Iterator[Launch]:
+        """A launch that goes on beside the test."""
+        with (self.folder / f"{run}.out").open("w") as log:
+            process = subprocess.Popen(
+                [PROGRAM, *self.arguments(run, *stacks, more=more)],
+                cwd=self.folder,
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        launch = Launch(process, self.folder / f"{run}.out")
+        try:
+            yield launch
+        finally:
+            launch.kill()
+
+    def here(self, run: str, *more: str, recipe: str = "lm-tiny") -> dict[str, Any]:
+        """The same recipe on this machine, with as many workers."""
+        arguments = ("launch", recipe, "--on", "local", "--run", run, "--storage", str(self.folder / "here"), "--json", self.data)
+        done = self.call(*arguments, "scaling.workers=2", *more)
+        assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    @property
+    def data(self) -> str:
+        return f"workload.data.source={self.store.url}/text"
+
+    def record(self, run: str) -> dict[str, Any]:
+        """run.json as the launcher keeps it."""
+        found: dict[str, Any] = json.loads((self.folder / "runs" / run / "run.json").read_text())
+        return found
+
+    def pods(self, *namespaces: str) -> list[str]:
+        return [pod for namespace in namespaces for pod in self.cluster.kubectl("-n", namespace, "get", "pods", "-o", "name").split()]
+
+    def gone(self) -> None:
+        until(lambda: not self.pods(NEAR, FAR), "all pods are gone", 180)
+
+    def close(self, namespace: str) -> None:
+        """Leave no room in a namespace: what is there stays."""
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": namespace}, "spec": {"hard": {"pods": "0"}}}
+        self.cluster.apply(quota)
+        used = ("-n", namespace, "get", "resourcequota", "none", "-o", "jsonpath={.status.hard.pods}")
+        until(lambda: self.cluster.kubectl(*used) == "0", "the quota holds", 60)
+
+    def open(self, namespace: str) -> None:
+        self.cluster.kubectl("-n", namespace, "delete", "resourcequota", "none", "--ignore-not-found")
+
+    @contextlib.contextmanager
+    def closed(self, *namespaces: str) -> Iterator[None]:
+        try:
+            for namespace in namespaces:
+                self.close(namespace)
+            yield
+        finally:
+            for namespace in namespaces:
+                self.open(namespace)
+
+    def with_tokens(self, token: str) -> Place:
+        """The same with another token in every context."""
+        document = yaml.safe_load((self.folder / "access").read_text())
+        for user in document["users"]:
+            user["user"]["token"] = token
+        (self.folder / "stale").write_text(yaml.safe_dump(document))
+        return replace(self, env={**self.env, "KUBECONFIG": str(self.folder / "stale")})
+
+
+def rules(these: tuple[Rule, ...]) -> list[dict[str, Any]]:
+    return [{"apiGroups": [group], "resources": resources, "verbs": verbs} for group, resources, verbs in these]
+
+
+def granted(namespace: str) -> list[dict[str, Any]]:
+    """A platform's accounts and rights in its namespace."""
+
+    def made(kind: str, name: str, api: str = "v1", **more: Any) -> dict[str, Any]:
+        return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": namespace, **more.pop("metadata", {})}, **more}
+
+    def bound(role: str, account: str, kind: str = "Role") -> dict[str, Any]:
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}
+        return {"subjects": [subject], "roleRef": reference}
+
+    token = {"annotations": {"kubernetes.io/service-account.name": "launcher"}}
+    everywhere = f"{namespace}-launcher"
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        made("ServiceAccount", "launcher"),
+        made("ServiceAccount", "trainer", automountServiceAccountToken=False),
+        made("Secret", "launcher-token", type="kubernetes.io/service-account-token", metadata=token),
+        made("Secret", "s3-keys", stringData={"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}),
+        made("Role", "launcher", RBAC, rules=rules(LAUNCHER_RULES)),
+        made("RoleBinding", "launcher", RBAC, **bound("launcher", "launcher")),
+        made("Role", "trainer", RBAC, rules=rules(POD_RULES)),
+        made("RoleBinding", "trainer", RBAC, **bound("trainer", "trainer")),
+        {"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": everywhere}, "rules": rules(CLUSTER_RULES)},
+        {"apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": everywhere}, **bound(everywhere, "launcher", "ClusterRole")},
+    ]
+
+
+def contract(cluster: Cluster, namespace: str, store: Store) -> dict[str, Any]:
+    """What a stack on this namespace would hand to launchers."""
+    access = json.dumps(yaml.safe_load(Path(cluster.state.kubeconfig).read_text()))
+    said = {"kubeconfig": access, "service_account": "trainer", "launcher_account": "launcher", "launcher_token_secret": "launcher-token"}
+    return bare_platform(namespace, namespace, LOCAL, store.url).model_copy(update=said).model_dump()
+
+
+@pytest.fixture(scope="module")
+def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    if missing := [tool for tool in ("kubectl", "socat", "nc", "rsync", "ssh") if shutil.which(tool) is None]:
+        pytest.skip(f"SkyPilot needs {', '.join(missing)}")
+    folder = tmp_path_factory.mktemp("sky")
+    (folder / "store").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = str(probe.getsockname()[1])
+    home = {
+        "HOME": str(folder),
+        "KUBECONFIG": str(folder / "access"),
+        "SKYPILOT_API_SERVER_LOCAL_PORT": port,
+        "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+    }
+    with gateway(str(cluster.state.outside), folder / "store") as store:
+        _fill(store.folder)
+        here = Place(cluster, store, folder, home)
+        try:
+            for namespace in (NEAR, FAR):
+                cluster.apply(*granted(namespace))
+                (folder / f"{namespace}.json").write_text(json.dumps(contract(cluster, namespace, store)))
+            for namespace in (NEAR, FAR):
+                token = ("-n", namespace, "get", "secret", "launcher-token", "-o", "jsonpath={.data.token}")
+                until(functools.partial(cluster.kubectl, *token), "the cluster writes the launcher's token", 60)
+            done = here.call("sky", "setup", "--stack", f"{NEAR}.json", "--stack", f"{FAR}.json", "--managed", "--yes")
+            assert done.returncode == 0, done.stderr
+            yield here
+        finally:
+            end_all(folder)
+            for namespace in (NEAR, FAR):
+                cluster.kubectl("delete", "namespace", namespace, "--wait=false", check=False)
+                for kind in ("clusterrole", "clusterrolebinding"):
+                    cluster.kubectl("delete", kind, f"{namespace}-launcher", "--ignore-not-found", check=False)
+
+
+def of_home(folder: Path) -> list[int]:
+    """Processes whose home is this folder: SkyPilot's server, its workers, its jobs' controllers and what they call."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and f"HOME={folder}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def end_all(folder: Path) -> None:
+    """End them, those included that stay on TERM."""
+
+    def ended() -> bool:
+        left = of_home(folder)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not left
+
+    until(ended, "SkyPilot's processes are gone", 60)
+
+
+def _fill(bucket: Path) -> None:
+    """Text that is the same for this machine and the pods."""
+    text = bucket / "runs" / "text"
+    text.mkdir(parents=True)
+    for source in sorted(Path(os.__file__).parent.glob("*.py")):
+        (text / source.name).write_bytes(source.read_bytes())

@@ -1,0 +1,78 @@
+"""SkyPilot's server is started before a launch, so that it outlives it; on a busy machine it comes late; and one elsewhere is left alone."""
+
+from __future__ import annotations
+
+import http.server
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainfleet.errors import TrainfleetError
+from training.launch.sky import server
+
+
+class Healthy(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/api/health" else 404)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing: the test's output is its own."""
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """The port of a server that says that it is well."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as web:
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        yield web.server_port
+        web.shutdown()
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands by which a server was to be started; none of them does."""
+    calls: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        calls.append(command)
+        return subprocess.CompletedProcess(command, 1, "", "RuntimeError: Failed to start SkyPilot API server")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return calls
+
+
+def test_a_server_that_answers_is_not_started_again(port: int, started: list[list[str]], tmp_path: Path) -> None:
+    server.wake({"SKYPILOT_API_SERVER_LOCAL_PORT": str(port)}, tmp_path / "config.yaml")
+    assert started == []
+
+
+def test_one_elsewhere_is_left_alone(started: list[list[str]], tmp_path: Path) -> None:
+    server.wake({"SKYPILOT_API_SERVER_ENDPOINT": "https://sky.example"}, tmp_path / "config.yaml")
+    (tmp_path / "config.yaml").write_text("api_server:\n  endpoint: https://sky.example\n")
+    server.wake({}, tmp_path / "config.yaml")
+    assert started == []
+
+
+def test_one_that_comes_late_is_waited_for(port: int, started: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "answers", lambda _: len(started) >= 3)
+    server.wake({}, tmp_path / "config.yaml")
+    assert len(started) == 3
+    assert started[0][0] == sys.executable
+
+
+def test_one_that_never_comes_is_said_with_the_place_of_its_log(started: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "answers", lambda _: False)
+    with pytest.raises(TrainfleetError, match="server does not start") as raised:
+        server.wake({}, tmp_path / "config.yaml")
+    assert "server.log" in str(raised.value)
+    assert len(started) == server.TRIES
+
+
+def test_a_port_where_nobody_listens_is_no_server() -> None:
+    assert not server.answers({"SKYPILOT_API_SERVER_LOCAL_PORT": "1"})
