@@ -240,6 +240,15 @@ def test_a_cluster_without_an_operator_is_told_and_left_clean(api: FakeApi, monk
         assert JOB not in api.objects
 
 
+def test_a_cluster_that_answers_no_more_keeps_the_run(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "patiently", lambda call, _: call())
+    api.on_look = lambda api: api.refusals.update({("GET", JOB): (503, "etcd is gone")}) if JOB in api.objects else None
+    found, said = follower(monkeypatch)
+    assert found.run() == 1
+    assert "the run goes on there" in said.of("error")[0]["problems"][0][2]
+    assert JOB in api.objects
+
+
 def test_a_run_that_somebody_deletes_ends_with_the_reason(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     api.on_look = lambda api: api.objects.pop(JOB, None) if api.asked.count(("GET", JOB)) > 3 else status(api, jobDeploymentStatus="Initializing")
     found, said = follower(monkeypatch)

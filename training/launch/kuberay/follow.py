@@ -76,6 +76,10 @@ class Follower:
         except Stopped:
             self._take_down()
             return 130
+        except ApiError as error:  # this machine lost sight of the run, which is no reason to end it
+            fix = "the run goes on there; `trainfleet runs attach` comes back to it"
+            self._tell(TrainfleetError("the cluster does not answer any more", [Problem(self.cluster.name, error.message, fix)]))
+            return 1
         except TrainfleetError as error:
             self._take_down()
             self._tell(error)
@@ -188,8 +192,8 @@ class Follower:
         """See how far the run is, and say what holds it up."""
         status = job.get("status", {})
         self.ray_cluster = self.spec["cluster"] or status.get("rayClusterName") or ""
-        pods = patiently(self._ray_pods, self.note)
-        submitters = patiently(self._submitters, self.note)
+        pods = self._ray_pods()
+        submitters = self._submitters()
         self.log.look_at(submitters)
         if self.stepped:
             self._watch_losses(pods)
@@ -211,11 +215,11 @@ class Follower:
 
     def _held_up(self, job: dict[str, Any], pods: list[dict[str, Any]], submitters: list[dict[str, Any]]) -> str:
         if job.get("spec", {}).get("suspend"):
-            owned = [each for each in self.cluster.items("Workload") if self._owns(job, each)]
+            owned = [each for each in self._items("Workload") if self._owns(job, each)]
             return words.queued(owned[0] if owned else None, self.spec["queue"])
         wanted = int(self.spec["pods"])
         if not self.spec["cluster"] and len(pods) < wanted + 1 and self.ray_cluster:
-            events = self.cluster.items("Event", fields=f"involvedObject.name={self.ray_cluster}")
+            events = self._items("Event", fields=f"involvedObject.name={self.ray_cluster}")
             if why := words.why_not_made(events):
                 return f"waiting: only {len(pods)} of {wanted + 1} pods could be made: {why}"
         if not pods:
@@ -261,10 +265,14 @@ class Follower:
     def _ray_pods(self) -> list[dict[str, Any]]:
         if not self.ray_cluster:
             return []
-        return self.cluster.items("Pod", f"ray.io/cluster={self.ray_cluster}")
+        return self._items("Pod", f"ray.io/cluster={self.ray_cluster}")
 
     def _submitters(self) -> list[dict[str, Any]]:
-        return self.cluster.items("Pod", f"{LAUNCH_LABEL}={self.spec['launch']}")
+        return self._items("Pod", f"{LAUNCH_LABEL}={self.spec['launch']}")
+
+    def _items(self, kind: str, selector: str = "", fields: str = "") -> list[dict[str, Any]]:
+        """What is there of a kind, asked until the cluster answers: to look at a run must never end it."""
+        return patiently(lambda: self.cluster.items(kind, selector, fields), self.note)
 
     @staticmethod
     def _stop_asked() -> bool:
@@ -284,7 +292,7 @@ class Follower:
 
     def _end(self, job: dict[str, Any]) -> int:
         """Hear the last lines, then take down what is left."""
-        submitters = patiently(self._submitters, self.note)
+        submitters = self._submitters()
         self.log.look_at(submitters)
         deadline = time.monotonic() + (LAST_LINES_S if submitters else 0)
         while not self.log.ended and time.monotonic() < deadline:
