@@ -73,8 +73,10 @@ def test_ray_wants_a_certificate_its_dashboard_a_token_and_no_secret_is_told(pla
         _from_another_namespace_the_dashboard_refuses(place)
         token = _by_the_launcher_it_answers(place)
         _nobody_is_privileged(place)
+        there = place.kubectl("get", "rayjob,raycluster,configmap,pod,job,service,event", "-o", "yaml")
+        there += "".join(place.kubectl("logs", name, "--all-containers", "--tail=-1") for name in place.names("pod"))
         assert launch.interrupt() == 130, launch.said
-        _no_secret_is_told(place, launch, token)
+        _no_secret_is_told(place, launch, there, token)
     place.clean()
 
 
@@ -143,10 +145,10 @@ def _nobody_is_privileged(place: Place) -> None:
             assert rights["capabilities"] == {"drop": ["ALL"]}
 
 
-def _no_secret_is_told(place: Place, launch: Launch, token: str) -> None:
-    objects = place.kubectl("get", "rayjob,raycluster,configmap,pod,job,event", "-o", "yaml")
+def _no_secret_is_told(place: Place, launch: Launch, there: str, token: str) -> None:
     run = place.store.folder / "runs" / "runs" / RUN
     written = [file.read_text(errors="replace") for file in run.rglob("*") if file.is_file()]
+    assert "step" in there, "the submitter's log was read"
     for planted in (SECRET, token):
-        for text in (objects, launch.said, *written):
+        for text in (there, launch.said, *written):
             assert planted not in text
