@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import preview
 from benchmarks.flat import write_program
+from rehearsal import warm
 from rehearsal.engine import Engine, find_engine
 from rehearsal.sandbox import read_project
 from trainfleet.errors import TrainfleetError
@@ -34,6 +35,12 @@ class Store(pulumi.ComponentResource):
 
 Store("small")
 """
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the benchmark: no process with the SDKs of an earlier rehearsal is taken over."""
+    monkeypatch.setattr(warm, "_IDLE", warm._Idle())
 
 
 @pytest.fixture(scope="module")
