@@ -59,6 +59,8 @@ against the installed provider SDKs. Exit code 0 only if each step was as expect
   trainfleet rehearse local --context kind-kind --yes
 
   trainfleet rehearse all --on-cluster --dry-run
+
+  trainfleet rehearse local --on-cluster --leave --outputs platform.json
 """
 
 
@@ -102,7 +104,12 @@ def main(  # noqa: PLR0917 - one per flag
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="On a cluster: only ask its API server what it would say of each object. STACK may be `all`.")
     ] = False,
-    clean_up: Annotated[bool, typer.Option("--clean-up", help="On a cluster: first remove what a rehearsal that was killed left there.")] = False,
+    leave: Annotated[
+        bool, typer.Option("--leave", help="On a cluster: stop after the second preview, and leave the stack there to be used (see --clean-up).")
+    ] = False,
+    clean_up: Annotated[
+        bool, typer.Option("--clean-up", help="On a cluster: only remove what --leave, or a rehearsal that was killed, left there.")
+    ] = False,
 ) -> None:
     """See _HELP."""
     from rehearsal.breakage import FAULTS
@@ -111,9 +118,14 @@ def main(  # noqa: PLR0917 - one per flag
     from trainfleet.errors import InputError, Problem
     from trainfleet.nearest import did_you_mean
 
-    cluster = _cluster(on_cluster, context, agreed=yes, clean_up=clean_up) if on_cluster is not None or context else None
-    if cluster is None and (dry_run or clean_up):
-        raise InputError("no cluster is named", [Problem("--dry-run" if dry_run else "--clean-up", "is for a cluster", "--on-cluster NAME")])
+    cluster = _cluster(on_cluster, context, agreed=yes) if on_cluster is not None or context else None
+    if cluster is None and (flag := "--dry-run" * dry_run or "--leave" * leave or "--clean-up" * clean_up):
+        raise InputError("no cluster is named", [Problem(flag, "is for a cluster", "--on-cluster NAME")])
+    if leave and until:
+        raise InputError("two ends are named", [Problem("--leave", "stops after the second preview", "leave --until out")])
+    if cluster is not None and clean_up:
+        _clean_up(cluster)
+        return
     if cluster is not None and dry_run:
         _dry_run(target, cluster, as_json=as_json)
         return
@@ -121,7 +133,7 @@ def main(  # noqa: PLR0917 - one per flag
         raise InputError("not on a cluster", [Problem("--fault", "`all` rehearses two stacks side by side", "every, crash, throttle, lag or hang")])
     if fault not in FAULTS:
         raise InputError("unknown fault", [Problem("--fault", f"{fault!r} is not known", ", ".join(FAULTS))])
-    wishes = Wishes(fault=fault, seed=seed, keep=keep.resolve() if keep else None, until=until, cluster=cluster)
+    wishes = Wishes(fault=fault, seed=seed, keep=keep.resolve() if keep else None, until="no-op" if leave else until, cluster=cluster, leave=leave)
     if until and until not in (names := [name for name, _, _ in steps_of(wishes)]):
         raise InputError("unknown step", [Problem("--until", f"{until!r} is not a step", did_you_mean(until, names) or ", ".join(names))])
     began = time.monotonic()
@@ -141,20 +153,24 @@ def main(  # noqa: PLR0917 - one per flag
         raise typer.Exit(1)
 
 
-def _cluster(name: str | None, context: str, *, agreed: bool, clean_up: bool) -> Target:
+def _cluster(name: str | None, context: str, *, agreed: bool) -> Target:
     from rehearsal.on_cluster import target
-    from trainfleet.console import err
     from trainfleet.errors import InputError, Problem
 
     if name is not None and context:
         raise InputError("two clusters are named", [Problem("--context", "is another cluster than --on-cluster", "leave one of them out")])
-    found = target.named(context, agreed=agreed) if context else target.built_in(name or "local")
-    if clean_up:
-        from rehearsal.on_cluster.left import clean
+    return target.named(context, agreed=agreed) if context else target.built_in(name or "local")
 
-        for removed in clean(found):
-            err().print(f"removed {removed}", markup=False, soft_wrap=True)
-    return found
+
+def _clean_up(cluster: Target) -> None:
+    from rehearsal.on_cluster.left import clean
+    from trainfleet.console import out
+
+    removed = clean(cluster)
+    for each in removed:
+        out().print(f"removed {each}", markup=False, soft_wrap=True)
+    if not removed:
+        out().print(f"nothing was left on {cluster.context}", markup=False, soft_wrap=True)
 
 
 def _dry_run(stack: str, cluster: Target, *, as_json: bool) -> None:

@@ -52,6 +52,8 @@ def rehearse(
             _with_rounds(rehearsal, show, Order(project, engine, wishes, settings, []))
         else:
             collections.deque(_walk(rehearsal, show, wishes.until, steps_of(wishes)), maxlen=0)
+        if wishes.leave and report.ok:
+            rehearsal.cloud.leave = True
         report.resources = len(rehearsal.plan)
         report.missing_rules = rehearsal.missing_rules
         if wishes.resources:

@@ -51,6 +51,8 @@ class Wishes:
     """How many of a type the cloud grants."""
     cluster: Target | None = None
     """Where Kubernetes' objects are made for real; None: nowhere."""
+    leave: bool = False
+    """Whether they stay there, if all goes well."""
 
 
 @dataclass(frozen=True)

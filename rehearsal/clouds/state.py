@@ -58,6 +58,8 @@ class Cloud:
     trouble: Trouble = field(default_factory=Trouble)
     quotas: dict[str, int] = field(default_factory=dict)
     """How many of a type may exist, where it is not as live/*.toml says."""
+    leave: bool = False
+    """Whether what was made outside of this memory stays at the end."""
     _made: dict[str, int] = field(default_factory=dict, repr=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 

@@ -1,4 +1,4 @@
-"""Removes what a rehearsal that was killed left on a cluster: every object with our field manager, and the operator that it started.
+"""Removes what a rehearsal with `--leave`, or one that was killed, left on a cluster: every object with our field manager, and the operator that it started.
 
 Used by `--clean-up`. Easy to get wrong: a rehearsal that runs now on the same cluster loses its objects too.
 """

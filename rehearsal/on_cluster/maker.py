@@ -17,7 +17,7 @@ from trainfleet.errors import InputError
 
 GONE_S = 180.0
 ESTABLISHED_S = 60.0
-CLEAN_UP = "trainfleet rehearse STACK --on-cluster NAME --clean-up removes it first"
+CLEAN_UP = "`trainfleet rehearse STACK --on-cluster NAME --clean-up` removes it"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Maker:
     def _shared(self, path: str, document: Document, there: Document) -> Document:
         owners = ", ".join(sorted(managers(there))) or "somebody"
         if MANAGER in managers(there):
-            raise RefusedError(f"{shown(there)} is there already, left by a rehearsal that was killed, or of one that runs now ({CLEAN_UP})")
+            raise RefusedError(f"{shown(there)} is there already, left by a rehearsal, or of one that runs now ({CLEAN_UP})")
         try:
             after = self.api.apply(document, dry_run=True)
         except ApiError as error:

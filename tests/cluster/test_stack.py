@@ -152,11 +152,22 @@ def test_what_a_killed_rehearsal_left_is_named_and_cleaned_up_when_asked_for(tmp
     folder = tmp_path / "next"
     folder.mkdir()
     report = rehearsed(folder, target, "", "apply")
-    assert f"Namespace {SPACE} is there already, left by a rehearsal that was killed" in str(report.problems)
+    assert f"Namespace {SPACE} is there already, left by a rehearsal" in str(report.problems)
     assert "--clean-up" in str(report.problems)
-    done = trainfleet("rehearse", str(folder), "--on-cluster", cluster.name, "--clean-up", "--until", "apply")
+    done = trainfleet("rehearse", str(folder), "--on-cluster", cluster.name, "--clean-up")
     assert done.returncode == 0, done.stderr
-    assert f"removed Namespace {SPACE}" in done.stderr
+    assert f"removed Namespace {SPACE}" in done.stdout
+
+
+def test_a_stack_can_be_left_on_the_cluster_and_removed_later(tmp_path: Path, cluster: Cluster, target: Target) -> None:
+    folder = program(tmp_path, CONFIG.format(SPACE))
+    done = trainfleet("rehearse", str(folder), "--on-cluster", cluster.name, "--leave")
+    assert done.returncode == 0, done.stderr
+    assert cluster.kubectl("-n", SPACE, "get", "configmap", "config", "-o", "jsonpath={.data.a}") == "b"
+    removed = trainfleet("rehearse", str(folder), "--on-cluster", cluster.name, "--clean-up")
+    assert f"removed ConfigMap {SPACE}/config" in removed.stdout
+    again = trainfleet("rehearse", str(folder), "--on-cluster", cluster.name, "--clean-up")
+    assert again.stdout.strip() == f"nothing was left on {target.context}"
 
 
 def test_a_context_of_ones_own_works_the_same_with_consent_and_not_without(tmp_path: Path, cluster: Cluster, target: Target) -> None:

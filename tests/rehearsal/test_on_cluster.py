@@ -120,6 +120,7 @@ def refusal(*arguments: str) -> str:
     [
         (("local", "--dry-run"), "is for a cluster"),
         (("local", "--clean-up"), "is for a cluster"),
+        (("local", "--leave"), "is for a cluster"),
         (("local", "--on-cluster"), "there is no cluster local"),
         (("local", "--on-cluster", "other", "--until", "preview"), "there is no cluster other"),
         (("local", "--on-cluster", "NOT_A_NAME"), "is not up to 12 small letters and digits"),
