@@ -172,7 +172,7 @@ def test_the_autoscaler_has_the_certificate_too() -> None:
 
 
 def test_a_run_is_stopped_by_kuberay_itself_when_its_machines_do_not_come() -> None:
-    assert ray_job(site(within_s=120))["spec"]["preRunningDeadlineSeconds"] == 120
+    assert ray_job(site(within_s=120))["spec"]["preRunningDeadlineSeconds"] == 150
 
 
 def test_a_long_lived_cluster_is_made_once_and_the_run_is_submitted_to_it() -> None:

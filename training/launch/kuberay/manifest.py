@@ -59,8 +59,9 @@ def ray_job(site: Site) -> Document:
         spec |= {
             "shutdownAfterJobFinishes": True,
             "ttlSecondsAfterFinished": SHUT_DOWN_AFTER_S,
-            # Also for a run that nobody watches: no half of it holds machines for ever while the other half waits.
-            "preRunningDeadlineSeconds": max(1, round(site.within_s)),
+            # Also for a run that nobody watches: no half of it holds machines for ever while the other half waits. A launch that
+            # watches gives up a little earlier, and says why.
+            "preRunningDeadlineSeconds": round(site.within_s) + 30,
             "backoffLimit": 0,
             "rayClusterSpec": cluster_spec(site),
         }
