@@ -137,29 +137,43 @@ def test_a_launch_that_is_stopped_while_ray_starts_leaves_nothing(place: Place) 
     assert place.left() == NOTHING
 
 
-def test_the_cluster_file_works_by_hand_too(place: Place) -> None:
+@pytest.mark.deep
+def test_what_is_written_works_when_it_is_typed(place: Place) -> None:
     file = place.folder / "by-hand.yaml"
-    written = place.call(*place.arguments("by-hand", "--write", str(file)))
+    written = place.call(*place.arguments("by-hand", "steps=10", "--write", str(file)))
     assert written.returncode == 0, written.stderr
-    assert f"ray up {file}" in written.stdout
     assert SECRET not in file.read_text() + written.stdout
-    up = subprocess.run([program("ray"), "up", "--yes", str(file)], env=place.env, capture_output=True, text=True, timeout=600, check=False)
+    up, dashboard, token, submit, down = written.stdout.split("\n\n")[1].strip().splitlines()
+    bash(up.replace("ray up", "ray up --yes"), place)
     try:
-        assert up.returncode == 0, up.stdout + up.stderr
-        asked = subprocess.run(
-            [program("ray"), "exec", str(file), "ray status"], env=place.env, capture_output=True, text=True, timeout=300, check=False
-        )
-        assert "1 local.cluster.node" in asked.stdout, asked.stdout + asked.stderr
+        waiting = "until curl --silent http://127.0.0.1:8265 >/dev/null; do sleep 0.5; done"
+        said = bash(f"{dashboard}\n{token}\ntrap 'kill %1' EXIT\n{waiting}\n{submit}", place)
+        assert "succeeded" in said
     finally:
-        subprocess.run([program("ray"), "down", "--yes", str(file)], env=place.env, capture_output=True, text=True, timeout=300, check=True)
+        bash(down.replace("ray down", "ray down --yes"), place)
+    assert (place.store.folder / "runs" / "runs" / "by-hand" / "checkpoints").is_dir()
 
 
-def test_a_host_that_refuses_the_key_is_told_in_one_line(place: Place, tmp_path: Path) -> None:
+def bash(script: str, place: Place) -> str:
+    environment = place.env | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], cwd=place.folder, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_hosts_that_cannot_be_used_are_told_at_once_and_all_of_them(place: Place, tmp_path: Path) -> None:
     other = tmp_path / "other"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
-    arguments = [str(other) if part == str(place.hosts.key) else part for part in place.arguments("refused")]
-    done = place.call(*arguments, "--within", "0.5")
-    assert done.returncode in (1, 2)
-    assert "Traceback" not in done.stderr
-    assert "Permission denied" in done.stderr
+    done = place.call(*(str(other) if part == str(place.hosts.key) else part for part in place.arguments("refused")))
+    assert done.returncode == 2
+    assert "a host cannot be used" in done.stderr
+    assert done.stderr.count("Permission denied") == 2
     assert place.left()["here"] == []
+
+
+def test_a_head_that_is_not_there_is_told_at_once(place: Place) -> None:
+    head = place.hosts.each[0].address
+    done = place.call(*("10.219.77.99" if part == head else part for part in place.arguments("gone")))
+    assert done.returncode == 2
+    assert "10.219.77.99" in done.stderr
+    assert any(words in done.stderr for words in ("No route to host", "timed out", "refused"))

@@ -33,7 +33,7 @@ def told(texts: dict[str, str], planted: dict[str, str]) -> list[str]:
 
 def test_nothing_that_a_run_says_or_is_made_of_tells_a_secret(watched: Watched) -> None:
     assert {"AWS_SECRET_ACCESS_KEY", "HF_TOKEN"} <= watched.planted.keys()
-    assert any("token" in name.lower() for name in watched.planted if "/" in name), "KubeRay's token is among them"
+    assert any("token" in name for name in watched.planted if "/" in name and not name.startswith("keys/")), "KubeRay's token is among them"
     assert told(watched.texts, watched.planted) == []
 
 

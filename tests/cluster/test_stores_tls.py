@@ -51,8 +51,16 @@ class There:
         return ["--on", "kuberay", "--context", self.cluster.state.context, "--namespace", NAMESPACE, "--image", LOCAL, *keys]
 
 
+@pytest.fixture(scope="module")
+def namespace(cluster: Cluster) -> Iterator[str]:
+    """A namespace that lets nothing privileged in."""
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": RESTRICTED}})
+    yield NAMESPACE
+    cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+
+
 @pytest.fixture(scope="module", params=KINDS)
-def there(cluster: Cluster, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[There]:
+def there(cluster: Cluster, namespace: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[There]:
     """A store of each kind with text in it, and in a namespace of the cluster what opens it."""
     folder = tmp_path_factory.mktemp(f"store-{request.param}")
     text = folder / "text"
@@ -62,13 +70,12 @@ def there(cluster: Cluster, request: pytest.FixtureRequest, tmp_path_factory: py
     (folder / "server").mkdir()
     with cloud_store(request.param, str(cluster.state.outside), folder / "server") as store:
         store.fill(text, "text")
-        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": RESTRICTED}})
         if store.keys:
-            cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET_NAME, "namespace": NAMESPACE}, "stringData": store.keys})
+            cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET_NAME, "namespace": namespace}, "stringData": store.keys})
         yield There(cluster, store, folder)
-        cluster.kubectl("-n", NAMESPACE, "delete", "secret", SECRET_NAME, "--ignore-not-found")
+        cluster.kubectl("-n", namespace, "delete", "secret", SECRET_NAME, "--ignore-not-found")
         kinds = "rayjob,raycluster,job,pod"
-        until(lambda: not cluster.kubectl("-n", NAMESPACE, "get", kinds, "-o", "name").split(), "nothing of the run is left", 180)
+        until(lambda: not cluster.kubectl("-n", namespace, "get", kinds, "-o", "name").split(), "nothing of the run is left", 180)
 
 
 def test_a_run_is_taken_up_in_the_cluster_from_what_another_machine_saved(there: There) -> None:

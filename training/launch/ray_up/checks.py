@@ -8,12 +8,26 @@ from __future__ import annotations
 import copy
 import importlib.util
 import shutil
+import subprocess
 from pathlib import Path
 
 from trainfleet.errors import InputError, MissingToolError, Problem
 from training.launch.ray_up.document import Document, cluster_document, files
 from training.launch.ray_up.site import Site
 
+SSH = (
+    "-o",
+    "BatchMode=yes",
+    "-o",
+    "ConnectTimeout=10",
+    "-o",
+    "StrictHostKeyChecking=no",
+    "-o",
+    "UserKnownHostsFile=/dev/null",
+    "-o",
+    "LogLevel=ERROR",
+)
+SSH_FAILED = 255
 PROGRAMS = {"ssh": "openssh-client", "rsync": "rsync"}
 PACKAGES = {
     "aws": {"boto3": "boto3"},
@@ -44,6 +58,23 @@ def ready_for(site: Site) -> None:
     if missing:
         raise MissingToolError("something that `ray up` needs is not here", missing)
     judged_by_ray(cluster_document(site, files(Path("cluster.yaml"))))
+    if problems := [problem for host in site.hosts for problem in _let_in(site, host)]:
+        raise InputError("a host cannot be used", problems)
+
+
+def _let_in(site: Site, host: str) -> list[Problem]:
+    """Why Ray could not use a host. It waits a quarter of an hour for one that does not let it in; a worker need not be reached from here."""
+    key = ["-i", site.ssh_key, "-o", "IdentitiesOnly=yes"] if site.ssh_key else []
+    asked = "command -v rsync >/dev/null || echo lacks-rsync"
+    done = subprocess.run(
+        ["ssh", *SSH, *key, f"{site.ssh_user}@{host}", asked], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    said = (done.stderr.strip().splitlines() or [f"ssh ended with {done.returncode}"])[-1]
+    if done.returncode == SSH_FAILED and (host == site.hosts[0] or "denied" in said.lower()):
+        return [Problem(f"--host {host}", said, "--ssh-user and --ssh-key say who may enter; `ssh` by hand must work without a question")]
+    if "lacks-rsync" in done.stdout:
+        return [Problem(f"--host {host}", "has no rsync, by which Ray brings files", "apt install rsync there")]
+    return []
 
 
 def judged_by_ray(document: Document) -> Document:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import ipaddress
+import json
 import os
 import secrets
 import shlex
@@ -132,8 +133,7 @@ def _private(path: Path, text: str) -> None:
 def next_steps(site: Site, cluster: Path) -> str:
     """What a person types with the files of `--write`."""
     beside = files(cluster)
-    variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in sorted(variables_of(site).items()) if key in site.env)
-    train = f"{variables} python -m training.run ~/{FOLDER}/recipe.yaml".strip()
+    environment = shlex.quote(json.dumps({"env_vars": variables_of(site)}))
     return "\n".join(
         [
             f"wrote {cluster} and beside it {', '.join(path.name for path in (beside.recipe, beside.token, beside.keys, beside.ca) if path.exists())}",
@@ -141,7 +141,7 @@ def next_steps(site: Site, cluster: Path) -> str:
             f"ray up {cluster}",
             f"ray dashboard {cluster} &",
             f"export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH={beside.token.absolute()}",
-            f"ray job submit --address http://127.0.0.1:{DASHBOARD_PORT} -- sh -c '{train}'",
+            f"ray job submit --address http://127.0.0.1:{DASHBOARD_PORT} --runtime-env-json {environment} -- python -m training.run '~/{FOLDER}/recipe.yaml'",
             f"ray down {cluster}",
             "",
         ]
