@@ -200,7 +200,9 @@ def test_a_claim_gets_a_volume_that_any_user_may_write_and_that_goes_with_it(clu
     until(lambda: not folder.exists(), "the volume's end")
 
 
-@pytest.mark.parametrize("server", ["kube-apiserver", "etcd", "containerd", "ray-operator"])
+@pytest.mark.parametrize(
+    "server", ["kube-apiserver", *(pytest.param(name, marks=pytest.mark.deep) for name in ("etcd", "containerd", "ray-operator"))]
+)
 def test_a_server_that_is_killed_comes_back_and_pods_go_on(cluster: Cluster, space: str, server: str) -> None:
     make(cluster, space, pod("stays", "exec /busybox sleep 600"))
     cluster.kubectl("-n", space, "wait", "--for=condition=Ready", "pod/stays", "--timeout=120s")

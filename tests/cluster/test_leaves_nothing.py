@@ -142,7 +142,7 @@ def read(path: Path) -> bytes:
         return b""
 
 
-@pytest.mark.parametrize("moment", [grouped, serving], ids=lambda moment: moment.__name__)
+@pytest.mark.parametrize("moment", [pytest.param(grouped, marks=pytest.mark.deep), serving], ids=lambda moment: moment.__name__)
 def test_after_up_was_killed_another_up_goes_on(before: dict[str, Any], moment: Callable[[], bool]) -> None:
     killed_when(moment)
     done = trainfleet("cluster", "up", "--name", NAME, "--no-image")
