@@ -80,6 +80,8 @@ class RayCluster:
                 num_workers=(scaling.min_workers, scaling.workers) if scaling.min_workers and not self.own else scaling.workers,  # type: ignore[arg-type]  # typed for Tune's search space, documented for two numbers
                 use_gpu=scaling.use_gpu,
                 resources_per_worker={"CPU": scaling.cpus_per_worker} | ({"GPU": 1} if scaling.use_gpu else {}),
+                # Ray counts whole processors of a machine: workers that ask for parts would all crowd into one, and the others idle.
+                placement_strategy="PACK" if self.own or scaling.use_gpu else "SPREAD",
             ),
             # The run's checkpoints are the loop's own: a restarted worker finds them in the run's folder.
             run_config=RunConfig(
