@@ -79,6 +79,7 @@ def setup(  # noqa: PLR0917 - Typer passes options by name
         work.apply_undo(changes, os.environ)
         _say({"undone": [str(change.file) for change in changes]}, as_json, [f"as before: {change.file}" for change in changes])
         return
+    from training.launch.sky.server import answers
     from training.launch.stacks import load_stacks
 
     places = load_stacks(stack or ())
@@ -89,10 +90,12 @@ def setup(  # noqa: PLR0917 - Typer passes options by name
         return
     differences = [change.difference() for change in found.changes if not change.empty]
     if found.comments_lost:
-        differences.append(f"{files[1]} has a form that is not changed in place: its comments are lost, as the difference shows\n")
+        differences.append(f"{files[1]} has a form that is not changed in place: comments are lost, as the difference shows\n")
     _agree(differences, yes, as_json)
     work.apply(found)
     lines = [*(f"written: {file}" for file in files), f"contexts: {', '.join(found.contexts)}", "next: trainfleet sky check"]
+    if managed and answers(os.environ):
+        lines.append("SkyPilot's server, which is running, reads this when it starts: sky api stop")
     if kubeconfig is not None:
         lines.append(f"SkyPilot reads it with: export KUBECONFIG={kubeconfig}")
     _say({"written": files, "contexts": list(found.contexts)}, as_json, lines)

@@ -125,7 +125,9 @@ def test_a_form_that_is_not_changed_in_place_is_written_anew_and_says_so() -> No
     text, lost = changed("kubernetes: {allowed_contexts: [a]}  # short\n", {"kubernetes": {"allowed_contexts": ["a", "b"]}, "x": 1})
     assert yaml.safe_load(text) == {"kubernetes": {"allowed_contexts": ["a", "b"]}, "x": 1}
     assert changed("{a: 1}  # all of it\n", {"a": 2}) == ("a: 2\n", True)
-    assert lost is False, "only the line of the flow mapping itself was replaced" if "# short" in text else "a comment went without a word"
+    assert lost is ("# short" not in text), "a comment went without a word"
+    text, lost = changed("a: [1]  # mine\nb: 2  # yours\n", {"a": [1, 2], "b": 2})
+    assert ("# yours" in text, lost) == (True, "# mine" not in text)
 
 
 VALUES = st.recursive(

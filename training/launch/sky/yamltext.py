@@ -18,10 +18,15 @@ def changed(text: str, wanted: Mapping[str, Any]) -> tuple[str, bool]:
     try:
         found = _patched(text, wanted)
         if yaml.safe_load(found) == wanted:
-            return found, False
+            return found, _comments_lost(text, found)
     except (_NotHereError, yaml.YAMLError):
         pass
     return yaml.safe_dump(dict(wanted), sort_keys=False, width=150), "#" in text
+
+
+def _comments_lost(before: str, after: str) -> bool:
+    """Whether a comment went with the value that it stood behind; a `#` in a value may be taken for one, which costs a needless word."""
+    return any(line[line.index("#") :] not in after for line in before.splitlines() if "#" in line)
 
 
 class _NotHereError(Exception):
