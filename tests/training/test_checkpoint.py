@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING
 
 from tests.training.kept import tensors_of
 from trainfleet.errors import InputError
@@ -245,6 +246,27 @@ def test_a_description_that_would_run_code_is_not_read(tmp_path: Path) -> None:
         read_metadata(kept.store, step_name(1))
     with pytest.raises(CheckpointError, match="no part of a checkpoint"):
         kept.load(step_name(1), weights(0))
+
+
+class Gotten:
+    """Pickles as members of an enum do in Python 3.11.0 to 3.11.3."""
+
+    def __init__(self, of: Any, name: str) -> None:
+        self.of, self.name = of, name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self.of, self.name)
+
+
+def test_a_description_that_an_older_python_wrote_is_read(tmp_path: Path) -> None:
+    kept = checkpoints(tmp_path)
+    folder = save(kept, 1)
+    (folder / METADATA).write_bytes(pickle.dumps(Gotten(_MEM_FORMAT_ENCODING, "TORCH_PRESERVE_FORMAT")))
+    assert read_metadata(kept.store, step_name(1)) is _MEM_FORMAT_ENCODING.TORCH_PRESERVE_FORMAT  # type: ignore[comparison-overlap]
+    for other in (Gotten(_MEM_FORMAT_ENCODING, "__init__"), Gotten(torch.Size, "count")):
+        (folder / METADATA).write_bytes(pickle.dumps(other))
+        with pytest.raises(TornError, match="is no part of a checkpoint"):
+            read_metadata(kept.store, step_name(1))
 
 
 def test_random_generators_go_on_where_they_were() -> None:

@@ -12,6 +12,7 @@ import pickle
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import EnumMeta
 from typing import Any
 
 import torch
@@ -181,9 +182,18 @@ def read_plain(store: Store, name: str) -> dict[str, Any]:
 
 class _Metadata(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("builtins", "getattr"):  # how Python 3.11.0 to 3.11.3 (Debian 12's too) pickle a member of an enum
+            return _member
         if name in _CLASSES.get(module, "").split() or (module == "torch" and isinstance(getattr(torch, name, None), _TORCH_DATA)):
             return super().find_class(module, name)
         raise TornError(f"{METADATA} wants {module}.{name}, which is no part of a checkpoint")
+
+
+def _member(of: Any, name: str) -> Any:
+    """A member of an enum, and nothing else that `getattr` could give."""
+    if not isinstance(of, EnumMeta) or name not in of.__members__:
+        raise TornError(f"{METADATA} wants {name} of {of}, which is no part of a checkpoint")
+    return of[name]
 
 
 class Reader(StorageReader):
