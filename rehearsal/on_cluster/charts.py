@@ -30,7 +30,7 @@ class Charts:
         self.told: dict[str, str] = {}
         """What stands for each chart, in words."""
         self.brought: list[str] = []
-        """Definitions that no release brings: they go at the end."""
+        """Definitions that no release brings, or whose release went before their objects: they go at the end."""
         self._paths: dict[str, list[str]] = {}
         self._lock = threading.Lock()
 
@@ -65,6 +65,7 @@ class Charts:
             path = f"{DEFINITIONS}/{document['metadata']['name']}"
             if path in self.maker.made or self._there(path) is None:
                 self.maker.make(document)
+                self.brought = [other for other in self.brought if other != path]
                 self._paths.setdefault(name, []).append(path)
                 mine.append(document["spec"]["names"]["kind"])
             else:
@@ -98,10 +99,19 @@ class Charts:
         if name == KUBERAY and self.operator is not None:
             self.operator.stop()
         paths = self._paths.pop(name, [])
+        # A definition takes every object of its kind with it. When a release is replaced its objects are still there: the definition stays.
+        used = [path for path in paths if self._is_used(path)]
+        self.brought += used
         for path in paths:
-            self.maker.remove(path)
+            if path not in used:
+                self.maker.remove(path)
         for path in paths:
-            self.maker.wait_gone(path)
+            if path not in used:
+                self.maker.wait_gone(path)
+
+    def _is_used(self, path: str) -> bool:
+        plural, _, group = path.rpartition("/")[2].partition(".")
+        return any(made.startswith(f"/apis/{group}/") and f"/{plural}/" in made for made in self.maker.made)
 
     def end(self) -> list[str]:
         """Put the built-in cluster's own operator back; returns what could not be."""

@@ -47,7 +47,7 @@ def on_the_cluster(r: Rehearsal, step: Step) -> None:
     for shown, why in pods_refused(cloud.api, documents):
         r.unexpected(step, f"a pod of {shown} would be refused: {why}")
     told = [*cloud.charts.told.values()]
-    told += [f"{len(cloud.maker.shared)} objects were there, say the same and are left alone"] if cloud.maker.shared else []
+    told += [f"there already, saying the same, and left alone: {len(cloud.maker.shared)}"] if cloud.maker.shared else []
     told += [f"warning: {text}" for texts in cloud.api.warnings.values() for text in dict.fromkeys(texts)]
     step.detail = "\n    ".join([f"{cloud.target.context} holds {len(cloud.maker.made)} objects of this stack", *dict.fromkeys(told)])
     step.seconds = time.monotonic() - began

@@ -18,7 +18,7 @@ from rehearsal.on_cluster.api import Api, ApiError
 from tests.cluster.conftest import Cluster, until
 from tests.cluster.stack import NAMESPACES, api_of, applied
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 TABLE: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("can_i.toml").read_text())["account"]
 REVIEW = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 Right = tuple[str, str, str]

@@ -23,7 +23,7 @@ from rehearsal.sandbox import read_project
 from rehearsal.stage import Wishes
 from tests.cluster.conftest import Cluster, trainfleet, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 SPACE = "tried-by-a-test"
 PROGRAM = f"""
 import pulumi
@@ -65,7 +65,7 @@ def rehearsed(folder: Path, target: Target, code: str, until_step: str = "") -> 
 
 def test_the_local_stack_goes_through_every_step_and_leaves_the_cluster_as_it_was(cluster: Cluster, target: Target) -> None:
     operator = (target.built_in and target.built_in.file("processes.json").read_text()) or ""
-    done = trainfleet("rehearse", "local", "--on-cluster", cluster.name, "--json", timeout=800)
+    done = trainfleet("rehearse", "local", "--on-cluster", cluster.name, "--json", timeout=2000)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     steps = {step["name"]: step for step in report["steps"]}
@@ -107,7 +107,7 @@ def test_what_is_there_and_says_the_same_is_shared_and_stays(tmp_path: Path, clu
     try:
         report = rehearsed(tmp_path, target, CONFIG.format("default"), "no-op")
         assert report.ok, report.problems
-        assert "1 objects were there, say the same and are left alone" in next(step.detail for step in report.steps if step.name == "cluster")
+        assert "there already, saying the same, and left alone: 1" in next(step.detail for step in report.steps if step.name == "cluster")
         assert cluster.kubectl("get", "configmap", "config", "-o", "jsonpath={.data.a}") == "b"
     finally:
         cluster.kubectl("delete", "configmap", "config")
@@ -187,3 +187,36 @@ def test_a_context_of_ones_own_works_the_same_with_consent_and_not_without(tmp_p
     done = trainfleet(*arguments, "--yes", **settings)
     assert done.returncode == 0, done.stderr
     assert f"{target.context} holds 2 objects of this stack" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("server", "token", "words"),
+    [("", "expired", "Unauthorized"), ("https://127.0.0.1:1", "any", "connection refused")],
+    ids=["a token that is not valid", "nobody there"],
+)
+def test_a_cluster_that_does_not_answer_is_said_in_a_line(tmp_path: Path, cluster: Cluster, server: str, token: str, words: str) -> None:
+    document = json.loads(cluster.kubectl("config", "view", "--raw", "-o", "json"))
+    document["users"][0]["user"] = {"token": token}
+    document["clusters"][0]["cluster"] |= {"server": server} if server else {}
+    (tmp_path / "kubeconfig").write_text(json.dumps(document))
+    folder = program(tmp_path, "")
+    done = trainfleet("rehearse", str(folder), "--context", cluster.state.context, "--yes", KUBECONFIG=str(tmp_path / "kubeconfig"))
+    assert done.returncode == 1
+    assert "the cluster cannot be reached" in done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_object_that_somebody_else_changed_meanwhile_is_a_conflict_by_name(tmp_path: Path, cluster: Cluster, target: Target) -> None:
+    taken = f"""
+import os, subprocess
+def theirs(_):
+    if not pulumi.runtime.is_dry_run() and not os.path.exists({str(tmp_path / "done")!r}):
+        open({str(tmp_path / "done")!r}, "w").close()
+        subprocess.run({[*target.kubectl, "-n", SPACE, "label", "configmap", "config", "of=theirs", "--overwrite"]!r}, check=True)
+config.id.apply(theirs)
+"""
+    report = rehearsed(tmp_path, target, f"config = {CONFIG.format(SPACE)}" + taken)
+    assert not report.ok
+    assert 'conflict with "kubectl-label" using v1: .metadata.labels.of' in str(report.problems)
+    assert "ConfigMap config" in str(report.problems)

@@ -15,7 +15,7 @@ from rehearsal.on_cluster.target import built_in
 from rehearsal.subject import stack_names
 from tests.cluster.conftest import Cluster, trainfleet
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 
 def everything(cluster: Cluster) -> Inventory:
@@ -27,7 +27,7 @@ def everything(cluster: Cluster) -> Inventory:
 def judged(cluster: Cluster) -> Iterator[dict[str, dict[str, Any]]]:
     """What the API server says of each stack; nothing may be left of the questions."""
     before = everything(cluster)
-    done = trainfleet("rehearse", "all", "--on-cluster", cluster.name, "--dry-run", "--json", timeout=800)
+    done = trainfleet("rehearse", "all", "--on-cluster", cluster.name, "--dry-run", "--json", timeout=2000)
     assert done.returncode in (0, 1), done.stderr
     yield {row["stack"]: row for row in json.loads(done.stdout)["stacks"]}
     after = everything(cluster)
