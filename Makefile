@@ -6,11 +6,11 @@ SHELL := /bin/bash
 # Imports are compiled once and kept, whatever the shell says: without that each process that imports torch pays twice as much.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup stores demo test test-deep test-cluster lint format lock bench-smoke bench clean
+.PHONY: help setup stores demo test test-deep test-cluster test-cluster-deep lint format lock bench-smoke bench clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
 
 setup: ## A .venv with the locked packages, then the Pulumi engine (about 4 min the first time)
 	@$(PYTHON) tools/setup.py $(if $(filter no,$(ENGINE)),--no-engine)
@@ -29,8 +29,13 @@ test-deep: stores ## The long tests: ten kills, a fault at every resource
 	@$(VENV)/python -m pytest -m "deep and not launch" -n 2 --dist worksteal --timeout 3600 --durations 15
 	@$(VENV)/python -m pytest -m "deep and launch" tests/training tests/stores --timeout 3600 --durations 15
 
-test-cluster: setup ## A real Kubernetes on this machine, and launches on it (Linux, root; half an hour the first time)
-	@$(VENV)/python -m pytest -m cluster tests/cluster --timeout 3600
+test-cluster: stores ## A real Kubernetes on this machine, and launches on it (Linux, root; half an hour the first time)
+	@$(VENV)/python -m tests.cluster.install
+	@$(VENV)/python -m pytest -m "cluster and not deep" tests/cluster --timeout 3600 --durations 25
+
+test-cluster-deep: stores ## The long tests on it: lm-small, every place in turn (Linux, root)
+	@$(VENV)/python -m tests.cluster.install
+	@$(VENV)/python -m pytest -m "cluster and deep" tests/cluster --timeout 3600 --durations 25
 
 lint: setup ## Ruff, mypy (strict) and the walls between the packages
 	@$(VENV)/ruff check .
