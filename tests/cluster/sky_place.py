@@ -125,6 +125,14 @@ class Place:
             for namespace in namespaces:
                 self.open(namespace)
 
+    def elsewhere(self) -> Place:
+        """The same from another folder, which knows nothing of the runs in this one."""
+        folder = self.folder / "elsewhere"
+        folder.mkdir(exist_ok=True)
+        for namespace in (NEAR, FAR):
+            shutil.copy(self.folder / f"{namespace}.json", folder)
+        return replace(self, folder=folder)
+
     def with_tokens(self, token: str) -> Place:
         """The same with another token in every context."""
         document = yaml.safe_load((self.folder / "access").read_text())

@@ -183,8 +183,9 @@ def start(request: Request, env: Mapping[str, str] | None = None, view: progress
             facts["result"] = heard.result
         _note(run_dir, facts)
         _write_report(run_dir)
-        with contextlib.suppress(StoreError) if status != "finished" else contextlib.nullcontext():
-            storage.send()
+        if not afar or heard.steps_seen or heard.result is not None:  # else the store may hold another launch's news of this run
+            with contextlib.suppress(StoreError) if status != "finished" else contextlib.nullcontext():
+                storage.send()
         _raise_for(status, heard, run_dir, ended)
         return Outcome(run_dir, _document(run_dir, heard.result or {}, seconds))
 

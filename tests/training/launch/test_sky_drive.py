@@ -196,7 +196,7 @@ class FakeJobs(ModuleType):
         self.status = "PENDING"
         self.cancelled = threading.Event()
 
-    def queue_v2(self, refresh: bool, skip_finished: bool = False, job_ids: list[int] | None = None) -> str:
+    def queue_v2(self, refresh: bool, skip_finished: bool = False, job_ids: list[int] | None = None, fields: Any = ()) -> str:
         return "none" if skip_finished else "job"
 
     def launch(self, task: Any, name: str) -> None:

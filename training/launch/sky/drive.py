@@ -239,7 +239,7 @@ class Drive:
         """What SkyPilot knows of a managed job; None where it knows nothing."""
         from sky import jobs
 
-        found = self.sky.get(jobs.queue_v2(refresh=False, job_ids=[job]))[0]
+        found = self.sky.get(jobs.queue_v2(refresh=False, job_ids=[job], fields=None))[0]
         return found[0] if found else None
 
     def _controller_log(self, job: int) -> str:
