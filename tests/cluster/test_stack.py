@@ -18,9 +18,9 @@ from rehearsal.on_cluster.api import connected
 from rehearsal.on_cluster.inventory import Inventory, inventory
 from rehearsal.on_cluster.target import Target, built_in
 from rehearsal.rehearse import rehearse
-from rehearsal.report import Report
+from rehearsal.report import Report, Step
 from rehearsal.sandbox import read_project
-from rehearsal.stage import Wishes
+from rehearsal.stage import APPLY, Wishes, staged
 from tests.cluster.conftest import Cluster, trainfleet, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
@@ -207,16 +207,16 @@ def test_a_cluster_that_does_not_answer_is_said_in_a_line(tmp_path: Path, cluste
     assert "Traceback" not in done.stderr
 
 
-def test_an_object_that_somebody_else_changed_meanwhile_is_a_conflict_by_name(tmp_path: Path, cluster: Cluster, target: Target) -> None:
-    taken = f"""
-import os, subprocess
-def theirs(_):
-    if not pulumi.runtime.is_dry_run() and not os.path.exists({str(tmp_path / "done")!r}):
-        open({str(tmp_path / "done")!r}, "w").close()
-        subprocess.run({[*target.kubectl, "-n", SPACE, "label", "configmap", "config", "of=theirs", "--overwrite"]!r}, check=True)
-config.id.apply(theirs)
-"""
-    report = rehearsed(tmp_path, target, f"config = {CONFIG.format(SPACE)}" + taken)
-    assert not report.ok
-    assert 'conflict with "kubectl-label" using v1: .metadata.labels.of' in str(report.problems)
-    assert "ConfigMap config" in str(report.problems)
+def test_a_field_that_somebody_else_changed_meanwhile_is_a_conflict_by_name(tmp_path: Path, cluster: Cluster, target: Target) -> None:
+    folder = program(tmp_path, CONFIG.format(SPACE))
+    with staged(read_project(folder), find_engine(), Wishes(cluster=target)) as r:
+        step = Step("apply", "apply")
+        assert r.run(step, *APPLY).ok
+        cluster.kubectl("-n", SPACE, "label", "configmap", "config", "of=theirs", "--overwrite")
+        r.programs.changes.append({"type": "kubernetes:core/v1:ConfigMap", "name": "config", "path": ["metadata", "annotations", "x"], "value": "y"})
+        outcome = r.run(step, *APPLY)
+        assert not outcome.ok
+        r.failed(step, outcome)
+    (problem,) = step.problems
+    assert problem.where == "kubernetes:core/v1:ConfigMap config"
+    assert 'conflict with "kubectl-label" using v1: .metadata.labels.of' in problem.what
