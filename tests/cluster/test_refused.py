@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rehearsal.cluster import checks, network, state
+from tests.cluster import install
 from trainfleet.errors import InputError, MissingToolError
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
@@ -35,6 +36,34 @@ def test_missing_packages_are_named_with_the_line_that_installs_them(monkeypatch
         checks.resources(tmp_path)
     assert "apt-get install -y --no-install-recommends containernetworking-plugins etcd-server" in str(refused.value)
     assert refused.value.exit_code == 3
+
+
+def test_without_the_image_no_compiler_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "_here", lambda program: False)
+    assert set(checks.absent(image=True)) - set(checks.absent(image=False)) == {"debootstrap", "g++"}
+
+
+@pytest.mark.parametrize("place", ["/var/lib/work", "/run/user/0"])
+def test_what_the_node_could_not_see_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str) -> None:
+    monkeypatch.setattr(checks, "_here", lambda program: True)
+    monkeypatch.setenv("XDG_CACHE_HOME", place)
+    with pytest.raises(MissingToolError) as refused:
+        checks.resources(tmp_path)
+    assert "cannot be seen by the node" in str(refused.value)
+
+
+@pytest.mark.parametrize(("refused", "installed"), [("needs root", []), ("", [["socat"]])])
+def test_before_the_tests_of_a_cluster_what_is_missing_is_installed_or_said_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], refused: str, installed: list[list[str]]
+) -> None:
+    done: list[list[str]] = []
+    monkeypatch.setattr(checks, "refused", lambda: refused)
+    monkeypatch.setattr(checks, "install", done.append)
+    monkeypatch.setattr(install, "absent", lambda: [] if done else ["socat"])
+    monkeypatch.setattr("shutil.which", lambda program, **_: f"/usr/bin/{program}")
+    install.main()
+    assert done == installed
+    assert capsys.readouterr().out == (f"tests of a real cluster are skipped: {refused}\n" if refused else "installing socat\n")
 
 
 def test_too_little_memory_and_disk_are_said_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
