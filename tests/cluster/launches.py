@@ -107,7 +107,7 @@ class Launch:
         told = [line for line in self.said.splitlines() if line.startswith("step ")]
         return int(told[-1].split()[1].partition("/")[0]) if told else 0
 
-    def reach(self, step: int, limit: float = 600) -> None:
+    def reach(self, step: int, limit: float = 900) -> None:
         """Wait until the run has come so far."""
         until(lambda: self.over or self.step() >= step, f"step {step}", limit)
         assert not self.over, self.said
