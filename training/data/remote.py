@@ -24,6 +24,7 @@ from trainfleet.errors import InputError, Problem, TrainfleetError
 from training.data.blocks import BlockEntry, TornBlockError
 from training.stores import clouds, urls
 from training.stores.patience import Patience
+from training.stores.words import unsigned
 
 T = TypeVar("T")
 TRIES = 5
@@ -90,9 +91,9 @@ def patiently(action: Callable[[], T], where: str, pause: Callable[[float], Any]
             if not is_url(where):
                 raise
             if "ACCESS_DENIED" in str(error) or "403" in str(error):  # what pyarrow says instead of a PermissionError
-                raise PermissionError(13, f"access denied: {str(error).splitlines()[0]}", where) from error
+                raise PermissionError(13, f"access denied: {unsigned(str(error)).splitlines()[0]}", where) from None
             if attempt == TRIES:
-                raise TrainfleetError("an object store does not answer", [Problem(where, f"failed {TRIES} times: {error}")]) from error
+                raise TrainfleetError("an object store does not answer", [Problem(where, f"failed {TRIES} times: {unsigned(str(error))}")]) from None
             pause(FIRST_PAUSE_S * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))
     raise AssertionError("unreachable")
 

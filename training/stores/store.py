@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from trainfleet.errors import Problem, TrainfleetError
 from training.stores.patience import Patience
 from training.stores.urls import parse
-from training.stores.words import explain
+from training.stores.words import explain, unsigned
 
 Result = TypeVar("Result")
 Notify = Callable[[str, str], Any]
@@ -202,7 +202,9 @@ class Store:
             if isinstance(error, FileNotFoundError) and verb == "read":
                 raise NotThereError("cannot read from the storage", [Problem(self.at(path), "is not there")]) from error
             tried = f", {self.patience.attempts} times" if words.again and self.patience.attempts > 1 else ""
-            raise StoreError(f"cannot {verb} in the storage{tried}", [Problem(self.at(path), words.what, words.fix)]) from error
+            raise StoreError(f"cannot {verb} in the storage{tried}", [Problem(self.at(path), words.what, words.fix)]) from OSError(
+                unsigned(str(error))
+            )
 
 
 def _silent(_what: str, _text: str) -> None:

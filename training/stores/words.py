@@ -92,6 +92,11 @@ _LOCAL = {
 }
 
 
+def unsigned(text: str) -> str:
+    """A text without what stands behind the question mark of an address: Azure's errors give whole addresses, and there the signature that opens the store."""
+    return re.sub(r"(https?://[^\s'\"?]+)\?[^\s'\")]+", r"\1", text)
+
+
 def explain(error: BaseException, local: bool) -> Words:
     """The words for an error; an unknown one of a store is worth another try, one of a disk is too (a network mount may come back)."""
     if isinstance(error, StalledError):
@@ -99,12 +104,12 @@ def explain(error: BaseException, local: bool) -> Words:
     code = getattr(error, "errno", None)
     if local and code in _LOCAL:
         return _LOCAL[code]
-    said = " ".join(str(error).split())
+    said = unsigned(" ".join(str(error).split()))
     for pattern, words in _ROWS if not local else ():
         if re.search(pattern, said):
             return Words(f"{words.what} ({_short(said)})", words.fix, words.again)
     strerror = getattr(error, "strerror", None)
-    return Words(_short(strerror or said or type(error).__name__), "", again=True)
+    return Words(_short(unsigned(strerror or "") or said or type(error).__name__), "", again=True)
 
 
 def _short(text: str, most: int = 220) -> str:
