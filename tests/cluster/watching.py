@@ -10,6 +10,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -35,6 +36,7 @@ from tools.stores.servers import free_port
 
 NAMESPACE = "watched"
 RUN = "watched"
+PORT = "__meta_kubernetes_pod_container_port_name"
 SMALL_BYTES = 2_000_000
 KINDS = "rayjob,raycluster,configmap,pod,job,service,event,serviceaccount,networkpolicy"
 _ARGUMENTS = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"
@@ -92,28 +94,43 @@ def expressions() -> list[str]:
     return list(dict.fromkeys(asked(plan())))
 
 
-def scraped(kubeconfig: Path, namespace: str, every: str = "2s") -> list[dict[str, Any]]:
-    """Scrape configurations that do what the PodMonitors of Ray's pods say."""
+def scraped(targets: Path) -> list[dict[str, Any]]:
+    """Scrape configurations that do what the PodMonitors of Ray's pods say. Debian's Prometheus cannot ask Kubernetes: pods come by a file."""
     found = []
     for kind in ("head", "worker"):
         monitor = ray_pods(kind)
         for endpoint in monitor.pod_metrics_endpoints:
-            keep = [
-                {"source_labels": [f"__meta_kubernetes_pod_label_{key.translate(str.maketrans('./-', '___'))}"], "regex": value, "action": "keep"}
-                for key, value in monitor.selector.match_labels.items()
-            ]
-            keep.append({"source_labels": ["__meta_kubernetes_pod_container_port_name"], "regex": endpoint.port, "action": "keep"})
+            keep = [{"source_labels": [_label(key)], "regex": value, "action": "keep"} for key, value in monitor.selector.match_labels.items()]
+            keep.append({"source_labels": [PORT], "regex": endpoint.port, "action": "keep"})
             named = [{"source_labels": list(each.source_labels), "target_label": each.target_label} for each in endpoint.relabelings or ()]
             found.append(
                 {
                     "job_name": f"{kind}-{endpoint.port}",
-                    "scrape_interval": every,
+                    "scrape_interval": "2s",
                     "scrape_timeout": "2s",
-                    "kubernetes_sd_configs": [{"role": "pod", "kubeconfig_file": str(kubeconfig), "namespaces": {"names": [namespace]}}],
+                    "file_sd_configs": [{"files": [str(targets)], "refresh_interval": "1s"}],
                     "relabel_configs": [*keep, *named],
                 }
             )
     return found
+
+
+def targets(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every port of every pod, with the labels that Prometheus' own discovery of pods would give."""
+    return [
+        {
+            "targets": [f"{pod['status']['podIP']}:{port['containerPort']}"],
+            "labels": {PORT: str(port.get("name", "")), **{_label(key): value for key, value in pod["metadata"]["labels"].items()}},
+        }
+        for pod in pods
+        if pod["status"].get("podIP")
+        for container in pod["spec"]["containers"]
+        for port in container.get("ports", [])
+    ]
+
+
+def _label(key: str) -> str:
+    return "__meta_kubernetes_pod_label_" + re.sub(r"\W", "_", key)
 
 
 @contextlib.contextmanager
@@ -158,7 +175,7 @@ def watched(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
         (folder / "text" / source.name).write_bytes(source.read_bytes())
     own = free_port()
     configurations = [
-        *scraped(cluster.state.kubeconfig, NAMESPACE),
+        *scraped(folder / "targets.json"),
         {"job_name": "own", "scrape_interval": "1s", "scrape_timeout": "1s", "static_configs": [{"targets": [f"127.0.0.1:{own}"]}]},
     ]
     with prometheus(folder / "prometheus", configurations) as server, cloud_store("s3", str(cluster.state.outside), folder / "store") as store:
@@ -190,6 +207,7 @@ def _run(
     try:
         until(lambda: launch.poll() is not None or "step 55/" in said.read_text(), "the run is under way", 600)
         assert launch.poll() is None, said.read_text()
+        (folder / "targets.json").write_text(json.dumps(targets(json.loads(kubectl("get", "pod", "-o", "json"))["items"])))
         answers = _answers(server)
         texts = {f"objects {kind}": kubectl("get", kind, "-o", "yaml") for kind in KINDS.split(",")}
         texts["metrics"] = json.dumps(server.ask("series", **{"match[]": '{__name__=~".+"}'}))
