@@ -264,6 +264,32 @@ def test_a_managed_job_is_queued_followed_and_not_taken_down_after_its_end(manag
     assert jobs.calls == [("launch", "tf-night")]
 
 
+def test_where_no_controller_was_ever_up_there_is_no_second_launch(managed: Callable[..., Drive], monkeypatch: pytest.MonkeyPatch) -> None:
+    class ClusterNotUpError(Exception):
+        """As SkyPilot names it."""
+
+    jobs = FakeJobs([(LOG, "SUCCEEDED")])
+    one = managed(jobs)
+    answer = one.sky.get
+
+    def get(request: str) -> Any:
+        if request == "none":
+            raise ClusterNotUpError
+        return answer(request)
+
+    monkeypatch.setattr(one.sky, "get", get)
+    assert one.run() == 0
+
+
+def test_a_second_managed_job_of_one_name_is_refused_and_the_first_left_alone(managed: Callable[..., Drive], monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = FakeJobs([])
+    one = managed(jobs)
+    monkeypatch.setattr(one.sky, "get", lambda request: ([SimpleNamespace(job_name="tf-night")], 1, {}, 1))
+    with pytest.raises(InputError, match="going on already"):
+        one.run()
+    assert jobs.calls == []
+
+
 def test_what_lost_pods_said_last_is_no_verdict(managed: Callable[..., Drive], told: list[dict[str, Any]]) -> None:
     lost = ['{"kind": "crash", "rank": 1, "error": "worker gone", "trace": ""}\n', '{"kind": "exit", "code": 1}\n']
     jobs = FakeJobs([(lost, "RUNNING"), ([], "RECOVERING"), (LOG, "SUCCEEDED")])

@@ -143,7 +143,12 @@ class Drive:
         if self.order["managed"]:
             from sky import jobs
 
-            records = self.sky.get(jobs.queue_v2(refresh=False, skip_finished=True))[0]
+            try:
+                records = self.sky.get(jobs.queue_v2(refresh=False, skip_finished=True))[0]
+            except Exception as error:
+                if type(error).__name__ != "ClusterNotUpError":  # no job was ever given to controllers in pods
+                    raise
+                records = []
             live = [record for record in records if record.job_name == name]
         else:
             live = [record for record in self.sky.get(self.sky.status(cluster_names=[name])) if record is not None]
