@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rehearsal.engine import find_engine
-from rehearsal.on_cluster.api import Api
+from rehearsal.on_cluster.api import Api, connected
 from rehearsal.on_cluster.cloud import ClusterCloud
-from rehearsal.on_cluster.target import built_in
+from rehearsal.on_cluster.inventory import Inventory, inventory
+from rehearsal.on_cluster.target import Target, built_in
 from rehearsal.report import Step
 from rehearsal.sandbox import read_project
 from rehearsal.stage import APPLY, Rehearsal, Wishes, staged
@@ -31,3 +32,21 @@ def api_of(r: Rehearsal) -> Api:
     """The API server of the cluster that a stack is applied to."""
     assert isinstance(r.cloud, ClusterCloud)
     return r.cloud.api
+
+
+def everything(target: Target) -> Inventory:
+    """All that exists on a cluster."""
+    with connected(target) as api:
+        return inventory(api)
+
+
+def unlike(before: Inventory, after: Inventory) -> list[str]:
+    """What is there and was not, or was there and is not; what other tests' namespaces do meanwhile is theirs."""
+    spaces = {path.rpartition("/")[2] for path in before.objects if path.startswith("/api/v1/namespaces/") and path.count("/") == 4}
+
+    def of_others(path: str) -> bool:
+        parts = path.split("/")
+        return "namespaces" in parts[:-1] and parts[parts.index("namespaces") + 1] in spaces
+
+    changed = [*after.news(before), *(path for path in after.lost(before) if "/persistentvolumes/" not in path)]
+    return sorted([*(path for path in changed if not of_others(path)), *(made.path for made in after.ours)])

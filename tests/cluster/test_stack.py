@@ -14,14 +14,13 @@ from typing import Any
 import pytest
 
 from rehearsal.engine import find_engine
-from rehearsal.on_cluster.api import connected
-from rehearsal.on_cluster.inventory import Inventory, inventory
 from rehearsal.on_cluster.target import Target, built_in
 from rehearsal.rehearse import rehearse
 from rehearsal.report import Report, Step
 from rehearsal.sandbox import read_project
 from rehearsal.stage import APPLY, Wishes, staged
 from tests.cluster.conftest import Cluster, trainfleet, until
+from tests.cluster.stack import everything, unlike
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 SPACE = "tried-by-a-test"
@@ -44,13 +43,7 @@ def target(cluster: Cluster) -> Iterator[Target]:
     found = built_in(cluster.name)
     before = everything(found)
     yield found
-    after = everything(found)
-    assert (after.news(before), after.lost(before), after.ours) == ([], [], ())
-
-
-def everything(target: Target) -> Inventory:
-    with connected(target) as api:
-        return inventory(api)
+    assert unlike(before, everything(found)) == []
 
 
 def program(folder: Path, code: str) -> Path:

@@ -8,30 +8,23 @@ from typing import Any
 
 import pytest
 
-from rehearsal.on_cluster.api import connected
 from rehearsal.on_cluster.dry_run import Objects, dry_run
-from rehearsal.on_cluster.inventory import Inventory, inventory
 from rehearsal.on_cluster.target import built_in
 from rehearsal.subject import stack_names
 from tests.cluster.conftest import Cluster, trainfleet
+from tests.cluster.stack import everything, unlike
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
-
-
-def everything(cluster: Cluster) -> Inventory:
-    with connected(built_in(cluster.name)) as api:
-        return inventory(api)
 
 
 @pytest.fixture(scope="module")
 def judged(cluster: Cluster) -> Iterator[dict[str, dict[str, Any]]]:
     """What the API server says of each stack; nothing may be left of the questions."""
-    before = everything(cluster)
+    before = everything(built_in(cluster.name))
     done = trainfleet("rehearse", "all", "--on-cluster", cluster.name, "--dry-run", "--json", timeout=2000)
     assert done.returncode in (0, 1), done.stderr
     yield {row["stack"]: row for row in json.loads(done.stdout)["stacks"]}
-    after = everything(cluster)
-    assert (after.news(before), after.lost(before)) == ([], [])
+    assert unlike(before, everything(built_in(cluster.name))) == []
 
 
 @pytest.mark.parametrize("stack", stack_names())
