@@ -8,17 +8,23 @@ that were repeated before must not be repeated again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
+import socket
 import sys
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from training.launch.kuberay.manifest import DOCUMENT, JOB_FILE, RECIPE_FILE
 
 AGAIN_S = 1.0
+CONNECT_S = 3.0
+"""How long a head may take to answer a knock. The address of one that is gone is silent, and a connection waits two minutes for it."""
+LOOK_EVERY_S = 2.0
 
 
 class Submitter:
@@ -37,9 +43,11 @@ class Submitter:
         told = ""
         while True:
             try:
+                with socket.create_connection(self._where(), CONNECT_S) as knock:
+                    head = str(knock.getpeername()[0])
                 client = self._client()
                 self._hand_over(client)
-                asyncio.run(self._repeat(client))
+                asyncio.run(self._repeat_while_there(client, head))
                 if client.get_job_status(self.name).is_terminal():
                     return 0
             except Exception as error:  # noqa: BLE001 - a head that is gone or not yet there raises whatever its connection did
@@ -47,6 +55,24 @@ class Submitter:
                     told = _first_line(error)
                     _say(json.dumps({"kind": "submitter", "text": f"waiting for Ray at {self.address}: {told}"}) + "\n")
             time.sleep(AGAIN_S)
+
+    def _where(self) -> tuple[str, int]:
+        parts = urlsplit(self.address)
+        return str(parts.hostname), parts.port or 8265
+
+    async def _repeat_while_there(self, client: Any, head: str) -> None:
+        """Repeat the driver's lines until they end, or the name leads to another head: a machine that is gone does not say goodbye."""
+        repeating = asyncio.create_task(self._repeat(client))
+        try:
+            while not repeating.done():
+                await asyncio.wait({repeating}, timeout=LOOK_EVERY_S)
+                with contextlib.suppress(OSError):  # a name server that is away says nothing of the head
+                    found = await asyncio.get_running_loop().getaddrinfo(*self._where(), type=socket.SOCK_STREAM)
+                    if head not in {each[4][0] for each in found} and not repeating.done():
+                        raise ConnectionError("the head is another one now")
+            await repeating
+        finally:
+            repeating.cancel()
 
     def _client(self) -> Any:
         from ray.job_submission import JobSubmissionClient

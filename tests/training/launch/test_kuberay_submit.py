@@ -1,0 +1,39 @@
+"""The submitter leaves a head that is gone, also one whose machine went without a word."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from training.launch.kuberay import submit
+from training.launch.kuberay.manifest import JOB_FILE, RECIPE_FILE
+
+
+class Silent(submit.Submitter):
+    """Hears nothing from its head, for ever or for a moment."""
+
+    seconds = 60.0
+
+    async def _repeat(self, client: object) -> None:
+        await asyncio.sleep(self.seconds)
+
+
+@pytest.fixture
+def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Silent:
+    monkeypatch.setattr(submit, "LOOK_EVERY_S", 0.02)
+    (tmp_path / JOB_FILE).write_text(json.dumps({"entrypoint": "true", "env": {}, "metadata": {}}))
+    (tmp_path / RECIPE_FILE).write_text("")
+    return Silent("127.0.0.1:8265", "run", tmp_path)
+
+
+def test_a_name_that_leads_to_another_head_ends_the_wait(silent: Silent) -> None:
+    with pytest.raises(ConnectionError, match="another one now"):
+        asyncio.run(silent._repeat_while_there(None, "192.0.2.1"))
+
+
+def test_a_head_that_stays_is_heard_to_the_end(silent: Silent) -> None:
+    silent.seconds = 0.1
+    asyncio.run(silent._repeat_while_there(None, "127.0.0.1"))
