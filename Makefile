@@ -22,7 +22,7 @@ stores: setup # The S3 gateway, the GCS server and Azurite that tests and benchm
 	@$(VENV)/python -m tools.stores
 
 test: stores ## Every test but the long ones; no root, no account
-	@$(VENV)/python -m pytest -m "not deep and not launch" -n 2 --dist worksteal
+	@$(VENV)/python -m pytest -m "not deep and not launch" -n 3 --dist worksteal
 	@$(VENV)/python -m pytest -m "launch and not deep" tests/training tests/stores
 
 test-deep: stores ## The long tests: ten kills, a fault at every resource

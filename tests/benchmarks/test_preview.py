@@ -58,6 +58,7 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.deep
 def test_both_programs_are_previewed_in_turn(project: Path, engine: Engine, tmp_path: Path) -> None:
     wanted, config = preview.applied(read_project(project), engine)
     assert config == {}
@@ -92,7 +93,7 @@ OTHER_CLOUDS = {
 }
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.deep
 @pytest.mark.parametrize("cloud", sorted(OTHER_CLOUDS))
 def test_a_flat_program_of_another_cloud_is_the_same_platform_with_the_same_settings(
     project: Path, engine: Engine, tmp_path: Path, cloud: str

@@ -135,6 +135,7 @@ def test_the_document_counts_the_faults_and_names_what_was_lost(everything: Repo
     json.dumps(document)
 
 
+@pytest.mark.deep
 def test_a_program_that_makes_another_thing_each_time_is_found_by_comparing(engine: Engine, program: Callable[[str], Path]) -> None:
     folder = program(
         'import time\nvpc = aws.ec2.Vpc("vpc", cidr_block="10.0.0.0/16", tags={"at": str(time.time_ns())}, opts=pulumi.ResourceOptions(ignore_changes=["tags"]))'

@@ -28,7 +28,8 @@ def test_a_recipe_has_the_losses_it_is_known_to_have(tmp_path: Path, cache: Path
     assert told(rows_of(tmp_path), "loss") == pytest.approx(known, rel=TOLERANCE)
 
 
-@pytest.mark.parametrize("name", [pytest.param("lm-tiny-late"), pytest.param("lm-tiny", marks=pytest.mark.deep)])
+@pytest.mark.deep
+@pytest.mark.parametrize("name", ["lm-tiny-late", "lm-tiny"])
 def test_it_has_them_in_shards_on_two_ranks_too(tmp_path: Path, cache: Path, text: Path, name: str) -> None:
     recipes = {strategy: GOLDEN[name].load(text, strategy) for strategy in ("ddp", "fsdp", "hsdp")}
     for rows in train_all(recipes, tmp_path, cache, 2).values():

@@ -29,10 +29,10 @@ LEGS = {
     "ddp to fsdp to hsdp to ddp": [("ddp", 2), ("fsdp", 2), ("hsdp", 2), ("ddp", 1)],
     "fsdp on 2 to 1 to 3 to 2 ranks": [("fsdp", 2), ("fsdp", 1), ("fsdp", 3), ("fsdp", 2)],
 }
-SAMPLED = ("ddp to fsdp to hsdp to ddp", "2 to 1 to 3 to 2 ranks")
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in SAMPLED else pytest.mark.deep) for name in LEGS])
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("name", LEGS)
 def test_ranks_and_strategies_change_and_the_losses_do_not(tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks, name: str) -> None:
     run(tiny(), tmp_path / "whole")
     legs = LEGS[name]
@@ -67,6 +67,7 @@ def spread(full: torch.Tensor, strategy: str, ranks: int) -> torch.Tensor:
 WAYS = [("copies", 2), ("rows", 3), ("columns", 2), ("both", 4)]
 
 
+@pytest.mark.deep
 def test_shards_are_written_once_and_read_as_any_other_shards(tmp_path: Path) -> None:
     full = torch.arange(7 * 50_000, dtype=torch.float32).reshape(7, 50_000)
 

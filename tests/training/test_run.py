@@ -123,6 +123,7 @@ def test_a_cluster_that_is_too_small_is_refused(
     RayCluster(own=False, storage="unused").require(Scaling(workers=1))
 
 
+@pytest.mark.deep
 def test_the_entry_point_is_one_rank_where_torchrun_says_so(tmp_path: Path, text_folder: Path, cache: Path) -> None:
     settings = [f"workload.data.source={text_folder}", "workload.data.glob='**/*.txt'", "scaling.workers=1", "steps=2", "optimizer.warmup=1"]
     shares = ["validation.every=2", "workload.data.validation_share=0.15", "workload.data.test_share=0.15", f"storage={tmp_path}"]

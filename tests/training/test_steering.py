@@ -30,6 +30,7 @@ BETTER: dict[str, tuple[Sequence[str], Sequence[str]]] = {
 """By controller: a recipe that has trouble, and the controller that helps it. Both train on the same number of samples."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", BETTER)
 def test_a_controller_makes_a_run_better_than_it_is_without(tmp_path: Path, tiny: Make, run: Run, name: str) -> None:
     recipe, controller = BETTER[name]

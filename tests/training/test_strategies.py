@@ -95,6 +95,7 @@ def test_every_strategy_trains_as_one_rank_that_holds_everything(
         agrees(rows, yardstick)
 
 
+@pytest.mark.deep
 def test_stopped_and_gone_on_each_strategy_is_equal_to_the_bit(tmp_path: Path, text_folder: Path, cache: Path) -> None:
     said = ("workload.model.dropout=0.1", "log.every=3", "batch.micro_batch=4")
     recipes = {strategy: recipe_on(text_folder, f"strategy={strategy}", *said) for strategy in ("ddp", "fsdp", "hsdp")}
@@ -106,6 +107,7 @@ def test_stopped_and_gone_on_each_strategy_is_equal_to_the_bit(tmp_path: Path, t
             assert told(cut[name], key, kind) == told(whole[name], key, kind), (name, key)
 
 
+@pytest.mark.deep
 def test_half_precision_stays_close_to_full_under_every_strategy(tmp_path: Path, text_folder: Path, cache: Path, yardstick: Rows) -> None:
     recipes = {strategy: recipe_on(text_folder, f"strategy={strategy}", "precision=bf16") for strategy in ("ddp", "fsdp")}
     for name, rows in train_all(recipes, tmp_path, cache, 2).items():
@@ -155,6 +157,7 @@ def peak_growth(work: Callable[[], Any]) -> int:
     return grown
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
 def test_a_model_made_late_never_lies_whole_in_the_memory_of_a_rank(tmp_path: Path, tiny: Make) -> None:
     size = sum(each.numel() * 4 for each in wide().parameters())

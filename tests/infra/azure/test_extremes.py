@@ -43,7 +43,7 @@ LONG: dict[str, Any] = {
 }
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.deep
 @pytest.mark.parametrize("document", [BARE, LONG], ids=["bare", "long"])
 def test_the_edges_of_a_spec_are_previewed_without_a_mistake(root: Path, document: dict[str, Any]) -> None:
     config = {"azure-native:location": document["region"], "azure-native:subscriptionId": SUBSCRIPTION, "trainfleet:platform": document}

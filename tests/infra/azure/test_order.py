@@ -16,7 +16,7 @@ from tests.infra.azure.platforms import LAUNCHERS, RESERVATION, SMALL, SUBSCRIPT
 from tests.infra.lives import Life, lived, places
 
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.deep, pytest.mark.filterwarnings("ignore::DeprecationWarning")]  # a whole life: AWS's is lived at every change
 
 WHOLE = {
     **SMALL,

@@ -41,6 +41,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.deep
 @pytest.mark.launch
 def test_ray_makes_the_same_bytes_and_is_used_where_it_has_a_cpu_free(texts: Path, tmp_path: Path) -> None:
     patient = {**os.environ, "RAY_raylet_start_wait_time_s": "120"}  # a busy machine takes longer than Ray's 30 s

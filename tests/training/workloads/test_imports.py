@@ -22,7 +22,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("code", "absent"), CASES)
 def test_nothing_heavy_is_imported_that_is_not_used(code: str, absent: tuple[str, ...]) -> None:
     show = f"{code}\nimport sys\nprint([name for name in {absent!r} if name in sys.modules])"

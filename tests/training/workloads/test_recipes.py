@@ -16,6 +16,7 @@ from training.recipe import load_recipe
 ONE = ("scaling.workers=1", "log.tensorboard=false")
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(900)
 def test_vision_small_beats_the_nearest_mean_picture(run: Callable[..., RunResult], tmp_path: Path) -> None:
     result = run(load_recipe("vision-small", ONE), tmp_path / "run")

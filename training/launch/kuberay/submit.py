@@ -8,7 +8,6 @@ that were repeated before must not be repeated again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
@@ -66,10 +65,12 @@ class Submitter:
         try:
             while not repeating.done():
                 await asyncio.wait({repeating}, timeout=LOOK_EVERY_S)
-                with contextlib.suppress(OSError):  # a name server that is away says nothing of the head
+                try:
                     found = await asyncio.get_running_loop().getaddrinfo(*self._where(), type=socket.SOCK_STREAM)
-                    if head not in {each[4][0] for each in found} and not repeating.done():
-                        raise ConnectionError("the head is another one now")
+                except OSError:  # a name server that is away says nothing of the head
+                    continue
+                if head not in {each[4][0] for each in found} and not repeating.done():
+                    raise ConnectionError("the head is another one now")
             await repeating
         finally:
             repeating.cancel()
