@@ -114,7 +114,7 @@ def _answer(host: str, trusting: ssl.SSLContext) -> bytes:
 def _from_another_namespace_the_dashboard_refuses(place: Place) -> None:
     elsewhere = f"{place.namespace}-else"
     service = place.names("service", "ray.io/node-type=head")[0].partition("/")[2]
-    script = f"/busybox wget -T 20 -S -O - http://{service}.{place.namespace}.svc.cluster.local:8265/api/jobs/ 2>&1"
+    script = f"/busybox timeout 20 /busybox wget -S -O - http://{service}.{place.namespace}.svc.cluster.local:8265/api/jobs/ 2>&1"
     place.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": elsewhere}})
     try:
         place.cluster.apply({**pod("asks", script), "metadata": {"name": "asks", "namespace": elsewhere}})
