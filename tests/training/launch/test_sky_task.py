@@ -194,16 +194,18 @@ def test_skypilot_absent_or_of_another_version_is_said_in_a_line(monkeypatch: py
         sky.need_skypilot()
 
 
+RAY = """echo "ray $*" >> "$NOTES"
+trap 'echo "ray ended" >> "$NOTES"; exit 0' TERM
+eval "${RAY_DOES:-echo Ray runtime started.; while true; do sleep 0.1; done}" """
+
+
 def pod(folder: Path, script: str, *, rank: int, code: int = 0, **variables: str) -> subprocess.Popen[str]:
-    """The task's script as a pod runs it, with stand-ins for Ray, SkyPilot's scripts and the training, which note how they are called."""
+    """The task's script as a pod runs it, with stand-ins for Ray and the training, which note how they are called."""
     home, tools = folder / f"home{rank}", folder / "tools"
-    templates = home / "sky_templates" / "ray"
-    for each in (templates, tools):
+    for each in (home, tools):
         each.mkdir(parents=True, exist_ok=True)
     programs = {
-        templates / "start_cluster": '$RAY_CMD start --head --port=6379; $RAY_CMD status; echo "started" >> "$NOTES"',
-        templates / "stop_cluster": 'echo "stopped" >> "$NOTES"',
-        tools / "ray": 'echo "ray $*" >> "$NOTES"',
+        tools / "ray": RAY,
         tools / "python": f'echo "python $* at $RAY_ADDRESS tls=${{RAY_USE_TLS:-}}" >> "$NOTES"; cp recipe.yaml "$NOTES.recipe"; exit {code}',
     }
     for file, text in programs.items():
@@ -218,24 +220,41 @@ def pod(folder: Path, script: str, *, rank: int, code: int = 0, **variables: str
 def test_the_first_pod_trains_and_its_exit_code_travels(tmp_path: Path, code: int) -> None:
     found = recipe("workload.data.source=\"a 'quoted' $HOME `x` \\\\ folder\"")
     script = document(found, "aws-prod")["run"]
-    first = pod(tmp_path, script, rank=0, code=code, TRAINFLEET_RAY_SETTINGS="RAY_USE_TLS=1 RAY_TLS_CA_CERT=/x")
+    first = pod(tmp_path, script, rank=0, code=code, TRAINFLEET_RAY_SETTINGS="RAY_USE_TLS=1 RAY_TLS_CA_CERT=/x", SKYPILOT_NUM_GPUS_PER_NODE="8")
     said = first.communicate(timeout=60)[0]
     assert first.returncode == code, said
     assert json.loads(said.splitlines()[-1]) == {"kind": "exit", "code": code}
     notes = (tmp_path / "notes0").read_text().splitlines()
-    assert any(line.startswith("ray start --head --port=6379 --num-cpus=33") for line in notes), notes
-    assert "ray status" in notes, "other calls of Ray are left as they are"
-    assert "python -m training.run recipe.yaml at 127.0.0.1:6379 tls=1" in notes
-    assert notes[-1] == "stopped"
+    assert notes[0].startswith("ray start --head --port=6379"), notes
+    assert {"--block", "--num-cpus=33", "--num-gpus=8"} <= set(notes[0].split())
+    assert notes[1:] == ["python -m training.run recipe.yaml at 127.0.0.1:6379 tls=1", "ray ended"]
     assert yaml.safe_load((tmp_path / "notes0.recipe").read_text()) == found.model_dump(mode="json")
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_ray_that_does_not_start_is_said_with_its_own_words(tmp_path: Path, rank: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        script = ported(document(recipe(), "aws-prod")["run"])
+        failed = pod(tmp_path, script, rank=rank, RAY_DOES="echo no room for it; exit 3", PORT=str(head.getsockname()[1]))
+        said = failed.communicate(timeout=60)[0]
+    assert failed.returncode == 1
+    assert "no room for it" in said
+    assert "Ray did not start" in said
+
+
 def test_another_pod_stays_until_the_head_is_gone(tmp_path: Path) -> None:
-    script = document(recipe(), "aws-prod")["run"].replace("/6379", "/$PORT").replace("sleep 2", "sleep 0.1")
+    script = ported(document(recipe(), "aws-prod")["run"])
     with socket.create_server(("127.0.0.1", 0)) as head:
         other = pod(tmp_path, script, rank=1, PORT=str(head.getsockname()[1]))
-        head.accept()[0].close()
-        head.accept()[0].close()
+        for _ in range(3):
+            head.accept()[0].close()
         assert other.poll() is None
     assert other.wait(timeout=60) == 0
-    assert "python" not in (tmp_path / "notes1").read_text()
+    notes = (tmp_path / "notes1").read_text()
+    assert notes.startswith("ray start --address=127.0.0.1:")
+    assert "python" not in notes
+
+
+def ported(script: str) -> str:
+    """The script with another port for the head, and less patience."""
+    return script.replace("/6379", "/$PORT").replace(":6379", ":$PORT").replace("sleep 2", "sleep 0.1")

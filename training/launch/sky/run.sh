@@ -2,6 +2,7 @@
 set -euo pipefail
 mkdir -p "$HOME/trainfleet"
 cd "$HOME/trainfleet"
+touch ray.log
 cat > recipe.yaml <<'@MARK@'
 @RECIPE@
 @MARK@
@@ -10,27 +11,43 @@ cat > recipe.yaml <<'@MARK@'
 for setting in ${TRAINFLEET_RAY_SETTINGS:-}; do export "${setting?}"; done
 export PATH="$HOME/.local/bin:$PATH" PYTHONUNBUFFERED=1 RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 RAY_DEDUP_LOGS=0
 export RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S=300
-# SkyPilot's script starts Ray by this. Processors are said, because a pod without limits shows the node's; ports are said, because
-# two are taken by SkyPilot's Ray, and Ray gives up when it cannot find out those left open within seconds on a busy machine.
-cat > ray.sh <<'END_OF_RAY'
-if [ "${1:-}" = start ]; then
-  shift
-  exec ray start "$@" --num-cpus=@CPUS@ --dashboard-agent-grpc-port=52367 --runtime-env-agent-port=52368 --metrics-export-port=8080
-fi
-exec ray "$@"
-END_OF_RAY
-export RAY_CMD="bash $HOME/trainfleet/ray.sh"
 head=$(echo "$SKYPILOT_NODE_IPS" | head -n1)
-"$HOME/sky_templates/ray/start_cluster"
+answers() { (exec 3<>"/dev/tcp/$head/6379") 2>/dev/null; }
+# SkyPilot's script for a Ray of one's own asks an index for packages and imports Ray a dozen times: a minute and more on a busy node.
+# Processors are said, because a pod without limits shows the node's; ports are said, because two are taken by SkyPilot's Ray, and Ray
+# gives up when it cannot find out those left open within seconds on a busy machine.
+node=(--block --disable-usage-stats --num-cpus=@CPUS@ --num-gpus="${SKYPILOT_NUM_GPUS_PER_NODE:-0}" --metrics-export-port=8080)
+node+=(--dashboard-agent-listen-port=52366 --dashboard-agent-grpc-port=52367 --runtime-env-agent-port=52368)
+failed() {
+  cat ray.log
+  echo "Ray did not start within 5 minutes, or ended" >&2
+  exit 1
+}
+began=$SECONDS
 if [ "$SKYPILOT_NODE_RANK" != 0 ]; then
+  until answers; do
+    [ $((SECONDS - began)) -lt 300 ] || failed
+    sleep 0.5
+  done
+  ray start --address="$head:6379" "${node[@]}" > ray.log 2>&1 &
+  own=$!
   # Until the head goes: SkyPilot ends what a script that is over has started, and Ray's node with it.
-  while (exec 3<>"/dev/tcp/$head/6379") 2>/dev/null; do sleep 2; done
+  while answers; do
+    sleep 2
+    kill -0 "$own" 2>/dev/null || ! answers || failed
+  done
   exit 0
 fi
+ray start --head --port=6379 --dashboard-host=127.0.0.1 --dashboard-port=8265 "${node[@]}" > ray.log 2>&1 &
+own=$!
+until grep -q "Ray runtime started" ray.log; do
+  kill -0 "$own" 2>/dev/null && [ $((SECONDS - began)) -lt 300 ] || failed
+  sleep 0.5
+done
 code=0
 export RAY_ADDRESS="$head:6379" TRAINFLEET_EVENTS=stdout TRAINFLEET_STOP_FILE=/tmp/trainfleet-stop
 python -m training.run recipe.yaml || code=$?
 echo "{\"kind\": \"exit\", \"code\": $code}"
 # The other pods see the head go, and end.
-"$HOME/sky_templates/ray/stop_cluster" > /dev/null 2>&1 || true
+kill "$own" && wait "$own" || true
 exit "$code"
