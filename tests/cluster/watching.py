@@ -12,7 +12,6 @@ import json
 import os
 import re
 import secrets
-import signal
 import subprocess
 import time
 import urllib.error
@@ -31,7 +30,7 @@ from rehearsal.cluster.images import LOCAL
 from tests.cluster.cloud_stores import CloudStore, cloud_store
 from tests.cluster.conftest import Cluster, until
 from tests.cluster.debian import unpacked
-from tests.cluster.launches import LONG, PROGRAM, RESTRICTED
+from tests.cluster.launches import LONG, PROGRAM, RESTRICTED, Launch
 from tools.stores.servers import free_port
 
 NAMESPACE = "watched"
@@ -203,10 +202,9 @@ def _run(
     command = [PROGRAM, "launch", "lm-tiny", "--on", "kuberay", *where, "--storage", f"{store.url}/kept", "--run", RUN, *recipe]
     said = folder / "launch.out"
     with said.open("w") as log:
-        launch = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, text=True)
+        launch = Launch(subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, text=True), said)
     try:
-        until(lambda: launch.poll() is not None or "step 55/" in said.read_text(), "the run is under way", 600)
-        assert launch.poll() is None, said.read_text()
+        launch.reach(55, 600)
         (folder / "targets.json").write_text(json.dumps(targets(json.loads(kubectl("get", "pod", "-o", "json"))["items"])))
         answers = _answers(server)
         texts = {f"objects {kind}": kubectl("get", kind, "-o", "yaml") for kind in KINDS.split(",")}
@@ -224,13 +222,11 @@ def _run(
             for each in json.loads(kubectl("get", "secret", "-o", "json"))["items"]
             for key, value in each.get("data", {}).items()
         }
-        launch.send_signal(signal.SIGINT)
-        assert launch.wait(300) == 130, said.read_text()
+        assert launch.interrupt() == 130, launch.said
     finally:
         launch.kill()
-        launch.wait()
         kubectl("delete", "rayjob", f"tf-{RUN}", "--ignore-not-found", "--wait=false")
-    texts["launch"] = said.read_text()
+    texts["launch"] = launch.said
     places = {"run": folder / "runs", "store": store.folder / "data"}
     for name, place in places.items():
         for path in place.rglob("*"):
