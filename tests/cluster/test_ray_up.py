@@ -5,9 +5,9 @@ The hosts are namespaces of this machine with an ssh server each (`hosts`); the 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +19,7 @@ import pytest
 
 from tests.cluster.conftest import until
 from tests.cluster.hosts import Hosts, hosts
+from tests.cluster.launches import Launch
 from tests.cluster.stores import Store, gateway
 from tools.stores.servers import SECRET
 
@@ -58,13 +59,17 @@ class Place:
             [program("trainfleet"), *arguments], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=900, check=False
         )
 
-    def start(self, run: str, *more: str) -> subprocess.Popen[str]:
-        log = (self.folder / f"{run}.out").open("w")
+    @contextlib.contextmanager
+    def launched(self, run: str, *more: str) -> Iterator[Launch]:
+        """A launch that goes on beside the test."""
+        file = self.folder / f"{run}.out"
         command = [program("trainfleet"), *self.arguments(run, *more)]
-        return subprocess.Popen(command, cwd=self.folder, env=self.env, stdout=log, stderr=subprocess.STDOUT, text=True)
-
-    def said(self, run: str) -> str:
-        return (self.folder / f"{run}.out").read_text()
+        with file.open("w") as log:
+            launch = Launch(subprocess.Popen(command, cwd=self.folder, env=self.env, stdout=log, stderr=subprocess.STDOUT, text=True), file)
+        try:
+            yield launch
+        finally:
+            launch.kill()
 
     def left(self) -> dict[str, Any]:
         """What is on the hosts and here that a run brought."""
@@ -112,28 +117,17 @@ def test_a_run_by_ray_up_has_the_losses_of_one_on_this_machine_and_leaves_nothin
 
 
 def test_a_stopped_run_has_saved_and_the_hosts_are_as_before(place: Place) -> None:
-    launch = place.start("stopped", *LONG)
-    try:
-        until(lambda: launch.poll() is not None or "step 30/" in place.said("stopped"), "the run is under way", 600)
-        assert launch.poll() is None, place.said("stopped")
-        launch.send_signal(signal.SIGINT)
-        assert launch.wait(300) == 130, place.said("stopped")
-    finally:
-        launch.kill()
-        launch.wait()
-    assert "which is saved" in place.said("stopped")
+    with place.launched("stopped", *LONG) as launch:
+        launch.reach(30, 600)
+        assert launch.interrupt() == 130, launch.said
+    assert "which is saved" in launch.said
     assert place.left() == NOTHING
 
 
 def test_a_launch_that_is_stopped_while_ray_starts_leaves_nothing(place: Place) -> None:
-    launch = place.start("early")
-    try:
-        until(lambda: launch.poll() is not None or any("ray" in line for line in place.hosts.each[0].programs()), "Ray starts on the head", 300)
-        launch.send_signal(signal.SIGINT)
-        assert launch.wait(300) == 130, place.said("early")
-    finally:
-        launch.kill()
-        launch.wait()
+    with place.launched("early") as launch:
+        until(lambda: launch.over or any("ray" in line for line in place.hosts.each[0].programs()), "Ray starts on the head", 300)
+        assert launch.interrupt() == 130, launch.said
     assert place.left() == NOTHING
 
 

@@ -36,7 +36,7 @@ from tools.stores.servers import free_port
 NAMESPACE = "watched"
 RUN = "watched"
 PORT = "__meta_kubernetes_pod_container_port_name"
-SMALL_BYTES = 2_000_000
+SMALL_BYTES = 8_000_000
 KINDS = "rayjob,raycluster,configmap,pod,job,service,event,serviceaccount,networkpolicy"
 _ARGUMENTS = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"
 _JOBS = (

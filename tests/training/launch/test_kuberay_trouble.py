@@ -110,6 +110,11 @@ REFUSALS: dict[str, tuple[Callable[[FakeApi], Any], type[TrainfleetError], str]]
         'unknown field "spec.x"',
     ),
     "no right to make runs": (lambda api: api.refusals.update({("POST", JOBS): (403, "rayjobs is forbidden")}), InputError, "trainfleet-launcher"),
+    "a namespace that is going": (
+        lambda api: api.refusals.update({("POST", JOBS): (403, 'rayjobs "x" is forbidden: because it is being terminated')}),
+        InputError,
+        "is being deleted",
+    ),
     "quota of objects": (
         lambda api: api.refusals.update(
             {

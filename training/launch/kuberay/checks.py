@@ -116,6 +116,8 @@ def in_words(error: ApiError, cluster: Cluster) -> TrainfleetError:  # noqa: PLR
         from training.launch.kuberay.words import quota
 
         return InputError("the namespace's quota is too small", [Problem(name, quota(message) or message, "ask for more, or for fewer workers")])
+    if error.status == 403 and "being terminated" in message:
+        return InputError("the namespace is going", [Problem(name, f"{cluster.namespace} is being deleted", "wait until it is gone, or use another")])
     if error.status == 403:
         return InputError("you may not do this in the cluster", [Problem(name, message, "ask for the role `trainfleet-launcher`")])
     if error.status in (400, 422) and ("unknown field" in message or "strict decoding" in message):
