@@ -98,7 +98,7 @@ def workers(state: State) -> dict[str, Server]:
         "kube-proxy": _kube(*proxy),
         "kubelet": _kube(*kubelet),
         "coredns": Server([str(builds.executable(pins.COREDNS)), "-conf", str(state.file("config", "Corefile"))]),
-        "ray-operator": Server(operator, {"ENABLE_INIT_CONTAINER_INJECTION": "true", "GOMEMLIMIT": "512MiB"}),
+        "ray-operator": Server(operator, {"ENABLE_INIT_CONTAINER_INJECTION": "false", "GOMEMLIMIT": "512MiB"}),
         "volumes": _volumes(state),
     }
 

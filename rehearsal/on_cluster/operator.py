@@ -95,7 +95,8 @@ class Operator:
             self._before = wanted[SERVER]
         command = [self._before["command"][0], f"--kubeconfig={self.kubeconfig}", *given, f"--leader-election-namespace={namespace}"]
         command += [flag for flag in self._before["command"] if flag.startswith(("--metrics-addr", "--health-probe"))]
-        self._run({**self._before, "command": command})
+        variables = {str(each["name"]): str(each["value"]) for each in values.get("env") or []}
+        self._run({**self._before, "command": command, "environment": {**self._before.get("environment", {}), **variables}})
         return " ".join(given)
 
     def _log_in(self, namespace: str) -> None:

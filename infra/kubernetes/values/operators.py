@@ -28,11 +28,18 @@ AUTOSCALERS = {"1.33": "v1.33.0", "1.34": "v1.34.1", "1.35": "v1.35.0"}
 
 
 @document
+class Variable:
+    name: str
+    value: str
+
+
+@document
 class KubeRay:
     image: Image
     watch_namespace: tuple[str, ...]
     single_namespace_install: bool
     leader_election_enabled: bool
+    env: tuple[Variable, ...]
     security_context: ContainerSecurity
     resources: Resources
 
@@ -44,6 +51,9 @@ def kuberay(spec: PlatformSpec) -> KubeRay:
         watch_namespace=(TRAINING_NAMESPACE,),
         single_namespace_install=True,
         leader_election_enabled=True,
+        # KubeRay's own waits for the head on a fifth of a processor, some 15 s more for every worker; a launch's pods wait by themselves, and
+        # a worker without either starts again until its head is there.
+        env=(Variable("ENABLE_INIT_CONTAINER_INJECTION", "false"),),
         # Said although the chart says it too: the namespace refuses a pod without it.
         security_context=ContainerSecurity(),
         # Measured upstream: 500 Ray pods need about 500 MB.

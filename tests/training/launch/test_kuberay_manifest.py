@@ -95,7 +95,7 @@ def test_pods_hold_to_pod_security_restricted_but_for_the_locked_memory_of_rdma(
 def test_what_a_container_mounts_is_a_volume_of_its_pod(case: str) -> None:
     for template in (each for document in objects_of(case) for each in templates(document)):
         volumes = {volume["name"] for volume in template["spec"]["volumes"]}
-        assert {mount["name"] for container in containers(template) for mount in container["volumeMounts"]} <= volumes
+        assert {mount["name"] for container in containers(template) for mount in container.get("volumeMounts", [])} <= volumes
 
 
 @CASES

@@ -191,9 +191,10 @@ def test_the_dashboard_listens_to_the_head_alone_and_asks_for_the_token() -> Non
 
 def test_every_host_is_swept_the_head_first() -> None:
     found = site("local")
-    command = sweep({"name": found.name, "hosts": list(found.hosts), "ssh_user": "me", "docker": False})
+    command = sweep({"name": found.name, "hosts": list(found.hosts), "ssh_user": "me", "docker": False, "launch": "abc"})
     assert command.startswith("ray stop")
     assert "for host in 10.0.0.6 10.0.0.7;" in command
+    assert command.count("/tmp/trainfleet-stop-abc") == 2, "the file that asked it to end goes, here and there"
 
 
 @pytest.mark.parametrize("run", ["a", "x" * 100, "Run_1", "träum", "9"])

@@ -1,8 +1,8 @@
 """The pods of a run: Ray's head, which does not train, and the workers, as plain documents of the Kubernetes API.
 
 Used by `training.launch.kuberay.manifest`. Everything holds to Pod Security's `restricted`, but that RDMA needs the capability to lock
-memory. Easy to get wrong: KubeRay copies the first container's environment and mounts into an init container that asks for the head,
-so what TLS needs must stand in both and the container that makes the certificate must come first.
+memory. Easy to get wrong: where KubeRay adds an init container that asks for the head, it copies the first container's environment and
+mounts into it, so what TLS needs must stand in both and the container that makes the certificate must come first.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ def worker_pod(site: Site) -> Document:
     template = _template(site, "worker", worker_resources(site), ports=[])
     pool = site.pool
     spec, metadata = template["spec"], template["metadata"]
+    spec.setdefault("initContainers", []).append(_wait_for_head(site))
     spec["containers"][0]["env"] += _plain({"RAY_gcs_rpc_server_reconnect_timeout_s": str(HEADLESS_S)})
     if pool is not None:
         spec["nodeSelector"] = dict(pool.node_selector)
@@ -66,6 +67,19 @@ def worker_pod(site: Site) -> Document:
     if site.pods > 1:
         spec["topologySpreadConstraints"] = [_near(site)]
     return template
+
+
+def _wait_for_head(site: Site) -> Document:
+    """Holds a worker's Ray back until the head's port is open; where it is comes from KubeRay, which gives every such container FQ_RAY_IP."""
+    asked = f"until (exec 3<>/dev/tcp/$FQ_RAY_IP/{HEAD_PORT}) 2>/dev/null; do sleep 0.2; done"
+    return {
+        "name": "wait-for-head",
+        "image": site.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/bash", "-c", asked],
+        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}},
+        "securityContext": _confined(),
+    }
 
 
 def worker_resources(site: Site) -> Document:

@@ -312,9 +312,8 @@ class _Tail:
 
 def sweep(spec: dict[str, Any]) -> str:
     """What is run on the head of hosts before they are given back: Ray ends everywhere, the head first, for it would start the workers again."""
-    remove = (
-        f"rm -rf ~/{FOLDER} ~/ray_bootstrap_config.yaml /tmp/trainfleet-{spec['name']}; rmdir --ignore-fail-on-non-empty ~/{FOLDER.partition('/')[0]}"
-    )
+    ours = f"~/{FOLDER} ~/ray_bootstrap_config.yaml /tmp/trainfleet-{spec['name']} {stop_file(spec['launch'])}"
+    remove = f"rm -rf {ours}; rmdir --ignore-fail-on-non-empty ~/{FOLDER.partition('/')[0]}"
     options = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ConnectTimeout=20 -o LogLevel=ERROR"
     key = "$(test -f ~/ray_bootstrap_key.pem && echo -i ~/ray_bootstrap_key.pem)"
     stop = "true" if spec["docker"] else "ray stop --force"
