@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 __all__ = ["place"]
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", [pytest.param("ddp", marks=pytest.mark.deep), "fsdp"])  # ddp: test_chaos
 @pytest.mark.parametrize("recipe", ["lm-tiny", pytest.param("lm-small", marks=pytest.mark.deep)])
 def test_a_run_on_the_cluster_has_the_losses_of_one_on_this_machine(recipe: str, strategy: str, place: Place) -> None:
     run = f"{recipe}-{strategy}"
@@ -34,6 +34,7 @@ def test_a_run_on_the_cluster_has_the_losses_of_one_on_this_machine(recipe: str,
     place.clean()
 
 
+@pytest.mark.deep
 def test_a_stopped_run_has_saved_and_goes_on(place: Place) -> None:
     with launched(place, "stopped", *LONG) as launch:
         launch.reach(30)
@@ -47,6 +48,7 @@ def test_a_stopped_run_has_saved_and_goes_on(place: Place) -> None:
     place.clean()
 
 
+@pytest.mark.deep
 def test_a_run_that_was_left_alone_is_listed_read_and_come_back_to(place: Place) -> None:
     left = place.launch("alone", "steps=400", "--detach", "--json")
     assert left.returncode == 0, left.stderr

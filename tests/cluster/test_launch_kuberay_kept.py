@@ -11,7 +11,7 @@ import pytest
 from tests.cluster.conftest import until
 from tests.cluster.launches import Place, document, place
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(1500)]
 __all__ = ["place"]
 CLUSTER, FIRST = "stays", "first"
 

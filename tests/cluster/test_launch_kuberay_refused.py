@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 __all__ = ["place"]
 
 
+@pytest.mark.deep
 def test_an_image_that_is_not_there_is_told_and_taken_down(place: Place) -> None:
     done = place.launch("no-image", "--image", "localhost/nobody/has:this")
     assert done.returncode == 2
@@ -34,6 +35,7 @@ def test_a_quota_that_leaves_no_room_is_told_and_ends_by_its_time(place: Place) 
     place.clean()
 
 
+@pytest.mark.deep
 def test_a_gpu_that_no_node_has_is_told_and_ends_by_its_time(place: Place) -> None:
     done = place.launch("no-gpu", "scaling.use_gpu=true", "--within", "0.5")
     assert done.returncode == 1

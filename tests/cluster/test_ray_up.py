@@ -102,6 +102,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield Place(found, store, folder)
 
 
+@pytest.mark.deep
 def test_a_run_by_ray_up_has_the_losses_of_one_on_this_machine_and_leaves_nothing(place: Place) -> None:
     there = place.call(*place.arguments("there", "--json"))
     log = place.folder / "runs" / "there" / "launch.log"
@@ -116,6 +117,7 @@ def test_a_run_by_ray_up_has_the_losses_of_one_on_this_machine_and_leaves_nothin
     assert SECRET not in Path(one["report"]).read_text() + "".join(path.read_text() for path in place.folder.glob("runs/there/*.log"))
 
 
+@pytest.mark.deep
 def test_a_stopped_run_has_saved_and_the_hosts_are_as_before(place: Place) -> None:
     with place.launched("stopped", *LONG) as launch:
         launch.reach(30, 600)

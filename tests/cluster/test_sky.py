@@ -39,6 +39,7 @@ def test_a_token_that_is_no_longer_valid_is_said_before_anything_starts(place: P
     assert not place.pods(NEAR, FAR)
 
 
+@pytest.mark.deep
 def test_without_room_in_the_first_place_it_runs_in_the_second_with_the_losses_that_it_has_here(place: Place) -> None:
     with place.closed(NEAR):
         there = place.launch("two", NEAR, FAR)

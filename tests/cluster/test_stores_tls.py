@@ -78,6 +78,7 @@ def there(cluster: Cluster, namespace: str, request: pytest.FixtureRequest, tmp_
         until(lambda: not cluster.kubectl("-n", namespace, "get", kinds, "-o", "name").split(), "nothing of the run is left", 180)
 
 
+@pytest.mark.sampled(1)  # of the three kinds
 def test_a_run_is_taken_up_in_the_cluster_from_what_another_machine_saved(there: There) -> None:
     begun = there.launch("--on", "torchrun", f"steps={HALF}", "--json")
     assert begun.returncode == 0, begun.stderr
