@@ -18,6 +18,7 @@ import pytest
 
 from rehearsal.cluster import node
 from tests.cluster.conftest import until
+from tests.cluster.cut import address, cut
 from tests.cluster.launches import LONG, Launch, Place, launched, place
 from training.runfolder import MARKER, read_rows
 
@@ -25,7 +26,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 __all__ = ["place"]
 RUN = "struck"
 AWAY_S = 8.0
-"""How long the store is away: longer than one try of a call to it, shorter than all of them."""
+"""How long the store or the network is away: longer than one try of a call, shorter than all of them."""
 Note = Callable[[str, object], None]
 
 
@@ -72,9 +73,22 @@ def kill_server(place: Place, name: str) -> None:
 def stop_store(place: Place) -> None:
     """Have the store take connections and answer nothing for some seconds."""
     os.kill(place.store.pid, signal.SIGSTOP)
-    over = time.monotonic() + AWAY_S
-    until(lambda: time.monotonic() > over, "the time is up", AWAY_S + 5)
+    _wait(AWAY_S)
     os.kill(place.store.pid, signal.SIGCONT)
+
+
+def cut_workers_off(place: Place) -> None:
+    """Let nothing pass between the two workers for some seconds."""
+    one, other = (address(place.cluster, place.namespace, name.partition("/")[2]) for name in place.names("pod", "ray.io/node-type=worker"))
+    asked = f"timeout 2 bash -c ': < /dev/tcp/{other}/8080' && echo open || echo cut"
+    with cut(place.cluster, one, other):
+        assert place.kubectl("exec", pod(place, "worker"), "-c", "ray-worker", "--", "bash", "-c", asked).split() == ["cut"]
+        _wait(AWAY_S)
+
+
+def _wait(seconds: float) -> None:
+    over = time.monotonic() + seconds
+    until(lambda: time.monotonic() > over, "the time is up", seconds + 5)
 
 
 def whole(place: Place) -> list[int]:
@@ -106,7 +120,7 @@ def test_a_run_goes_on_from_its_newest_checkpoint_when_a_part_of_it_is_lost(
     assert int(line.partition(", step ")[2].partition("/")[0]) >= saved, f"{line}; step {saved} was whole"
 
 
-@pytest.mark.parametrize("blow", [kill_operator, kill_api_server, stop_store], ids=["operator", "api-server", "store"])
+@pytest.mark.parametrize("blow", [kill_operator, kill_api_server, stop_store, cut_workers_off], ids=["operator", "api-server", "store", "network"])
 def test_a_run_goes_on_where_it_is_when_what_is_around_it_is_lost(
     blow: Callable[[Place], None], place: Place, run: Launch, record_property: Note
 ) -> None:
