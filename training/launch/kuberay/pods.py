@@ -31,8 +31,11 @@ GPU_MEMORY_SHARE = 0.5
 OBJECT_STORE_BYTES = 200 * 2**20
 """The loop sends nothing through Ray's object store."""
 STOP_GRACE_S = 45
-HEADLESS_S = 20
-"""How long a worker looks for a head that is gone before it starts anew to join the next one; Ray's own minute is most of a recovery."""
+HEADLESS_S = 10
+"""How long a worker looks for a head that is gone before it starts anew to join the next one. Ray's own minute is most of a recovery; and it must be
+over before the next head answers (15 s here), for that one does not know a worker of the last, which then stays in limbo for most of a minute."""
+WAIT_FOR_HEAD = f"trap 'exit 143' TERM; until (exec 3<>/dev/tcp/$FQ_RAY_IP/{HEAD_PORT}) 2>/dev/null; do sleep 0.2; done; trap - TERM"
+"""What a worker does before KubeRay's `ray start`, at every start of its container: one that begins before its head ends, and is held back longer each time."""
 
 
 def head_pod(site: Site) -> Document:
@@ -55,7 +58,7 @@ def worker_pod(site: Site) -> Document:
     template = _template(site, "worker", worker_resources(site), ports=[])
     pool = site.pool
     spec, metadata = template["spec"], template["metadata"]
-    spec.setdefault("initContainers", []).append(_wait_for_head(site))
+    spec["containers"][0]["args"] = [WAIT_FOR_HEAD]
     spec["containers"][0]["env"] += _plain({"RAY_gcs_rpc_server_reconnect_timeout_s": str(HEADLESS_S)})
     if pool is not None:
         spec["nodeSelector"] = dict(pool.node_selector)
@@ -67,19 +70,6 @@ def worker_pod(site: Site) -> Document:
     if site.pods > 1:
         spec["topologySpreadConstraints"] = [_near(site)]
     return template
-
-
-def _wait_for_head(site: Site) -> Document:
-    """Holds a worker's Ray back until the head's port is open; where it is comes from KubeRay, which gives every such container FQ_RAY_IP."""
-    asked = f"until (exec 3<>/dev/tcp/$FQ_RAY_IP/{HEAD_PORT}) 2>/dev/null; do sleep 0.2; done"
-    return {
-        "name": "wait-for-head",
-        "image": site.image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["/bin/bash", "-c", asked],
-        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}},
-        "securityContext": _confined(),
-    }
 
 
 def worker_resources(site: Site) -> Document:
