@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
+import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -298,3 +301,17 @@ def test_every_site_differs_from_every_other() -> None:
     """The cases above try different things, or their table is wrong."""
     said = {case: re.sub(r"[0-9a-f]{16}", "", render(objects_of(case))) for case in SITES}
     assert all(one != other for one, other in itertools.combinations(said.values(), 2))
+
+
+def test_a_worker_waits_for_its_heads_port_and_the_head_for_nobody() -> None:
+    groups = ray_job(site())["spec"]["rayClusterSpec"]
+    assert "args" not in groups["headGroupSpec"]["template"]["spec"]["containers"][0]
+    (asked,) = groups["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]["args"]
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        port = head.getsockname()[1]
+    script = f"{asked.replace('/6379', f'/{port}')} && echo started"
+    waits = subprocess.Popen(["bash", "-c", script], env={"FQ_RAY_IP": "127.0.0.1", "PATH": os.environ["PATH"]}, stdout=subprocess.PIPE, text=True)
+    with pytest.raises(subprocess.TimeoutExpired):
+        waits.wait(1)
+    with socket.create_server(("127.0.0.1", port)):
+        assert waits.communicate(timeout=30)[0] == "started\n"
