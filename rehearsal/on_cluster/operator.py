@@ -43,6 +43,11 @@ def flags(values: dict[str, Any], namespace: str) -> list[str]:
     return [*given, "--enable-metrics=true", "--log-stdout-encoder=json"]
 
 
+def variables(values: dict[str, Any]) -> dict[str, str]:
+    """The environment that the chart makes of its values."""
+    return {str(each["name"]): str(each["value"]) for each in values.get("env") or []}
+
+
 def rights(values: dict[str, Any], namespace: str) -> list[Document]:
     """The account, and its rights in the namespaces that it watches."""
     rules = yaml.safe_load((builds.folder_of(pins.RAY_OPERATOR) / builds.RIGHTS).read_text())["rules"]
@@ -95,8 +100,7 @@ class Operator:
             self._before = wanted[SERVER]
         command = [self._before["command"][0], f"--kubeconfig={self.kubeconfig}", *given, f"--leader-election-namespace={namespace}"]
         command += [flag for flag in self._before["command"] if flag.startswith(("--metrics-addr", "--health-probe"))]
-        variables = {str(each["name"]): str(each["value"]) for each in values.get("env") or []}
-        self._run({**self._before, "command": command, "environment": {**self._before.get("environment", {}), **variables}})
+        self._run({**self._before, "command": command, "environment": {**self._before.get("environment", {}), **variables(values)}})
         return " ".join(given)
 
     def _log_in(self, namespace: str) -> None:

@@ -15,7 +15,7 @@ from rehearsal.on_cluster.definitions import BROUGHT, KINDS, definitions_of, str
 from rehearsal.on_cluster.inventory import Inventory, left_over
 from rehearsal.on_cluster.maker import Made, managers
 from rehearsal.on_cluster.objects import as_it_is, pods, to_object
-from rehearsal.on_cluster.operator import flags
+from rehearsal.on_cluster.operator import flags, variables
 from rehearsal.on_cluster.target import named
 from trainfleet.errors import InputError, MissingToolError
 
@@ -94,6 +94,11 @@ def test_kinds_that_a_cloud_brings_are_defined_too() -> None:
 )
 def test_the_operator_gets_the_flags_that_the_chart_makes_of_its_values(values: dict[str, Any], expected: list[str]) -> None:
     assert flags(values, "here") == [*expected, "--enable-metrics=true", "--log-stdout-encoder=json"]
+
+
+def test_the_operator_gets_the_environment_that_the_chart_makes_of_its_values() -> None:
+    assert variables({}) == {}
+    assert variables({"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "x"}]}) == {"A": "1", "B": "x"}
 
 
 def test_what_is_new_in_our_namespaces_or_of_our_kinds_or_has_our_name_is_left_over() -> None:
