@@ -10,7 +10,8 @@ cat > recipe.yaml <<'@MARK@'
 # The platform's settings for Ray (TLS) are for this Ray alone.
 for setting in ${TRAINFLEET_RAY_SETTINGS:-}; do export "${setting?}"; done
 export PATH="$HOME/.local/bin:$PATH" PYTHONUNBUFFERED=1 RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 RAY_DEDUP_LOGS=0
-export RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S=300
+# When this Ray is told to end, nothing is left to wait for: a pod that is taken away tells SkyPilot's processes, not this one.
+export RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S=300 RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0
 head=$(echo "$SKYPILOT_NODE_IPS" | head -n1)
 answers() { (exec 3<>"/dev/tcp/$head/6379") 2>/dev/null; }
 # SkyPilot's script for a Ray of one's own asks an index for packages and imports Ray a dozen times: a minute and more on a busy node.
