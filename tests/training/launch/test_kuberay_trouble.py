@@ -18,6 +18,7 @@ from tests.training.launch.sites import launch
 from trainfleet.errors import InputError, MissingToolError, TrainfleetError
 from training.commands.cluster import launched_on
 from training.launch import kuberay
+from training.launch.follower import ended
 from training.launch.kuberay import client, follow, runs
 from training.launch.kuberay.client import ApiError, Cluster, patiently
 from training.launch.kuberay.site import decide
@@ -177,7 +178,7 @@ def test_a_run_that_has_ended_does_not_stand_in_the_way(api: FakeApi, monkeypatc
     api.on_look = lambda api: (
         status(api, jobDeploymentStatus="Initializing") if api.objects.get(JOB, {}).get("metadata", {}).get("uid") != "old" else None
     )
-    assert found.run() == 0
+    assert ended(found.run, said) == 0
     assert api.objects[JOB]["metadata"]["uid"] != "old"
     assert said.of("detached")[0]["job"] == "tf-lm-tiny"
 
@@ -189,7 +190,7 @@ def test_an_image_that_cannot_be_pulled_ends_the_run_and_takes_it_down(api: Fake
     api.objects[f"{PODS}/head"] = pod("head", "head", waiting={"reason": "ImagePullBackOff", "message": "me/trainfleet:1: not found"})
     api.on_look = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
     found, said = follower(monkeypatch)
-    assert found.run() == 2
+    assert ended(found.run, said) == 2
     (error,) = said.of("error")
     assert "no such image or tag" in error["problems"][0][1]
     assert "--image" in error["problems"][0][2]
@@ -201,7 +202,7 @@ def test_a_name_that_can_be_no_image_is_not_tried_again(api: FakeApi, monkeypatc
     api.on_look = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
     found, said = follower(monkeypatch)
     monkeypatch.setattr(follow, "IMAGE_TRIES_S", 1e9)
-    assert found.run() == 2
+    assert ended(found.run, said) == 2
     assert "couldn't parse image" in said.of("error")[0]["problems"][0][1]
 
 
@@ -210,7 +211,7 @@ def test_a_quota_of_zero_says_what_was_tried_and_ends_by_its_time(api: FakeApi, 
     api.objects[f"{EVENT}/1"] = {"type": "Warning", "reason": "FailedToCreateWorkerPod", "message": message}
     api.on_look = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
     found, said = follower(monkeypatch, within_s=0.6)
-    assert found.run() == 1
+    assert ended(found.run, said) == 1
     assert "allows 0 nvidia.com/gpu" in said.notes()
     (error,) = said.of("error")
     assert "did not get its machines in time" in error["summary"]
@@ -229,19 +230,15 @@ def test_a_queue_is_waited_for_in_words(api: FakeApi, monkeypatch: pytest.Monkey
 
     api.on_look = kueue
     found, said = follower(monkeypatch, within_s=0.5)
-    assert found.run() == 1
+    assert ended(found.run, said) == 1
     assert "insufficient quota for nvidia.com/gpu" in said.notes()
 
 
 def test_a_cluster_without_an_operator_is_told_and_left_clean(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     for detach in (False, True):
         found, said = follower(monkeypatch, detach=detach)
-        if detach:
-            with pytest.raises(TrainfleetError, match="takes no notice"):
-                found.run()
-        else:
-            assert found.run() == 1
-            assert "takes no notice" in said.of("error")[0]["summary"]
+        assert ended(found.run, said) == 1
+        assert "takes no notice" in said.of("error")[0]["summary"]
         assert JOB not in api.objects
 
 
@@ -249,7 +246,7 @@ def test_a_cluster_that_answers_no_more_keeps_the_run(api: FakeApi, monkeypatch:
     monkeypatch.setattr(follow, "patiently", lambda call, _: call())
     api.on_look = lambda api: api.refusals.update({("GET", JOB): (503, "etcd is gone")}) if JOB in api.objects else None
     found, said = follower(monkeypatch)
-    assert found.run() == 1
+    assert ended(found.run, said) == 1
     assert "the run goes on there" in said.of("error")[0]["problems"][0][2]
     assert JOB in api.objects
 
@@ -257,15 +254,15 @@ def test_a_cluster_that_answers_no_more_keeps_the_run(api: FakeApi, monkeypatch:
 def test_a_run_that_somebody_deletes_ends_with_the_reason(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     api.on_look = lambda api: api.objects.pop(JOB, None) if api.asked.count(("GET", JOB)) > 3 else status(api, jobDeploymentStatus="Initializing")
     found, said = follower(monkeypatch)
-    assert found.run() == 1
+    assert ended(found.run, said) == 1
     assert "somebody deleted it" in said.of("error")[0]["problems"][0][1]
 
 
 def test_what_cannot_be_made_whole_is_not_left_half(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     api.refusals["PATCH", f"{NAMESPACE}/configmaps/tf-lm-tiny"] = (403, "configmaps is forbidden")
-    found, _ = follower(monkeypatch)
-    with pytest.raises(InputError, match="configmaps is forbidden"):
-        found.run()
+    found, said = follower(monkeypatch)
+    assert ended(found.run, said) == 2
+    assert "configmaps is forbidden" in json.dumps(said.of("error"))
     assert JOB not in api.objects
 
 
@@ -288,7 +285,7 @@ def test_a_run_is_heard_to_its_end_and_taken_down(api: FakeApi, monkeypatch: pyt
     running(api, ["Ray's own words", *LOG])
     api.on_look = lambda api: status(api, jobDeploymentStatus="Running", rayClusterName="rc")
     found, said = follower(monkeypatch)
-    assert found.run() == 0
+    assert ended(found.run, said) == 0
     assert [event["step"] for event in said.of("step")] == [1, 2]
     assert said.of("result")[0]["status"] == "finished"
     assert JOB not in api.objects
@@ -309,7 +306,7 @@ def test_a_run_that_is_asked_to_stop_ends_as_saved_when_it_has(api: FakeApi, mon
         return next(log, [])
 
     monkeypatch.setattr(found.log, "drain", drain)
-    assert found.run() == 0
+    assert ended(found.run, said) == 0
     assert said.of("result")[0]["status"] == "stopped"
     assert JOB not in api.objects
 
@@ -321,7 +318,7 @@ def test_an_error_of_the_run_is_told_after_its_machines_were_given_back(api: Fak
     seen: list[bool] = []
     told = said.send
     monkeypatch.setattr(said, "send", lambda kind, **fields: (seen.append(JOB in api.objects) if kind == "error" else None, told(kind, **fields)))
-    found.run()
+    ended(found.run, said)
     assert seen == [False]
 
 
@@ -329,7 +326,7 @@ def test_a_run_that_ends_without_a_word_says_what_kuberay_knows(api: FakeApi, mo
     failed = {"jobDeploymentStatus": "Failed", "reason": "SubmissionFailed", "message": "Job submission has failed"}
     api.on_look = lambda api: status(api, **failed)
     found, said = follower(monkeypatch)
-    assert found.run() == 1
+    assert ended(found.run, said) == 1
     assert "SubmissionFailed: Job submission has failed" in said.of("crash")[0]["error"]
 
 

@@ -8,19 +8,14 @@ end take objects away; SIGKILL and a lost connection leave the run alone.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import signal
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from training.events import EVENTS, PARENT, STOP_FILE, Sink
-from training.launch import process
+from training.events import STOP_FILE, Sink
+from training.launch.follower import Stopped, follow
 from training.launch.kuberay import words
 from training.launch.kuberay.checks import ENDED, in_words, state_of
 from training.launch.kuberay.client import ApiError, Cluster, connect, patiently
@@ -37,10 +32,6 @@ IMAGE_TRIES_S = 90.0
 """How long an image may fail to be pulled: a registry may be busy, a name does not become right."""
 LAST_LINES_S = 15.0
 """How long the end of the log is waited for once KubeRay calls the run ended."""
-
-
-class Stopped(Exception):  # noqa: N818 - not a fault
-    """SIGTERM: take the run down and end."""
 
 
 class Follower:
@@ -73,17 +64,12 @@ class Follower:
         except _SavedError:
             self._take_down()
             return 0  # the run said how it ended
-        except Stopped:
-            self._take_down()
-            return 130
         except ApiError as error:  # this machine lost sight of the run, which is no reason to end it
             fix = "the run goes on there; `trainfleet runs attach` comes back to it"
-            self._tell(TrainfleetError("the cluster does not answer any more", [Problem(self.cluster.name, error.message, fix)]))
-            return 1
-        except TrainfleetError as error:
+            raise TrainfleetError("the cluster does not answer any more", [Problem(self.cluster.name, error.message, fix)]) from error
+        except (Stopped, TrainfleetError):
             self._take_down()
-            self._tell(error)
-            return error.exit_code
+            raise
 
     def note(self, text: str) -> None:
         """A line that the user sees, once."""
@@ -320,10 +306,6 @@ class Follower:
         with contextlib.suppress(ApiError):
             self.cluster.delete("RayJob", self.job)
 
-    def _tell(self, error: TrainfleetError) -> None:
-        problems = [[each.where, each.what, each.fix] for each in error.problems]
-        self.sink.send("error", summary=error.summary, problems=problems, exit_code=error.exit_code)
-
 
 class _SavedError(Stopped):
     """The run has saved what it was asked to save."""
@@ -341,35 +323,10 @@ def ask_ranks(cluster: Cluster, pods: list[dict[str, Any]], launch: str) -> int:
     return asked
 
 
-@contextlib.contextmanager
-def _on_sigterm() -> Iterator[None]:
-    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Stopped
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    yield
-
-
-def main() -> int:
-    """The follower's process."""
-    if PARENT in os.environ:
-        process.die_with(int(os.environ[PARENT]))
-    spec = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    sink = Sink(os.environ.get(EVENTS))
-    try:
-        with _on_sigterm():
-            cluster = connect(spec["context"], spec["kubeconfig"], spec["kube_context"], spec["namespace"])
-            return Follower(spec, cluster, sink).run()
-    except Stopped:
-        return 130
-    except TrainfleetError as error:
-        sink.send("error", summary=error.summary, problems=[[each.where, each.what, each.fix] for each in error.problems], exit_code=error.exit_code)
-        return error.exit_code
-    finally:
-        sink.close()
+def _follow(spec: dict[str, Any], sink: Sink) -> int:
+    cluster = connect(spec["context"], spec["kubeconfig"], spec["kube_context"], spec["namespace"])
+    return Follower(spec, cluster, sink).run()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(follow(_follow))

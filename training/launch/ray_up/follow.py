@@ -18,12 +18,11 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from training.events import EVENTS, PARENT, STOP_FILE, Sink
-from training.launch import process
+from training.events import STOP_FILE, Sink
+from training.launch.follower import Stopped, follow
 from training.launch.kuberay.manifest import JOB_FILE, RECIPE_FILE, stop_file
 from training.launch.kuberay.pods import DASHBOARD_PORT
 from training.launch.kuberay.runlog import Line, Once, parse
@@ -37,10 +36,6 @@ START_TRIES = 2
 TAKE_DOWN_TRIES = 3
 DOWN_LIMIT_S = 600.0
 RAY = [sys.executable, "-m", "ray.scripts.scripts"]
-
-
-class Stopped(Exception):  # noqa: N818 - not a fault
-    """The run is to be ended, and its machines to go."""
 
 
 class Follower:
@@ -67,13 +62,9 @@ class Follower:
                     self.sink.send("detached", **self.spec["detached"])
                     return 0
                 code = self._follow(address)
-        except Stopped:
+        except (Stopped, TrainfleetError):
             self._take_down()
-            return 130
-        except TrainfleetError as error:
-            self._take_down()
-            self._tell(error)
-            return error.exit_code
+            raise
         self._take_down()
         return code
 
@@ -285,10 +276,6 @@ class Follower:
         quiet = {**(env or os.environ), "RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.STDOUT, env=quiet, text=True)
 
-    def _tell(self, error: TrainfleetError) -> None:
-        problems = [[each.where, each.what, each.fix] for each in error.problems]
-        self.sink.send("error", summary=error.summary, problems=problems, exit_code=error.exit_code)
-
 
 class _Tail:
     """Hands a program's words on, and remembers the last of them."""
@@ -356,31 +343,5 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-@contextlib.contextmanager
-def _on_sigterm() -> Iterator[None]:
-    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Stopped
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    yield
-
-
-def main() -> int:
-    """The follower's process."""
-    if PARENT in os.environ:
-        process.die_with(int(os.environ[PARENT]))
-    spec = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    sink = Sink(os.environ.get(EVENTS))
-    try:
-        with _on_sigterm():
-            return Follower(spec, sink).run()
-    except Stopped:
-        return 130
-    finally:
-        sink.close()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(follow(lambda spec, sink: Follower(spec, sink).run()))

@@ -21,6 +21,7 @@ from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from training import events
+from training.launch.follower import tell
 from training.launch.sky import parse
 from training.launch.sky.follow import EventStream, note_of, reasons_in
 from training.launch.sky.moves import Moves, look, words
@@ -340,9 +341,7 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, end)
         return drive.run()
     except TrainfleetError as error:
-        problems = [[each.where, each.what, each.fix] for each in error.problems]
-        sink.send("error", summary=error.summary, problems=problems, exit_code=error.exit_code)
-        return error.exit_code
+        return tell(sink, error)
     except Exception as error:
         import traceback
 
