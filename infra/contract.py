@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,15 @@ def load_outputs(path: Path) -> PlatformOutputs:
     except InputError as error:
         located = (Problem(f"{path} {each.where}".strip(), each.what, each.fix) for each in error.problems)
         raise InputError(error.summary, located) from error
+
+
+def partly_known(name: str, cloud: str, **known: Any) -> PlatformOutputs:
+    """The outputs of a platform of which only `known` (fields of PlatformOutputs) is known: the rest is empty, so that nothing is guessed."""
+    texts = [field for field, what in PlatformOutputs.model_fields.items() if what.annotation is str]
+    lists = ("priority_classes", "secrets", "pools")
+    rest = {"pod_labels": {}, "ray_tls": False, "ray_token_auth": True, "ray_certificates": None, "trainfleet_version": version("trainfleet")}
+    nothing = dict.fromkeys(texts, "") | {field: [] for field in lists} | rest
+    return PlatformOutputs.model_validate({**nothing, "name": name, "cloud": cloud, **known})
 
 
 def sketch(stack: str) -> PlatformOutputs:

@@ -6,10 +6,8 @@ so that a launcher refuses what it would need instead of guessing a name.
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 from infra.check import load_stack
-from infra.contract import CONTRACT_VERSION, PlatformOutputs, PoolOutput
+from infra.contract import PlatformOutputs, PoolOutput, partly_known
 from infra.machines import machine_for_pool
 from infra.spec import Capacity, Cloud, GpuPool
 
@@ -21,35 +19,16 @@ def outputs_of(stack: str) -> PlatformOutputs:
         InputError: no such stack, or every mistake in it.
     """
     spec = load_stack(stack)
-    return PlatformOutputs(
-        contract_version=CONTRACT_VERSION,
-        trainfleet_version=version("trainfleet"),
-        name=spec.name,
-        cloud=spec.cloud.value,
+    return partly_known(
+        spec.name,
+        spec.cloud.value,
         account=spec.account,
         region=spec.region,
         environment=spec.environment,
-        kube_context="",
-        kubeconfig="",
         bucket_url=spec.storage.bucket_url,
-        registry="",
         image=spec.ray.image,
-        namespace="",
-        service_account="",
-        training_identity="",
-        pod_labels={},
-        queue="",
-        priority_classes=[],
-        launcher_account="",
-        launcher_token_secret="",
-        autoscaler="",
-        shared_volume="",
-        secrets=[],
         pools=[_pool(spec.cloud, pool) for pool in spec.gpu_pools if pool.kind == "nodes"],
         ray_version=spec.ray.version,
-        ray_tls=False,
-        ray_token_auth=True,
-        ray_certificates=None,
     )
 
 

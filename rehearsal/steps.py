@@ -164,21 +164,31 @@ def drift(r: Rehearsal, step: Step) -> None:
 
     r.cloud.drift(choice.urn, edit)
     step.resources, step.detail = 1, choice.name
+
+    def still() -> str:
+        record = r.cloud.of_urn(choice.urn)
+        return "is still as it was edited by hand" if record is not None and "edited-by-hand" in json.dumps(record.inputs) else ""
+
+    found_and_put_right(r, step, choice.urn, still)
+
+
+def found_and_put_right(r: Rehearsal, step: Step, urn: str, still: Callable[[], str]) -> None:
+    """Refresh must find the one change that somebody made, and the next apply undo it and nothing else; `still` says what is wrong after it."""
     found = r.run(step, "refresh", "--yes", "--skip-preview")
     if not found.ok:
         r.failed(step, found)
         return
     if {op: count for op, count in found.changes.items() if op != "same"} != {"update": 1}:
-        r.unexpected(step, f"refresh should find this one change, and found {found.changes}", choice.urn)
+        r.unexpected(step, f"refresh should find this one change, and found {found.changes}", urn)
         return
     repaired = r.run(step, *APPLY)
     step.changes = counted(r.only(repaired).values())
     if not repaired.ok:
         r.failed(step, repaired)
-    elif r.only(repaired) != {choice.urn: "update"}:
-        r.unexpected(step, f"the next apply should put it right and do nothing else, but: {r.only(repaired)}", choice.urn)
-    elif (record := r.cloud.of_urn(choice.urn)) is not None and "edited-by-hand" in json.dumps(record.inputs):
-        r.unexpected(step, "is still as it was edited by hand", choice.urn)
+    elif r.only(repaired) != {urn: "update"}:
+        r.unexpected(step, f"the next apply should put it right and do nothing else, but: {r.only(repaired)}", urn)
+    elif wrong := still():
+        r.unexpected(step, wrong, urn)
 
 
 def unprotect(r: Rehearsal, step: Step) -> None:

@@ -18,8 +18,9 @@ from rehearsal.on_cluster.dry_run import pods_refused
 from rehearsal.on_cluster.inventory import inventory, left_over
 from rehearsal.on_cluster.objects import to_object
 from rehearsal.report import Step
-from rehearsal.stage import APPLY, Rehearsal, counted
+from rehearsal.stage import Rehearsal
 from rehearsal.steps import STEPS as SIMULATED
+from rehearsal.steps import found_and_put_right
 
 SOMEBODY = "somebody-else"
 """The field manager of what happens behind the engine's back."""
@@ -69,21 +70,12 @@ def drift(r: Rehearsal, step: Step) -> None:
     edit: dict[str, Any] = {"metadata": {choice.path[1]: {key: None}}}
     cloud.api.request("PATCH", path, {"fieldManager": SOMEBODY}, edit, "application/merge-patch+json")
     step.resources, step.detail = 1, f"{choice.name}, without {key}"
-    refreshed = r.run(step, "refresh", "--yes", "--skip-preview")
-    if not refreshed.ok:
-        r.failed(step, refreshed)
-        return
-    if {op: count for op, count in refreshed.changes.items() if op != "same"} != {"update": 1}:
-        r.unexpected(step, f"refresh should find this one change, and found {refreshed.changes}", choice.urn)
-        return
-    repaired = r.run(step, *APPLY)
-    step.changes = counted(r.only(repaired).values())
-    if not repaired.ok:
-        r.failed(step, repaired)
-    elif r.only(repaired) != {choice.urn: "update"}:
-        r.unexpected(step, f"the next apply should put it right and do nothing else, but: {r.only(repaired)}", choice.urn)
-    elif key not in (((cloud.api.get(path) or {}).get("metadata") or {}).get(choice.path[1]) or {}):
-        r.unexpected(step, f"is still without {key}", choice.urn)
+
+    def still() -> str:
+        there = ((cloud.api.get(path) or {}).get("metadata") or {}).get(choice.path[1]) or {}
+        return "" if key in there else f"is still without {key}"
+
+    found_and_put_right(r, step, choice.urn, still)
 
 
 def _own_key(r: Rehearsal, choice: plan.Choice) -> str:
