@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from rehearsal.build import cache_folder
+from rehearsal.cluster import cgroups
 from rehearsal.cluster.builds import missing
 from rehearsal.cluster.state import hidden_by
 from trainfleet.errors import MissingToolError, Problem, TrainfleetError
@@ -28,6 +29,8 @@ PACKAGES = {
 """A program, and the Debian package that brings it."""
 IMAGE_PACKAGES = {"debootstrap": "debootstrap", "g++": "g++"}
 """What making the training image takes besides: the system, and a compiler for the stand-ins."""
+RIGHTS = {"CAP_SYS_ADMIN": 21, "CAP_NET_ADMIN": 12}
+"""What root may be without: the bit of each right (linux/capability.h)."""
 MEMORY_GIB = 2.0
 DISK_GIB = {"first": 25.0, "later": 8.0}
 GIB = 1 << 30
@@ -50,6 +53,12 @@ def refused() -> str:
         return f"the built-in cluster runs on Linux, this is {sys.platform}: {ELSEWHERE}"
     if os.geteuid() != 0:
         return f"the built-in cluster needs root (it makes namespaces and mounts): run it with sudo, or {ELSEWHERE}"
+    if held_back := [name for name, bit in RIGHTS.items() if not _rights() >> bit & 1]:
+        return (
+            f"this root may not make namespaces, mounts and links (a container without {', '.join(held_back)}): start it privileged, or {ELSEWHERE}"
+        )
+    if closed := [str(folder) for folder in cgroups.hierarchies() if not os.access(folder, os.W_OK)]:
+        return f"control groups cannot be made in {closed[0]} (a container that is not privileged?): start it privileged, or {ELSEWHERE}"
     return ""
 
 
@@ -121,6 +130,12 @@ def _here(program: str) -> bool:
     return (
         Path(program).exists() if program.startswith("/") else shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is not None
     )
+
+
+def _rights() -> int:
+    """This process's effective rights, a bit each (capabilities(7))."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1], 16) for line in lines if line.startswith("CapEff:"))
 
 
 def _available_gib() -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -27,6 +28,23 @@ def test_without_root_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_on_another_system_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
     with pytest.raises(MissingToolError, match="runs on Linux, this is darwin"):
+        checks.machine()
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("right", ["sys_admin", "net_admin"])
+def test_a_root_with_fewer_rights_is_told_in_one_line(right: str) -> None:
+    confined = ["setpriv", "--bounding-set", f"-{right}", "--inh-caps", f"-{right}", str(Path(sys.executable).with_name("trainfleet"))]
+    done = subprocess.run([*confined, "cluster", "up", "--name", "confined"], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1), done.stderr
+    assert f"a container without CAP_{right.upper()}" in done.stderr
+
+
+def test_control_groups_that_cannot_be_made_are_told_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(checks, "_rights", lambda: -1)
+    monkeypatch.setattr(checks.cgroups, "hierarchies", lambda: [tmp_path / "gone"])
+    with pytest.raises(MissingToolError, match=r"control groups cannot be made in .*gone.*--context NAME"):
         checks.machine()
 
 

@@ -52,11 +52,9 @@ def test_without_room_in_the_first_place_it_runs_in_the_second_with_the_losses_t
 
 
 def test_cut_off_in_the_first_place_a_managed_job_moves_and_ends_with_the_losses_that_it_has_here(place: Place) -> None:
-    fsdp = ("strategy=fsdp", "steps=400", "log.every=20", "checkpoint.every=20", "validation.every=400")
+    fsdp = ("strategy=fsdp", "steps=240", "log.every=20", "checkpoint.every=20", "validation.every=240")
     with place.launched("cut", NEAR, FAR, more=(*TWO, *fsdp, "--managed")) as launch:
         launch.reach(60)
-        twice = place.elsewhere().launch("cut", NEAR, FAR, more=(*TWO, *fsdp, "--managed"))
-        assert (twice.returncode, "going on already" in twice.stderr) == (2, True), twice.stderr
         with place.closed(NEAR):
             place.cluster.kubectl("-n", NEAR, "delete", "pods", "--all", "--grace-period=0", "--force")
             assert launch.process.wait(900) == 0, launch.said
@@ -107,10 +105,12 @@ def test_a_longer_recipe_on_two_pods_has_the_losses_that_it_has_here(place: Plac
 
 
 @pytest.mark.deep
-def test_a_managed_job_whose_pod_is_deleted_comes_back_in_its_place(place: Place) -> None:
+def test_a_managed_job_refuses_a_second_of_its_name_and_comes_back_in_its_place_when_its_pod_is_deleted(place: Place) -> None:
     long = ("steps=400", "log.every=20", "checkpoint.every=20", "validation.every=400")
     with place.launched("struck", NEAR, more=(*TWO, *long, "--managed")) as launch:
         launch.reach(60)
+        twice = place.elsewhere().launch("struck", NEAR, more=(*TWO, *long, "--managed"))
+        assert (twice.returncode, "going on already" in twice.stderr) == (2, True), twice.stderr
         worker = next(pod for pod in place.pods(NEAR) if "worker" in pod)
         place.cluster.kubectl("-n", NEAR, "delete", worker, "--grace-period=0", "--force")
         assert launch.process.wait(900) == 0, launch.said
