@@ -6,11 +6,10 @@ when one before them failed, or every mistake would be told as SkyPilot's last o
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import IO, Any, cast
+from typing import Any
 
 import yaml
 
@@ -102,10 +101,9 @@ def try_task(outputs: PlatformOutputs, context: str) -> list[Problem]:
         "run": 'python -c "import training, ray, torch"',
     }
     try:
-        with contextlib.redirect_stdout(cast("IO[str]", stream)):  # SkyPilot prints some lines whatever stream it is given
-            task = sky.Task.from_yaml_config(document)
-            job, _ = sky.stream_and_get(sky.launch(task, cluster_name=name, idle_minutes_to_autostop=1, down=True), output_stream=stream)
-            code = sky.tail_logs(name, job, follow=True, output_stream=stream)
+        task = sky.Task.from_yaml_config(document)
+        job, _ = sky.stream_and_get(sky.launch(task, cluster_name=name, idle_minutes_to_autostop=1, down=True), output_stream=stream)
+        code = sky.tail_logs(name, job, follow=True, output_stream=stream)
         if code != 0:
             tail = next((line for line in reversed(said) if "Error" in line), said[-1] if said else f"exit code {code}")
             return [Problem(context, f"the image cannot run Trainfleet: {tail}", f"an image with this project, Ray and torch; SkyPilot {VERSION}")]
@@ -119,5 +117,7 @@ def try_task(outputs: PlatformOutputs, context: str) -> list[Problem]:
 
 
 def _down(sky: Any, name: str) -> None:
+    import contextlib
+
     with contextlib.suppress(Exception):
         sky.get(sky.down(name))
