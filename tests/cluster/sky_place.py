@@ -11,7 +11,6 @@ import functools
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
@@ -216,25 +216,32 @@ def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
                     cluster.kubectl("delete", kind, f"{namespace}-launcher", "--ignore-not-found", check=False)
 
 
-def of_home(folder: Path) -> list[int]:
-    """Processes whose home is this folder: SkyPilot's server, its workers, its jobs' controllers and what they call."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdigit() and f"HOME={folder}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
+def of_home(folder: Path) -> set[psutil.Process]:
+    """Processes whose home is this folder, and all below them: SkyPilot's server, its workers, its jobs' controllers and what they call.
+
+    Below them too, because SkyPilot's workers write their name over their environment.
+    """
+    found = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("HOME") == str(folder):
+                found |= {process, *process.children(recursive=True)}
     return found
 
 
 def end_all(folder: Path) -> None:
     """End them, those included that stay on TERM."""
+    ours: set[psutil.Process] = set()
 
     def ended() -> bool:
-        left = of_home(folder)
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        return not left
+        ours.update(of_home(folder))  # all of them before the first is killed: a child of nobody is not found again
+        for process in list(ours):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    continue
+            ours.discard(process)
+        return not ours
 
     until(ended, "SkyPilot's processes are gone", 60)
 

@@ -143,7 +143,7 @@ def test_what_is_written_works_when_it_is_typed(place: Place) -> None:
     bash(up.replace("ray up", "ray up --yes"), place)
     try:
         waiting = "until curl --silent http://127.0.0.1:8265 >/dev/null; do sleep 0.5; done"
-        said = bash(f"{dashboard}\n{token}\ntrap 'kill %1' EXIT\n{waiting}\n{submit}", place)
+        said = bash(f"set -m\n{dashboard}\n{token}\ntrap 'kill %1' EXIT\n{waiting}\n{submit}", place)
         assert "succeeded" in said
     finally:
         bash(down.replace("ray down", "ray down --yes"), place)

@@ -5,6 +5,7 @@ Answers `--help` at once: SkyPilot takes seconds to import and is imported by `s
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -124,7 +125,8 @@ def check(
     from training.launch.stacks import load_stacks
 
     say = (lambda _: None) if as_json else _progress
-    reports = [examine(name, outputs, os.environ, quick=quick, say=say) for name, outputs in named(load_stacks(stack or ()))]
+    with contextlib.redirect_stdout(sys.stderr):  # SkyPilot's own lines are not the answer
+        reports = [examine(name, outputs, os.environ, quick=quick, say=say) for name, outputs in named(load_stacks(stack or ()))]
     if as_json:
         print_json([report.as_json() for report in reports])
     else:
