@@ -179,16 +179,62 @@ def load(archive: Annotated[Path, typer.Argument(help="An image as a tar file, o
 
       docker save my/image:1 -o image.tar && trainfleet cluster load image.tar
     """
-    from rehearsal.cluster import images, node
+    from rehearsal.cluster import images
     from trainfleet.errors import InputError, Problem
 
     it = _there(name)
-    pid = node.pid_of(it)
-    if pid is None:
-        raise InputError("the cluster does not run", [Problem("--name", f"{name} is not up", "trainfleet cluster up")])
+    pid = _running(it)
     if not archive.is_file():
         raise InputError("no such image", [Problem(str(archive), "is not a file")])
     typer.echo(images.load_archive(pid, archive).strip())
+
+
+@cluster.command()
+def store(
+    name: Name = "local",
+    namespace: Annotated[str, typer.Option("--namespace", help="Where runs are launched; made where it is missing.")] = "training",
+    folder: Annotated[
+        Path | None, typer.Option("--folder", metavar="DIR", help="Where its data lies; it stays there.", show_default="the user's data folder")
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Of this machine, on the address that pods see.")] = 9000,
+) -> None:
+    """Be an S3 store with TLS for runs on the cluster, until Ctrl-C: for trials on a machine that has no bucket at hand.
+
+    Pods get its keys as the Secret `s3-keys`; a shell gets them, and the cluster, from the file that is printed. Typed again, the data is
+    there, and so are the keys and the authority that pods know.
+
+    [bold]Examples[/]
+
+      trainfleet cluster store
+
+      trainfleet cluster store --namespace research --folder ./store --port 9001
+    """
+    import threading
+
+    from platformdirs import user_data_path
+
+    from rehearsal.cluster import store as stores
+    from rehearsal.cluster.images import LOCAL
+    from trainfleet.console import out
+    from trainfleet.errors import InputError, Problem
+
+    it = _there(name)
+    _running(it)
+    place = (folder or user_data_path("trainfleet") / "stores" / name).resolve()
+    if place.exists() and not place.is_dir():
+        raise InputError("the store cannot lie there", [Problem("--folder", f"{place} is a file", "name a folder")])
+    place.mkdir(parents=True, exist_ok=True)
+    with stores.gateway(str(it.outside), place, stores.keys_of(place), port) as made:
+        stores.grant(it, namespace, made)
+        stores.write_environment(it, made, place / "environment")
+        launch = f"trainfleet launch lm-tiny --on kuberay --context {it.context} --namespace {namespace} --image {LOCAL}"
+        lines = [
+            f"{made.url} at {made.address}, data in {place}; Ctrl-C ends it. In another shell:",
+            f"  source {place / 'environment'}",
+            f"  {launch} --storage {made.url} --from-secret {stores.SECRET} scaling.cpus_per_worker=0.25",
+        ]
+        out().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+        threading.Event().wait()
 
 
 def _there(name: str) -> Any:
@@ -199,6 +245,17 @@ def _there(name: str) -> Any:
     if it is None:
         raise InputError("no such cluster", [Problem("--name", f"there is no cluster {name}", "trainfleet cluster up")])
     return it
+
+
+def _running(it: Any) -> int:
+    """The node's first process."""
+    from rehearsal.cluster import node
+    from trainfleet.errors import InputError, Problem
+
+    pid = node.pid_of(it)
+    if pid is None:
+        raise InputError("the cluster does not run", [Problem("--name", f"{it.name} is not up", "trainfleet cluster up")])
+    return pid
 
 
 def _table(seen: dict[str, Any]) -> Any:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tests.cluster.stores import certificate
+from rehearsal.cluster.store import certificate
 from tools.stores.build import azurite, gateways
 from tools.stores.servers import AZURE_ACCOUNT, AZURE_KEY, BUCKET, KEY, SECRET
 

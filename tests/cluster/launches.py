@@ -19,11 +19,10 @@ from typing import Any
 import pytest
 
 from rehearsal.cluster.images import LOCAL
+from rehearsal.cluster.store import RESTRICTED, Store, gateway
 from tests.cluster.conftest import Cluster, until
-from tests.cluster.stores import Store, gateway
 from tools.stores.servers import KEY, SECRET
 
-RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
 PROGRAM = str(Path(sys.executable).with_name("trainfleet"))
 SMALL = ("scaling.cpus_per_worker=0.25",)
 LONG = ("steps=20000", "log.every=5", "checkpoint.every=50", "validation.every=20000")
@@ -141,7 +140,7 @@ def place(cluster: Cluster, request: pytest.FixtureRequest, tmp_path_factory: py
     folder = tmp_path_factory.mktemp("launches")
     (folder / "store").mkdir()
     host = str(cluster.state.outside)
-    with gateway(host, folder / "store") as store:
+    with gateway(host, folder / "store", (KEY, SECRET)) as store:
         _fill(store.folder)
         cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}})
         keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}

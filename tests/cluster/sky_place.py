@@ -25,9 +25,9 @@ import yaml
 
 from infra.kubernetes.access import CLUSTER_RULES, LAUNCHER_RULES, POD_RULES, Rule
 from rehearsal.cluster.images import LOCAL
+from rehearsal.cluster.store import Store, gateway
 from tests.cluster.conftest import Cluster, until
 from tests.cluster.launches import Launch
-from tests.cluster.stores import Store, gateway
 from tools.stores.servers import KEY, SECRET
 from training.launch.bare import bare_platform
 
@@ -195,7 +195,7 @@ def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         "SKYPILOT_API_SERVER_LOCAL_PORT": port,
         "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
     }
-    with gateway(str(cluster.state.outside), folder / "store") as store:
+    with gateway(str(cluster.state.outside), folder / "store", (KEY, SECRET)) as store:
         _fill(store.folder)
         here = Place(cluster, store, folder, home)
         try:

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
+from rehearsal.cluster.store import Store, gateway
 from tests.cluster.conftest import until
 from tests.cluster.hosts import Hosts, hosts
 from tests.cluster.launches import Launch
-from tests.cluster.stores import Store, gateway
-from tools.stores.servers import SECRET
+from tools.stores.servers import KEY, SECRET
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
@@ -94,7 +94,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """Two hosts, and a store with data in it."""
     folder = tmp_path_factory.mktemp("hosts")
     (folder / "store").mkdir()
-    with hosts(2, folder) as found, gateway(found.here, folder / "store") as store:
+    with hosts(2, folder) as found, gateway(found.here, folder / "store", (KEY, SECRET)) as store:
         text = store.folder / "runs" / "text"
         text.mkdir(parents=True)
         for source in sorted(Path(os.__file__).parent.glob("*.py")):

@@ -119,3 +119,15 @@ def test_a_managed_job_refuses_a_second_of_its_name_and_comes_back_in_its_place_
     again = place.launch("struck", NEAR, more=(*TWO, *long))
     assert losses(document(again.stdout)) == losses(place.here("h-struck", *long))
     place.gone()
+
+
+@pytest.mark.deep
+def test_ctrl_c_lets_the_pods_save_and_takes_them_down(place: Place) -> None:
+    endless = ("steps=20000", "log.every=20", "checkpoint.every=1000", "validation.every=20000")
+    with place.launched("stopped", NEAR, more=(*TWO, *endless)) as launch:
+        launch.reach(60)
+        assert launch.interrupt() == 130, launch.said
+    place.gone()
+    assert "which is saved" in launch.said
+    (saved,) = (place.store.folder / "runs" / "runs" / "stopped" / "checkpoints").glob("step-*")
+    assert int(saved.name.removeprefix("step-")) >= 60

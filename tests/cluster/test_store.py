@@ -1,0 +1,107 @@
+"""The store for trials: what it prints is typed as it stands; at its end only its data stays."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cluster.conftest import Cluster, trainfleet, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+PROGRAM = Path(sys.executable).with_name("trainfleet")
+NAMESPACE = "trial"
+READ_BACK = """
+from pyarrow import fs
+store, path = fs.FileSystem.from_uri("s3://runs/greeting")
+{act}
+"""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the command said, and its process."""
+
+    process: subprocess.Popen[str]
+    source: str
+    launch: str
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[str]:
+    yield NAMESPACE
+    cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
+
+
+@contextmanager
+def serving(cluster: Cluster, folder: Path) -> Iterator[Shown]:
+    with socket.create_server((str(cluster.state.outside), 0)) as probe:
+        port = probe.getsockname()[1]
+    command = [str(PROGRAM), "cluster", "store", "--name", cluster.name, "--namespace", NAMESPACE, "--folder", str(folder), "--port", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    try:
+        first, source, launch = (process.stdout.readline().strip() for _ in range(3))
+        assert f"https://{cluster.state.outside}:{port}" in first, first
+        yield Shown(process, source, launch)
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert not [each for each in psutil.process_iter(["cmdline"]) if str(folder) in (each.info["cmdline"] or [])]
+
+
+def bash(*lines: str, folder: Path) -> str:
+    done = subprocess.run(["bash", "-e"], input="\n".join(lines), cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def python(act: str) -> str:
+    return f"{sys.executable} - <<'E'{READ_BACK.format(act=act)}E"
+
+
+def test_what_was_stored_is_there_at_the_next_start_under_the_same_keys(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    with serving(cluster, folder) as shown:
+        bash(shown.source, python('store.open_output_stream(path).write(b"hello")'), folder=tmp_path)
+        environment = (folder / "environment").read_text()
+        assert (folder / "environment").stat().st_mode & 0o077 == 0
+    secret = json.loads(cluster.kubectl("-n", namespace, "get", "secret", "s3-keys", "-o", "json"))["data"]
+    assert f"AWS_SECRET_ACCESS_KEY={base64.b64decode(secret['AWS_SECRET_ACCESS_KEY']).decode()}" in environment
+    with serving(cluster, folder) as shown:
+        assert bash(shown.source, python("print(store.open_input_stream(path).read())"), folder=tmp_path) == "b'hello'\n"
+        again = (folder / "environment").read_text()
+    assert re.sub(r":\d+", "", again) == re.sub(r":\d+", "", environment)
+
+
+def test_a_port_that_is_taken_is_told(cluster: Cluster, tmp_path: Path) -> None:
+    with socket.create_server((str(cluster.state.outside), 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = trainfleet("cluster", "store", "--name", cluster.name, "--folder", str(tmp_path), "--port", port)
+    assert (done.returncode, done.stderr.count("error:")) == (2, 1)
+    assert f"{port}: Address already in use (--port says another)" in " ".join(done.stderr.split())
+
+
+def test_a_cluster_that_is_not_there_is_told() -> None:
+    done = trainfleet("cluster", "store", "--name", "nobody")
+    assert (done.returncode, "there is no cluster nobody" in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.deep
+def test_the_launch_that_is_printed_trains(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+    with serving(cluster, tmp_path / "store") as shown:
+        said = bash(shown.source, f"PATH={PROGRAM.parent}:$PATH {shown.launch}", folder=tmp_path)
+        assert "finished" in said
+        assert list((tmp_path / "store" / "data" / "runs").glob("lm-tiny/checkpoints/step-*"))
+        until(lambda: not cluster.kubectl("-n", namespace, "get", "pods", "-o", "name").strip(), "the pods are gone", 120)
