@@ -146,7 +146,9 @@ class LanguageHost(rpc.LanguageRuntimeServicer):
         python = self.programs.python or _virtualenv(Path(info.root_directory), Path(info.program_directory), json_format.MessageToDict(info.options))
         described |= {"folder": request.pwd, "quiet": self.programs.environment is not None}
         code = self.programs.run(python, described)
-        return pb.RunResponse(bail=code == SHOWN, error="" if code in (0, SHOWN) else f"the program ended with exit code {code}")
+        said = self.programs.warm.last_words() if code < 0 and self.programs.warm is not None else ""
+        why = f"{python} did not run it: {said}" if said else f"the program ended with exit code {code}"
+        return pb.RunResponse(bail=code == SHOWN, error="" if code in (0, SHOWN) else why)
 
 
 def _virtualenv(root: Path, program: Path, options: dict[str, Any]) -> str:

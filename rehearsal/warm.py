@@ -12,11 +12,12 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 PROGRAM = Path(__file__).with_name("program.py")
 
@@ -28,6 +29,8 @@ class Warm:
     key: tuple[str, str]
     """Interpreter and PYTHONPATH."""
     process: subprocess.Popen[str]
+    errors: IO[str] = field(repr=False)
+    """What the process itself writes to stderr, as an interpreter does that cannot start."""
     busy: bool = False
 
     def run(self, described: dict[str, Any]) -> int:
@@ -44,12 +47,17 @@ class Warm:
         self.busy = False
         return code
 
+    def last_words(self) -> str:
+        """The last line of its stderr, or nothing."""
+        self.errors.seek(0)
+        return (self.errors.read().strip().splitlines() or [""])[-1]
+
     def kill(self) -> None:
         """End the process and the forks in which programs run."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
+        for stream in (self.process.stdin, self.process.stdout, self.errors):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
@@ -98,16 +106,17 @@ def take(python: str, environment: dict[str, str]) -> Warm:
         warm.kill()
     if found is not None:
         return found
+    errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - closed when the process is ended
     process = subprocess.Popen(
         [python, "-u", str(PROGRAM), "--serve"],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=errors,
         text=True,
         start_new_session=True,
     )
-    return Warm(key, process)
+    return Warm(key, process, errors)
 
 
 def give_back(warm: Warm) -> None:

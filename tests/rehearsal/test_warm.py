@@ -66,3 +66,16 @@ def test_a_process_that_was_killed_or_has_other_paths_is_not_handed_on() -> None
         other = warm.take(sys.executable, here | {"PYTHONPATH": "/somewhere/else"})
         assert other is not three
         warm.give_back(other)
+
+
+@pytest.mark.usefixtures("alone")
+def test_an_interpreter_that_cannot_start_says_why(tmp_path: Path) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'no module named encodings' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    process = warm.take(str(broken), dict(os.environ))
+    assert process.run({}) == -1
+    process.process.wait()
+    assert process.last_words() == "no module named encodings"
+    warm.give_back(process)
+    assert process.errors.closed
