@@ -7,8 +7,10 @@ bring an image back.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -32,7 +34,10 @@ class Server:
     environment: dict[str, str] = field(default_factory=dict)
 
     def wanted(self) -> dict[str, Any]:
-        return {"command": self.command, "environment": self.environment}
+        """What the node's first process runs; it starts a server again when any of it changes, the text of its configuration included."""
+        files = [path for word in self.command if (path := Path(word.rpartition("=")[2])).parent.name == "config" and path.is_file()]
+        configuration = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+        return {"command": self.command, "environment": self.environment, "configuration": configuration}
 
 
 def write_configuration(state: State) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cluster import cgroups, init, oci, pins, standins, volumes
+from rehearsal.cluster import cgroups, init, oci, pins, servers, standins, volumes
 
 
 def read(archive: Path) -> dict[str, bytes]:
@@ -177,3 +177,14 @@ def test_versions_are_read_from_the_pins_and_stand_in_the_build() -> None:
     }
     assert pins.KUBE.flags.format(version=pins.KUBE.version).endswith("=v1.36.3")
     assert len({program.key for program in pins.PROGRAMS}) == 4
+
+
+def test_a_server_whose_configuration_changes_is_another_one_to_the_node(tmp_path: Path) -> None:
+    file = tmp_path / "config" / "server.yaml"
+    file.parent.mkdir()
+    server = servers.Server(["server", f"--config={file}", "--verbose"])
+    seen = []
+    for text in ("limit: 1\n", "limit: 2\n", "limit: 1\n"):
+        file.write_text(text)
+        seen.append(server.wanted())
+    assert seen[0] == seen[2] != seen[1]
