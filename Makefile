@@ -5,6 +5,8 @@ VENV := .venv/bin
 SHELL := /bin/bash
 # Imports are compiled once and kept, whatever the shell says: without that each process that imports torch pays twice as much.
 unexport PYTHONDONTWRITEBYTECODE
+# What mypy knows of the locked packages outlives the checkout: three minutes less in a fresh one.
+export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainfleet/mypy
 
 .PHONY: help setup stores demo test test-deep test-cluster test-cluster-deep lint format lock bench-smoke bench clean
 .DEFAULT_GOAL := help
