@@ -105,9 +105,37 @@ def test_two_pools_with_the_same_gpus_in_one_context_differ_in_size_or_skypilot_
 
 def test_pools_that_need_another_number_of_pods_are_left_out_and_named() -> None:
     plan = make_plan(recipe(), platforms("aws-prod"))
-    assert {each.pool for each in left_out(plan.possible)} == {"l4", "a10g"}
+    assert left_out(plan) == ["aws-prod/l4: it needs another number of pods", "aws-prod/a10g: it needs another number of pods"]
     assert document(recipe(), "aws-prod")["num_nodes"] == 1
-    assert left_out(()) == []
+
+
+@pytest.mark.parametrize(
+    ("storage", "open_on"),
+    [
+        ("s3://runs", {"aws-prod"}),
+        ("gs://runs", {"gcp-prod"}),
+        ("az://runs", {"azure-prod"}),
+        (None, {"aws-prod", "gcp-prod", "azure-prod"}),
+        ("file:///mnt/runs", {"aws-prod", "gcp-prod", "azure-prod"}),
+    ],
+)
+def test_pods_without_keys_run_where_their_identity_opens_the_storage(storage: str | None, open_on: set[str]) -> None:
+    places = platforms("aws-prod", "gcp-prod", "azure-prod")
+    plan = make_plan(recipe(), places, Wishes(storage=storage, gpus=("H100",)))
+    assert {each.platform for each in plan.possible} == open_on
+    told = [each for each in left_out(plan) if "its pods' identity opens" in each]
+    assert {each.partition("/")[0] for each in told} == {name for name, _ in places} - open_on
+    assert all(f"and not {storage}: --from-secret NAME" in each for each in told)
+
+
+@pytest.mark.parametrize(("options", "tried"), [({}, {"trainfleet-prod-us-east-2"}), ({"from_secrets": ("keys",)}, None)])
+def test_a_launch_on_two_clouds_without_keys_stays_where_its_storage_is(options: dict[str, Any], tried: set[str] | None, tmp_path: Path) -> None:
+    request = Request("lm-1b", on="sky", options=options)
+    found = load_recipe("lm-1b", ["storage=s3://runs"])
+    places = tuple(Place(each, tmp_path / f"{name}.json") for name, each in platforms("aws-prod", "gcp-prod"))
+    made, _, _ = sky.document_of(found, Target(request, places, tmp_path), {})
+    assert tried is None or {each["infra"].removeprefix("k8s/") for each in alternatives(made)} == tried
+    assert tried is not None or len({each["infra"] for each in alternatives(made)}) == 2
 
 
 def test_nothing_secret_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

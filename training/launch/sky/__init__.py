@@ -11,6 +11,7 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,8 +67,9 @@ def render(recipe: Recipe, target: Target) -> str:
     need_skypilot()
     document, plan, _ = document_of(recipe, target, os.environ)
     parse(document)
-    others = [f"# not among them, for it needs another number of pods: {each.platform}/{each.pool}\n" for each in left_out(plan.possible)]
-    return "".join(others) + yaml.dump(redacted(document), Dumper=_block_dumper(), sort_keys=False, width=150)
+    return "".join(f"# not among them: {each}\n" for each in left_out(plan)) + yaml.dump(
+        redacted(document), Dumper=_block_dumper(), sort_keys=False, width=150
+    )
 
 
 def parse(document: Mapping[str, Any]) -> Any:
@@ -142,7 +144,8 @@ def document_of(recipe: Recipe, target: Target, env: Mapping[str, str]) -> tuple
     platforms = platforms_of(target)
     if request.image is not None:
         platforms = [(name, outputs.model_copy(update={"image": request.image})) for name, outputs in platforms]
-    plan = make_plan(recipe, platforms, wishes_of(options, request.pool))
+    keys = options.get("secrets") or options.get("from_secrets")
+    plan = make_plan(recipe, platforms, replace(wishes_of(options, request.pool), storage=None if keys else recipe.home_url()))
     if not plan.possible:
         problems = [Problem(f"{each.platform}/{each.pool}".rstrip("/"), "; ".join(each.refusals)) for each in plan.refused]
         raise InputError("no platform can run this recipe", problems)
@@ -172,7 +175,7 @@ def command(recipe: Recipe, file: Path, target: Target) -> list[str]:
         "detach": target.request.detach,
         "within_s": target.request.within_s,
         "contexts": {each.context: platforms[each.platform].namespace for each in plan.possible},
-        "left_out": [f"{each.platform}/{each.pool}" for each in left_out(plan.possible)],
+        "left_out": left_out(plan),
     }
     if any(trouble(context, namespace) is None for context, namespace in order["contexts"].items()):
         wake(os.environ, config_path(os.environ))  # before the launcher adopts what its processes leave: the server must outlive it

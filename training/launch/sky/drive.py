@@ -136,7 +136,7 @@ class Drive:
         if bad and "ordered" in resources:
             resources["ordered"] = [each for each in resources["ordered"] if each["infra"].removeprefix("k8s/") not in bad]
         for each in self.order["left_out"]:
-            self.tell("note", text=f"{each} is not tried: it needs another number of pods")
+            self.tell("note", text=f"not tried: {each}")
 
     def _refuse_a_second(self) -> None:
         """Two launches of one name would share a cluster."""

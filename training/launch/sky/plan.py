@@ -39,6 +39,11 @@ class Speed:
     source: str = f"assumed: {MFU:.0%} of the GPUs' bf16 peak, {MFU_APART:.0%} over several nodes without a fabric"
 
 
+STORES = {"aws": "s3", "gcp": "gs", "azure": "az"}
+"""What the identity of each cloud's pods opens."""
+CLOSED = "its pods' identity opens "
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A pool of a platform (or its plain nodes) as a place for a recipe; refused where `refusals` says why."""
@@ -84,6 +89,7 @@ class Wishes:
         parameters: the model's size where the recipe does not say it.
         gpus: only pools with one of these.
         pool: only pools of this name.
+        storage: where the run is kept, if its pods have nothing but their cloud's identity to open it with.
     """
 
     nodes: int = 1
@@ -92,6 +98,7 @@ class Wishes:
     parameters: float | None = None
     gpus: tuple[str, ...] = ()
     pool: str | None = None
+    storage: str | None = None
 
 
 @dataclass(frozen=True)
@@ -130,9 +137,10 @@ def make_plan(recipe: Recipe, platforms: Iterable[tuple[str, PlatformOutputs]], 
     found: list[Candidate] = []
     for name, outputs in platforms:
         if recipe.scaling.use_gpu:
-            found += [_on_pool(name, outputs, pool, asked) for pool in outputs.pools] or [_no_pools(name, outputs)]
+            here = [_on_pool(name, outputs, pool, asked) for pool in outputs.pools] or [_no_pools(name, outputs)]
         else:
-            found.append(_anywhere(name, outputs, asked))
+            here = [_anywhere(name, outputs, asked)]
+        found += [replace(each, refusals=(*each.refusals, *closed(outputs, wishes.storage))) for each in here]
     if any(each.usd_per_hour is not None and not each.refusals for each in found):
         fix = "its price is not known, so it cannot be compared: --price {}=USD"
         found = [
@@ -157,6 +165,14 @@ def shape(workers: int, per_node: int) -> tuple[int, int]:
     """Nodes, and workers on each: as few nodes as can share the workers evenly, for every pod of a SkyPilot cluster is alike."""
     nodes = next(count for count in range(1, workers + 1) if workers % count == 0 and workers // count <= max(1, per_node))
     return nodes, workers // nodes
+
+
+def closed(outputs: PlatformOutputs, storage: str | None) -> list[str]:
+    """Why a platform's pods cannot open the run's storage, where nothing but their cloud's identity lets them in."""
+    scheme = (storage or "").partition("://")[0]
+    if outputs.cloud not in STORES or scheme not in STORES.values() or STORES[outputs.cloud] == scheme:
+        return []
+    return [f"{CLOSED}{STORES[outputs.cloud]}:// and not {storage}: --from-secret NAME or --secret VARIABLE with keys, or another --storage"]
 
 
 def _rank(candidate: Candidate) -> tuple[float, bool, float]:

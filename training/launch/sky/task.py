@@ -16,7 +16,7 @@ from typing import Any
 from infra.contract import PlatformOutputs, PoolOutput
 from trainfleet.errors import InputError, Problem
 from training.launch.sky.needs import GIB, STATE_BYTES, needs_of
-from training.launch.sky.plan import Candidate
+from training.launch.sky.plan import CLOSED, Candidate, Plan
 from training.recipe import Recipe, dump
 
 QUEUED_TAINT = "cloud.google.com/gke-queued"
@@ -77,9 +77,12 @@ def task_document(recipe: Recipe, candidates: Sequence[Candidate], platforms: Ma
     return {key: value for key, value in document.items() if value != {}}
 
 
-def left_out(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Candidates that a task cannot hold beside the best one, because they need another number of pods."""
-    return [each for each in candidates if each.nodes != candidates[0].nodes] if candidates else []
+def left_out(plan: Plan) -> list[str]:
+    """What a launch does not try though it could run there, and why: each as `PLATFORM/POOL: reason`."""
+    best = plan.possible[0].nodes if plan.possible else 0
+    found = [(each, "it needs another number of pods") for each in plan.possible if each.nodes != best]
+    found += [(each, each.refusals[0]) for each in plan.refused if len(each.refusals) == 1 and each.refusals[0].startswith(CLOSED)]
+    return [f"{each.platform}/{each.pool}".rstrip("/") + f": {why}" for each, why in found]
 
 
 def cluster_name(run: str) -> str:
