@@ -51,6 +51,7 @@ def test_without_room_in_the_first_place_it_runs_in_the_second_with_the_losses_t
     place.gone()
 
 
+@pytest.mark.slow
 def test_cut_off_in_the_first_place_a_managed_job_moves_and_ends_with_the_losses_that_it_has_here(place: Place) -> None:
     fsdp = ("strategy=fsdp", "steps=240", "log.every=20", "checkpoint.every=20", "validation.every=240")
     with place.launched("cut", NEAR, FAR, more=(*TWO, *fsdp, "--managed")) as launch:
