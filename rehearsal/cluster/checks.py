@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from rehearsal.build import cache_folder
-from rehearsal.cluster import cgroups
+from rehearsal.cluster import cgroups, images
 from rehearsal.cluster.builds import missing
 from rehearsal.cluster.state import hidden_by
 from trainfleet.errors import MissingToolError, Problem, TrainfleetError
@@ -32,7 +32,11 @@ IMAGE_PACKAGES = {"debootstrap": "debootstrap", "g++": "g++"}
 RIGHTS = {"CAP_SYS_ADMIN": 21, "CAP_NET_ADMIN": 12}
 """What root may be without: the bit of each right (linux/capability.h)."""
 MEMORY_GIB = 2.0
-DISK_GIB = {"first": 25.0, "later": 8.0}
+DISK_GIB = {"kube": 6.0, "image": 12.0}
+"""What making a part takes while it is made; of the programs that are not named OTHER_GIB each."""
+OTHER_GIB = 1.0
+SPARE_GIB = 4.0
+"""What a cluster wants for itself."""
 GIB = 1 << 30
 ELSEWHERE = "name a cluster that you have: `--context NAME` of every command that launches"
 
@@ -86,7 +90,7 @@ def resources(state_folder: Path, *, image: bool = True, simulated: bool = True)
         problems.append(
             Problem("memory", f"{available:.1f} GiB are free, the cluster needs {MEMORY_GIB:.0f}", "end something, or use a larger machine")
         )
-    needed = DISK_GIB["first" if missing(simulated) else "later"]
+    needed = disk_gib(image, simulated)
     for what, folder in {"state": state_folder, "cache": cache_folder()}.items():
         if (free := _free_gib(folder)) < needed:
             variable = "XDG_STATE_HOME" if what == "state" else "XDG_CACHE_HOME"
@@ -103,6 +107,12 @@ def resources(state_folder: Path, *, image: bool = True, simulated: bool = True)
         problems.append(Problem("kernel", "knows no overlay file system", "load the module `overlay`"))
     if problems:
         raise MissingToolError("this machine cannot run the cluster yet", problems)
+
+
+def disk_gib(image: bool, simulated: bool) -> float:
+    """What the cluster needs of the disk, with what has to be made for it first."""
+    programs = sum(DISK_GIB.get(program.name, OTHER_GIB) for program in missing(simulated))
+    return SPARE_GIB + programs + (DISK_GIB["image"] if image and not images.store(image).is_dir() else 0.0)
 
 
 def install(packages: list[str]) -> None:

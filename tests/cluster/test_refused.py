@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.cluster import checks, network, state
+from rehearsal.cluster import checks, network, pins, state
 from tests.cluster import install
 from trainfleet.errors import InputError, MissingToolError
 
@@ -91,6 +91,25 @@ def test_too_little_memory_and_disk_are_said_at_once(monkeypatch: pytest.MonkeyP
     with pytest.raises(MissingToolError) as refused:
         checks.resources(tmp_path)
     assert [problem.where for problem in refused.value.problems] == ["memory", str(tmp_path)]
+
+
+@pytest.mark.parametrize(
+    ("unbuilt", "image_there", "image", "expected"),
+    [
+        (pins.PROGRAMS, False, True, 25.0),
+        (pins.PROGRAMS, True, False, 13.0),
+        ((pins.KWOK,), True, True, 5.0),
+        ((), True, True, 4.0),
+        ((), False, True, 16.0),
+        ((), False, False, 4.0),
+    ],
+)
+def test_the_disk_that_is_asked_for_is_what_has_to_be_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unbuilt: tuple[pins.Program, ...], image_there: bool, image: bool, expected: float
+) -> None:
+    monkeypatch.setattr(checks, "missing", lambda simulated: list(unbuilt))
+    monkeypatch.setattr(checks.images, "store", lambda image: tmp_path if image_there else tmp_path / "none")
+    assert checks.disk_gib(image, True) == expected
 
 
 def test_a_range_that_a_route_touches_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
