@@ -139,7 +139,10 @@ def _free(host: str, port: int) -> int:
         with socket.create_server((host, port)) as probe:
             return int(probe.getsockname()[1])
     except OSError as error:
-        raise InputError("the store cannot listen there", [Problem(f"{host}:{port}", error.strerror or str(error), "--port says another")]) from error
+        raise InputError(
+            "the store cannot listen there",
+            [Problem(f"{host}:{port}", os.strerror(error.errno) if error.errno else str(error), "--port says another")],
+        ) from error
 
 
 def _await(process: subprocess.Popen[bytes], host: str, port: int, log: Path) -> None:

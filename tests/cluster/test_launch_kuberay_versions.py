@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cluster.conftest import Cluster, trainfleet, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 NAME = "older"
 
 
@@ -26,8 +25,8 @@ def here() -> Iterator[Cluster]:
     trainfleet("cluster", "down", "--name", NAME)
 
 
-def launch(here: Cluster, folder: Path) -> subprocess.CompletedProcess[str]:
-    where = ("--context", here.state.context, "--namespace", "default", "--image", "localhost/trainfleet:local", "--storage", f"file://{folder}")
+def launch(here: Cluster) -> subprocess.CompletedProcess[str]:
+    where = ("--context", here.state.context, "--namespace", "default", "--image", "localhost/trainfleet:local", "--storage", "s3://runs")
     return trainfleet("launch", "lm-tiny", "--on", "kuberay", *where, "--run", "any", KUBECONFIG=str(here.state.kubeconfig))
 
 
@@ -43,33 +42,33 @@ def change(here: Cluster, edit: Callable[[dict[str, Any]], None]) -> None:
         here.kubectl("replace", "-f", "-", given=json.dumps(each))
 
 
-def told(here: Cluster, folder: Path, *words: str) -> None:
+def told(here: Cluster, *words: str) -> None:
     def said() -> bool:
-        done = launch(here, folder)
+        done = launch(here)
         return done.returncode == 3 and done.stderr.count("error:") == 1 and all(word in done.stderr for word in words)
 
     until(said, f"a launch says {' and '.join(words)}", 60)
     assert not here.kubectl("get", "configmaps,pods", "-n", "default", "-l", "app.kubernetes.io/managed-by=trainfleet", "-o", "name").strip()
 
 
-def test_definitions_that_lack_what_a_run_asks_for_are_told(here: Cluster, tmp_path: Path) -> None:
+def test_definitions_that_lack_what_a_run_asks_for_are_told(here: Cluster) -> None:
     def older(version: dict[str, Any]) -> None:
         spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
         spec.pop("preRunningDeadlineSeconds", None)
 
     change(here, older)
-    told(here, tmp_path, "this cluster has another KubeRay", "preRunningDeadlineSeconds", "KubeRay 1.6 or newer")
+    told(here, "this cluster has another KubeRay", "preRunningDeadlineSeconds", "KubeRay 1.6 or newer")
 
 
-def test_definitions_of_another_version_are_told(here: Cluster, tmp_path: Path) -> None:
+def test_definitions_of_another_version_are_told(here: Cluster) -> None:
     def renamed(version: dict[str, Any]) -> None:
         version["served"] = version["name"] != "v1"
 
     change(here, renamed)
-    told(here, tmp_path, "this cluster has another KubeRay", "v1alpha1 and not v1")
+    told(here, "this cluster has another KubeRay", "v1alpha1 and not v1")
 
 
-def test_a_cluster_without_kuberay_is_told(here: Cluster, tmp_path: Path) -> None:
+def test_a_cluster_without_kuberay_is_told(here: Cluster) -> None:
     names = [each["metadata"]["name"] for each in definitions(here)]
     here.kubectl("delete", "customresourcedefinitions", *names)
-    told(here, tmp_path, "this cluster has no KubeRay", "helm install kuberay-operator")
+    told(here, "this cluster has no KubeRay", "helm install kuberay-operator")
