@@ -25,7 +25,7 @@ NAMESPACE = "trial"
 READ_BACK = """
 import os
 from pyarrow import fs
-store, path = fs.S3FileSystem(tls_ca_file_path=os.environ["AWS_CA_BUNDLE"]), "runs/greeting"
+store, path = fs.S3FileSystem(tls_ca_file_path=os.environ["AWS_CA_BUNDLE"], endpoint_override=os.environ["AWS_ENDPOINT_URL"]), "runs/greeting"
 {act}
 """
 

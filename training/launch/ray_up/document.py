@@ -141,7 +141,7 @@ def next_steps(site: Site, cluster: Path) -> str:
             f"ray up {cluster}",
             f"ray dashboard {cluster} &",
             f"export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH={beside.token.absolute()}",
-            f"ray job submit --address http://127.0.0.1:{DASHBOARD_PORT} --runtime-env-json {environment} -- python -m training.run '~/{FOLDER}/recipe.yaml'",
+            f"ray job submit --address http://127.0.0.1:{DASHBOARD_PORT} --runtime-env-json {environment} -- sh -c 'python -m training.run ~/{FOLDER}/recipe.yaml'",
             f"ray down {cluster}",
             "",
         ]
