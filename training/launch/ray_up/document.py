@@ -150,7 +150,8 @@ def next_steps(site: Site, cluster: Path) -> str:
 
 def variables_of(site: Site) -> dict[str, str]:
     """Variables of the run, none of them secret."""
-    return {**site.env, **(trusting(site.env, _ca(site)) if site.ca else {})}
+    later = {"TRAINFLEET_AUTOSCALED": "1"}  # `ray up` ends when the head is up; workers come when they are asked for
+    return {**site.env, **later, **(trusting(site.env, _ca(site)) if site.ca else {})}
 
 
 def _ca(site: Site) -> str:
@@ -167,8 +168,6 @@ def job_document(site: Site) -> Document:
         events.STOP_FILE: stop_file(site.launch),
         "PYTHONUNBUFFERED": "1",
         "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(round(site.within_s)),
-        # Ray grows the cluster when it is asked for workers; what is there at the start says nothing.
-        "TRAINFLEET_AUTOSCALED": "1",
         **({events.ALLOW_CHANGES: ",".join(site.allow_changes)} if site.allow_changes else {}),
     }
     return {"entrypoint": ENTRYPOINT, "env": variables, "metadata": {"run": site.recipe.name}}
