@@ -39,8 +39,8 @@ class Speed:
     source: str = f"assumed: {MFU:.0%} of the GPUs' bf16 peak, {MFU_APART:.0%} over several nodes without a fabric"
 
 
-STORES = {"aws": "s3", "gcp": "gs", "azure": "az"}
-"""What the identity of each cloud's pods opens."""
+STORES = ("s3", "gs", "az")
+"""Kinds of storage that want keys or an identity."""
 CLOSED = "its pods' identity opens "
 
 
@@ -168,11 +168,11 @@ def shape(workers: int, per_node: int) -> tuple[int, int]:
 
 
 def closed(outputs: PlatformOutputs, storage: str | None) -> list[str]:
-    """Why a platform's pods cannot open the run's storage, where nothing but their cloud's identity lets them in."""
-    scheme = (storage or "").partition("://")[0]
-    if outputs.cloud not in STORES or scheme not in STORES.values() or STORES[outputs.cloud] == scheme:
+    """Why a platform's pods cannot open the run's storage, where nothing but their identity lets them in: that opens the platform's own kind."""
+    own, asked = outputs.bucket_url.partition("://")[0], (storage or "").partition("://")[0]
+    if own == asked or own not in STORES or asked not in STORES:
         return []
-    return [f"{CLOSED}{STORES[outputs.cloud]}:// and not {storage}: --from-secret NAME or --secret VARIABLE with keys, or another --storage"]
+    return [f"{CLOSED}{own}:// and not {storage}: --from-secret NAME or --secret VARIABLE with keys, or another --storage"]
 
 
 def _rank(candidate: Candidate) -> tuple[float, bool, float]:
