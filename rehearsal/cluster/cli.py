@@ -24,6 +24,8 @@ For tests, CI and demonstrations. Whoever has kind, k3s, minikube or another clu
 
     trainfleet cluster up --nodes-like outputs.json
 
+    trainfleet cluster store
+
     trainfleet cluster status --json
 
     trainfleet cluster down
