@@ -31,6 +31,8 @@ from training.launch.start import Request, start
 PLACES = ("torchrun", "local")
 PHASES = ("noticed", "started", "loaded", "stepped")
 TARGET = 10.0
+SETTLED_S = 30.0
+"""How long a run has been at work when it is struck: under Ray the processes that wait for it have imported by then."""
 LIMIT_S = 300.0
 CHANGES = ("steps=100000", "optimizer.warmup=1", "validation.every=100000", "validation.samples=16", "log.every=1", "log.tensorboard=false")
 SIZES = {
@@ -52,11 +54,12 @@ class Seen(Exception):  # noqa: N818 - ends a run that has shown what it was sta
 
 
 class Watch:
-    """Hears what a run's ranks say, kills the last of them after its second checkpoint, and notes when what happened."""
+    """Hears what a run's ranks say, kills the last of them when it has settled and saved twice, and notes when what happened."""
 
     def __init__(self) -> None:
         self.workers: dict[int, int] = {}
         self.checkpoints = 0
+        self.first_step: float | None = None
         self.killed: float | None = None
         self.at: dict[str, float] = {}
         self.deadline = time.monotonic() + LIMIT_S
@@ -73,8 +76,11 @@ class Watch:
             self.workers[int(event["rank"])] = int(event["pid"])
         elif event["kind"] == "checkpoint":
             self.checkpoints += 1
-        elif event["kind"] == "step" and self.checkpoints >= 2:
-            self._kill()
+        elif event["kind"] == "step":
+            now = time.monotonic()
+            self.first_step = self.first_step or now
+            if self.checkpoints >= 2 and now - self.first_step > SETTLED_S:
+                self._kill()
 
     def close(self) -> None:
         """Nothing was opened."""

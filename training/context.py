@@ -43,7 +43,7 @@ class RunContext:
         should_stop: asked after every step on every rank; True anywhere saves a checkpoint and ends the run.
         preempted: asked now and then, on every rank after the same step, so it may wait for all; who is about to be taken away, if
             anyone: a checkpoint is saved at once, and the run goes on.
-        on_step: after every step: (steps done, steps in all).
+        on_step: after every step, on every rank: (steps done, steps in all).
         on_interval: every `log.every` steps: the row written to metrics.jsonl.
         on_event: what happened and a sentence about it: `resumed`, `checkpoint`, `validation`, `fallback`, `stopped`, `finished`.
         on_checkpoint: after a checkpoint is whole: (its step, its folder or URL).

@@ -112,8 +112,7 @@ class _Run:
                 if self._due(recipe.checkpoint.every) or stopped or self._warned(done):
                     self._save(state.figures if validated else None)
                 remaining.seconds += time.perf_counter() - began
-                if context.rank == 0:
-                    context.on_step(state.step, self._planned())
+                context.on_step(state.step, self._planned())
             return self._finish(stopped, resumed_from, baseline)
 
     def _step(self) -> Stepped:

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from training.events import RAY_TEMP
+from training import standby
+from training.events import RAY_FOR_RUN, RAY_TEMP
 from training.sections import Scaling
 
 QUIET = {
@@ -41,10 +42,13 @@ START_TRIES = 2
 
 @dataclass(frozen=True)
 class RayCluster:
-    """A connected Ray; `own` when it was started for this run and ends with it."""
+    """A connected Ray."""
 
     own: bool
+    """Whether this process started it, on this machine."""
     storage: str
+    for_run: bool = True
+    """Whether it was started for this run and ends with it."""
 
     def require(self, scaling: Scaling) -> None:
         """Refuse a cluster that can never hold the workers (an autoscaled one may grow, and is believed).
@@ -72,7 +76,7 @@ class RayCluster:
 
         from training.ray_storage import nothing
 
-        trainer = _trainer_class(self.own)(
+        trainer = _trainer_class(self.for_run)(
             function,
             train_loop_config=config,
             torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if scaling.use_gpu else "gloo"),
@@ -89,6 +93,7 @@ class RayCluster:
                 storage_path=self.storage,
                 storage_filesystem=None if self.own or "TRAINFLEET_RAY_STORAGE" in os.environ else nothing(),
                 failure_config=FailureConfig(max_failures=scaling.restarts),
+                worker_runtime_env=standby.environment() if config.get("standby") else None,  # type: ignore[call-arg]  # typed for Ray Train's first version
             ),
         )
         try:
@@ -105,19 +110,19 @@ def too_few(what: str, have: float, need: float, workers: int) -> InputError:
     return InputError(f"fewer {what} than the recipe's workers need", [problem])
 
 
-def _trainer_class(own: bool) -> Any:
-    """TorchTrainer, in a Ray of our own without the two actors that such a run has no use for (4-5 CPU seconds each).
+def _trainer_class(for_run: bool) -> Any:
+    """TorchTrainer without actors that a run has no use for: they start when its workers do, for 2 to 5 CPU seconds each.
 
-    They are the dataset server (no ray.data here) and the cleaner of placement groups (the whole cluster goes with us).
+    They are the dataset server (no ray.data here) and, in a Ray that ends with the run, the cleaner of placement groups (the whole cluster goes with us).
     """
     from ray.train.torch import TorchTrainer
 
-    if not own or not hasattr(TorchTrainer, "_create_default_callbacks"):
+    if not hasattr(TorchTrainer, "_create_default_callbacks"):
         return TorchTrainer
+    unused = {"DatasetsCallback"} | ({"PlacementGroupCleanerCallback"} if for_run else set())
 
     class LeanTorchTrainer(TorchTrainer):
         def _create_default_callbacks(self) -> list[Any]:
-            unused = ("DatasetsCallback", "PlacementGroupCleanerCallback")
             callbacks = super()._create_default_callbacks()  # type: ignore[misc]  # checked above
             return [callback for callback in callbacks if type(callback).__name__ not in unused]
 
@@ -146,7 +151,9 @@ def _remote(env: Mapping[str, str]) -> Iterator[RayCluster]:
     except Exception as error:
         raise TrainfleetError(f"cannot connect to Ray at {env['RAY_ADDRESS']}: {_last_line(error)}") from error
     try:
-        yield RayCluster(own=False, storage=env.get("TRAINFLEET_RAY_STORAGE", os.path.join(tempfile.gettempdir(), "trainfleet-ray-results")))  # noqa: PTH118
+        _start_coordinator()
+        storage = env.get("TRAINFLEET_RAY_STORAGE", os.path.join(tempfile.gettempdir(), "trainfleet-ray-results"))  # noqa: PTH118
+        yield RayCluster(own=False, storage=storage, for_run=RAY_FOR_RUN in env)
     finally:
         ray.shutdown()
 

@@ -40,6 +40,7 @@ def drive_ray(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> None:
                 "recipe": recipe.model_dump(mode="json"),
                 "run_dir": str(run_dir),
                 "watch": not cluster.own,
+                "standby": recipe.scaling.standby and recipe.scaling.restarts > 0,
                 "env": {key: env[key] for key in (STOP_FILE, ALLOW_CHANGES) if key in env}
                 | ({EVENTS: listener} if listener else {})
                 | {LAUNCH: env.get(LAUNCH) or secrets.token_hex(8)},

@@ -13,11 +13,13 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from trainfleet.errors import TrainfleetError
+from training import standby
 from training.context import RunContext
 from training.events import ALLOW_CHANGES, EVENTS, LAUNCH, STOP_FILE, Sink
 from training.progress import Lines
@@ -64,8 +66,9 @@ def context_for(
     device: str,
     local_world_size: int = 1,
     preempted: Callable[[], str | None] | None = None,
+    on_way: Callable[[], None] | None = None,
 ) -> RunContext:
-    """A rank's context, its callbacks turned into events (rank 0 calls them)."""
+    """A rank's context, its callbacks turned into events (of rank 0); `on_way` is called once, after the first step."""
     lines = Lines() if not sink.listened else None
     last_step_sent = 0.0
 
@@ -75,7 +78,12 @@ def context_for(
             lines.handle({"kind": kind, **fields})
 
     def on_step(step: int, total: int) -> None:
-        nonlocal last_step_sent
+        nonlocal last_step_sent, on_way
+        if on_way is not None:
+            on_way()
+            on_way = None
+        if rank != 0:
+            return
         now = time.monotonic()
         if step == total or now - last_step_sent > 1 / STEP_EVENTS_PER_S:
             last_step_sent = now
@@ -99,8 +107,16 @@ def context_for(
     )
 
 
-def work(recipe: Recipe, run_dir: Path, env: Mapping[str, str], preempted: Callable[[], str | None] | None = None) -> dict[str, Any]:
+def work(
+    recipe: Recipe,
+    run_dir: Path,
+    env: Mapping[str, str],
+    preempted: Callable[[], str | None] | None = None,
+    stand_by: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
     """Train as one rank of the process group that the environment describes; returns the result as plain data.
+
+    `stand_by` is called once the run is on its way, on one rank of each machine, with the number of ranks there.
 
     Raises:
         TrainfleetError: as `training.loop.train`; the launcher has been told before.
@@ -112,7 +128,8 @@ def work(recipe: Recipe, run_dir: Path, env: Mapping[str, str], preempted: Calla
         from training import distributed, loop
 
         world = distributed.init_from_env(recipe.scaling.use_gpu)
-        context = context_for(run_dir, env, sink, preempted=preempted, **asdict(world))
+        on_way = partial(stand_by, world.local_world_size) if stand_by is not None and world.local_rank == 0 else None
+        context = context_for(run_dir, env, sink, preempted=preempted, on_way=on_way, **asdict(world))
         try:
             result = loop.train(recipe, context)
         finally:
@@ -142,7 +159,13 @@ def work(recipe: Recipe, run_dir: Path, env: Mapping[str, str], preempted: Calla
 
 def work_under_ray(config: dict[str, Any]) -> None:
     """What Ray Train calls on each worker; `config` is the recipe, the run's folder and the launcher's variables."""
-    work(Recipe.model_validate(config["recipe"]), Path(config["run_dir"]), config["env"], preemption_notice if config["watch"] else None)
+    work(
+        Recipe.model_validate(config["recipe"]),
+        Path(config["run_dir"]),
+        config["env"],
+        preemption_notice if config["watch"] else None,
+        standby.ask if config.get("standby") else None,
+    )
 
 
 def preemption_notice() -> str | None:

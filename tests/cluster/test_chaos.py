@@ -91,6 +91,15 @@ def _wait(seconds: float) -> None:
     until(lambda: time.monotonic() > over, "the time is up", seconds + 5)
 
 
+def stand_by(place: Place) -> bool:
+    """Whether as many processes wait for a restart as there are ranks, their imports over: some seconds after a start. Losses seldom come sooner."""
+    waiting = 'for p in $(pgrep -f \'[r]ay::IDLE\'); do a=$(ticks $p); sleep 1; [ "$a" = "$(ticks $p)" ] && grep -q libtorch_cpu /proc/$p/maps && echo ready; done'
+    asked = f"ticks() {{ cut -d' ' -f14 /proc/$1/stat; }}; {waiting}; pgrep -f '[r]ay::.*RayTrainWo' >/dev/null && echo rank"
+    workers = [name.partition("/")[2] for name in place.names("pod", "ray.io/node-type=worker")]
+    found = [place.kubectl("exec", name, "-c", "ray-worker", "--", "bash", "-c", asked, check=False).split() for name in workers]
+    return all("ready" in each for each in found if "rank" in each)
+
+
 def whole(place: Place) -> list[int]:
     """The steps of the checkpoints that the store holds whole."""
     folder = place.store.folder / "runs" / "runs" / RUN / "checkpoints"
@@ -108,6 +117,7 @@ def show(note: Note, what: str, **seconds: float) -> None:
 def test_a_run_goes_on_from_its_newest_checkpoint_when_a_part_of_it_is_lost(
     blow: Callable[[Place], None], place: Place, run: Launch, record_property: Note
 ) -> None:
+    until(lambda: stand_by(place), "processes wait for a restart", 120)
     resumed = run.said.count("resumed:")
     saved, before = whole(place)[-1], run.step()
     began = time.monotonic()

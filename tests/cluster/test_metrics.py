@@ -13,7 +13,7 @@ import pytest
 from infra.kubernetes.dashboards.metrics import DCGM, KUEUE, METRICS, STATE
 from tests.cluster.conftest import until
 from tests.cluster.launches import PROGRAM
-from tests.cluster.watching import Watched, told_here
+from tests.cluster.watching import WATCHED_STEPS, Watched, told_here
 from tests.infra.kubernetes.test_dashboards import metrics_in
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
@@ -46,7 +46,7 @@ def test_heads_and_workers_are_told_apart_and_all_answer(watched: Watched) -> No
 def test_the_run_is_named_by_its_own_gauges(watched: Watched) -> None:
     (step,) = watched.answers["max by (run) (ray_trainfleet_step)"]
     assert step["metric"] == {"run": "watched"}
-    assert float(step["value"][1]) >= 50
+    assert float(step["value"][1]) >= WATCHED_STEPS
     splits = {row["metric"]["split"] for row in watched.answers["max by (run, split) (ray_trainfleet_loss)"]}
     assert {"train", "validation"} <= splits
 

@@ -151,6 +151,7 @@ def job_document(site: Site) -> dict[str, Any]:
         "PYTHONUNBUFFERED": "1",
         **({events.ALLOW_CHANGES: ",".join(site.allow_changes)} if site.allow_changes else {}),
         "TRAINFLEET_AUTOSCALED": "1",  # a new head has no workers yet; they come
+        **({} if site.cluster else {events.RAY_FOR_RUN: "1"}),
     }
     return {"entrypoint": ENTRYPOINT, "env": variables, "metadata": {"run": site.recipe.name}}
 

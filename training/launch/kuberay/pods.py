@@ -31,9 +31,12 @@ GPU_MEMORY_SHARE = 0.5
 OBJECT_STORE_BYTES = 200 * 2**20
 """The loop sends nothing through Ray's object store."""
 STOP_GRACE_S = 45
-HEADLESS_S = 10
+GOODBYE_S = {"head": 2, "worker": 20}
+"""How long Ray's processes may take to end before they are killed. The head trains nothing, and its control store alone takes 7 s over its goodbye,
+which every run that lost its head would wait for."""
+HEADLESS_S = 6
 """How long a worker looks for a head that is gone before it starts anew to join the next one. Ray's own minute is most of a recovery; and it must be
-over before the next head answers (15 s here), for that one does not know a worker of the last, which then stays in limbo for most of a minute."""
+over before the next head answers (10 s here), for that one does not know a worker of the last, which then stays in limbo for most of a minute."""
 WAIT_FOR_HEAD = f"trap 'exit 143' TERM; until (exec 3<>/dev/tcp/$FQ_RAY_IP/{HEAD_PORT}) 2>/dev/null; do sleep 0.2; done; trap - TERM"
 """What a worker does before KubeRay's `ray start`, at every start of its container: one that begins before its head ends, and is held back longer each time."""
 
@@ -137,7 +140,7 @@ def _template(site: Site, role: str, resources: Document, ports: list[Document])
         "resources": resources,
         "securityContext": _confined(),
         "volumeMounts": mounts,
-        "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", "ray stop --grace-period 20"]}}},
+        "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", f"ray stop --grace-period {GOODBYE_S[role]}"]}}},
         "readinessProbe": _probe(delay=5, failures=10),
         # A machine that is busy answers late, and a run is worth more than a quick restart: ten minutes.
         "livenessProbe": _probe(delay=60, failures=120),
