@@ -162,7 +162,7 @@ class Storage(Part):
     shared_filesystem: SharedFilesystem | None = None
     """A filesystem beside the bucket; none when left out."""
     bucket_url: str = Field("", examples=["s3://my-bucket"])
-    """cloud: local only: the object store that is already there (s3://, gs://, az:// or file://)."""
+    """cloud: local only: where runs are stored, in an object store that is already there (s3://, gs://, az:// or file://)."""
 
 
 class Ray(Part):

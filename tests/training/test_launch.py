@@ -177,7 +177,7 @@ def test_a_platform_of_this_machine_gives_the_runs_folder_and_is_noted(launcher:
     file = tmp_path / "outputs.json"
     file.write_text(json.dumps(outputs(bucket_url=f"file://{tmp_path}/bucket")))
     recipe, (place,) = resolve(Request("lm-tiny", on="torchrun", stacks=(str(file),), run="night"), {})
-    assert recipe.run_dir() == tmp_path / "bucket" / "runs" / "night"
+    assert recipe.run_dir() == tmp_path / "bucket" / "night"
     assert place.facts()["contract_version"] == 2, "a document of an older release is brought forward"
     launched = launcher("placed", ONE, "steps=1", "--platform", str(file))
     assert launched.finish()[0] == 0
@@ -189,7 +189,7 @@ def test_a_platform_with_an_object_store_keeps_runs_below_its_url(tmp_path: Path
     file = tmp_path / "outputs.json"
     file.write_text(json.dumps(outputs(bucket_url="s3://bucket")))
     recipe, (place,) = resolve(Request("lm-tiny", stacks=(str(file),)), {})
-    assert (recipe.home_url(), str(recipe.run_dir())) == ("s3://bucket/runs/lm-tiny", "runs/lm-tiny")
+    assert (recipe.home_url(), str(recipe.run_dir())) == ("s3://bucket/lm-tiny", "runs/lm-tiny")
     assert resolve(Request("lm-tiny", stacks=(str(file),), storage=str(tmp_path)), {})[0].run_dir() == tmp_path / "lm-tiny"
     assert all({"instance_type", "spot", "usd_per_hour"} <= set(pool) for pool in place.facts()["pools"])
 

@@ -25,8 +25,8 @@ class Place:
     file: Path
 
     def runs_folder(self) -> str:
-        """The folder or URL of the platform's runs."""
-        return self.outputs.bucket_url.removeprefix("file://").rstrip("/") + "/runs"
+        """The folder or URL of the platform's runs: on the clouds the one place where training may write."""
+        return self.outputs.bucket_url.removeprefix("file://").rstrip("/")
 
     def facts(self) -> dict[str, Any]:
         """What run.json keeps of the platform."""
