@@ -26,7 +26,8 @@ from typing import Any
 from benchmarks import command
 from trainfleet.errors import Interrupted, TrainfleetError
 from training.launch import machine
-from training.launch.start import Request, start
+from training.launch.start import start
+from training.launch.target import Request
 
 PLACES = ("torchrun", "local")
 PHASES = ("noticed", "started", "loaded", "stepped")
@@ -56,7 +57,8 @@ class Seen(Exception):  # noqa: N818 - ends a run that has shown what it was sta
 class Watch:
     """Hears what a run's ranks say, kills the last of them when it has settled and saved twice, and notes when what happened."""
 
-    def __init__(self) -> None:
+    def __init__(self, settled_s: float = SETTLED_S) -> None:
+        self.settled_s = settled_s
         self.workers: dict[int, int] = {}
         self.checkpoints = 0
         self.first_step: float | None = None
@@ -79,7 +81,7 @@ class Watch:
         elif event["kind"] == "step":
             now = time.monotonic()
             self.first_step = self.first_step or now
-            if self.checkpoints >= 2 and now - self.first_step > SETTLED_S:
+            if self.checkpoints >= 2 and now - self.first_step >= self.settled_s:
                 self._kill()
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ def until_the_kill(watch: Watch, ranks: list[subprocess.Popen[bytes]]) -> None:
 
 
 def test_the_last_rank_is_killed_after_the_second_checkpoint_and_the_time_is_split(ranks: list[subprocess.Popen[bytes]]) -> None:
-    watch = Watch()
+    watch = Watch(settled_s=0)
     until_the_kill(watch, ranks)
     assert ranks[1].wait(20) == -signal.SIGKILL
     assert ranks[0].poll() is None
@@ -54,9 +54,16 @@ def test_the_last_rank_is_killed_after_the_second_checkpoint_and_the_time_is_spl
 
 
 def test_a_run_with_one_worker_has_none_to_kill() -> None:
-    watch = Watch()
+    watch = Watch(settled_s=0)
     watch.handle({"kind": "worker", "rank": 0, "pid": 1})
     watch.handle({"kind": "checkpoint", "step": 10})
     watch.handle({"kind": "checkpoint", "step": 20})
     with pytest.raises(TrainfleetError, match="no second worker"):
         watch.handle({"kind": "step", "step": 21})
+
+
+def test_a_run_that_has_only_begun_is_left_alone(ranks: list[subprocess.Popen[bytes]]) -> None:
+    watch = Watch()
+    until_the_kill(watch, ranks)
+    assert [each.poll() for each in ranks] == [None, None]
+    assert watch.killed is None

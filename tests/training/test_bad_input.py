@@ -10,7 +10,8 @@ import pytest
 
 from trainfleet.errors import InputError
 from training.context import RunContext, RunResult
-from training.launch.start import Request, start
+from training.launch.start import start
+from training.launch.target import Request
 from training.loop import train
 from training.recipe import Recipe, dump, load_recipe
 from training.runfolder import read_rows

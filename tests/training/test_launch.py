@@ -16,8 +16,8 @@ import pytest
 from tests.training.launches import Launcher, rows, running, untimed, wait_for
 from trainfleet.errors import InputError
 from training.launch import LAUNCHERS, find, machine
-from training.launch.start import Request, resolve
-from training.launch.target import Target
+from training.launch.start import resolve
+from training.launch.target import Request, Target
 from training.sections import Scaling
 
 pytestmark = pytest.mark.timeout(900)

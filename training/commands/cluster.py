@@ -146,7 +146,7 @@ def attach_command(run: Name, stack: Stack = None, context: Context = None, name
 
     from training.commands.runs import start_and_show
     from training.launch.kuberay.runs import find, recipe_of
-    from training.launch.start import Request
+    from training.launch.target import Request
 
     if stack is None and context is None:
         stack, context, remembered = launched_on(run)

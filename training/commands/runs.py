@@ -13,7 +13,8 @@ import typer
 from trainfleet.console import EXIT_CODES
 
 if TYPE_CHECKING:
-    from training.launch.start import Outcome, Request
+    from training.launch.start import Outcome
+    from training.launch.target import Request
 
 train = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 launch = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -69,7 +70,7 @@ def train_command(  # noqa: PLR0917 - Typer passes options by name
 
     trainfleet train lm-tiny --fresh --json
     """
-    from training.launch.start import Request
+    from training.launch.target import Request
 
     start_and_show(Request(recipe, tuple(overrides or ()), "local", run, storage, (), fresh, as_json, tuple(allow or ())))
 
@@ -171,7 +172,7 @@ def launch_command(  # noqa: PLR0917 - Typer passes options by name
     trainfleet launch lm-small --on ray-up --host 10.0.0.5 --host 10.0.0.6 --storage s3://my-bucket/runs --secret AWS_SECRET_ACCESS_KEY
     """
     from training.commands.sky import prices_of
-    from training.launch.start import Request
+    from training.launch.target import Request
 
     request = Request(
         recipe,

@@ -24,7 +24,7 @@ from training.launch import find, machine, process
 from training.launch.folders import locked, workspace
 from training.launch.platform import Place
 from training.launch.stacks import load_stacks
-from training.launch.target import Target
+from training.launch.target import Request, Target
 from training.recipe import ENVIRONMENT, Recipe, check, differences, dump, load_recipe
 from training.runfolder import last_lines, last_sign, read_recipe, read_rows, read_run
 from training.storage import HOME, RunStorage
@@ -35,35 +35,6 @@ if TYPE_CHECKING:
 
 LOG = "launch.log"
 """What the processes of a run wrote to stdout and stderr: Ray's and torch's own words."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the user asked for."""
-
-    recipe: str
-    overrides: tuple[str, ...] = ()
-    on: str = "local"
-    run: str | None = None
-    storage: str | None = None
-    stacks: tuple[str, ...] = ()
-    """Platforms: files with outputs, or names of Pulumi stacks."""
-    fresh: bool = False
-    json: bool = False
-    allow_changes: tuple[str, ...] = ()
-    context: str | None = None
-    """A context of the kubeconfig, for a cluster that no stack describes; `namespace` and `image` go with it."""
-    namespace: str | None = None
-    image: str | None = None
-    pool: str | None = None
-    """The node pool whose machines train."""
-    cluster: str | None = None
-    """A long-lived Ray cluster to train on."""
-    detach: bool = False
-    within_s: float = 1800.0
-    """How long a run elsewhere may wait for its machines."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """What one way to start a run alone knows, by its own names."""
 
 
 @dataclass

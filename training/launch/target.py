@@ -6,14 +6,41 @@ options alone, and everything that a stack would have said of it is empty.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from training.launch.platform import Place
 
-if TYPE_CHECKING:
-    from training.launch.start import Request
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for."""
+
+    recipe: str
+    overrides: tuple[str, ...] = ()
+    on: str = "local"
+    run: str | None = None
+    storage: str | None = None
+    stacks: tuple[str, ...] = ()
+    """Platforms: files with outputs, or names of Pulumi stacks."""
+    fresh: bool = False
+    json: bool = False
+    allow_changes: tuple[str, ...] = ()
+    context: str | None = None
+    """A context of the kubeconfig, for a cluster that no stack describes; `namespace` and `image` go with it."""
+    namespace: str | None = None
+    image: str | None = None
+    pool: str | None = None
+    """The node pool whose machines train."""
+    cluster: str | None = None
+    """A long-lived Ray cluster to train on."""
+    detach: bool = False
+    within_s: float = 1800.0
+    """How long a run elsewhere may wait for its machines."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What one way to start a run alone knows, by its own names."""
 
 
 @dataclass(frozen=True)

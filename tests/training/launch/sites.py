@@ -8,8 +8,7 @@ from typing import Any
 from infra.contract import CONTRACT_VERSION, PlatformOutputs
 from training.launch.kuberay.site import Site, decide
 from training.launch.platform import Place
-from training.launch.start import Request
-from training.launch.target import Target
+from training.launch.target import Request, Target
 from training.recipe import load_recipe
 
 GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}

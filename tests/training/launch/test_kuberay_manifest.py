@@ -23,8 +23,7 @@ from tests.training.launch.sites import EFA, TLS, outputs, pool, site
 from trainfleet.errors import InputError
 from training.launch.kuberay.manifest import job_document, ray_cluster, ray_job, ray_service, render, run_objects
 from training.launch.kuberay.site import LONGEST_NAME, decide, job_name
-from training.launch.start import Request
-from training.launch.target import Target
+from training.launch.target import Request, Target
 from training.recipe import load_recipe
 
 SCHEMAS = {kind: schema for definition in definitions("1.6.0") for kind, schema in schemas_of(definition).items()}

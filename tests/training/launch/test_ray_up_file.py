@@ -18,8 +18,7 @@ from training.launch.ray_up.checks import PACKAGES, judged_by_ray, ready_for
 from training.launch.ray_up.document import cluster_document, files, job_document, next_steps, rendered, write
 from training.launch.ray_up.follow import sweep
 from training.launch.ray_up.site import LONGEST_NAME, Site, cluster_name, decide
-from training.launch.start import Request
-from training.launch.target import Target
+from training.launch.target import Request, Target
 from training.recipe import load_recipe
 
 CONTRACTS = Path(__file__).with_name("contracts")

@@ -20,8 +20,7 @@ from training.launch.platform import Place
 from training.launch.sky import reach
 from training.launch.sky.plan import Wishes, make_plan
 from training.launch.sky.task import LONGEST_NAME, Wanted, cluster_name, left_out, redacted, task_document
-from training.launch.start import Request
-from training.launch.target import Target
+from training.launch.target import Request, Target
 from training.recipe import Recipe, load_recipe
 
 TOKEN = "planted-token"

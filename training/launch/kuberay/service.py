@@ -21,8 +21,7 @@ from training.launch.kuberay.client import ApiError, connect
 from training.launch.kuberay.manifest import files_of_service, ray_service, render
 from training.launch.kuberay.site import decide
 from training.launch.stacks import load_stacks
-from training.launch.start import Request
-from training.launch.target import Target
+from training.launch.target import Request, Target
 from training.recipe import Recipe, check
 from training.sections import Scaling
 from training.stores import NotThereError, open_store
