@@ -85,6 +85,7 @@ def timed(recipe: str, place: str, steps: int, storage: Path, more: Sequence[str
     """
     changes = [
         f"steps={steps}",
+        "scaling.standby=false",  # a process that imports beside the first steps is no part of a step
         "log.every=1",
         f"validation.every={steps}",
         f"checkpoint.every={steps}",
