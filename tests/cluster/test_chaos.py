@@ -92,12 +92,13 @@ def _wait(seconds: float) -> None:
 
 
 def stand_by(place: Place) -> bool:
-    """Whether as many processes wait for a restart as there are ranks, their imports over: some seconds after a start. Losses seldom come sooner."""
-    waiting = 'for p in $(pgrep -f \'[r]ay::IDLE\'); do a=$(ticks $p); sleep 1; [ "$a" = "$(ticks $p)" ] && grep -q libtorch_cpu /proc/$p/maps && echo ready; done'
-    asked = f"ticks() {{ cut -d' ' -f14 /proc/$1/stat; }}; {waiting}; pgrep -f '[r]ay::.*RayTrainWo' >/dev/null && echo rank"
+    """Whether in each pod as many processes wait as it has ranks, their imports over: some seconds after a start. Losses seldom come sooner."""
+    ready = '[ "$a" = "$(ticks $p)" ] && grep -q libtorch_cpu /proc/$p/maps && echo ready'
+    waiting = f"for p in $(pgrep -f '[r]ay::IDLE'); do a=$(ticks $p); sleep 1; {ready}; done"
+    asked = f"ticks() {{ cut -d' ' -f14 /proc/$1/stat; }}; {waiting}; pgrep -f '[r]ay::.*RayTrainWo' | sed 's/.*/rank/'"
     workers = [name.partition("/")[2] for name in place.names("pod", "ray.io/node-type=worker")]
     found = [place.kubectl("exec", name, "-c", "ray-worker", "--", "bash", "-c", asked, check=False).split() for name in workers]
-    return all("ready" in each for each in found if "rank" in each)
+    return any("rank" in each for each in found) and all(each.count("ready") >= each.count("rank") for each in found)
 
 
 def whole(place: Place) -> list[int]:

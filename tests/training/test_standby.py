@@ -121,3 +121,16 @@ def test_ranks_start_in_the_environment_only_where_one_is_kept_waiting(
     monkeypatch.setattr(ray_cluster, "_trainer_class", lambda for_run: Trainer)
     RayCluster(own=True, storage=str(tmp_path)).train(lambda config: None, asked, Scaling())
     assert made == [kept]
+
+
+@pytest.mark.parametrize("for_run", [True, False])
+def test_ray_cleans_up_after_a_run_only_where_it_outlives_it_and_serves_no_datasets(tmp_path: Path, for_run: bool) -> None:
+    from ray.train import RunConfig, ScalingConfig
+
+    made = ray_cluster._trainer_class(for_run)(
+        lambda: None, scaling_config=ScalingConfig(num_workers=1), run_config=RunConfig(storage_path=str(tmp_path))
+    )
+    names = {type(each).__name__ for each in made._create_default_callbacks()}
+    assert "BackendSetupCallback" in names
+    assert "DatasetsCallback" not in names
+    assert ("PlacementGroupCleanerCallback" in names) is not for_run

@@ -21,6 +21,7 @@ from rehearsal.clouds.kubernetes import _check_template
 from rehearsal.clouds.pods import metadata_mistakes
 from tests.training.launch.sites import EFA, TLS, outputs, pool, site
 from trainfleet.errors import InputError
+from training.events import RAY_FOR_RUN
 from training.launch.kuberay.manifest import job_document, ray_cluster, ray_job, ray_service, render, run_objects
 from training.launch.kuberay.site import LONGEST_NAME, decide, job_name
 from training.launch.target import Request, Target
@@ -199,6 +200,11 @@ def test_no_variable_of_the_job_is_taken_for_a_key_of_the_recipe() -> None:
     variables = job_document(SITES["elastic"]())["env"]
     before = load_recipe("lm-tiny", [], {})
     assert load_recipe("lm-tiny", [], variables) == before
+
+
+@pytest.mark.parametrize("kind", ["elastic", "long-lived"])
+def test_the_run_is_told_whether_ray_ends_with_it(kind: str) -> None:
+    assert (RAY_FOR_RUN in job_document(SITES[kind]())["env"]) is (kind != "long-lived")
 
 
 def test_keys_of_this_machine_stay_here() -> None:
