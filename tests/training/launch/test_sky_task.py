@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -167,7 +170,7 @@ def test_a_run_on_the_pods_own_disks_is_refused(tmp_path: Path) -> None:
         sky.check(load_recipe("lm-1b"), target)
 
 
-def test_a_store_of_one_s_own_is_told_to_pods_with_its_authority_and_without_a_key(tmp_path: Path) -> None:
+def test_a_store_of_one_s_own_is_told_to_pods_with_its_authority_and_without_a_key(tmp_path: Path, pods: Pods) -> None:
     certificate = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----"
     (tmp_path / "ca").write_text(f"-----BEGIN PRIVATE KEY-----\nplanted\n-----END PRIVATE KEY-----\n{certificate}\n")
     env = {"TRAINFLEET_S3_ENDPOINT": "https://10.0.0.1:9000", "AWS_CA_BUNDLE": str(tmp_path / "ca"), "AWS_SECRET_ACCESS_KEY": "planted"}
@@ -178,7 +181,7 @@ def test_a_store_of_one_s_own_is_told_to_pods_with_its_authority_and_without_a_k
     container = made["resources"]["_cluster_config_overrides"]["kubernetes"]["pod_config"]["spec"]["containers"][0]
     assert container["envFrom"] == [{"secretRef": {"name": "s3-keys"}}]
     assert "planted" not in json.dumps(made)
-    done = pod(tmp_path, made["run"], rank=0)
+    done = pods.start(made["run"], rank=0)
     assert done.wait(timeout=60) == 0
     assert (tmp_path / "home0" / "trainfleet" / "ca.crt").read_text().strip() == certificate
 
@@ -224,30 +227,72 @@ def test_skypilot_absent_or_of_another_version_is_said_in_a_line(monkeypatch: py
 RAY = """echo "ray $*" >> "$NOTES"
 trap 'echo "ray ended" >> "$NOTES"; exit 0' TERM
 eval "${RAY_DOES:-echo Ray runtime started.; while true; do sleep 0.1; done}" """
+TRAINING = 'echo "python $* at $RAY_ADDRESS tls=${RAY_USE_TLS:-}" >> "$NOTES"; cp recipe.yaml "$NOTES.recipe"'
 
 
-def pod(folder: Path, script: str, *, rank: int, code: int = 0, **variables: str) -> subprocess.Popen[str]:
-    """The task's script as a pod runs it, with stand-ins for Ray and the training, which note how they are called."""
-    home, tools = folder / f"home{rank}", folder / "tools"
-    for each in (home, tools):
-        each.mkdir(parents=True, exist_ok=True)
-    programs = {
-        tools / "ray": RAY,
-        tools / "python": f'echo "python $* at $RAY_ADDRESS tls=${{RAY_USE_TLS:-}}" >> "$NOTES"; cp recipe.yaml "$NOTES.recipe"; exit {code}',
-    }
-    for file, text in programs.items():
-        file.write_text(f"#!/bin/bash\n{text}\n")
-        file.chmod(0o755)
-    env = {"HOME": str(home), "PATH": f"{tools}:/usr/bin:/bin", "NOTES": str(folder / f"notes{rank}"), "SKYPILOT_NODE_RANK": str(rank), **variables}
-    env.setdefault("SKYPILOT_NODE_IPS", "127.0.0.1\n127.0.0.2")
-    return subprocess.Popen(["bash", "-c", script], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+class Pods:
+    """The pods of one test, which all end with it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, script: str, *, rank: int, code: int = 0, **variables: str) -> subprocess.Popen[str]:
+        """Run the task's script as a pod does, with stand-ins for Ray and the training, which note how they are called."""
+        home, tools = self.folder / f"home{rank}", self.folder / "tools"
+        notes = str(self.folder / f"notes{rank}")
+        for each in (home, tools):
+            each.mkdir(parents=True, exist_ok=True)
+        programs = {tools / "ray": RAY, tools / "python": f"{TRAINING}; exit {code}"}
+        for file, text in programs.items():
+            file.write_text(f"#!/bin/bash\n{text}\n")
+            file.chmod(0o755)
+        env = {
+            "HOME": str(home),
+            "PATH": f"{tools}:/usr/bin:/bin",
+            "NOTES": notes,
+            "SKYPILOT_NODE_RANK": str(rank),
+            "SKYPILOT_NODE_IPS": "127.0.0.1\n127.0.0.2",
+            **variables,
+        }
+        process = subprocess.Popen(
+            ["bash", "-c", script],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._started.append(process)
+        return process
+
+    def end(self) -> None:
+        """End each script with everything it started, as SkyPilot does when a task is over."""
+        for process in self._started:
+            # NOTE: a script that has exited leaves its `ray start` in its process group, so the group is
+            # what has to be ended, also where the script itself is gone.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+@pytest.fixture
+def pods(tmp_path: Path) -> Iterator[Pods]:
+    """Starts pods; whatever the test does, nothing of them runs afterwards."""
+    started = Pods(tmp_path)
+    try:
+        yield started
+    finally:
+        started.end()
 
 
 @pytest.mark.parametrize("code", [0, 2, 137])
-def test_the_first_pod_trains_and_its_exit_code_travels(tmp_path: Path, code: int) -> None:
+def test_the_first_pod_trains_and_its_exit_code_travels(tmp_path: Path, pods: Pods, code: int) -> None:
     found = recipe("workload.data.source=\"a 'quoted' $HOME `x` \\\\ folder\"")
     script = document(found, "aws-prod")["run"]
-    first = pod(tmp_path, script, rank=0, code=code, TRAINFLEET_RAY_SETTINGS="RAY_USE_TLS=1 RAY_TLS_CA_CERT=/x", SKYPILOT_NUM_GPUS_PER_NODE="8")
+    first = pods.start(script, rank=0, code=code, TRAINFLEET_RAY_SETTINGS="RAY_USE_TLS=1 RAY_TLS_CA_CERT=/x", SKYPILOT_NUM_GPUS_PER_NODE="8")
     said = first.communicate(timeout=60)[0]
     assert first.returncode == code, said
     assert json.loads(said.splitlines()[-1]) == {"kind": "exit", "code": code}
@@ -259,20 +304,20 @@ def test_the_first_pod_trains_and_its_exit_code_travels(tmp_path: Path, code: in
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_ray_that_does_not_start_is_said_with_its_own_words(tmp_path: Path, rank: int) -> None:
+def test_a_ray_that_does_not_start_is_said_with_its_own_words(pods: Pods, rank: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as head:
         script = ported(document(recipe(), "aws-prod")["run"])
-        failed = pod(tmp_path, script, rank=rank, RAY_DOES="echo no room for it; exit 3", PORT=str(head.getsockname()[1]))
+        failed = pods.start(script, rank=rank, RAY_DOES="echo no room for it; exit 3", PORT=str(head.getsockname()[1]))
         said = failed.communicate(timeout=60)[0]
     assert failed.returncode == 1
     assert "no room for it" in said
     assert "Ray did not start" in said
 
 
-def test_another_pod_stays_until_the_head_is_gone(tmp_path: Path) -> None:
+def test_another_pod_stays_until_the_head_is_gone(tmp_path: Path, pods: Pods) -> None:
     script = ported(document(recipe(), "aws-prod")["run"])
     with socket.create_server(("127.0.0.1", 0)) as head:
-        other = pod(tmp_path, script, rank=1, PORT=str(head.getsockname()[1]))
+        other = pods.start(script, rank=1, PORT=str(head.getsockname()[1]))
         for _ in range(3):
             head.accept()[0].close()
         assert other.poll() is None
