@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import pulumi
 
@@ -20,11 +20,14 @@ RENAMED: dict[str, str] = {}
 
 
 class Room(pulumi.ComponentResource):
-    """A component `trainfleet:<cloud>:<Class>` whose children are `<platform>-<what>`."""
+    """A component whose children are `<platform>-<what>`."""
+
+    TYPE: ClassVar[str]
+    """The Pulumi type token. It is part of every child's URN, so a released token never changes, whatever the class is called."""
 
     def __init__(self, spec: PlatformSpec, what: str, opts: pulumi.ResourceOptions | None = None) -> None:
         lean = pulumi.ResourceOptions(transformations=[_without_versioned_aliases])
-        super().__init__(f"trainfleet:{spec.cloud}:{type(self).__name__}", f"{spec.name}-{what}", None, pulumi.ResourceOptions.merge(opts, lean))
+        super().__init__(self.TYPE, f"{spec.name}-{what}", None, pulumi.ResourceOptions.merge(opts, lean))
         self.spec = spec
 
     def name(self, what: str) -> str:

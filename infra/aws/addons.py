@@ -78,6 +78,8 @@ ROLES = {"vpc-cni": "cni", "aws-ebs-csi-driver": "csi-disk", "aws-fsx-csi-driver
 class AddOns(Room):
     """Some of a cluster's add-ons, by name."""
 
+    TYPE = "trainfleet:aws:AddOns"
+
     def __init__(
         self,
         spec: PlatformSpec,

@@ -38,6 +38,8 @@ def alerts(wish: BudgetWish, owner: str) -> list[aws.budgets.BudgetNotificationA
 class Budget(Room):
     """The budget of a platform."""
 
+    TYPE = "trainfleet:aws:Budget"
+
     def __init__(self, spec: PlatformSpec, wish: BudgetWish, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "budget-alerts", opts)
         aws.budgets.Budget(

@@ -29,6 +29,8 @@ LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 class Cluster(Room):
     """The control plane of a platform."""
 
+    TYPE = "trainfleet:aws:Cluster"
+
     def __init__(self, spec: PlatformSpec, network: Network, identity: Identity, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "cluster", opts)
         self.cluster_name = region.cluster_name(spec)

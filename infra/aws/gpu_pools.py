@@ -78,6 +78,8 @@ def scale_from_zero(pool: GpuPool, machine: Machine) -> dict[str, str]:
 class GpuPools(Room):
     """The GPU node groups of a platform: `pools`, in the order of the spec. HyperPod's pools are in hyperpod.py."""
 
+    TYPE = "trainfleet:aws:GpuPools"
+
     def __init__(
         self,
         spec: PlatformSpec,

@@ -111,6 +111,8 @@ def hyperpods(spec: PlatformSpec) -> tuple[GpuPool, ...]:
 class HyperPod(Room):
     """The HyperPod cluster of a platform, as `pools`."""
 
+    TYPE = "trainfleet:aws:HyperPod"
+
     def __init__(
         self,
         spec: PlatformSpec,

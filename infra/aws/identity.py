@@ -30,6 +30,8 @@ class PodIdentity:
 class Identity(Room):
     """The roles of a platform: `cluster_role`, `node_role`, `hyperpod_role` where a pool needs it and, by purpose, `pods`."""
 
+    TYPE = "trainfleet:aws:Identity"
+
     def __init__(
         self,
         spec: PlatformSpec,
@@ -132,6 +134,8 @@ class Identity(Room):
 
 class PodIdentities(Room):
     """Binds the roles of workloads to their service accounts (add-ons bind their own)."""
+
+    TYPE = "trainfleet:aws:PodIdentities"
 
     BOUND = ("training", "autoscaler", "secrets", "logs")
 

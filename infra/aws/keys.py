@@ -60,6 +60,8 @@ LUSTRE = ("s3.data-source.lustre.fsx.amazonaws.com/AWSServiceRoleForFSxS3Access_
 class Keys(Room):
     """The four keys of a platform: `cluster`, `logs`, `nodes`, `data`."""
 
+    TYPE = "trainfleet:aws:Keys"
+
     def __init__(self, spec: PlatformSpec, account: pulumi.Input[str], *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "keys", opts)
         partition = region.partition(spec.region)

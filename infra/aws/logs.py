@@ -18,6 +18,8 @@ from infra.spec import PlatformSpec
 class Logs(Room):
     """The log group of a platform's pods: its `arn`, and `store` as the layer needs it."""
 
+    TYPE = "trainfleet:aws:Logs"
+
     def __init__(self, spec: PlatformSpec, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "logs", opts)
         self.group = aws.cloudwatch.LogGroup(

@@ -25,6 +25,8 @@ EVENTS = ["NEW", "CHANGED", "DELETED"]
 class Lustre(Room):
     """The shared filesystem of a platform, as `volume`."""
 
+    TYPE = "trainfleet:aws:Lustre"
+
     def __init__(
         self,
         spec: PlatformSpec,

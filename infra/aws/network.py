@@ -18,6 +18,8 @@ from infra.spec import PlatformSpec
 class Network(Room):
     """The network of a platform."""
 
+    TYPE = "trainfleet:aws:Network"
+
     def __init__(self, spec: PlatformSpec, keys: Keys, account: pulumi.Input[str], *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "network", opts)
         self.ready: list[pulumi.Resource] = []

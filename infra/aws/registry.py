@@ -28,6 +28,8 @@ def lifecycle() -> dict[str, Any]:
 class Registry(Room):
     """The image repository of a platform, as `url`."""
 
+    TYPE = "trainfleet:aws:Registry"
+
     def __init__(self, spec: PlatformSpec, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "registry", opts)
         self.repository = aws.ecr.Repository(

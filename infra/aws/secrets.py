@@ -24,6 +24,8 @@ def secret_name(spec: PlatformSpec, name: str) -> str:
 class Secrets(Room):
     """The secrets of a platform: their ARNs, and by the spec's name their name in Secrets Manager."""
 
+    TYPE = "trainfleet:aws:Secrets"
+
     def __init__(self, spec: PlatformSpec, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "secrets", opts)
         wanted = spec.secrets.names if spec.secrets.provider == "cloud" else ()

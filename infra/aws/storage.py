@@ -44,6 +44,8 @@ def log_delivery(log_bucket_arn: pulumi.Input[str], source_arn: pulumi.Input[str
 class Storage(Room):
     """The buckets of a platform: `bucket` and `logs`."""
 
+    TYPE = "trainfleet:aws:Storage"
+
     def __init__(self, spec: PlatformSpec, keys: Keys, account: pulumi.Input[str], *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "storage", opts)
         keep_days = spec.storage.retention_days

@@ -25,6 +25,8 @@ DISK_GIB = 100
 class SystemPool(Room):
     """The system node group of a platform."""
 
+    TYPE = "trainfleet:aws:SystemPool"
+
     def __init__(
         self,
         spec: PlatformSpec,

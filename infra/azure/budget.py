@@ -45,6 +45,8 @@ def first_of_month(today: date) -> str:
 class Budget(Room):
     """The budget of a platform."""
 
+    TYPE = "trainfleet:azure:Budget"
+
     def __init__(self, spec: PlatformSpec, wish: BudgetWish, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "budget-alerts", opts)
         consumption.Budget(

@@ -38,6 +38,8 @@ MAINTENANCE_HOURS, MAINTENANCE_START = 8, "02:00"
 class Cluster(Room):
     """The control plane of a platform."""
 
+    TYPE = "trainfleet:azure:Cluster"
+
     def __init__(
         self,
         spec: PlatformSpec,

@@ -56,6 +56,8 @@ def labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
 class GpuPools(Room):
     """The GPU node pools of a platform, as `pools` in the order of the spec."""
 
+    TYPE = "trainfleet:azure:GpuPools"
+
     def __init__(
         self,
         spec: PlatformSpec,

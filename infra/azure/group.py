@@ -17,6 +17,8 @@ from infra.spec import PlatformSpec
 class Group(Room):
     """The resource groups: `platform` (network, cluster) and `data` (bucket, keys, secrets, images)."""
 
+    TYPE = "trainfleet:azure:Group"
+
     def __init__(self, spec: PlatformSpec, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "groups", opts)
         self.platform = self._group("platform", keep=False)

@@ -40,6 +40,8 @@ def subject(namespace: str, service_account: str) -> str:
 class Identity(Room):
     """The identities of a platform: `cluster`, `kubelet`, `disks`, `data`, `flow_logs` and, by purpose, `pods`."""
 
+    TYPE = "trainfleet:azure:Identity"
+
     def __init__(self, spec: PlatformSpec, group: Group, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "identity", opts)
         self.group = group
@@ -73,6 +75,8 @@ class Identity(Room):
 
 class PodIdentities(Room):
     """Lets the service accounts of workloads take their identities: one federated credential each."""
+
+    TYPE = "trainfleet:azure:PodIdentities"
 
     def __init__(
         self,

@@ -26,6 +26,8 @@ KEY_SIZE = 2048
 class Keys(Room):
     """The three keys of a platform: `cluster`, `nodes`, `data`; their vault, and the encryption set `disks`."""
 
+    TYPE = "trainfleet:azure:Keys"
+
     def __init__(
         self,
         spec: PlatformSpec,

@@ -38,6 +38,8 @@ LONGEST_FLOW_RECORDS = 365
 class Logs(Room):
     """What the cluster writes: the control plane's logs, those of pods, and metrics where they are wished."""
 
+    TYPE = "trainfleet:azure:Logs"
+
     def __init__(
         self,
         spec: PlatformSpec,
@@ -129,6 +131,8 @@ class Logs(Room):
 
 class FlowLogs(Room):
     """Records of accepted and refused connections, kept in an account of their own and summed up in the workspace."""
+
+    TYPE = "trainfleet:azure:FlowLogs"
 
     def __init__(
         self,

@@ -36,6 +36,8 @@ def product(throughput: int) -> str:
 class Lustre(Room):
     """The shared filesystem of a platform, as `volume`."""
 
+    TYPE = "trainfleet:azure:Lustre"
+
     def __init__(
         self,
         spec: PlatformSpec,
@@ -75,6 +77,8 @@ class Lustre(Room):
 
 class LustreDriver(Room):
     """The volume driver that mounts it: AKS brings none for Lustre. It runs on system, GPU and spot nodes; `installed` before any volume."""
+
+    TYPE = "trainfleet:azure:LustreDriver"
 
     def __init__(self, spec: PlatformSpec, provider: k8s.Provider, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "lustre-driver", opts)

@@ -22,6 +22,8 @@ CONTROL_PLANE_DELEGATION = "Microsoft.ContainerService/managedClusters"
 class Network(Room):
     """The network of a platform."""
 
+    TYPE = "trainfleet:azure:Network"
+
     def __init__(self, spec: PlatformSpec, group: Group, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "network", opts)
         self.group = group

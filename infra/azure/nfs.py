@@ -25,6 +25,8 @@ LONGEST_RECOVERY = 365
 class Nfs(Room):
     """The shared filesystem of a platform, as `volume`."""
 
+    TYPE = "trainfleet:azure:Nfs"
+
     def __init__(
         self,
         spec: PlatformSpec,

@@ -26,6 +26,8 @@ REPOSITORY = "training"
 class Registry(Room):
     """The image registry of a platform, as `url`."""
 
+    TYPE = "trainfleet:azure:Registry"
+
     def __init__(
         self,
         spec: PlatformSpec,

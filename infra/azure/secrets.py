@@ -23,6 +23,8 @@ from infra.spec import PlatformSpec
 class Secrets(Room):
     """The vault of a platform's secrets: by the spec's name their name in it, and the store that External Secrets reads."""
 
+    TYPE = "trainfleet:azure:Secrets"
+
     def __init__(
         self,
         spec: PlatformSpec,

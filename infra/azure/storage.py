@@ -42,6 +42,8 @@ def lifecycle(keep_days: int, *, versioned: bool) -> list[storage.ManagementPoli
 class Storage(Room):
     """The bucket of a platform: its account, and the containers `runs` and `data`."""
 
+    TYPE = "trainfleet:azure:Storage"
+
     def __init__(
         self,
         spec: PlatformSpec,

@@ -22,6 +22,8 @@ DISK_GIB = 128
 class SystemPool(Room):
     """The system node pool of a platform."""
 
+    TYPE = "trainfleet:azure:SystemPool"
+
     def __init__(self, spec: PlatformSpec, network: Network, cluster: Cluster, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "system-pool", opts)
         self.machine = system_machine(spec)

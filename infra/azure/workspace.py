@@ -20,6 +20,8 @@ from infra.spec import PlatformSpec
 class Workspace(Room):
     """The workspace of a platform, and how a room has its resources' logs sent there."""
 
+    TYPE = "trainfleet:azure:Workspace"
+
     def __init__(self, spec: PlatformSpec, group: Group, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "log-store", opts)
         self.workspace = operationalinsights.Workspace(

@@ -30,6 +30,8 @@ def services(spec: PlatformSpec) -> tuple[str, ...]:
 class Apis(Room):
     """The APIs of a platform."""
 
+    TYPE = "trainfleet:gcp:Apis"
+
     def __init__(self, spec: PlatformSpec, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "apis", opts)
         self.ready: list[pulumi.Resource] = [self._service(name) for name in services(spec)]

@@ -37,6 +37,8 @@ def amount(usd: float) -> gcp.billing.BudgetAmountArgsDict:
 class Budget(Room):
     """The budget of a platform."""
 
+    TYPE = "trainfleet:gcp:Budget"
+
     def __init__(
         self,
         spec: PlatformSpec,

@@ -67,6 +67,8 @@ def allowed(spec: PlatformSpec) -> list[gcp.container.ClusterMasterAuthorizedNet
 class Cluster(Room):
     """The control plane of a platform."""
 
+    TYPE = "trainfleet:gcp:Cluster"
+
     def __init__(
         self,
         spec: PlatformSpec,

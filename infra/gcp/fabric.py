@@ -73,6 +73,8 @@ def environment(machine: Machine) -> dict[str, str]:
 class Fabric(Room):
     """The fabric networks of a platform, as `links` by their name in the cluster; none where no pool asks for them."""
 
+    TYPE = "trainfleet:gcp:Fabric"
+
     def __init__(self, spec: PlatformSpec, network: Network, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "fabric", opts)
         self.apis = network.apis
@@ -142,6 +144,8 @@ class Fabric(Room):
 
 class FabricNetworks(Room):
     """The same networks as the cluster knows them, so that pods can name them. Made on the cluster, after its nodes."""
+
+    TYPE = "trainfleet:gcp:FabricNetworks"
 
     def __init__(self, spec: PlatformSpec, fabric: Fabric, cluster: k8s.Provider, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "fabric-networks", pulumi.ResourceOptions.merge(pulumi.ResourceOptions(providers=[cluster]), opts))

@@ -46,6 +46,8 @@ def all_labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
 class GpuPools(Room):
     """The GPU node pools of a platform, as `pools` in the order of the spec."""
 
+    TYPE = "trainfleet:gcp:GpuPools"
+
     def __init__(
         self,
         spec: PlatformSpec,

@@ -34,6 +34,8 @@ class PodIdentity:
 class Identity(Room):
     """The service accounts of a platform: `nodes` and, by purpose, `pods`."""
 
+    TYPE = "trainfleet:gcp:Identity"
+
     def __init__(
         self,
         spec: PlatformSpec,
@@ -130,6 +132,8 @@ class Identity(Room):
 
 class PodIdentities(Room):
     """Binds the service accounts of workloads to their Kubernetes service accounts; the cluster must be there first."""
+
+    TYPE = "trainfleet:gcp:PodIdentities"
 
     def __init__(
         self,

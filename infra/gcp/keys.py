@@ -24,6 +24,8 @@ AGENTS = ("artifactregistry", "secretmanager", "file", "lustre")
 class Keys(Room):
     """The four keys of a platform: `cluster`, `logs`, `nodes`, `data`."""
 
+    TYPE = "trainfleet:gcp:Keys"
+
     def __init__(self, spec: PlatformSpec, project_number: pulumi.Input[str], apis: Apis, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "keys", opts)
         self.number = project_number

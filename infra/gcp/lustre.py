@@ -24,6 +24,8 @@ FILESYSTEM = "shared"
 class Lustre(Room):
     """The shared filesystem of a platform, as `volume`."""
 
+    TYPE = "trainfleet:gcp:Lustre"
+
     def __init__(
         self,
         spec: PlatformSpec,

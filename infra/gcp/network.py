@@ -23,6 +23,8 @@ LAST = 65534
 class Network(Room):
     """The network of a platform."""
 
+    TYPE = "trainfleet:gcp:Network"
+
     def __init__(self, spec: PlatformSpec, apis: Apis, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "network", opts)
         self.apis = apis

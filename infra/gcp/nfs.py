@@ -24,6 +24,8 @@ SHARE = "shared"
 class Nfs(Room):
     """The shared filesystem of a platform, as `volume`."""
 
+    TYPE = "trainfleet:gcp:Nfs"
+
     def __init__(
         self,
         spec: PlatformSpec,

@@ -28,6 +28,8 @@ def cleanup() -> list[gcp.artifactregistry.RepositoryCleanupPolicyArgsDict]:
 class Registry(Room):
     """The image repository of a platform, as `url`."""
 
+    TYPE = "trainfleet:gcp:Registry"
+
     def __init__(self, spec: PlatformSpec, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "registry", opts)
         self.repository = gcp.artifactregistry.Repository(

@@ -25,6 +25,8 @@ def secret_name(spec: PlatformSpec, name: str) -> str:
 class Secrets(Room):
     """The secrets of a platform by the spec's name, and their name in Secret Manager."""
 
+    TYPE = "trainfleet:gcp:Secrets"
+
     def __init__(self, spec: PlatformSpec, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "secrets", opts)
         wanted = spec.secrets.names if spec.secrets.provider == "cloud" else ()

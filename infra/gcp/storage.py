@@ -42,6 +42,8 @@ def lifecycle(noncurrent_days: int, expire_days: int | None) -> list[gcp.storage
 class Storage(Room):
     """The buckets of a platform: `bucket` and `logs`."""
 
+    TYPE = "trainfleet:gcp:Storage"
+
     def __init__(self, spec: PlatformSpec, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "storage", opts)
         self.keys = keys

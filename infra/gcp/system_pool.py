@@ -23,6 +23,8 @@ DISK_GIB = 100
 class SystemPool(Room):
     """The system node pool of a platform."""
 
+    TYPE = "trainfleet:gcp:SystemPool"
+
     def __init__(
         self,
         spec: PlatformSpec,
