@@ -70,7 +70,7 @@ def local_platform() -> Path:
 def train_until_killed(platform: Path) -> int:
     """Part 3: start the recipe with two workers and SIGKILL everything half way. Returns the last step that was logged."""
     heading(3, f"two DDP workers train a language model, and are killed: trainfleet launch {RECIPE} --on local")
-    metrics = FOLDER / "bucket" / "runs" / "lm-small" / "metrics.jsonl"
+    metrics = run_folder(platform) / "metrics.jsonl"
     process = subprocess.Popen(launch(platform), cwd=ROOT, start_new_session=True)
     deadline = time.monotonic() + PATIENCE_S
     try:
@@ -98,6 +98,15 @@ def resume(platform: Path, killed_at: int) -> dict[str, object]:
     if not isinstance(resumed, int) or not 0 < resumed <= killed_at:
         raise DemoError(f"the run was killed after step {killed_at} but says that it resumed from {resumed}")
     return result
+
+
+def run_folder(platform: Path) -> Path:
+    """The folder of the run that `launch` starts, as the launcher itself resolves it."""
+    from training.launch.start import resolve
+    from training.launch.target import Request
+
+    recipe, _ = resolve(Request(RECIPE, stacks=(str(platform),)), os.environ)
+    return recipe.run_dir()
 
 
 def launch(platform: Path) -> list[str]:
