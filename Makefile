@@ -21,7 +21,7 @@ demo: setup ## The main job: rehearse an AWS platform, then train, kill, resume 
 	@$(VENV)/python tools/demo.py
 
 stores: setup # The S3 gateway, the GCS server and Azurite that tests and benchmarks use, built or fetched once
-	@$(VENV)/python -m tools.stores
+	@$(VENV)/python -m trainfleet.local_cluster.stores
 
 test: stores ## Every test but the long ones; no root, no account
 	@$(VENV)/python -m pytest -m "not deep and not launch" -n 3 --dist worksteal

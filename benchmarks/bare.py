@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows it by
 from torch.nn.parallel import DistributedDataParallel
 
-from training.data import make_order
-from training.recipe import Recipe
-from training.workloads import make_workload
+from trainfleet.training.data import make_order
+from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.workloads import make_workload
 
 
 class BareLoop:

@@ -28,7 +28,7 @@ from benchmarks import command
 from benchmarks.restart import SIZES, restart
 from benchmarks.restart import TARGET as RESTART_TARGET
 from trainfleet.errors import TrainfleetError
-from training.launch import machine
+from trainfleet.training.runtime import local_resources
 
 RANKS = 2
 COPY_TARGET, SYNC_TARGET, BYTES_TARGET = 2.0, 0.05, 1.05
@@ -40,7 +40,7 @@ def measure(millions: float, rounds: int, places: tuple[str, ...]) -> dict[str, 
     Raises:
         TrainfleetError: a rank failed, or there is no S3 gateway here.
     """
-    from tools.stores.servers import free_port, start
+    from trainfleet.local_cluster.stores.servers import free_port, start
 
     with tempfile.TemporaryDirectory(prefix="trainfleet-checkpoints-") as folder, start("s3", _made(Path(folder) / "s3")) as server:
         environment = os.environ | server.environment(server.port) | {"WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
@@ -60,7 +60,7 @@ def measure(millions: float, rounds: int, places: tuple[str, ...]) -> dict[str, 
     copies = [stalled / copied for stalled, copied in zip(slowest["stall"], slowest["copy"], strict=True)]
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine.describe(),
+        "machine": local_resources.describe(),
         "load": round(os.getloadavg()[0], 2),
         "versions": {"python": platform.python_version(), "torch": importlib.metadata.version("torch")},
         "parameters": timed[0]["parameters"],
@@ -93,10 +93,10 @@ def rank_main(folder: str, url: str, millions: float, rounds: int) -> None:
     import torch
     import torch.distributed as dist
 
-    from training.checkpoint import Checkpoints
-    from training.checkpoint.plan import flat
-    from training.sections import Checkpoints as Settings
-    from training.stores import open_store
+    from trainfleet.training.checkpoint import Checkpoints
+    from trainfleet.training.checkpoint.plan import flat
+    from trainfleet.training.recipe.sections import Checkpoints as Settings
+    from trainfleet.training.stores import open_store
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo")

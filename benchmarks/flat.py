@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rehearsal.clouds.schema import packages
+from trainfleet.rehearsal.simulation.schema import packages
 
 SECRET = "4dabf18193072939515e22adb298388d"
 PROVIDERS = "pulumi:providers:"
@@ -155,7 +155,7 @@ def _outside(resource: Resource) -> bool:
 
 
 def _untyped(resource: Resource, names: dict[str, str]) -> str:
-    """Return the call that registers a kind of no class, as infra.kubernetes does: by its type and whatever stands in it."""
+    """Return the call that registers a kind of no class, as trainfleet.infra.kubernetes does: by its type and whatever stands in it."""
     inputs = "".join(f"        {wire!r}: {_value(resource, wire, names)},\n" for wire in resource.inputs)
     options = "".join(f"    {line},\n" for line in _options(resource, names))
     return f"pulumi.CustomResource(\n    {resource.token!r},\n    {resource.name!r},\n    {{\n{inputs}    }},\n{options})\n"
@@ -183,7 +183,7 @@ def _call(resource: Resource) -> tuple[str, str, dict[str, str]]:
     if resource.token.startswith(PROVIDERS):
         module, cls = packages()[resource.token.removeprefix(PROVIDERS)].module, "Provider"
     elif package == "kubernetes" and kind.endswith(":CustomResourceDefinition"):
-        # As infra.kubernetes makes it: the untyped class, which translates no key of a large schema.
+        # As trainfleet.infra.kubernetes makes it: the untyped class, which translates no key of a large schema.
         return (
             "pulumi_kubernetes.apiextensions",
             "CustomResource",

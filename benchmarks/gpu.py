@@ -17,8 +17,8 @@ from typing import Any
 
 from benchmarks import command, loop, ranks
 from trainfleet.errors import MissingToolError, Problem
-from training.launch import machine
-from training.recipe import load_recipe
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.runtime import local_resources
 
 TARGET = 0.98
 RECIPES = {
@@ -34,17 +34,17 @@ def measure(recipe: str, smoke: bool) -> dict[str, Any]:
     Raises:
         MissingToolError: there is no GPU here.
     """
-    count = machine.gpus()
+    count = local_resources.gpus()
     if not count:
         raise MissingToolError(
             "this benchmark needs a GPU", [Problem("", "none is visible here", "run it on a GPU machine: make bench leaves it out")]
         )
     rows = {name: _row(name, count, 10 if smoke else STEPS) for name in ([recipe] if recipe else RECIPES)}
-    return {"machine": machine.describe(), "gpus": count, "rows": rows, "target": TARGET}
+    return {"machine": local_resources.describe(), "gpus": count, "rows": rows, "target": TARGET}
 
 
 def _row(recipe: str, count: int, steps: int) -> dict[str, Any]:
-    from training.metrics import PEAK_FLOPS
+    from trainfleet.training.trainer.metrics import PEAK_FLOPS
 
     micro = {"lm-124m": 32, "lm-1b": 8}.get(recipe, 8)
     said = [each.format(batch=4 * micro * count) for each in RECIPES.get(recipe, ())]
@@ -69,9 +69,9 @@ def _row(recipe: str, count: int, steps: int) -> dict[str, Any]:
 def _alone(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, Any]:
     import torch
 
-    from training.context import RunContext, default_cache
-    from training.loop import train
-    from training.workloads import make_workload
+    from trainfleet.training.trainer.context import RunContext, default_cache
+    from trainfleet.training.trainer.loop import train
+    from trainfleet.training.workloads import make_workload
 
     recipe = load_recipe(settings["recipe"], settings["said"])
     torch.cuda.reset_peak_memory_stats()

@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks import command
-from training.data import Column, Prepared, SplitRule, find_source, open_prepared, prepare
-from training.data.order import Order, SampleOrder, WindowOrder
-from training.launch import machine
+from trainfleet.training.data import Column, Prepared, SplitRule, find_source, open_prepared, prepare
+from trainfleet.training.data.order import Order, SampleOrder, WindowOrder
+from trainfleet.training.runtime import local_resources
 
 CONTEXT = 256
 WINDOW = 8
@@ -196,7 +196,7 @@ def measure(tokens: int, rounds: int, workers: Sequence[int]) -> dict[str, Any]:
         megabytes = {name: round(each.manifest.bytes() / 2**20) for name, each in (("small", small), ("large", data))}
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine.describe(),
+        "machine": local_resources.describe(),
         "load": round(os.getloadavg()[0], 2),
         "versions": {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in PACKAGES}},
         "data": f"{tokens / 1e6:.0f} million tokens in samples of {CONTEXT}, blocks of {BLOCK_BYTES >> 20} MiB, windows of {WINDOW}",

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import command, ranks
-from training.launch import machine
-from training.recipe import load_recipe
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.runtime import local_resources
 
 TARGET = 1.02
 WARM_UP = 5
@@ -37,7 +37,7 @@ def measure(recipe: str, steps: int, changes: tuple[str, ...] = (), world_size: 
     pairs = [mine / other for each in found for mine, other in zip(each["ours"], each["bare"], strict=True)]
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine.describe(),
+        "machine": local_resources.describe(),
         "load": round(os.getloadavg()[0], 2),
         "recipe": " ".join((recipe, *changes)),
         "steps": len(found[0]["ours"]),
@@ -54,8 +54,8 @@ def _interleaved(rank: int, world_size: int, settings: dict[str, Any]) -> dict[s
     import torch.distributed as dist
 
     from benchmarks.bare import BareLoop
-    from training.context import RunContext, default_cache
-    from training.loop import train
+    from trainfleet.training.trainer.context import RunContext, default_cache
+    from trainfleet.training.trainer.loop import train
 
     recipe = load_recipe(settings["recipe"], settings["said"])
     device = f"cuda:{rank}" if settings["use_gpu"] else "cpu"

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import command
 from trainfleet.errors import TrainfleetError
-from training.launch import machine
+from trainfleet.training.runtime import local_resources
 
 PLACES = ("local", "torchrun")
 TARGET = 1.01
@@ -61,7 +61,7 @@ def measure(recipe: str, steps: int, rounds: int, changes: Sequence[str] = ()) -
     ratios = [ray / plain for ray, plain in zip(medians["local"], medians["torchrun"], strict=True)]
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine.describe(),
+        "machine": local_resources.describe(),
         "load": round(os.getloadavg()[0], 2),
         "versions": {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in PACKAGES}},
         "recipe": " ".join((recipe, *changes)),

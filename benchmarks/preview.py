@@ -26,14 +26,14 @@ from typing import Any, NamedTuple
 
 from benchmarks import command
 from benchmarks.flat import Resource, resources, same_resources, settings, write_program
-from rehearsal.clouds.wire import UNKNOWN
-from rehearsal.commands import Outcome, Runner
-from rehearsal.engine import Engine, find_engine
-from rehearsal.plan import managed
-from rehearsal.rehearse import Wishes, staged
-from rehearsal.sandbox import Project, read_project
-from rehearsal.stage import APPLY
 from trainfleet.errors import TrainfleetError
+from trainfleet.rehearsal.engine.engine_cli import Outcome, Runner
+from trainfleet.rehearsal.engine.find import Engine, find_engine
+from trainfleet.rehearsal.engine.sandbox import Project, read_project
+from trainfleet.rehearsal.rehearse import Wishes, staged
+from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN
+from trainfleet.rehearsal.steps.selection import managed
+from trainfleet.rehearsal.steps.session import APPLY
 
 ROOT = Path(__file__).resolve().parent.parent
 STACKS = ("aws-prod", "gcp-prod", "azure-prod")

@@ -57,12 +57,12 @@ def _rank(work: Work, place: tuple[int, int, int], settings: dict[str, Any], ans
     try:
         import torch
 
-        from training import distributed
+        from trainfleet.training.runtime import process_group
 
         torch.set_num_threads(1)
-        distributed.init_from_env(use_gpu=settings.get("use_gpu", False))
+        process_group.init_from_env(use_gpu=settings.get("use_gpu", False))
         value = work(rank, world_size, settings)
-        distributed.shutdown()
+        process_group.shutdown()
         answers.put((rank, value, None))
     except BaseException as error:
         answers.put((rank, None, f"{type(error).__name__}: {error}"))

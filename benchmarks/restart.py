@@ -25,9 +25,9 @@ from typing import Any
 
 from benchmarks import command
 from trainfleet.errors import Interrupted, TrainfleetError
-from training.launch import machine
-from training.launch.start import start
-from training.launch.target import Request
+from trainfleet.training.launch.request import Request
+from trainfleet.training.launch.supervise import start
+from trainfleet.training.runtime import local_resources
 
 PLACES = ("torchrun", "local")
 PHASES = ("noticed", "started", "loaded", "stepped")
@@ -151,7 +151,7 @@ def measure(recipe: str, rounds: int, sizes: Mapping[str, Sequence[str]], places
                 found[size][place].append(restart(recipe, place, changes))
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine.describe(),
+        "machine": local_resources.describe(),
         "load": round(os.getloadavg()[0], 2),
         "versions": {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in ("torch", "ray")}},
         "recipe": recipe,

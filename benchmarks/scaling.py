@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import command, ranks
-from training.launch import machine
-from training.recipe import load_recipe
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.runtime import local_resources
 
 TARGET = 0.97
 WORLD_SIZE = 2
@@ -36,7 +36,7 @@ def measure(recipe: str, rounds: int, block: int, turns: int, changes: tuple[str
     ratios = [one / two for one, two in zip(alone, together, strict=True)]
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine.describe(),
+        "machine": local_resources.describe(),
         "load": round(os.getloadavg()[0], 2),
         "recipe": " ".join((recipe, *changes)),
         "parameters": found[0]["parameters"],
@@ -50,10 +50,10 @@ def measure(recipe: str, rounds: int, block: int, turns: int, changes: tuple[str
 def _blocks(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, Any]:
     import torch.distributed as dist
 
-    from training.context import RunContext, default_cache
-    from training.optimizer import make_optimizer
-    from training.strategies import make_strategy
-    from training.workloads import make_workload
+    from trainfleet.training.trainer.context import RunContext, default_cache
+    from trainfleet.training.trainer.optimizer import make_optimizer
+    from trainfleet.training.trainer.strategies import make_strategy
+    from trainfleet.training.workloads import make_workload
 
     recipe = load_recipe(settings["recipe"], settings["said"])
     workload = make_workload(recipe, default_cache())

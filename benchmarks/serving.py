@@ -28,7 +28,7 @@ from typing import Any
 
 from benchmarks import command
 from trainfleet.errors import TrainfleetError
-from training.launch import machine
+from trainfleet.training.runtime import local_resources
 
 QUEUE = 32
 START_LIMIT_S = 600
@@ -68,7 +68,7 @@ def measure(run: str, clients: list[int], seconds: float) -> dict[str, Any]:
                 server.communicate(timeout=START_LIMIT_S)
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine.describe(),
+        "machine": local_resources.describe(),
         "load": round(os.getloadavg()[0], 2),
         "versions": {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in PACKAGES}},
         "queue": QUEUE,

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import command, ranks
-from training.launch import machine
-from training.recipe import load_recipe
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.runtime import local_resources
 
 STRATEGIES: dict[str, tuple[str, ...]] = {
     "ddp": ("strategy=ddp",),
@@ -42,7 +42,7 @@ def measure(recipe: str, world_size: int, steps: int, changes: tuple[str, ...] =
         rows[name] = {key: max(each[key] for each in found) for key in found[0]}
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine.describe(),
+        "machine": local_resources.describe(),
         "load": round(os.getloadavg()[0], 2),
         "recipe": " ".join((recipe, *changes)),
         "world_size": world_size,
@@ -53,11 +53,11 @@ def measure(recipe: str, world_size: int, steps: int, changes: tuple[str, ...] =
 
 
 def _rank(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, Any]:
-    from training.context import RunContext, default_cache
-    from training.optimizer import make_optimizer
-    from training.step import Stepper
-    from training.strategies import make_strategy
-    from training.workloads import make_workload
+    from trainfleet.training.trainer.context import RunContext, default_cache
+    from trainfleet.training.trainer.optimizer import make_optimizer
+    from trainfleet.training.trainer.step import Stepper
+    from trainfleet.training.trainer.strategies import make_strategy
+    from trainfleet.training.workloads import make_workload
 
     recipe = load_recipe(settings["recipe"], settings["said"])
     workload = make_workload(recipe, default_cache())

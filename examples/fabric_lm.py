@@ -17,12 +17,12 @@ from pathlib import Path
 import torch
 from lightning_fabric import Fabric
 
-from training.context import default_cache
-from training.data import make_order
-from training.optimizer import learning_rate, make_optimizer, set_learning_rate
-from training.recipe import Recipe, load_recipe
-from training.step import micro_batches
-from training.workloads import make_workload
+from trainfleet.training.data import make_order
+from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.trainer.context import default_cache
+from trainfleet.training.trainer.optimizer import learning_rate, make_optimizer, set_learning_rate
+from trainfleet.training.trainer.step import micro_batches
+from trainfleet.training.workloads import make_workload
 
 
 def train(recipe: Recipe, folder: Path, cache: Path) -> list[float]:

@@ -14,11 +14,11 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from training.workloads.layout import need_transformers
-from training.workloads.settings import Part
-from training.workloads.vision import Vision
-from training.workloads.vision_models import scaled
-from training.workloads.vision_settings import VisionSettings
+from trainfleet.training.workloads.model_folder import need_transformers
+from trainfleet.training.workloads.settings import Part
+from trainfleet.training.workloads.vision.models import scaled
+from trainfleet.training.workloads.vision.settings import VisionSettings
+from trainfleet.training.workloads.vision.workload import Vision
 
 
 class VitSettings(Part):

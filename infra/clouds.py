@@ -9,17 +9,17 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import cast
 
-from infra.platform import Platform
-from infra.spec import Cloud, PlatformSpec
 from trainfleet.errors import InputError, MissingToolError, Problem
+from trainfleet.infra.platform import Platform
+from trainfleet.infra.spec.schema import Cloud, PlatformSpec
 
 Builder = Callable[[PlatformSpec], Platform]
 
 CLOUDS: dict[Cloud, str] = {
-    Cloud.AWS: "infra.aws.build",
-    Cloud.GCP: "infra.gcp.build",
-    Cloud.AZURE: "infra.azure.build",
-    Cloud.LOCAL: "infra.local.build",
+    Cloud.AWS: "trainfleet.infra.aws.build",
+    Cloud.GCP: "trainfleet.infra.gcp.build",
+    Cloud.AZURE: "trainfleet.infra.azure.build",
+    Cloud.LOCAL: "trainfleet.infra.local.build",
 }
 """Where each cloud's `build(spec) -> Platform` is."""
 

@@ -1,6 +1,6 @@
 """Platform: what each cloud hands to the cluster layer above it. The one seam between infra/<cloud> and infra/kubernetes.
 
-Every cloud's `build(spec)` returns one; `infra.kubernetes.install(platform, spec)` and the stack outputs read nothing else.
+Every cloud's `build(spec)` returns one; `trainfleet.infra.kubernetes.install(platform, spec)` and the stack outputs read nothing else.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, Literal
 import pulumi
 import pulumi_kubernetes as k8s
 
-from infra.machines import Machine
-from infra.spec import Cloud, GpuPool
+from trainfleet.infra.catalog.machines import Machine
+from trainfleet.infra.spec.schema import Cloud, GpuPool
 
 TRAINING_NAMESPACE = "training"
 TRAINING_SERVICE_ACCOUNT = "trainer"

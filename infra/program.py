@@ -12,17 +12,17 @@ from typing import Any
 
 import pulumi
 
-from infra.check import parse_spec
-from infra.clouds import builder
-from infra.contract import CONTRACT_VERSION
-from infra.kubernetes import install, names
-from infra.kubernetes.parts import parts
-from infra.platform import SHARED_CLAIM, TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, Platform, Pool
-from infra.spec import PlatformSpec
-from infra.stackfile import PLATFORM_PATH, project_root, read_stack
 from trainfleet import __version__
 from trainfleet.errors import InputError, TrainfleetError
-from trainfleet.words import Path
+from trainfleet.infra.clouds import builder
+from trainfleet.infra.kubernetes import install, names
+from trainfleet.infra.kubernetes.features import parts
+from trainfleet.infra.outputs.contract import CONTRACT_VERSION
+from trainfleet.infra.platform import SHARED_CLAIM, TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, Platform, Pool
+from trainfleet.infra.spec.load import parse_spec
+from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.spec.stack_file import PLATFORM_PATH, project_root, read_stack
+from trainfleet.pydantic_messages import Path
 
 POOL_LABEL = "trainfleet.io/pool"
 GARBAGE_AFTER = 200_000

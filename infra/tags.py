@@ -10,7 +10,7 @@ import re
 
 import pulumi
 
-from infra.spec import PlatformSpec
+from trainfleet.infra.spec.schema import PlatformSpec
 
 PLATFORM_TAG = "trainfleet:platform"
 REQUIRED_TAGS = (PLATFORM_TAG, "trainfleet:environment", "trainfleet:owner", "trainfleet:stack")

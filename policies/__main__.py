@@ -2,6 +2,6 @@
 
 from pulumi_policy import EnforcementLevel, PolicyPack
 
-from policies.pack import policies
+from trainfleet.policies.engine.pack import policies
 
 PolicyPack("trainfleet", policies(), EnforcementLevel.MANDATORY)

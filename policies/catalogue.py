@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from policies import cost, encryption, exposure, gpu, identity, kubernetes, naming, network, reliability
-from policies.exceptions import EVERYWHERE
-from policies.rule import Rule
+from trainfleet.policies import cost, encryption, exposure, gpu, identity, kubernetes, naming, network, reliability
+from trainfleet.policies.engine.exceptions import EVERYWHERE
+from trainfleet.policies.engine.rule import Rule
 
 THEMES: Mapping[str, tuple[str, tuple[Rule, ...]]] = {
     "exposure": ("What answers to whom from outside.", exposure.RULES),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from policies.gpu import aks_gpu, eks_gpu, gke_gpu
-from policies.kinds import (
+from trainfleet.policies.engine.accessors import at, at_least, is_true, lacking, listed, none_of, number, numbered, one_of, there
+from trainfleet.policies.engine.rule import ADVICE, FROM_STAGING, Check, Resource, Rule, StackCheck, Violation
+from trainfleet.policies.gpu import aks_gpu, eks_gpu, gke_gpu
+from trainfleet.policies.resource_types import (
     ACR,
     AKS,
     AKS_NODES,
@@ -25,8 +27,6 @@ from policies.kinds import (
     S3,
     S3_LIFECYCLE,
 )
-from policies.read import at, at_least, is_true, lacking, listed, none_of, number, numbered, one_of, there
-from policies.rule import ADVICE, FROM_STAGING, Check, Resource, Rule, StackCheck, Violation
 
 MOST_NODES = 256
 """More nodes in one pool than this are a slip of the finger. Set `most_nodes` in the policy's configuration for more."""

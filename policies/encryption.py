@@ -8,8 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from policies.gpu import gke_gpu
-from policies.kinds import (
+from trainfleet.policies.engine.accessors import (
+    all_of,
+    at,
+    at_least,
+    is_true,
+    lacking,
+    listed,
+    not_false,
+    number,
+    numbered,
+    one_of,
+    takes_records,
+    there,
+    true,
+)
+from trainfleet.policies.engine.rule import ADVICE, FROM_STAGING, Json, Resource, Rule, Violation
+from trainfleet.policies.gpu import gke_gpu
+from trainfleet.policies.resource_types import (
     ACR,
     AKS,
     AKS_NODES,
@@ -41,8 +57,6 @@ from policies.kinds import (
     STORAGE_CLASS,
     VAULT,
 )
-from policies.read import all_of, at, at_least, is_true, lacking, listed, not_false, number, numbered, one_of, takes_records, there, true
-from policies.rule import ADVICE, FROM_STAGING, Json, Resource, Rule, Violation
 
 DISK_KEYS = {
     "ebs.csi.aws.com": "encrypted",

@@ -8,7 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from policies.kinds import (
+from trainfleet.policies.engine.accessors import (
+    WORLD,
+    absent,
+    at,
+    false,
+    is_true,
+    lacking,
+    listed,
+    not_false,
+    not_true,
+    numbered,
+    one_of,
+    statements,
+    true,
+)
+from trainfleet.policies.engine.rule import UNKNOWN, Json, Resource, Rule, Violation
+from trainfleet.policies.resource_types import (
     ACR,
     AKS,
     AKS_NODES,
@@ -32,8 +48,6 @@ from policies.kinds import (
     SERVICE,
     VAULT,
 )
-from policies.read import WORLD, absent, at, false, is_true, lacking, listed, not_false, not_true, numbered, one_of, statements, true
-from policies.rule import UNKNOWN, Json, Resource, Rule, Violation
 
 BLOCKS = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
 OPEN_ACLS = {"public-read", "public-read-write", "authenticated-read"}

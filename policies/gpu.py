@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from policies.kinds import AKS, AKS_NODES, EKS_NODES, GKE, GKE_NODES, LAUNCH_TEMPLATE
-from policies.read import at, is_false, is_true, listed, number, numbered
-from policies.rule import ADVICE, FROM_STAGING, UNKNOWN, Json, Resource, Rule, Violation
+from trainfleet.policies.engine.accessors import at, is_false, is_true, listed, number, numbered
+from trainfleet.policies.engine.rule import ADVICE, FROM_STAGING, UNKNOWN, Json, Resource, Rule, Violation
+from trainfleet.policies.resource_types import AKS, AKS_NODES, EKS_NODES, GKE, GKE_NODES, LAUNCH_TEMPLATE
 
 GPU_TAINT = "nvidia.com/gpu"
 GPU_PRESENT = "nvidia.com/gpu.present"

@@ -9,7 +9,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from policies.kinds import (
+from trainfleet.policies.engine.accessors import (
+    all_of,
+    at,
+    false,
+    forbidden,
+    lacking,
+    listed,
+    not_false,
+    not_true,
+    numbered,
+    one_of,
+    statements,
+    there,
+    true,
+)
+from trainfleet.policies.engine.rule import UNKNOWN, Json, Resource, Rule, StillUnknown, Violation
+from trainfleet.policies.resource_types import (
     ACR,
     AKS,
     AWS_ROLE,
@@ -26,8 +42,6 @@ from policies.kinds import (
     ROLES,
     S3_POLICY,
 )
-from policies.read import all_of, at, false, forbidden, lacking, listed, not_false, not_true, numbered, one_of, statements, there, true
-from policies.rule import UNKNOWN, Json, Resource, Rule, StillUnknown, Violation
 
 ADMINISTRATOR = ":policy/AdministratorAccess"
 EVERYTHING = {"*", "*:*"}

@@ -8,10 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from policies.kinds import AKS, AZURE_DIAGNOSTICS, EKS, GKE, NAMESPACE, RELEASE, ROLES, WORKLOADS
-from policies.pods import CLOUDS_OWN, HOST_FLAGS, allowed_release, allowed_workload, chart, containers, pod_specs, release_values
-from policies.read import at, is_true, lacking, listed, numbered
-from policies.rule import ADVICE, FROM_STAGING, UNKNOWN, Json, Resource, Rule, Violation
+from trainfleet.policies.engine.accessors import at, is_true, lacking, listed, numbered
+from trainfleet.policies.engine.pod_specs import (
+    CLOUDS_OWN,
+    HOST_FLAGS,
+    allowed_release,
+    allowed_workload,
+    chart,
+    containers,
+    pod_specs,
+    release_values,
+)
+from trainfleet.policies.engine.rule import ADVICE, FROM_STAGING, UNKNOWN, Json, Resource, Rule, Violation
+from trainfleet.policies.resource_types import AKS, AZURE_DIAGNOSTICS, EKS, GKE, NAMESPACE, RELEASE, ROLES, WORKLOADS
 
 PRIVILEGED_CHARTS = {
     "nvidia-device-plugin",

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from policies.kinds import (
+from trainfleet.policies.engine.accessors import at, document, listed
+from trainfleet.policies.engine.rule import ENVIRONMENTS, UNKNOWN, Json, Resource, Rule, Violation
+from trainfleet.policies.resource_types import (
     ACR,
     AKS,
     AKS_NODES,
@@ -46,8 +48,6 @@ from policies.kinds import (
     VPC,
     WORKSPACE,
 )
-from policies.read import at, document, listed
-from policies.rule import ENVIRONMENTS, UNKNOWN, Json, Resource, Rule, Violation
 
 PLATFORM, ENVIRONMENT, OWNER = "trainfleet:platform", "trainfleet:environment", "trainfleet:owner"
 REQUIRED = (PLATFORM, ENVIRONMENT, OWNER)
@@ -189,7 +189,7 @@ REQUIRED_TAGS = Rule(
     name="required-tags",
     statement="Everything that can carry tags says which platform and environment it belongs to, and whose it is.",
     reason="Budgets count by these tags, and whoever finds a strange resource at night asks the owner that it names.",
-    fix="take the tags from infra.tags",
+    fix="take the tags from trainfleet.infra.tags",
     references=("AWS Config required-tags", "Google Cloud: labels", "Azure: tag resources"),
     severity="high",
     checks=dict.fromkeys(TAGGABLE, tagged),
@@ -208,7 +208,7 @@ KNOWN_ENVIRONMENT = Rule(
     name="known-environment",
     statement="The environment on a tag is dev, staging or prod.",
     reason="Levels of policies, protection and cost reports are chosen by this word; a fourth one is chosen by nobody.",
-    fix="take the tags from infra.tags",
+    fix="take the tags from trainfleet.infra.tags",
     references=("AWS: tagging use cases, environment",),
     severity="medium",
     checks=dict.fromkeys(TAGGABLE, known_environment),
@@ -217,7 +217,7 @@ ONE_PLATFORM = Rule(
     name="one-platform-per-stack",
     statement="All resources of a stack name the same platform.",
     reason="A resource with another platform's tag is paid from its budget and deleted with this stack.",
-    fix="take the tags from infra.tags, and put another platform into a stack of its own",
+    fix="take the tags from trainfleet.infra.tags, and put another platform into a stack of its own",
     references=("Pulumi: organizing projects and stacks",),
     severity="medium",
     stack=dict.fromkeys(TAGGABLE, one_platform),

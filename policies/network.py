@@ -8,10 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from policies.kinds import AKS, AZURE_STORAGE, AZURE_SUBNET, EKS_ADDON, GCP_NETWORK, GCP_SUBNET, GKE, GKE_NODES, NAMESPACE, NETWORK_POLICY, VNET, VPC
-from policies.pods import CLOUDS_OWN
-from policies.read import at, document, false, forbidden, is_false, is_true, lacking, listed, numbered, one_of, takes_records
-from policies.rule import FROM_STAGING, UNKNOWN, Json, Resource, Rule, Violation
+from trainfleet.policies.engine.accessors import at, document, false, forbidden, is_false, is_true, lacking, listed, numbered, one_of, takes_records
+from trainfleet.policies.engine.pod_specs import CLOUDS_OWN
+from trainfleet.policies.engine.rule import FROM_STAGING, UNKNOWN, Json, Resource, Rule, Violation
+from trainfleet.policies.resource_types import (
+    AKS,
+    AZURE_STORAGE,
+    AZURE_SUBNET,
+    EKS_ADDON,
+    GCP_NETWORK,
+    GCP_SUBNET,
+    GKE,
+    GKE_NODES,
+    NAMESPACE,
+    NETWORK_POLICY,
+    VNET,
+    VPC,
+)
 
 PRIVATE_PURPOSES = {"PRIVATE", "PRIVATE_RFC_1918"}
 OWN_RULES = {"AzureFirewallSubnet", "AzureFirewallManagementSubnet", "AzureBastionSubnet", "GatewaySubnet", "RouteServerSubnet"}

@@ -9,7 +9,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from policies.kinds import (
+from trainfleet.policies.engine.accessors import (
+    at,
+    at_least,
+    document,
+    is_true,
+    lacking,
+    listed,
+    none_of,
+    not_false,
+    not_true,
+    number,
+    numbered,
+    one_of,
+    takes_records,
+    there,
+    true,
+)
+from trainfleet.policies.engine.rule import FROM_STAGING, IN_PRODUCTION, UNKNOWN, Resource, Rule, Violation
+from trainfleet.policies.resource_types import (
     AKS,
     AWS_SECRET,
     AZURE_DIAGNOSTICS,
@@ -33,24 +51,6 @@ from policies.kinds import (
     VAULT,
     WORKSPACE,
 )
-from policies.read import (
-    at,
-    at_least,
-    document,
-    is_true,
-    lacking,
-    listed,
-    none_of,
-    not_false,
-    not_true,
-    number,
-    numbered,
-    one_of,
-    takes_records,
-    there,
-    true,
-)
-from policies.rule import FROM_STAGING, IN_PRODUCTION, UNKNOWN, Resource, Rule, Violation
 
 ZONE = re.compile(r"^[a-z]+-[a-z]+\d+-[a-z]$")
 HYPERPOD = "AWS::SageMaker::Cluster"

@@ -1,5 +1,5 @@
 """The Pulumi program of every stack: read the spec, build the cloud, install the cluster layer, export the contract."""
 
-from infra.program import run
+from trainfleet.infra.program import run
 
 run()

@@ -24,26 +24,26 @@ def test_the_wheel_has_every_package_and_the_data_they_read(wheel: Path) -> None
     names = set(zipfile.ZipFile(wheel).namelist())
     for name in (
         "trainfleet/cli.py",
-        "infra/spec.py",
-        "infra/machines.toml",
-        "infra/aws/cluster.py",
-        "stacks/__main__.py",
-        "stacks/platform.schema.json",
-        "policies/PulumiPolicy.yaml",
-        "rehearsal/clouds/replacements/aws.toml",
-        "rehearsal/clouds/rules/gcp.toml",
-        "rehearsal/clouds/live/azure-native.toml",
-        "rehearsal/diff/losses.toml",
-        "rehearsal/diff/templates/diff.html",
-        "infra/prices.toml",
-        "infra/aws/hyperpod_on_create.sh",
-        "training/loop.py",
-        "recipes/lm-small.yaml",
-        "tools/engine/go.mod",
-        "tools/engine/go.sum",
+        "trainfleet/infra/spec/schema.py",
+        "trainfleet/infra/catalog/machines.toml",
+        "trainfleet/infra/aws/cluster.py",
+        "trainfleet/stacks/__main__.py",
+        "trainfleet/stacks/platform.schema.json",
+        "trainfleet/policies/PulumiPolicy.yaml",
+        "trainfleet/rehearsal/simulation/replacements/aws.toml",
+        "trainfleet/rehearsal/simulation/rules/gcp.toml",
+        "trainfleet/rehearsal/simulation/stateful_rules/azure-native.toml",
+        "trainfleet/rehearsal/diff/data_loss.toml",
+        "trainfleet/rehearsal/diff/templates/diff.html",
+        "trainfleet/infra/catalog/prices.toml",
+        "trainfleet/infra/aws/hyperpod_on_create.sh",
+        "trainfleet/training/trainer/loop.py",
+        "trainfleet/recipes/lm-small.yaml",
+        "trainfleet/pins/engine/go.mod",
+        "trainfleet/pins/engine/go.sum",
     ):
         assert name in names
-    assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
+    assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == {"trainfleet"}
 
 
 def test_the_wheel_installs_in_an_empty_environment_and_works_there(wheel: Path, root: Path, tmp_path: Path) -> None:

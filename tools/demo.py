@@ -102,8 +102,8 @@ def resume(platform: Path, killed_at: int) -> dict[str, object]:
 
 def run_folder(platform: Path) -> Path:
     """The folder of the run that `launch` starts, as the launcher itself resolves it."""
-    from training.launch.start import resolve
-    from training.launch.target import Request
+    from trainfleet.training.launch.request import Request
+    from trainfleet.training.launch.supervise import resolve
 
     recipe, _ = resolve(Request(RECIPE, stacks=(str(platform),)), os.environ)
     return recipe.run_dir()

@@ -13,22 +13,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from trainfleet.files import write_whole
+from trainfleet.local_cluster.lock_file import blocks
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "images" / "requirements.lock"
 EXTRAS = ("train", "hf", "speech", "vision", "tune")
 BESIDES = ("lightning-fabric", "uv")
 """Packages of no extra above: what Lightning Fabric's example needs; the installer."""
-_BLOCK = re.compile(r"^(?P<name>[\w.-]+)(?:\[[^\]]*\])?==[^\n]*\n(?:(?: {4}).*\n?)*", re.M)
 _SELF = "trainfleet (pyproject.toml)"
-
-
-def blocks(lock: str) -> dict[str, str]:
-    """The lock's lines by package; all of them where different Pythons get different versions."""
-    found: dict[str, str] = {}
-    for match in _BLOCK.finditer(lock):
-        found[match["name"]] = found.get(match["name"], "") + match.group(0)
-    return found
 
 
 def asked_by(block: str) -> set[str]:

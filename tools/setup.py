@@ -149,7 +149,7 @@ def install_project() -> None:
 
 def run_engine() -> str:
     """Find or build the Pulumi engine, with its own progress; the line to print for it."""
-    finished = subprocess.run([PYTHON, "-m", "rehearsal.engine"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    finished = subprocess.run([PYTHON, "-m", "trainfleet.rehearsal.engine.find"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if finished.returncode:
         raise SetupError("no Pulumi engine (see above); training works without it: `make setup ENGINE=no`")
     return finished.stdout.strip()

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from trainfleet.console import EXIT_CODES, run
-from trainfleet.nearest import did_you_mean
+from trainfleet.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from typer import _click as click
@@ -27,27 +27,27 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {
-    "spec": Command("infra.cli:spec", "Check a platform spec, or write its JSON Schema."),
-    "machines": Command("infra.cli:machines", "Browse the catalogue of GPU machines and their prices."),
-    "rehearse": Command("rehearsal.cli:rehearse", "Try a stack on the real engine over simulated clouds, without an account."),
-    "diff": Command("rehearsal.diff.cli:diff", "Say what a change would make, replace, lose and cost, without an account."),
-    "kubeconfig": Command("infra.kubernetes.kubeconfig_cli:kubeconfig", "Write a kubeconfig with the launcher's token, for SkyPilot's controllers."),
-    "data": Command("training.commands.data:data", "Prepare a recipe's data, say what it is, and put it where other machines read it."),
-    "train": Command("training.commands.runs:train", "Train a recipe on this machine."),
-    "launch": Command("training.commands.runs:launch", "Start a recipe somewhere: local, torchrun, kuberay, sky."),
-    "plan": Command("training.commands.sky:plan", "Say where a recipe could run, what it would cost there, and why not elsewhere."),
-    "sky": Command("training.commands.sky:sky", "Let SkyPilot use the platforms' clusters: write its configuration, prove it."),
-    "runs": Command("training.commands.cluster:runs", "List, read, stop the runs that a Kubernetes cluster holds, or come back to one."),
-    "dashboard": Command("training.commands.cluster:dashboard", "Show Ray's dashboard of a run in a cluster on a port of this machine."),
-    "tune": Command("training.commands.tune:tune", "Search a recipe's best values by Ray Tune."),
-    "evaluate": Command("training.commands.after:evaluate", "Measure a checkpoint on a split, over several processes."),
-    "publish": Command("training.commands.after:publish", "Write out a checkpoint that passes its gates: weights, model card, provenance."),
-    "predict": Command("training.commands.use:predict", "Answer files of rows by a trained model."),
-    "serve": Command("training.commands.use:serve", "Serve a trained model over HTTP by Ray Serve."),
-    "report": Command("training.commands.runs:report", "Write a run's HTML report."),
-    "cluster": Command("rehearsal.cluster.cli:cluster", "A real one-node Kubernetes on this machine, up and down."),
-    "policies": Command("policies.cli:policies", "What must hold on every platform: the rules, their reasons and remedies."),
-    "doctor": Command("rehearsal.doctor:doctor", "Say what is here, and what is missing for which command."),
+    "spec": Command("trainfleet.infra.cli.spec:spec", "Check a platform spec, or write its JSON Schema."),
+    "machines": Command("trainfleet.infra.cli.spec:machines", "Browse the catalogue of GPU machines and their prices."),
+    "rehearse": Command("trainfleet.rehearsal.cli.rehearse:rehearse", "Try a stack on the real engine over simulated clouds, without an account."),
+    "diff": Command("trainfleet.rehearsal.cli.diff:diff", "Say what a change would make, replace, lose and cost, without an account."),
+    "kubeconfig": Command("trainfleet.infra.cli.kubeconfig:kubeconfig", "Write a kubeconfig with the launcher's token, for SkyPilot's controllers."),
+    "data": Command("trainfleet.training.cli.data:data", "Prepare a recipe's data, say what it is, and put it where other machines read it."),
+    "train": Command("trainfleet.training.cli.runs:train", "Train a recipe on this machine."),
+    "launch": Command("trainfleet.training.cli.runs:launch", "Start a recipe somewhere: local, torchrun, kuberay, sky."),
+    "plan": Command("trainfleet.training.cli.sky:plan", "Say where a recipe could run, what it would cost there, and why not elsewhere."),
+    "sky": Command("trainfleet.training.cli.sky:sky", "Let SkyPilot use the platforms' clusters: write its configuration, prove it."),
+    "runs": Command("trainfleet.training.cli.cluster:runs", "List, read, stop the runs that a Kubernetes cluster holds, or come back to one."),
+    "dashboard": Command("trainfleet.training.cli.cluster:dashboard", "Show Ray's dashboard of a run in a cluster on a port of this machine."),
+    "tune": Command("trainfleet.training.cli.tune:tune", "Search a recipe's best values by Ray Tune."),
+    "evaluate": Command("trainfleet.training.cli.after:evaluate", "Measure a checkpoint on a split, over several processes."),
+    "publish": Command("trainfleet.training.cli.after:publish", "Write out a checkpoint that passes its gates: weights, model card, provenance."),
+    "predict": Command("trainfleet.training.cli.use:predict", "Answer files of rows by a trained model."),
+    "serve": Command("trainfleet.training.cli.use:serve", "Serve a trained model over HTTP by Ray Serve."),
+    "report": Command("trainfleet.training.cli.runs:report", "Write a run's HTML report."),
+    "cluster": Command("trainfleet.local_cluster.cli.cluster:cluster", "A real one-node Kubernetes on this machine, up and down."),
+    "policies": Command("trainfleet.policies.cli.policies:policies", "What must hold on every platform: the rules, their reasons and remedies."),
+    "doctor": Command("trainfleet.rehearsal.cli.doctor:doctor", "Say what is here, and what is missing for which command."),
 }
 
 

@@ -1,6 +1,6 @@
 """`trainfleet evaluate`: any checkpoint on any split, the samples dealt out to ranks, each once, the metrics as exact as in one process.
 
-Used by the command line and by `training.publish.export`. Works without Ray. Easy to get wrong: a run that goes on may save a newer
+Used by the command line and by `trainfleet.training.publish.export`. Works without Ray. Easy to get wrong: a run that goes on may save a newer
 checkpoint while the ranks start, so they compare what each has opened; and a figure belongs to the checkpoint's own marker, not its name.
 """
 
@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from training.stores import StoreError, open_store
-from training.trained import identity_of, open_trained, precision, run_of
+from trainfleet.training.inference.loaded import identity_of, open_trained, precision, run_of
+from trainfleet.training.stores import StoreError, open_store
 
 if TYPE_CHECKING:
-    from training.trained import Trained
-    from training.workloads import Split
+    from trainfleet.training.inference.loaded import Trained
+    from trainfleet.training.workloads import Split
 
 SPLITS = ("train", "validation", "test")
 Progress = Callable[[int, int], Any]
@@ -75,17 +75,21 @@ def evaluate(
         TrainfleetError: the checkpoint cannot be read, or a worker broke off.
     """
     if split not in SPLITS:
-        from trainfleet.nearest import did_you_mean
+        from trainfleet.suggestions import did_you_mean
 
         raise InputError("no such split", [Problem("--split", f"`{split}` is no split", did_you_mean(split, SPLITS))])
     job = {"source": source, "split": split, "which": which, "samples": samples}
     if workers == 1:
         found = Evaluation(**work(job, lambda _, **event: progress(event["done"], event["total"])))
     else:
-        from training.launch import jobs, machine
+        from trainfleet.training.runtime import local_resources, subprocess_jobs
 
-        threads = max(1, machine.cpus() // workers)
-        found = Evaluation(**jobs.run("training.evaluate:work", job, ranks=workers, threads=threads, hear=lambda e: progress(e["done"], e["total"])))
+        threads = max(1, local_resources.cpus() // workers)
+        found = Evaluation(
+            **subprocess_jobs.run(
+                "trainfleet.training.evaluate:work", job, ranks=workers, threads=threads, hear=lambda e: progress(e["done"], e["total"])
+            )
+        )
     keep(found)
     return found
 
@@ -95,7 +99,7 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
     import torch
     import torch.distributed as dist
 
-    from training.distributed import init_from_env, shutdown
+    from trainfleet.training.runtime.process_group import init_from_env, shutdown
 
     began = time.monotonic()
     trained = open_trained(job["source"], job["which"])  # before there is a group: each rank reads the checkpoint for itself
@@ -136,8 +140,8 @@ def measure(
     """How many samples were looked at by all ranks, and their figures; `place` is rank, world size and device. Every rank must call this."""
     import torch
 
-    from training.data import share, spread
-    from training.metrics import MetricsManager, collection_of
+    from trainfleet.training.data import share, spread
+    from trainfleet.training.trainer.metrics import MetricsManager, collection_of
 
     rank, world_size, device = place
     workload = trained.workload

@@ -1,4 +1,4 @@
-"""From a recipe to a trained model: the one entry point that every launcher starts, `python -m training.run RECIPE`.
+"""From a recipe to a trained model: the one entry point that every launcher starts, `python -m trainfleet.training.run RECIPE`.
 
 It sees a recipe, RAY_ADDRESS and TRAINFLEET_* variables, so a laptop, a KubeRay job and a SkyPilot task differ in nothing
 else. Started by torchrun (RANK is set) it is one worker; otherwise it drives Ray Train. Easy to get wrong: resuming is
@@ -17,9 +17,9 @@ from pathlib import Path
 
 from trainfleet.console import print_error
 from trainfleet.errors import TrainfleetError
-from training.events import ALLOW_CHANGES, EVENTS, LAUNCH, PARENT, RUN_DIR, STDOUT, STOP_FILE
-from training.recipe import Recipe, load_recipe
-from training.worker import tell, work, work_under_ray
+from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.runtime.events import ALLOW_CHANGES, EVENTS, LAUNCH, PARENT, RUN_DIR, STDOUT, STOP_FILE
+from trainfleet.training.worker import tell, work, work_under_ray
 
 
 def drive_ray(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> None:
@@ -29,8 +29,8 @@ def drive_ray(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> None:
         InputError: the cluster has fewer CPUs or GPUs than the recipe's workers need.
         TrainfleetError: the workers failed more often than `scaling.restarts` allows.
     """
-    from training.ray_cluster import connect
-    from training.relay import to_stdout
+    from trainfleet.training.runtime.ray_cluster import connect
+    from trainfleet.training.runtime.ray_events import to_stdout
 
     with connect(recipe.scaling, env) as cluster, to_stdout() if env.get(EVENTS) == STDOUT else nullcontext(env.get(EVENTS)) as listener:
         cluster.require(recipe.scaling)
@@ -51,13 +51,13 @@ def drive_ray(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m training.run", description="Train a recipe; every launcher starts this.")
+    parser = argparse.ArgumentParser(prog="python -m trainfleet.training.run", description="Train a recipe; every launcher starts this.")
     parser.add_argument("recipe", help="a YAML file, or the name of a recipe that comes with Trainfleet")
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     options = parser.parse_args(arguments)
     env = os.environ
     if PARENT in env:
-        from training.launch.process import die_with
+        from trainfleet.process import die_with
 
         die_with(int(env[PARENT]))
     try:

@@ -1,6 +1,6 @@
 """One rank of a run: the step loop with its callbacks turned into events for the launcher. Started by torchrun or by Ray.
 
-Used by `training.run`. A module of its own because Ray sends a function by the name of its module, and that of a script
+Used by `trainfleet.training.run`. A module of its own because Ray sends a function by the name of its module, and that of a script
 run with `-m` is `__main__`. Easy to get wrong: an error must reach the launcher before the process group falls apart.
 """
 
@@ -19,11 +19,11 @@ from types import FrameType
 from typing import Any
 
 from trainfleet.errors import TrainfleetError
-from training import standby
-from training.context import RunContext
-from training.events import ALLOW_CHANGES, EVENTS, LAUNCH, STOP_FILE, Sink
-from training.progress import Lines
-from training.recipe import Recipe
+from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.runtime import prestart
+from trainfleet.training.runtime.events import ALLOW_CHANGES, EVENTS, LAUNCH, STOP_FILE, Sink
+from trainfleet.training.runtime.progress import Lines
+from trainfleet.training.trainer.context import RunContext
 
 STEP_EVENTS_PER_S = 5
 
@@ -119,15 +119,16 @@ def work(
     `stand_by` is called once the run is on its way, on one rank of each machine, with the number of ranks there.
 
     Raises:
-        TrainfleetError: as `training.loop.train`; the launcher has been told before.
+        TrainfleetError: as `trainfleet.training.trainer.loop.train`; the launcher has been told before.
     """
     sink = Sink(env.get(EVENTS))
     rank = int(os.environ.get("RANK", "0"))
     sink.send("worker", rank=rank, pid=os.getpid())
     try:
-        from training import distributed, loop
+        from trainfleet.training.runtime import process_group
+        from trainfleet.training.trainer import loop
 
-        world = distributed.init_from_env(recipe.scaling.use_gpu)
+        world = process_group.init_from_env(recipe.scaling.use_gpu)
         on_way = partial(stand_by, world.local_world_size) if stand_by is not None and world.local_rank == 0 else None
         context = context_for(run_dir, env, sink, preempted=preempted, on_way=on_way, **asdict(world))
         try:
@@ -145,7 +146,7 @@ def work(
         }
         if world.rank == 0:
             sink.send("result", **document)
-        distributed.shutdown()
+        process_group.shutdown()
         return document
     except TrainfleetError as error:
         tell(env, error)
@@ -164,7 +165,7 @@ def work_under_ray(config: dict[str, Any]) -> None:
         Path(config["run_dir"]),
         config["env"],
         preemption_notice if config["watch"] else None,
-        standby.ask if config.get("standby") else None,
+        prestart.ask if config.get("standby") else None,
     )
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pulumi
 import pulumi_aws as aws
 
-from infra.aws.identity import Identity
-from infra.room import Room
-from infra.spec import PlatformSpec
 from trainfleet.errors import InputError, Problem
+from trainfleet.infra.aws.identity import Identity
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import PlatformSpec
 
 VERSIONS: dict[str, dict[str, str]] = {
     "1.33": {"kube-proxy": "v1.33.5-eksbuild.2", "coredns": "v1.12.4-eksbuild.1"},

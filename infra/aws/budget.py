@@ -9,10 +9,10 @@ from __future__ import annotations
 import pulumi
 import pulumi_aws as aws
 
-from infra.room import Room
-from infra.spec import Budget as BudgetWish
-from infra.spec import PlatformSpec
-from infra.tags import PLATFORM_TAG
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import Budget as BudgetWish
+from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.tags import PLATFORM_TAG
 
 MOST_ALERTS = 5
 """AWS allows five notifications per budget."""

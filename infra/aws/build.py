@@ -1,4 +1,4 @@
-"""The AWS platform, room by room, in the order in which they need each other. Called by infra.program through the registry.
+"""The AWS platform, room by room, in the order in which they need each other. Called by trainfleet.infra.program through the registry.
 
 The order on destroy is the reverse, and it is what leaves no interface or load balancer behind: the cluster layer goes
 while nodes still run, nodes before the network plug-in, that before the control plane, and the network last.
@@ -9,30 +9,30 @@ from __future__ import annotations
 import pulumi
 import pulumi_aws as aws
 
-from infra.aws import addons, region
-from infra.aws.budget import Budget
-from infra.aws.cluster import Cluster
-from infra.aws.gpu_pools import GpuPools
-from infra.aws.hyperpod import HyperPod
-from infra.aws.identity import Identity, PodIdentities
-from infra.aws.keys import Keys
-from infra.aws.logs import Logs
-from infra.aws.lustre import Lustre
-from infra.aws.network import Network
-from infra.aws.registry import Registry
-from infra.aws.secrets import Secrets
-from infra.aws.storage import Storage
-from infra.aws.system_pool import SystemPool
-from infra.kubernetes.hyperpod import HyperPodAgents
-from infra.platform import Platform, ServiceIdentity
-from infra.spec import PlatformSpec
+from trainfleet.infra.aws import addons, layout
+from trainfleet.infra.aws.budget import Budget
+from trainfleet.infra.aws.cluster import Cluster
+from trainfleet.infra.aws.gpu_pools import GpuPools
+from trainfleet.infra.aws.hyperpod import HyperPod
+from trainfleet.infra.aws.identity import Identity, PodIdentities
+from trainfleet.infra.aws.keys import Keys
+from trainfleet.infra.aws.logs import Logs
+from trainfleet.infra.aws.lustre import Lustre
+from trainfleet.infra.aws.network import Network
+from trainfleet.infra.aws.registry import Registry
+from trainfleet.infra.aws.secrets import Secrets
+from trainfleet.infra.aws.storage import Storage
+from trainfleet.infra.aws.system_pool import SystemPool
+from trainfleet.infra.kubernetes.hyperpod import HyperPodAgents
+from trainfleet.infra.platform import Platform, ServiceIdentity
+from trainfleet.infra.spec.schema import PlatformSpec
 
 
 def build(spec: PlatformSpec) -> Platform:
     """Everything on AWS below the cluster layer.
 
     Raises:
-        InputError: the network or the add-ons cannot be planned; `infra.rules` says more, and earlier.
+        InputError: the network or the add-ons cannot be planned; `trainfleet.infra.validation` says more, and earlier.
     """
     account = aws.get_caller_identity_output().account_id
     keys = Keys(spec, account)
@@ -50,7 +50,7 @@ def build(spec: PlatformSpec) -> Platform:
     provider = cluster.provider([system.nodes, *add_ons.installed, *associations.ready])
     pools = {pool.wish.name: pool for pool in GpuPools(spec, network, identity, cluster, keys).pools}
     if identity.hyperpod_role is not None:
-        agents = HyperPodAgents(provider, spec, region.HYPERPOD_REGIONS[spec.region])
+        agents = HyperPodAgents(provider, spec, layout.HYPERPOD_REGIONS[spec.region])
         hyperpod = HyperPod(spec, network, identity, cluster, keys, storage=storage, agents=agents, role=identity.hyperpod_role)
         pools |= {pool.wish.name: pool for pool in hyperpod.pools}
     shared = spec.storage.shared_filesystem
@@ -62,7 +62,7 @@ def build(spec: PlatformSpec) -> Platform:
         kubernetes=provider,
         cluster=cluster.cluster,
         cluster_name=cluster.cluster_name,
-        kube_context=region.cluster_name(spec),
+        kube_context=layout.cluster_name(spec),
         kubeconfig=cluster.kubeconfig,
         bucket_url=storage.url,
         registry=registry.url,

@@ -14,14 +14,14 @@ import pulumi
 import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 
-from infra.aws import addons, region
-from infra.aws.identity import Identity
-from infra.aws.keys import Keys
-from infra.aws.network import Network
-from infra.aws.scaling import ScalingGroups
-from infra.platform import LAUNCHERS_GROUP
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.aws import addons, layout
+from trainfleet.infra.aws.asg_lookup import ScalingGroups
+from trainfleet.infra.aws.identity import Identity
+from trainfleet.infra.aws.keys import Keys
+from trainfleet.infra.aws.network import Network
+from trainfleet.infra.component import Room
+from trainfleet.infra.platform import LAUNCHERS_GROUP
+from trainfleet.infra.spec.schema import PlatformSpec
 
 LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 
@@ -33,13 +33,13 @@ class Cluster(Room):
 
     def __init__(self, spec: PlatformSpec, network: Network, identity: Identity, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "cluster", opts)
-        self.cluster_name = region.cluster_name(spec)
+        self.cluster_name = layout.cluster_name(spec)
         self.scaling_groups = ScalingGroups(self.cluster_name)
         logs = aws.cloudwatch.LogGroup(
             self.name("cluster-logs"),
             # The name EKS writes to; there is no choice.
             name=f"/aws/eks/{self.cluster_name}/cluster",
-            retention_in_days=region.log_retention(spec.kubernetes.log_retention_days),
+            retention_in_days=layout.log_retention(spec.kubernetes.log_retention_days),
             kms_key_id=keys.logs.arn,
             tags=self.tags("cluster-logs"),
             opts=self.options("cluster-logs", delete_before_replace=True),
@@ -57,7 +57,7 @@ class Cluster(Room):
                 "endpoint_public_access": public,
                 "public_access_cidrs": [str(cidr) for cidr in spec.network.allowed_cidrs] if public else None,
             },
-            kubernetes_network_config={"ip_family": "ipv4", "service_ipv4_cidr": region.service_cidr(spec.network.cidr)},
+            kubernetes_network_config={"ip_family": "ipv4", "service_ipv4_cidr": layout.service_cidr(spec.network.cidr)},
             access_config={
                 # Access entries only: no aws-auth map that one bad edit can lock everybody out with.
                 "authentication_mode": "API",
@@ -133,7 +133,7 @@ class Cluster(Room):
             self.name(f"{what}-rights"),
             cluster_name=self.cluster.name,
             principal_arn=entry.principal_arn,
-            policy_arn=f"arn:{region.partition(self.spec.region)}:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy",
+            policy_arn=f"arn:{layout.partition(self.spec.region)}:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy",
             access_scope={"type": "cluster"},
             opts=self.options(f"{what}-rights"),
         )

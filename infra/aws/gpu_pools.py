@@ -13,16 +13,16 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_aws as aws
 
-from infra.aws import nodes, region
-from infra.aws.cluster import Cluster
-from infra.aws.identity import Identity
-from infra.aws.keys import Keys
-from infra.aws.network import Network
-from infra.aws.scaling import scaling
-from infra.machines import Machine, machine_for_pool
-from infra.platform import Pool
-from infra.room import Room
-from infra.spec import Capacity, GpuPool, PlatformSpec
+from trainfleet.infra.aws import layout, node_config
+from trainfleet.infra.aws.asg_lookup import scaling
+from trainfleet.infra.aws.cluster import Cluster
+from trainfleet.infra.aws.identity import Identity
+from trainfleet.infra.aws.keys import Keys
+from trainfleet.infra.aws.network import Network
+from trainfleet.infra.catalog.machines import Machine, machine_for_pool
+from trainfleet.infra.component import Room
+from trainfleet.infra.platform import Pool
+from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
 
 AMI_TYPE = "AL2023_x86_64_NVIDIA"
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
@@ -127,10 +127,10 @@ class GpuPools(Room):
         return group
 
     def _pool(self, pool: GpuPool, machine: Machine) -> Pool:
-        zones = region.pool_zones(self.spec, pool)
-        capacity_type, _, _ = nodes.market(pool.capacity, pool.reservation)
+        zones = layout.pool_zones(self.spec, pool)
+        capacity_type, _, _ = node_config.market(pool.capacity, pool.reservation)
         fabric = (self.cluster.security_group_id, self.fabric.id) if self.fabric and uses_efa(pool, machine) else None
-        template = nodes.template(
+        template = node_config.template(
             self,
             pool.name,
             machine,

@@ -14,19 +14,19 @@ from pathlib import Path
 import pulumi
 import pulumi_aws as aws
 
-from infra.aws import hyperpod_request as request
-from infra.aws import region
-from infra.aws.cluster import Cluster
-from infra.aws.gpu_pools import EFA_RESOURCE, FABRIC_ENVIRONMENT, GPU_TAINT, labels, uses_efa
-from infra.aws.identity import Identity
-from infra.aws.keys import Keys
-from infra.aws.network import Network
-from infra.aws.permissions import LIFECYCLE_PREFIX
-from infra.aws.storage import Storage
-from infra.machines import Machine, machine_for_pool
-from infra.platform import Pool
-from infra.room import Room
-from infra.spec import GpuPool, PlatformSpec
+from trainfleet.infra.aws import hyperpod_request as request
+from trainfleet.infra.aws import layout
+from trainfleet.infra.aws.cluster import Cluster
+from trainfleet.infra.aws.gpu_pools import EFA_RESOURCE, FABRIC_ENVIRONMENT, GPU_TAINT, labels, uses_efa
+from trainfleet.infra.aws.identity import Identity
+from trainfleet.infra.aws.keys import Keys
+from trainfleet.infra.aws.network import Network
+from trainfleet.infra.aws.permissions import LIFECYCLE_PREFIX
+from trainfleet.infra.aws.storage import Storage
+from trainfleet.infra.catalog.machines import Machine, machine_for_pool
+from trainfleet.infra.component import Room
+from trainfleet.infra.platform import Pool
+from trainfleet.infra.spec.schema import GpuPool, PlatformSpec
 
 ON_CREATE = "on_create.sh"
 SCRIPT = Path(__file__).with_name("hyperpod_on_create.sh")
@@ -49,14 +49,14 @@ class Surroundings:
 
 def stand_ins(spec: PlatformSpec) -> Surroundings:
     """Well-formed surroundings, with which the rest of the request is checked before anything exists."""
-    arn = f"arn:{region.partition(spec.region)}"
+    arn = f"arn:{layout.partition(spec.region)}"
     return Surroundings(
         role=f"{arn}:iam::111122223333:role/hyperpod",
-        eks=f"{arn}:eks:{spec.region}:111122223333:cluster/{region.cluster_name(spec)}",
+        eks=f"{arn}:eks:{spec.region}:111122223333:cluster/{layout.cluster_name(spec)}",
         bucket="bucket",
         disk_key=f"{arn}:kms:{spec.region}:111122223333:key/1",
         security_groups=("sg-1", "sg-2"),
-        subnets={zone: f"subnet-{zone}" for zone in region.platform_zones(spec)},
+        subnets={zone: f"subnet-{zone}" for zone in layout.platform_zones(spec)},
     )
 
 
@@ -69,7 +69,7 @@ def cluster_request(spec: PlatformSpec, tags: Mapping[str, str], around: Surroun
     """The whole cluster as SageMaker is told.
 
     Raises:
-        ValidationError: it would be refused by AWS: a mistake of ours, since `infra.rules` judges what a spec says.
+        ValidationError: it would be refused by AWS: a mistake of ours, since `trainfleet.infra.validation` judges what a spec says.
     """
     key, value = GPU_TAINT
     groups = []
@@ -87,14 +87,14 @@ def cluster_request(spec: PlatformSpec, tags: Mapping[str, str], around: Surroun
                 "OnStartDeepHealthChecks": health_checks(pool, machine),
                 "OverrideVpcConfig": {
                     "SecurityGroupIds": list(around.security_groups),
-                    "Subnets": [around.subnets[zone] for zone in region.pool_zones(spec, pool)],
+                    "Subnets": [around.subnets[zone] for zone in layout.pool_zones(spec, pool)],
                 },
                 "TrainingPlanArn": pool.reservation or None,
             }
         )
     return request.Cluster.model_validate(
         {
-            "ClusterName": region.cluster_name(spec),
+            "ClusterName": layout.cluster_name(spec),
             "InstanceGroups": groups,
             "Orchestrator": {"Eks": {"ClusterArn": around.eks}},
             "VpcConfig": {"SecurityGroupIds": list(around.security_groups), "Subnets": list(around.subnets.values())},
@@ -172,7 +172,7 @@ class HyperPod(Room):
             wish=pool,
             machine=machine,
             labels=labels(pool, machine),
-            zones=region.pool_zones(self.spec, pool),
+            zones=layout.pool_zones(self.spec, pool),
             nodes=self.nodes,
             rdma_resource=EFA_RESOURCE if fabric else "",
             environment=FABRIC_ENVIRONMENT if fabric else {},

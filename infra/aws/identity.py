@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_aws as aws
 
-from infra.aws import permissions, policy, region
-from infra.aws.keys import Keys
-from infra.platform import LOGS_NAMESPACE, LOGS_SERVICE_ACCOUNT, TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.aws import iam_documents, layout, permissions
+from trainfleet.infra.aws.keys import Keys
+from trainfleet.infra.component import Room
+from trainfleet.infra.platform import LOGS_NAMESPACE, LOGS_SERVICE_ACCOUNT, TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT
+from trainfleet.infra.spec.schema import PlatformSpec
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,15 @@ class Identity(Room):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "identity", opts)
-        self.partition = region.partition(spec.region)
-        cluster = region.cluster_name(spec)
-        self.cluster_arn = policy.arn("arn:", self.partition, ":eks:", spec.region, ":", account, f":cluster/{cluster}")
+        self.partition = layout.partition(spec.region)
+        cluster = layout.cluster_name(spec)
+        self.cluster_arn = iam_documents.arn("arn:", self.partition, ":eks:", spec.region, ":", account, f":cluster/{cluster}")
         self.ready: list[pulumi.Resource] = []
         """The policies: a cluster or node without them can neither start nor be cleaned up."""
-        self.cluster_role = self._role("cluster", policy.trust_service("eks.amazonaws.com"))
+        self.cluster_role = self._role("cluster", iam_documents.trust_service("eks.amazonaws.com"))
         self._managed("cluster", self.cluster_role, "AmazonEKSClusterPolicy")
         self._inline("cluster-secrets", self.cluster_role, permissions.cluster_secrets(keys.cluster.arn))
-        self.node_role = self._role("node", policy.trust_service("ec2.amazonaws.com"))
+        self.node_role = self._role("node", iam_documents.trust_service("ec2.amazonaws.com"))
         # The CNI's rights are not here but with its own pods. Session Manager replaces SSH: no key, no open port.
         for managed in ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly", "AmazonSSMManagedInstanceCore"):
             self._managed("node", self.node_role, managed)
@@ -92,10 +92,10 @@ class Identity(Room):
             self.pods["logs"] = self._pods("logs", LOGS_NAMESPACE, LOGS_SERVICE_ACCOUNT, inline=permissions.write_logs(logs_arn))
         self.register_outputs({})
 
-    def _role(self, what: str, trust: policy.Document) -> aws.iam.Role:
+    def _role(self, what: str, trust: iam_documents.Document) -> aws.iam.Role:
         return aws.iam.Role(
             self.name(f"{what}-role"),
-            assume_role_policy=policy.to_json(trust),
+            assume_role_policy=iam_documents.to_json(trust),
             description=f"Trainfleet {self.spec.name}: {what}",
             tags=self.tags(f"{what}-role"),
             opts=self.options(f"{what}-role"),
@@ -103,7 +103,7 @@ class Identity(Room):
 
     def _hyperpod(self, keys: Keys, account: pulumi.Input[str], bucket_arn: pulumi.Input[str]) -> aws.iam.Role:
         """The execution role of HyperPod's nodes. The CNI's rights are with its own pods here too."""
-        role = self._role("hyperpod", policy.trust_service("sagemaker.amazonaws.com"))
+        role = self._role("hyperpod", iam_documents.trust_service("sagemaker.amazonaws.com"))
         for managed in ("AmazonSageMakerClusterInstanceRolePolicy", "AmazonEC2ContainerRegistryPullOnly"):
             self._managed("hyperpod", role, managed)
         rights = permissions.hyperpod_node(
@@ -120,11 +120,11 @@ class Identity(Room):
             )
         )
 
-    def _inline(self, what: str, role: aws.iam.Role, document: policy.Document) -> None:
-        self.ready.append(aws.iam.RolePolicy(self.name(what), role=role.name, policy=policy.to_json(document), opts=self.options(what)))
+    def _inline(self, what: str, role: aws.iam.Role, document: iam_documents.Document) -> None:
+        self.ready.append(aws.iam.RolePolicy(self.name(what), role=role.name, policy=iam_documents.to_json(document), opts=self.options(what)))
 
-    def _pods(self, what: str, namespace: str, account: str, *, managed: str = "", inline: policy.Document | None = None) -> PodIdentity:
-        role = self._role(what, policy.trust_pods(self.cluster_arn, namespace, account))
+    def _pods(self, what: str, namespace: str, account: str, *, managed: str = "", inline: iam_documents.Document | None = None) -> PodIdentity:
+        role = self._role(what, iam_documents.trust_pods(self.cluster_arn, namespace, account))
         if managed:
             self._managed(what, role, managed)
         if inline:

@@ -12,23 +12,23 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_aws as aws
 
-from infra.aws import policy, region
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.aws import iam_documents, layout
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import PlatformSpec
 
 USE = ("kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey")
 
 
-def owned_by_account(partition: str, account: pulumi.Input[str]) -> policy.Statement:
+def owned_by_account(partition: str, account: pulumi.Input[str]) -> iam_documents.Statement:
     """The account's IAM policies decide who uses the key; without this a key can be lost for good."""
-    root = policy.arn("arn:", partition, ":iam::", account, ":root")
-    return policy.statement("Account", ["kms:*"], ["*"], principal={"AWS": root})
+    root = iam_documents.arn("arn:", partition, ":iam::", account, ":root")
+    return iam_documents.statement("Account", ["kms:*"], ["*"], principal={"AWS": root})
 
 
-def used_by_logs(partition: str, region_name: str, account: pulumi.Input[str]) -> policy.Statement:
+def used_by_logs(partition: str, region_name: str, account: pulumi.Input[str]) -> iam_documents.Statement:
     """CloudWatch Logs encrypts the log groups of this account and region, and nothing else."""
-    groups = policy.arn("arn:", partition, ":logs:", region_name, ":", account, ":log-group:*")
-    return policy.statement(
+    groups = iam_documents.arn("arn:", partition, ":logs:", region_name, ":", account, ":log-group:*")
+    return iam_documents.statement(
         "Logs",
         USE,
         ["*"],
@@ -37,15 +37,15 @@ def used_by_logs(partition: str, region_name: str, account: pulumi.Input[str]) -
     )
 
 
-def used_by_service_roles(sid: str, partition: str, account: pulumi.Input[str], paths: Sequence[str]) -> policy.Statement:
+def used_by_service_roles(sid: str, partition: str, account: pulumi.Input[str], paths: Sequence[str]) -> iam_documents.Statement:
     """Service-linked roles of this account, also those that do not exist yet."""
-    roles = [policy.arn("arn:", partition, ":iam::", account, ":role/aws-service-role/", path) for path in paths]
-    return policy.statement(
+    roles = [iam_documents.arn("arn:", partition, ":iam::", account, ":role/aws-service-role/", path) for path in paths]
+    return iam_documents.statement(
         sid, USE, ["*"], principal={"AWS": "*"}, when={"StringEquals": {"kms:CallerAccount": account}, "ArnLike": {"aws:PrincipalArn": roles}}
     )
 
 
-def grants_by_service_roles(sid: str, partition: str, account: pulumi.Input[str], paths: Sequence[str]) -> policy.Statement:
+def grants_by_service_roles(sid: str, partition: str, account: pulumi.Input[str], paths: Sequence[str]) -> iam_documents.Statement:
     """The same roles may hand the key to an AWS resource (a disk being attached)."""
     grant = used_by_service_roles(sid, partition, account, paths)
     grant["Action"] = ["kms:CreateGrant"]
@@ -64,14 +64,14 @@ class Keys(Room):
 
     def __init__(self, spec: PlatformSpec, account: pulumi.Input[str], *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "keys", opts)
-        partition = region.partition(spec.region)
+        partition = layout.partition(spec.region)
         owner = owned_by_account(partition, account)
-        self.cluster = self._key("cluster", "Kubernetes secrets", policy.document(owner))
-        self.logs = self._key("logs", "log groups", policy.document(owner, used_by_logs(partition, spec.region, account)))
+        self.cluster = self._key("cluster", "Kubernetes secrets", iam_documents.document(owner))
+        self.logs = self._key("logs", "log groups", iam_documents.document(owner, used_by_logs(partition, spec.region, account)))
         self.nodes = self._key(
             "nodes",
             "disks of nodes and of persistent volumes",
-            policy.document(
+            iam_documents.document(
                 owner,
                 used_by_service_roles("NodeStarters", partition, account, NODE_STARTERS),
                 grants_by_service_roles("NodeStartersGrant", partition, account, NODE_STARTERS),
@@ -80,18 +80,18 @@ class Keys(Room):
         self.data = self._key(
             "data",
             "bucket, images, shared files and secret values",
-            policy.document(owner, used_by_service_roles("LustreImport", partition, account, LUSTRE)),
+            iam_documents.document(owner, used_by_service_roles("LustreImport", partition, account, LUSTRE)),
         )
         self.register_outputs({})
 
-    def _key(self, what: str, purpose: str, document: policy.Document) -> aws.kms.Key:
+    def _key(self, what: str, purpose: str, document: iam_documents.Document) -> aws.kms.Key:
         key = aws.kms.Key(
             self.name(f"{what}-key"),
             description=f"Trainfleet {self.spec.name}: {purpose}",
             enable_key_rotation=True,
             # The longest time to notice that a key was needed: what it encrypted cannot be read without it.
             deletion_window_in_days=30,
-            policy=policy.to_json(document),
+            policy=iam_documents.to_json(document),
             tags=self.tags(f"{what}-key"),
             opts=self.options(f"{what}-key", keep=True),
         )

@@ -8,11 +8,11 @@ from __future__ import annotations
 import pulumi
 import pulumi_aws as aws
 
-from infra.aws import region
-from infra.aws.keys import Keys
-from infra.platform import LogStore
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.aws import layout
+from trainfleet.infra.aws.keys import Keys
+from trainfleet.infra.component import Room
+from trainfleet.infra.platform import LogStore
+from trainfleet.infra.spec.schema import PlatformSpec
 
 
 class Logs(Room):
@@ -24,7 +24,7 @@ class Logs(Room):
         super().__init__(spec, "logs", opts)
         self.group = aws.cloudwatch.LogGroup(
             self.name("pod-logs"),
-            retention_in_days=region.log_retention(spec.kubernetes.log_retention_days),
+            retention_in_days=layout.log_retention(spec.kubernetes.log_retention_days),
             kms_key_id=keys.logs.arn,
             tags=self.tags("pod-logs"),
             opts=self.options("pod-logs"),

@@ -9,13 +9,13 @@ from __future__ import annotations
 import pulumi
 import pulumi_aws as aws
 
-from infra.aws import region
-from infra.aws.keys import Keys
-from infra.aws.network import Network
-from infra.aws.storage import Storage
-from infra.platform import SharedVolume
-from infra.room import Room
-from infra.spec import PlatformSpec, SharedFilesystem
+from trainfleet.infra.aws import layout
+from trainfleet.infra.aws.keys import Keys
+from trainfleet.infra.aws.network import Network
+from trainfleet.infra.aws.storage import Storage
+from trainfleet.infra.component import Room
+from trainfleet.infra.platform import SharedVolume
+from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
 
 PORTS = ((988, 988), (1018, 1023))
 """Lustre's ports (FSx user guide, security groups): between clients and servers, and among the servers."""
@@ -39,13 +39,13 @@ class Lustre(Room):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "lustre", opts)
-        zone = region.shared_volume_zone(spec)
+        zone = layout.shared_volume_zone(spec)
         group = self._security_group(network, nodes_group)
         logs = aws.cloudwatch.LogGroup(
             self.name("lustre-logs"),
             # FSx writes only to names that begin so; the rest is left to Pulumi.
             name_prefix=f"/aws/fsx/{spec.name}-",
-            retention_in_days=region.log_retention(spec.kubernetes.log_retention_days),
+            retention_in_days=layout.log_retention(spec.kubernetes.log_retention_days),
             kms_key_id=keys.logs.arn,
             tags=self.tags("lustre-logs"),
             opts=self.options("lustre-logs"),

@@ -9,10 +9,10 @@ from __future__ import annotations
 import pulumi
 import pulumi_aws as aws
 
-from infra.aws import permissions, policy, region
-from infra.aws.keys import Keys
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.aws import iam_documents, layout, permissions
+from trainfleet.infra.aws.keys import Keys
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import PlatformSpec
 
 
 class Network(Room):
@@ -24,7 +24,7 @@ class Network(Room):
         super().__init__(spec, "network", opts)
         self.ready: list[pulumi.Resource] = []
         """What must exist before a node starts and outlive the last one: routes, associations, endpoints."""
-        self.plan = region.plan(spec)
+        self.plan = layout.plan(spec)
         self.vpc = aws.ec2.Vpc(
             self.name("vpc"),
             cidr_block=str(spec.network.cidr),
@@ -59,7 +59,7 @@ class Network(Room):
             cidr_block=cidr,
             # Even in a public subnet nothing gets a public address by itself; gateways and load balancers ask for theirs.
             map_public_ip_on_launch=False,
-            tags={**self.tags(what), role: "1", f"kubernetes.io/cluster/{region.cluster_name(self.spec)}": "shared"},
+            tags={**self.tags(what), role: "1", f"kubernetes.io/cluster/{layout.cluster_name(self.spec)}": "shared"},
             opts=self.options(what),
         )
 
@@ -146,7 +146,7 @@ class Network(Room):
             tags=self.tags("endpoints-https"),
             opts=self.options("endpoints-https"),
         )
-        for service in region.endpoint_services(self.spec):
+        for service in layout.endpoint_services(self.spec):
             what = f"{service.replace('.', '-')}-endpoint"
             self.ready.append(
                 aws.ec2.VpcEndpoint(
@@ -165,21 +165,23 @@ class Network(Room):
     def _flow_logs(self, keys: Keys, account: pulumi.Input[str]) -> None:
         group = aws.cloudwatch.LogGroup(
             self.name("flow-logs"),
-            retention_in_days=region.log_retention(self.spec.kubernetes.log_retention_days),
+            retention_in_days=layout.log_retention(self.spec.kubernetes.log_retention_days),
             kms_key_id=keys.logs.arn,
             tags=self.tags("flow-logs"),
             opts=self.options("flow-logs"),
         )
         role = aws.iam.Role(
             self.name("flow-logs-role"),
-            assume_role_policy=policy.to_json(policy.trust_service("vpc-flow-logs.amazonaws.com", {"StringEquals": {"aws:SourceAccount": account}})),
+            assume_role_policy=iam_documents.to_json(
+                iam_documents.trust_service("vpc-flow-logs.amazonaws.com", {"StringEquals": {"aws:SourceAccount": account}})
+            ),
             tags=self.tags("flow-logs-role"),
             opts=self.options("flow-logs-role"),
         )
         write = aws.iam.RolePolicy(
             self.name("flow-logs-write"),
             role=role.name,
-            policy=policy.to_json(permissions.flow_logs(group.arn)),
+            policy=iam_documents.to_json(permissions.flow_logs(group.arn)),
             opts=self.options("flow-logs-write"),
         )
         aws.ec2.FlowLog(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pulumi
 
-from infra.aws.policy import Document, arn, document, statement
+from trainfleet.infra.aws.iam_documents import Document, arn, document, statement
 
 RUNS_PREFIX = "runs/"
 """Where in the bucket training writes. It reads the whole bucket (data sets beside runs) and writes here only."""

@@ -11,9 +11,9 @@ from typing import Any
 import pulumi
 import pulumi_aws as aws
 
-from infra.aws.keys import Keys
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.aws.keys import Keys
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import PlatformSpec
 
 UNTAGGED_DAYS = 7
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pulumi
 import pulumi_aws as aws
 
-from infra.aws.keys import Keys
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.aws.keys import Keys
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import PlatformSpec
 
 RECOVERY_DAYS = 30
 

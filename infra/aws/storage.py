@@ -9,33 +9,33 @@ from __future__ import annotations
 import pulumi
 import pulumi_aws as aws
 
-from infra.aws import policy
-from infra.aws.keys import Keys
-from infra.aws.permissions import RUNS_PREFIX
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.aws import iam_documents
+from trainfleet.infra.aws.keys import Keys
+from trainfleet.infra.aws.permissions import RUNS_PREFIX
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import PlatformSpec
 
 ACCESS_LOG_PREFIX = "access/"
 
 
-def tls_only(bucket_arn: pulumi.Input[str]) -> policy.Statement:
+def tls_only(bucket_arn: pulumi.Input[str]) -> iam_documents.Statement:
     """Nobody reads or writes in the clear."""
-    return policy.statement(
+    return iam_documents.statement(
         "TlsOnly",
         ["s3:*"],
-        [bucket_arn, policy.arn(bucket_arn, "/*")],
+        [bucket_arn, iam_documents.arn(bucket_arn, "/*")],
         effect="Deny",
         principal={"AWS": "*"},
         when={"Bool": {"aws:SecureTransport": "false"}},
     )
 
 
-def log_delivery(log_bucket_arn: pulumi.Input[str], source_arn: pulumi.Input[str], account: pulumi.Input[str]) -> policy.Statement:
+def log_delivery(log_bucket_arn: pulumi.Input[str], source_arn: pulumi.Input[str], account: pulumi.Input[str]) -> iam_documents.Statement:
     """S3 itself writes the access log of the one bucket."""
-    return policy.statement(
+    return iam_documents.statement(
         "AccessLogs",
         ["s3:PutObject"],
-        [policy.arn(log_bucket_arn, f"/{ACCESS_LOG_PREFIX}*")],
+        [iam_documents.arn(log_bucket_arn, f"/{ACCESS_LOG_PREFIX}*")],
         principal={"Service": "logging.s3.amazonaws.com"},
         when={"StringEquals": {"aws:SourceAccount": account}, "ArnLike": {"aws:SourceArn": source_arn}},
     )
@@ -55,11 +55,11 @@ class Storage(Room):
             *self._settings("bucket", self.bucket, keys.data.arn, versioned=spec.storage.versioning),
             *self._settings("access-logs", self.logs, None, versioned=True),
         ]
-        self._policy("bucket", self.bucket, policy.document(tls_only(self.bucket.arn)), settings)
+        self._policy("bucket", self.bucket, iam_documents.document(tls_only(self.bucket.arn)), settings)
         delivery = self._policy(
             "access-logs",
             self.logs,
-            policy.document(tls_only(self.logs.arn), log_delivery(self.logs.arn, self.bucket.arn, account)),
+            iam_documents.document(tls_only(self.logs.arn), log_delivery(self.logs.arn, self.bucket.arn, account)),
             settings,
         )
         self._lifecycle("bucket", self.bucket, noncurrent_days=keep_days, expire_days=None, after=settings)
@@ -123,12 +123,12 @@ class Storage(Room):
         )
         return [private, ownership, encryption, versioning]
 
-    def _policy(self, what: str, bucket: aws.s3.Bucket, document: policy.Document, after: list[pulumi.Resource]) -> aws.s3.BucketPolicy:
+    def _policy(self, what: str, bucket: aws.s3.Bucket, document: iam_documents.Document, after: list[pulumi.Resource]) -> aws.s3.BucketPolicy:
         # After the access block: both at once on one bucket is a conflict that S3 answers with an error.
         return aws.s3.BucketPolicy(
             self.name(f"{what}-policy"),
             bucket=bucket.bucket,
-            policy=policy.to_json(document),
+            policy=iam_documents.to_json(document),
             opts=self.options(f"{what}-policy", keep=True, depends_on=after),
         )
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 import pulumi
 import pulumi_aws as aws
 
-from infra.aws import nodes
-from infra.aws.cluster import Cluster
-from infra.aws.identity import Identity
-from infra.aws.keys import Keys
-from infra.aws.network import Network
-from infra.aws.scaling import scaling
-from infra.machines import system_machine
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.aws import node_config
+from trainfleet.infra.aws.asg_lookup import scaling
+from trainfleet.infra.aws.cluster import Cluster
+from trainfleet.infra.aws.identity import Identity
+from trainfleet.infra.aws.keys import Keys
+from trainfleet.infra.aws.network import Network
+from trainfleet.infra.catalog.machines import system_machine
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import PlatformSpec
 
 AMI_TYPE = "AL2023_x86_64_STANDARD"
 DISK_GIB = 100
@@ -39,7 +39,7 @@ class SystemPool(Room):
     ) -> None:
         super().__init__(spec, "system-pool", opts)
         self.machine = system_machine(spec)
-        template = nodes.template(self, "system", self.machine, DISK_GIB, keys.nodes.arn)
+        template = node_config.template(self, "system", self.machine, DISK_GIB, keys.nodes.arn)
         prefix = f"{spec.name}-system-"
         size = scaling(cluster.scaling_groups.running(prefix), spec.system_pool.min_nodes, spec.system_pool.max_nodes)
         self.nodes = aws.eks.NodeGroup(

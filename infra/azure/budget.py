@@ -11,10 +11,10 @@ from datetime import date
 import pulumi
 from pulumi_azure_native import consumption
 
-from infra.room import Room
-from infra.spec import Budget as BudgetWish
-from infra.spec import PlatformSpec
-from infra.tags import PLATFORM_TAG
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import Budget as BudgetWish
+from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.tags import PLATFORM_TAG
 
 MOST_ALERTS = 5
 """Azure allows five notifications per budget."""

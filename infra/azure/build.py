@@ -1,4 +1,4 @@
-"""The Azure platform, room by room, in the order in which they need each other. Called by infra.program through the registry.
+"""The Azure platform, room by room, in the order in which they need each other. Called by trainfleet.infra.program through the registry.
 
 The order on destroy is the reverse, and it is what leaves no interface or load balancer behind: the cluster layer goes
 while nodes still run, nodes before the control plane, roles after whoever uses them, and the network last.
@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from pulumi_azure_native import authorization
 
-from infra.azure import region
-from infra.azure.budget import Budget
-from infra.azure.cluster import Cluster
-from infra.azure.gpu_pools import GpuPools
-from infra.azure.group import Group
-from infra.azure.identity import CLIENT_ID_ANNOTATION, POD_LABEL, Identity, PodIdentities
-from infra.azure.keys import Keys
-from infra.azure.logs import FlowLogs, Logs
-from infra.azure.lustre import Lustre, LustreDriver
-from infra.azure.network import Network
-from infra.azure.nfs import Nfs
-from infra.azure.registry import Registry
-from infra.azure.secrets import Secrets
-from infra.azure.storage import Storage
-from infra.azure.system_pool import SystemPool
-from infra.azure.workspace import Workspace
-from infra.platform import Brought, Platform, ServiceIdentity, Subject
-from infra.spec import PlatformSpec
+from trainfleet.infra.azure import layout
+from trainfleet.infra.azure.budget import Budget
+from trainfleet.infra.azure.cluster import Cluster
+from trainfleet.infra.azure.gpu_pools import GpuPools
+from trainfleet.infra.azure.group import Group
+from trainfleet.infra.azure.identity import CLIENT_ID_ANNOTATION, POD_LABEL, Identity, PodIdentities
+from trainfleet.infra.azure.keys import Keys
+from trainfleet.infra.azure.logs import FlowLogs, Logs
+from trainfleet.infra.azure.lustre import Lustre, LustreDriver
+from trainfleet.infra.azure.network import Network
+from trainfleet.infra.azure.nfs import Nfs
+from trainfleet.infra.azure.registry import Registry
+from trainfleet.infra.azure.secrets import Secrets
+from trainfleet.infra.azure.storage import Storage
+from trainfleet.infra.azure.system_pool import SystemPool
+from trainfleet.infra.azure.workspace import Workspace
+from trainfleet.infra.platform import Brought, Platform, ServiceIdentity, Subject
+from trainfleet.infra.spec.schema import PlatformSpec
 
 BROUGHT: frozenset[Brought] = frozenset({"autoscaler", "node-problems"})
 """AKS scales pools and mends nodes by itself; logs of pods it gathers where they are wished."""
@@ -35,7 +35,7 @@ def build(spec: PlatformSpec) -> Platform:
     """Everything on Azure below the cluster layer.
 
     Raises:
-        InputError: the network cannot be planned; `infra.rules` says more, and earlier.
+        InputError: the network cannot be planned; `trainfleet.infra.validation` says more, and earlier.
     """
     tenant = authorization.get_client_config_output().tenant_id
     group = Group(spec)
@@ -67,7 +67,7 @@ def build(spec: PlatformSpec) -> Platform:
         kubernetes=provider,
         cluster=cluster.cluster,
         cluster_name=cluster.cluster_name,
-        kube_context=region.cluster_name(spec),
+        kube_context=layout.cluster_name(spec),
         kubeconfig=cluster.kubeconfig,
         bucket_url=storage.url,
         registry=registry.url,

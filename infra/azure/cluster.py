@@ -15,18 +15,18 @@ import pulumi_kubernetes as k8s
 import yaml
 from pulumi_azure_native import containerservice
 
-from infra.azure import nodes, region
-from infra.azure.group import Group
-from infra.azure.identity import Identity
-from infra.azure.keys import Keys
-from infra.azure.network import Network
-from infra.azure.permissions import grant
-from infra.azure.registry import Registry
-from infra.azure.sizes import INLINE_NODES, INLINE_POOL
-from infra.azure.workspace import Workspace
-from infra.machines import Machine, system_machine
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.azure import layout, node_config
+from trainfleet.infra.azure.group import Group
+from trainfleet.infra.azure.identity import Identity
+from trainfleet.infra.azure.keys import Keys
+from trainfleet.infra.azure.network import Network
+from trainfleet.infra.azure.permissions import grant
+from trainfleet.infra.azure.registry import Registry
+from trainfleet.infra.azure.sizes import INLINE_NODES, INLINE_POOL
+from trainfleet.infra.azure.workspace import Workspace
+from trainfleet.infra.catalog.machines import Machine, system_machine
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import PlatformSpec
 
 LOGIN_SERVER = "6dae42f8-4368-4678-94ff-3960e28e3630"
 """The application behind every AKS cluster's Entra login: the same in every tenant (kubelogin documentation)."""
@@ -54,7 +54,7 @@ class Cluster(Room):
     ) -> None:
         super().__init__(spec, "cluster", opts)
         self.group = group
-        self.cluster_name = region.cluster_name(spec)
+        self.cluster_name = layout.cluster_name(spec)
         self.machine = system_machine(spec)
         # It puts nodes and load balancers into these, and itself into the last.
         subnets = {"nodes": network.nodes, **{f"nodes-{zone}": subnet for zone, subnet in network.zonal.items() if subnet is not network.nodes}}
@@ -62,7 +62,7 @@ class Cluster(Room):
             grant(self, f"cluster-joins-{what}", "Network Contributor", subnet.id, identity.cluster)
             for what, subnet in {**subnets, "control-plane": network.control_plane}.items()
         ]
-        ranges = region.open_to(spec)
+        ranges = layout.open_to(spec)
         self.cluster = containerservice.ManagedCluster(
             self.name("aks"),
             resource_group_name=group.platform.name,
@@ -107,9 +107,9 @@ class Cluster(Room):
                 "network_plugin_mode": "overlay",
                 "network_dataplane": "cilium",
                 "network_policy": "cilium",
-                "pod_cidr": region.pod_cidr(spec.network.cidr),
-                "service_cidr": region.service_cidr(spec.network.cidr),
-                "dns_service_ip": region.dns_address(spec.network.cidr),
+                "pod_cidr": layout.pod_cidr(spec.network.cidr),
+                "service_cidr": layout.service_cidr(spec.network.cidr),
+                "dns_service_ip": layout.dns_address(spec.network.cidr),
                 "ip_families": ["IPv4"],
                 "load_balancer_sku": "standard",
                 "outbound_type": "userAssignedNATGateway",
@@ -223,26 +223,26 @@ def inline_pool(
 ) -> containerservice.ManagedClusterAgentPoolProfileArgsDict:
     """The pool without which AKS makes no cluster: for its own add-ons and nothing else. Everybody else's nodes are pools of their own."""
     low, high = INLINE_NODES[spec.production]
-    zones = region.platform_zones(spec)
+    zones = layout.platform_zones(spec)
     return {
         "name": INLINE_POOL,
         "mode": "System",
         "type": "VirtualMachineScaleSets",
         "vm_size": machine.instance_type,
         "os_type": "Linux",
-        "os_sku": nodes.OS_SKU,
+        "os_sku": node_config.OS_SKU,
         "os_disk_type": "Managed",
         "os_disk_size_gb": 128,
         "enable_auto_scaling": True,
         "count": low,
         "min_count": low,
         "max_count": high,
-        "max_pods": nodes.PODS_PER_NODE,
+        "max_pods": node_config.PODS_PER_NODE,
         "availability_zones": list(zones) or None,
         "vnet_subnet_id": subnet,
         "enable_encryption_at_host": True,
         "enable_node_public_ip": False,
-        "node_taints": [nodes.SYSTEM_TAINT],
+        "node_taints": [node_config.SYSTEM_TAINT],
         "node_labels": {"trainfleet.io/pool": INLINE_POOL},
         "security_profile": {"enable_secure_boot": True, "enable_vtpm": True, "ssh_access": "Disabled"},
         "upgrade_settings": {"max_surge": "33%"},

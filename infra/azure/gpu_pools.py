@@ -10,15 +10,15 @@ from __future__ import annotations
 import pulumi
 from pulumi_azure_native import compute, containerservice
 
-from infra.azure import nodes, region
-from infra.azure.cluster import Cluster
-from infra.azure.identity import Identity
-from infra.azure.network import Network
-from infra.azure.permissions import grant
-from infra.machines import Machine, machine_for_pool
-from infra.platform import Pool
-from infra.room import Room
-from infra.spec import Capacity, GpuPool, PlatformSpec
+from trainfleet.infra.azure import layout, node_config
+from trainfleet.infra.azure.cluster import Cluster
+from trainfleet.infra.azure.identity import Identity
+from trainfleet.infra.azure.network import Network
+from trainfleet.infra.azure.permissions import grant
+from trainfleet.infra.catalog.machines import Machine, machine_for_pool
+from trainfleet.infra.component import Room
+from trainfleet.infra.platform import Pool
+from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
 
 RDMA_RESOURCE = "rdma/ib"
 """What the fabric's plugin calls an InfiniBand adapter (NVIDIA network operator's shared device plugin)."""
@@ -43,7 +43,7 @@ def needs_placement_group(pool: GpuPool) -> bool:
 
 def labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
     """What schedulers look for. SkyPilot's label is in lower case, or SkyPilot skips it; AKS's own spot label is written down, or it drifts."""
-    spot = {nodes.SPOT[0]: nodes.SPOT[1]} if pool.capacity is Capacity.SPOT else {}
+    spot = {node_config.SPOT[0]: node_config.SPOT[1]} if pool.capacity is Capacity.SPOT else {}
     return {
         **pool.labels,
         **spot,
@@ -73,13 +73,13 @@ class GpuPools(Room):
         self.register_outputs({})
 
     def _pool(self, pool: GpuPool, machine: Machine) -> Pool:
-        zones = region.pool_zones(self.spec, pool)
-        bought = nodes.market(pool.capacity, pool.reservation)
-        disk = nodes.os_disk(machine, pool.disk_gib)
+        zones = layout.pool_zones(self.spec, pool)
+        bought = node_config.market(pool.capacity, pool.reservation)
+        disk = node_config.os_disk(machine, pool.disk_gib)
         placement = self._placement_group(pool, machine, zones) if needs_placement_group(pool) else None
         waits = [*self.cluster.ready, *([placement[1]] if placement else [])]
         where = (zones, self.network.nodes_range(zones), needs_placement_group(pool))
-        name = region.node_pool_name(pool.name, machine.instance_type, where, disk, pool.disk_gib, bought, nodes.PODS_PER_NODE)
+        name = layout.node_pool_name(pool.name, machine.instance_type, where, disk, pool.disk_gib, bought, node_config.PODS_PER_NODE)
         group = containerservice.AgentPool(
             self.name(pool.name),
             resource_group_name=self.cluster.group.platform.name,
@@ -90,7 +90,7 @@ class GpuPools(Room):
             vm_size=machine.instance_type,
             orchestrator_version=self.spec.kubernetes.version,
             os_type="Linux",
-            os_sku=nodes.OS_SKU,
+            os_sku=node_config.OS_SKU,
             os_disk_type=disk,
             os_disk_size_gb=pool.disk_gib,
             # AKS installs the driver, and then watches the GPUs; the device plugin is the layer's.
@@ -99,7 +99,7 @@ class GpuPools(Room):
             # No count: AKS begins with the least, and each later update that named a count would throw the autoscaler back to it.
             min_count=pool.min_nodes,
             max_count=pool.max_nodes,
-            max_pods=nodes.PODS_PER_NODE,
+            max_pods=node_config.PODS_PER_NODE,
             availability_zones=list(zones) or None,
             vnet_subnet_id=self.network.nodes_subnet(zones).id,
             enable_encryption_at_host=True,
@@ -112,7 +112,7 @@ class GpuPools(Room):
             # A node that is kept stopped keeps its disk and its place in the quota; a new one costs minutes and is whole.
             scale_down_mode="Delete",
             node_labels=labels(pool, machine),
-            node_taints=nodes.taints(pool.capacity),
+            node_taints=node_config.taints(pool.capacity),
             security_profile={"ssh_access": "Disabled"},
             # There is no spare GPU node: an update ends one before it starts the next. Spot pools are not updated in place at all.
             upgrade_settings=None if pool.capacity is Capacity.SPOT else {"max_surge": "0", "max_unavailable": "1", "drain_timeout_in_minutes": 30},
@@ -128,7 +128,7 @@ class GpuPools(Room):
             nodes=group,
             rdma_resource=RDMA_RESOURCE if fabric else "",
             environment=dict(FABRIC_ENVIRONMENT) if fabric else {},
-            tolerations=nodes.tolerations(pool.capacity),
+            tolerations=node_config.tolerations(pool.capacity),
         )
 
     def _placement_group(self, pool: GpuPool, machine: Machine, zones: tuple[str, ...]) -> tuple[compute.ProximityPlacementGroup, pulumi.Resource]:

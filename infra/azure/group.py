@@ -9,9 +9,9 @@ from __future__ import annotations
 import pulumi
 from pulumi_azure_native import resources
 
-from infra.azure import region
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.azure import layout
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import PlatformSpec
 
 
 class Group(Room):
@@ -27,7 +27,7 @@ class Group(Room):
 
     def global_name(self, what: str) -> pulumi.Output[str]:
         """A name that nobody else on earth has, and that a platform made anew does not share with the one before."""
-        return self.data.name.apply(lambda seed: region.global_name(self.spec, what, seed))
+        return self.data.name.apply(lambda seed: layout.global_name(self.spec, what, seed))
 
     def _group(self, what: str, *, keep: bool) -> resources.ResourceGroup:
         return resources.ResourceGroup(

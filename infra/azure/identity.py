@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_azure_native import containerservice, managedidentity
 
-from infra.azure.group import Group
-from infra.azure.permissions import grant
-from infra.platform import TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.azure.group import Group
+from trainfleet.infra.azure.permissions import grant
+from trainfleet.infra.component import Room
+from trainfleet.infra.platform import TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT
+from trainfleet.infra.spec.schema import PlatformSpec
 
 AUDIENCE = "api://AzureADTokenExchange"
 CLIENT_ID_ANNOTATION = "azure.workload.identity/client-id"

@@ -9,14 +9,14 @@ from __future__ import annotations
 import pulumi
 from pulumi_azure_native import compute, keyvault
 
-from infra.azure import vaults
-from infra.azure.group import Group
-from infra.azure.identity import Identity
-from infra.azure.network import Network
-from infra.azure.permissions import grant
-from infra.azure.workspace import Workspace
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.azure import vaults
+from trainfleet.infra.azure.group import Group
+from trainfleet.infra.azure.identity import Identity
+from trainfleet.infra.azure.network import Network
+from trainfleet.infra.azure.permissions import grant
+from trainfleet.infra.azure.workspace import Workspace
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import PlatformSpec
 
 ENCRYPTS = "Key Vault Crypto Service Encryption User"
 KEY_SIZE = 2048

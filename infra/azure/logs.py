@@ -9,15 +9,15 @@ from __future__ import annotations
 import pulumi
 from pulumi_azure_native import containerservice, monitor, network, operationalinsights, storage
 
-from infra.azure import accounts
-from infra.azure.group import Group
-from infra.azure.identity import Identity
-from infra.azure.keys import Keys
-from infra.azure.network import Network
-from infra.azure.permissions import grant
-from infra.azure.workspace import Workspace
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.azure import storage_accounts
+from trainfleet.infra.azure.group import Group
+from trainfleet.infra.azure.identity import Identity
+from trainfleet.infra.azure.keys import Keys
+from trainfleet.infra.azure.network import Network
+from trainfleet.infra.azure.permissions import grant
+from trainfleet.infra.azure.workspace import Workspace
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import PlatformSpec
 
 CONTROL_PLANE = (
     "kube-apiserver",
@@ -149,7 +149,7 @@ class FlowLogs(Room):
         if identity.flow_logs is None:
             raise LookupError("flow logs need the identity under which they are written")
         days = min(spec.kubernetes.log_retention_days, LONGEST_FLOW_RECORDS)
-        account = accounts.account(
+        account = storage_accounts.account(
             self, "flow", keys, group=group.platform, name=group.global_name("flow"), identity=identity.data, kept=False, wait_for=keys.ready
         )
         storage.ManagementPolicy(
@@ -157,7 +157,7 @@ class FlowLogs(Room):
             resource_group_name=group.platform.name,
             account_name=account.name,
             management_policy_name="default",
-            policy={"rules": [accounts.expire("forget-records", days)]},
+            policy={"rules": [storage_accounts.expire("forget-records", days)]},
             opts=self.options("flow-lifecycle", delete_before_replace=True),
         )
         write = grant(self, "flow-logs-write", "Storage Blob Data Contributor", account.id, identity.flow_logs)

@@ -11,14 +11,14 @@ import pulumi
 import pulumi_kubernetes as k8s
 from pulumi_azure_native import storagecache
 
-from infra.azure import region
-from infra.azure.group import Group
-from infra.azure.identity import Identity
-from infra.azure.keys import Keys
-from infra.azure.network import Network
-from infra.platform import SharedVolume
-from infra.room import Room
-from infra.spec import PlatformSpec, SharedFilesystem
+from trainfleet.infra.azure import layout
+from trainfleet.infra.azure.group import Group
+from trainfleet.infra.azure.identity import Identity
+from trainfleet.infra.azure.keys import Keys
+from trainfleet.infra.azure.network import Network
+from trainfleet.infra.component import Room
+from trainfleet.infra.platform import SharedVolume
+from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
 
 GIB_PER_TIB = 1024
 DRIVER_CHART = "oci://mcr.microsoft.com/microsoft.azuremanagedlustre/azurelustre-csi-driver"
@@ -50,7 +50,7 @@ class Lustre(Room):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "lustre", opts)
-        zones = region.shared_volume_zones(spec)
+        zones = layout.shared_volume_zones(spec)
         self.filesystem = storagecache.AmlFilesystem(
             self.name("lustre"),
             resource_group_name=group.platform.name,

@@ -11,10 +11,10 @@ import pulumi
 from pulumi_azure_native import network as net
 from pulumi_azure_native import privatedns
 
-from infra.azure import firewall, region
-from infra.azure.group import Group
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.azure import firewall, layout
+from trainfleet.infra.azure.group import Group
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import PlatformSpec
 
 CONTROL_PLANE_DELEGATION = "Microsoft.ContainerService/managedClusters"
 
@@ -29,7 +29,7 @@ class Network(Room):
         self.group = group
         self.ready: list[pulumi.Resource] = []
         """What must exist before a node starts and outlive the last one: names and private endpoints."""
-        self.plan = region.plan(spec)
+        self.plan = layout.plan(spec)
         self.vnet = net.VirtualNetwork(
             self.name("vnet"),
             resource_group_name=group.platform.name,
@@ -43,7 +43,7 @@ class Network(Room):
             opts=self.options("vnet", replace_on_changes=["addressSpace"]),
         )
         self._last: list[pulumi.Resource] = []
-        pods = region.pod_cidr(spec.network.cidr)
+        pods = layout.pod_cidr(spec.network.cidr)
         nodes_in = [firewall.pods_and_nodes(spec.network.cidr, pods), firewall.balancer(), firewall.nobody_else()]
         self.nodes = self._subnet("nodes", str(self.plan.nodes), nodes_in, nat=self._nat("nodes", None))
         per_zone = spec.network.nat == "per-zone"
@@ -59,7 +59,7 @@ class Network(Room):
             [firewall.control_plane(spec.network.cidr, pods), firewall.balancer(), firewall.nobody_else()],
             delegation=CONTROL_PLANE_DELEGATION,
         )
-        self.zones = {kind: self._zone(kind) for kind in region.endpoint_kinds(spec)}
+        self.zones = {kind: self._zone(kind) for kind in layout.endpoint_kinds(spec)}
         self.register_outputs({"vnet_id": self.vnet.id})
 
     def nodes_subnet(self, zones: tuple[str, ...]) -> net.Subnet:
@@ -133,7 +133,7 @@ class Network(Room):
             sku={"name": "Standard", "tier": "Regional"},
             public_ip_allocation_method="Static",
             public_ip_address_version="IPv4",
-            zones=zones or (list(region.ZONES) if region.has_zones(self.spec.region) else None),
+            zones=zones or (list(layout.ZONES) if layout.has_zones(self.spec.region) else None),
             tags=self.tags(f"nat-{what}"),
             opts=self.options(f"nat-{what}-address"),
         )
@@ -154,7 +154,7 @@ class Network(Room):
             self.name(f"dns-{kind}"),
             resource_group_name=self.group.platform.name,
             # The name that Azure's own clients ask for; there is no choice.
-            private_zone_name=region.PRIVATE_ZONES[kind],
+            private_zone_name=layout.PRIVATE_ZONES[kind],
             location="Global",
             tags=self.tags(f"dns-{kind}"),
             opts=self.options(f"dns-{kind}", delete_before_replace=True),

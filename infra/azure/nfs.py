@@ -9,14 +9,14 @@ from __future__ import annotations
 import pulumi
 from pulumi_azure_native import storage
 
-from infra.azure import accounts
-from infra.azure.group import Group
-from infra.azure.identity import Identity
-from infra.azure.keys import Keys
-from infra.azure.network import Network
-from infra.platform import SharedVolume
-from infra.room import Room
-from infra.spec import PlatformSpec, SharedFilesystem
+from trainfleet.infra.azure import storage_accounts
+from trainfleet.infra.azure.group import Group
+from trainfleet.infra.azure.identity import Identity
+from trainfleet.infra.azure.keys import Keys
+from trainfleet.infra.azure.network import Network
+from trainfleet.infra.component import Room
+from trainfleet.infra.platform import SharedVolume
+from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
 
 SHARE = "shared"
 LONGEST_RECOVERY = 365
@@ -39,7 +39,7 @@ class Nfs(Room):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "nfs", opts)
-        account = accounts.account(
+        account = storage_accounts.account(
             self, "nfs", keys, group=group.data, name=group.global_name("nfs"), identity=identity.data, kept=True, wait_for=keys.ready, files=True
         )
         settings = storage.FileServiceProperties(

@@ -11,7 +11,7 @@ import uuid
 import pulumi
 from pulumi_azure_native import authorization, managedidentity
 
-from infra.room import Room
+from trainfleet.infra.component import Room
 
 ROLES = {
     "AcrPull": "7f951dda-4ed3-4680-a7ca-43fe172d538d",

@@ -9,14 +9,14 @@ from __future__ import annotations
 import pulumi
 from pulumi_azure_native import containerregistry
 
-from infra.azure import region
-from infra.azure.group import Group
-from infra.azure.identity import Identity
-from infra.azure.network import Network
-from infra.azure.permissions import grant
-from infra.azure.workspace import Workspace
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.azure import layout
+from trainfleet.infra.azure.group import Group
+from trainfleet.infra.azure.identity import Identity
+from trainfleet.infra.azure.network import Network
+from trainfleet.infra.azure.permissions import grant
+from trainfleet.infra.azure.workspace import Workspace
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import PlatformSpec
 
 UNTAGGED_DAYS = 7
 LOGGED = ("ContainerRegistryLoginEvents", "ContainerRegistryRepositoryEvents")
@@ -39,7 +39,7 @@ class Registry(Room):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "registry", opts)
-        ranges = region.open_to(spec)
+        ranges = layout.open_to(spec)
         self.registry = containerregistry.Registry(
             self.name("images"),
             resource_group_name=group.data.name,
@@ -53,7 +53,7 @@ class Registry(Room):
             public_network_access="Enabled" if ranges else "Disabled",
             network_rule_bypass_options="AzureServices",
             network_rule_set={"default_action": "Deny", "ip_rules": [{"i_p_address_or_range": cidr, "action": "Allow"} for cidr in ranges]},
-            zone_redundancy="Enabled" if region.has_zones(spec.region) else "Disabled",
+            zone_redundancy="Enabled" if layout.has_zones(spec.region) else "Disabled",
             policies={
                 "retention_policy": {"status": "enabled", "days": UNTAGGED_DAYS},
                 "quarantine_policy": {"status": "disabled"},

@@ -10,14 +10,14 @@ from typing import Any
 
 import pulumi
 
-from infra.azure import region, vaults
-from infra.azure.group import Group
-from infra.azure.identity import Identity
-from infra.azure.network import Network
-from infra.azure.permissions import grant
-from infra.azure.workspace import Workspace
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.azure import layout, vaults
+from trainfleet.infra.azure.group import Group
+from trainfleet.infra.azure.identity import Identity
+from trainfleet.infra.azure.network import Network
+from trainfleet.infra.azure.permissions import grant
+from trainfleet.infra.azure.workspace import Workspace
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import PlatformSpec
 
 
 class Secrets(Room):
@@ -42,7 +42,7 @@ class Secrets(Room):
         self.ready: list[pulumi.Resource] = []
         reader = identity.pods.get("secrets")
         if reader:
-            vault = vaults.vault(self, "secrets", group, tenant, open_to=region.open_to(spec))
+            vault = vaults.vault(self, "secrets", group, tenant, open_to=layout.open_to(spec))
             network.endpoint(self, "secrets", "vault", vault.id)
             workspace.gather(self, "secrets", vault.id, vaults.LOGGED)
             self.ready.append(grant(self, "secrets-read", "Key Vault Secrets User", vault.id, reader.identity))

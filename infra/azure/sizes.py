@@ -1,12 +1,12 @@
 """What Azure sells, as tables: temporary disks of machines, what can be reserved, steps of filesystems, and AKS's own pool.
 
-Read by the rooms and by infra/rules/azure.py, so it imports no SDK. Easy to get wrong: a series that is sold is not
+Read by the rooms and by infra/azure/validation.py, so it imports no SDK. Easy to get wrong: a series that is sold is not
 therefore sold reserved.
 """
 
 from __future__ import annotations
 
-from infra.machines import Machine
+from trainfleet.infra.catalog.machines import Machine
 
 TEMPORARY_DISK_GIB = {
     "Standard_NC4as_T4_v3": 180,

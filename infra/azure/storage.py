@@ -9,15 +9,15 @@ from __future__ import annotations
 import pulumi
 from pulumi_azure_native import storage
 
-from infra.azure import accounts, region
-from infra.azure.group import Group
-from infra.azure.identity import Identity
-from infra.azure.keys import Keys
-from infra.azure.network import Network
-from infra.azure.permissions import grant
-from infra.azure.workspace import Workspace
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.azure import layout, storage_accounts
+from trainfleet.infra.azure.group import Group
+from trainfleet.infra.azure.identity import Identity
+from trainfleet.infra.azure.keys import Keys
+from trainfleet.infra.azure.network import Network
+from trainfleet.infra.azure.permissions import grant
+from trainfleet.infra.azure.workspace import Workspace
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import PlatformSpec
 
 RUNS, DATA = "runs", "data"
 LOGGED = ("StorageRead", "StorageWrite", "StorageDelete")
@@ -59,7 +59,7 @@ class Storage(Room):
         self.group = group
         keep_days = spec.storage.retention_days
         versioned = spec.storage.versioning
-        self.account = accounts.account(
+        self.account = storage_accounts.account(
             self,
             "bucket",
             keys,
@@ -68,8 +68,8 @@ class Storage(Room):
             identity=identity.data,
             kept=True,
             wait_for=keys.ready,
-            hierarchical=region.hierarchical(spec),
-            open_to=region.open_to(spec),
+            hierarchical=layout.hierarchical(spec),
+            open_to=layout.open_to(spec),
         )
         bring_back: storage.DeleteRetentionPolicyArgsDict = {"enabled": True, "days": keep_days}
         settings = storage.BlobServiceProperties(
@@ -102,7 +102,7 @@ class Storage(Room):
             grant(self, "training-reads-data", "Storage Blob Data Reader", self.data.id, trainer),
         ]
         """A run without these can neither read nor save."""
-        for kind in ("blob", "dfs") if region.hierarchical(spec) else ("blob",):
+        for kind in ("blob", "dfs") if layout.hierarchical(spec) else ("blob",):
             network.endpoint(self, f"bucket-{kind}", kind, self.account.id)
         blobs = pulumi.Output.concat(self.account.id, "/blobServices/default")
         workspace.gather(self, "bucket", blobs, LOGGED)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import pulumi
 from pulumi_azure_native import keyvault
 
-from infra.azure.group import Group
-from infra.room import Room
+from trainfleet.infra.azure.group import Group
+from trainfleet.infra.component import Room
 
 LOGGED = ("AuditEvent",)
 LONGEST_RECOVERY, SHORTEST_RECOVERY = 90, 7

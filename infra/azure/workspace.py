@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import pulumi
 from pulumi_azure_native import monitor, operationalinsights
 
-from infra.azure import region
-from infra.azure.group import Group
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.azure import layout
+from trainfleet.infra.azure.group import Group
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import PlatformSpec
 
 
 class Workspace(Room):
@@ -29,7 +29,7 @@ class Workspace(Room):
             resource_group_name=group.platform.name,
             location=spec.region,
             sku={"name": "PerGB2018"},
-            retention_in_days=region.log_retention(spec.kubernetes.log_retention_days),
+            retention_in_days=layout.log_retention(spec.kubernetes.log_retention_days),
             # Shared keys off: whoever writes or reads does so as somebody.
             features={"disable_local_auth": True, "enable_log_access_using_only_resource_permissions": True},
             public_network_access_for_ingestion="Enabled",

@@ -9,8 +9,8 @@ from __future__ import annotations
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import PlatformSpec
 
 ALWAYS = ("artifactregistry", "binaryauthorization", "cloudkms", "compute", "container", "iam", "iamcredentials", "logging", "monitoring", "storage")
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.gcp.apis import Apis
-from infra.gcp.region import short_name
-from infra.room import Room
-from infra.spec import Budget as BudgetWish
-from infra.spec import PlatformSpec
+from trainfleet.infra.component import Room
+from trainfleet.infra.gcp.apis import Apis
+from trainfleet.infra.gcp.layout import short_name
+from trainfleet.infra.spec.schema import Budget as BudgetWish
+from trainfleet.infra.spec.schema import PlatformSpec
 
 MOST_CHANNELS = 5
 """Google tells five channels at most (Budget API, monitoringNotificationChannels)."""

@@ -1,4 +1,4 @@
-"""The Google Cloud platform, room by room, in the order in which they need each other. Called by infra.program through the registry.
+"""The Google Cloud platform, room by room, in the order in which they need each other. Called by trainfleet.infra.program through the registry.
 
 The order on destroy is the reverse, and it is what leaves no load balancer or disk behind: the cluster layer goes while
 nodes still run, nodes before the way out, and the network last.
@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import pulumi_gcp as gcp
 
-from infra.gcp import region
-from infra.gcp.apis import Apis
-from infra.gcp.budget import Budget
-from infra.gcp.cluster import Cluster
-from infra.gcp.fabric import Fabric, FabricNetworks
-from infra.gcp.gpu_pools import GpuPools
-from infra.gcp.identity import Identity, PodIdentities
-from infra.gcp.keys import Keys
-from infra.gcp.lustre import Lustre
-from infra.gcp.network import Network
-from infra.gcp.nfs import Nfs
-from infra.gcp.registry import Registry
-from infra.gcp.secrets import Secrets
-from infra.gcp.storage import Storage
-from infra.gcp.system_pool import SystemPool
-from infra.platform import Brought, Platform, ServiceIdentity, Subject
-from infra.spec import PlatformSpec
+from trainfleet.infra.gcp import layout
+from trainfleet.infra.gcp.apis import Apis
+from trainfleet.infra.gcp.budget import Budget
+from trainfleet.infra.gcp.cluster import Cluster
+from trainfleet.infra.gcp.fabric import Fabric, FabricNetworks
+from trainfleet.infra.gcp.gpu_pools import GpuPools
+from trainfleet.infra.gcp.identity import Identity, PodIdentities
+from trainfleet.infra.gcp.keys import Keys
+from trainfleet.infra.gcp.lustre import Lustre
+from trainfleet.infra.gcp.network import Network
+from trainfleet.infra.gcp.nfs import Nfs
+from trainfleet.infra.gcp.registry import Registry
+from trainfleet.infra.gcp.secrets import Secrets
+from trainfleet.infra.gcp.storage import Storage
+from trainfleet.infra.gcp.system_pool import SystemPool
+from trainfleet.infra.platform import Brought, Platform, ServiceIdentity, Subject
+from trainfleet.infra.spec.schema import PlatformSpec
 
 METADATA_WAYS = (("169.254.169.252/32", 988), ("169.254.169.254/32", 80))
 """GKE's metadata server as network policies see it, the second on Dataplane V2 (GKE guide, Workload Identity and network policy)."""
@@ -34,7 +34,7 @@ def build(spec: PlatformSpec) -> Platform:
     """Everything on Google Cloud below the cluster layer.
 
     Raises:
-        InputError: the network cannot be planned; `infra.rules` says more, and earlier.
+        InputError: the network cannot be planned; `trainfleet.infra.validation` says more, and earlier.
     """
     project = gcp.organizations.get_project_output(project_id=spec.account)
     apis = Apis(spec)
@@ -61,7 +61,7 @@ def build(spec: PlatformSpec) -> Platform:
         kubernetes=provider,
         cluster=cluster.cluster,
         cluster_name=cluster.cluster_name,
-        kube_context=region.kube_context(spec),
+        kube_context=layout.kube_context(spec),
         kubeconfig=cluster.kubeconfig,
         bucket_url=storage.url,
         registry=registry.url,
@@ -105,7 +105,7 @@ def _secret_store(spec: PlatformSpec) -> dict[str, object]:
     """How External Secrets reaches Secret Manager, as its own service account in the cluster."""
     identity = {
         "clusterLocation": spec.region,
-        "clusterName": region.cluster_name(spec),
+        "clusterName": layout.cluster_name(spec),
         "clusterProjectID": spec.account,
         "serviceAccountRef": {"name": "external-secrets", "namespace": "external-secrets"},
     }

@@ -13,14 +13,14 @@ import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
-from infra.gcp import network as ranges
-from infra.gcp import region
-from infra.gcp.fabric import Fabric
-from infra.gcp.identity import Identity
-from infra.gcp.keys import Keys
-from infra.gcp.network import Network
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.component import Room
+from trainfleet.infra.gcp import layout
+from trainfleet.infra.gcp import network as ranges
+from trainfleet.infra.gcp.fabric import Fabric
+from trainfleet.infra.gcp.identity import Identity
+from trainfleet.infra.gcp.keys import Keys
+from trainfleet.infra.gcp.network import Network
+from trainfleet.infra.spec.schema import PlatformSpec
 
 CONTROL_PLANE_LOGS = ("APISERVER", "CONTROLLER_MANAGER", "SCHEDULER")
 METRICS = (
@@ -80,7 +80,7 @@ class Cluster(Room):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "cluster", opts)
-        self.cluster_name = region.cluster_name(spec)
+        self.cluster_name = layout.cluster_name(spec)
         shared = spec.storage.shared_filesystem
         logs = self._logs(keys)
         public = not spec.kubernetes.private_endpoint and bool(spec.network.allowed_cidrs)
@@ -89,7 +89,7 @@ class Cluster(Room):
             name=self.cluster_name,
             description=f"Trainfleet {spec.name}",
             location=spec.region,
-            node_locations=list(region.platform_zones(spec)),
+            node_locations=list(layout.platform_zones(spec)),
             min_master_version=spec.kubernetes.version,
             release_channel={"channel": "REGULAR"},
             maintenance_policy={"recurring_window": WINDOW},
@@ -100,7 +100,7 @@ class Cluster(Room):
             subnetwork=network.subnet.id,
             networking_mode="VPC_NATIVE",
             ip_allocation_policy={"cluster_secondary_range_name": ranges.PODS, "services_secondary_range_name": ranges.SERVICES},
-            default_max_pods_per_node=region.PODS_PER_NODE,
+            default_max_pods_per_node=layout.PODS_PER_NODE,
             # Dataplane V2 enforces network policies by itself; the older `network_policy` beside it is refused.
             datapath_provider="ADVANCED_DATAPATH",
             enable_intranode_visibility=True,
@@ -126,7 +126,7 @@ class Cluster(Room):
                 "enable_insecure_binding_system_authenticated": False,
                 "enable_insecure_binding_system_unauthenticated": False,
             },
-            workload_identity_config={"workload_pool": region.workload_pool(spec)},
+            workload_identity_config={"workload_pool": layout.workload_pool(spec)},
             database_encryption={"state": "ENCRYPTED", "key_name": keys.cluster.id},
             enable_shielded_nodes=True,
             binary_authorization={"evaluation_mode": "PROJECT_SINGLETON_POLICY_ENFORCE"},
@@ -168,7 +168,7 @@ class Cluster(Room):
         """What must exist before a node starts and outlive the last one."""
         self.kubeconfig: pulumi.Output[str] = pulumi.Output.json_dumps(
             kubeconfig(
-                region.kube_context(spec),
+                layout.kube_context(spec),
                 self.cluster.endpoint,
                 self.cluster.master_auth.apply(lambda auth: _told(auth.cluster_ca_certificate, "certificate")),
             )

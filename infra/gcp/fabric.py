@@ -14,11 +14,11 @@ import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
-from infra.gcp import region
-from infra.gcp.network import Network
-from infra.machines import Machine
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.catalog.machines import Machine
+from trainfleet.infra.component import Room
+from trainfleet.infra.gcp import layout
+from trainfleet.infra.gcp.network import Network
+from trainfleet.infra.spec.schema import PlatformSpec
 
 TCP_MTU = 8244
 """What GPUDirect over TCP is tested with (GKE guide, GPUDirect-TCPX)."""
@@ -52,8 +52,8 @@ class Link:
 def link_names(machine: Machine) -> tuple[str, ...]:
     """The extra interfaces of a machine, in the order in which its nodes have them."""
     if machine.rdma == "roce":
-        return ("gvnic-1", *(f"rdma-{index}" for index in range(region.RDMA_SUBNETS)))
-    return tuple(f"vpc{index + 1}" for index in range(region.TCP_FABRIC_NETWORKS.get(machine.rdma, 0)))
+        return ("gvnic-1", *(f"rdma-{index}" for index in range(layout.RDMA_SUBNETS)))
+    return tuple(f"vpc{index + 1}" for index in range(layout.TCP_FABRIC_NETWORKS.get(machine.rdma, 0)))
 
 
 def pod_annotations(machine: Machine) -> dict[str, str]:
@@ -82,11 +82,11 @@ class Fabric(Room):
         self.links: dict[str, Link] = {}
         self.ready: list[pulumi.Resource] = []
         """The firewall: a node without it waits for its peers for ever."""
-        for index in range(region.tcp_fabric_networks(spec)):
+        for index in range(layout.tcp_fabric_networks(spec)):
             self._tcp(f"vpc{index + 1}", index, TCP_MTU)
-        if zone := region.rdma_zone(spec):
-            self._tcp("gvnic-1", max(region.TCP_FABRIC_NETWORKS.values()), RDMA_MTU)
-            self._rdma(zone, max(region.TCP_FABRIC_NETWORKS.values()) + 1)
+        if zone := layout.rdma_zone(spec):
+            self._tcp("gvnic-1", max(layout.TCP_FABRIC_NETWORKS.values()), RDMA_MTU)
+            self._rdma(zone, max(layout.TCP_FABRIC_NETWORKS.values()) + 1)
         self.register_outputs({})
 
     def of(self, machine: Machine) -> list[Link]:
@@ -127,7 +127,7 @@ class Fabric(Room):
             description=f"Trainfleet {self.spec.name}: GPU traffic by RDMA",
             opts=self.options("rdma", depends_on=self.apis.ready),
         )
-        for index in range(region.RDMA_SUBNETS):
+        for index in range(layout.RDMA_SUBNETS):
             name = f"rdma-{index}"
             self.links[name] = Link(name, network, self._subnet(name, network, first + index), "RDMA")
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.gcp import fabric as fabrics
-from infra.gcp import nodes, region
-from infra.gcp.cluster import Cluster
-from infra.gcp.fabric import Fabric
-from infra.gcp.identity import Identity
-from infra.gcp.keys import Keys
-from infra.machines import Machine, machine_for_pool
-from infra.platform import Pool
-from infra.room import Room
-from infra.spec import Capacity, GpuPool, PlatformSpec
+from trainfleet.infra.catalog.machines import Machine, machine_for_pool
+from trainfleet.infra.component import Room
+from trainfleet.infra.gcp import fabric as fabrics
+from trainfleet.infra.gcp import layout, node_config
+from trainfleet.infra.gcp.cluster import Cluster
+from trainfleet.infra.gcp.fabric import Fabric
+from trainfleet.infra.gcp.identity import Identity
+from trainfleet.infra.gcp.keys import Keys
+from trainfleet.infra.platform import Pool
+from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
 
 QUEUED_TAINT = {"key": "cloud.google.com/gke-queued", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
 """GKE keeps nodes that were queued for to the pods that queued."""
@@ -37,7 +37,7 @@ def labels(pool: GpuPool) -> dict[str, str]:
 
 def all_labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
     """Labels that nodes carry, GKE's own among them (GKE guide, labels for GPUs and Spot VMs)."""
-    found = {**labels(pool), "cloud.google.com/gke-accelerator": nodes.ACCELERATORS[pool.accelerator]}
+    found = {**labels(pool), "cloud.google.com/gke-accelerator": node_config.ACCELERATORS[pool.accelerator]}
     if pool.capacity is Capacity.SPOT:
         found["cloud.google.com/gke-spot"] = "true"
     return found | {"node.kubernetes.io/instance-type": machine.instance_type}
@@ -64,21 +64,21 @@ class GpuPools(Room):
         self.register_outputs({})
 
     def _pool(self, pool: GpuPool, machine: Machine) -> Pool:
-        zones = region.pool_zones(self.spec, pool)
-        linked = region.uses_fabric(pool, machine)
-        by_request = pool.capacity in nodes.BY_REQUEST
-        no_spare = pool.capacity in nodes.NO_SPARE
+        zones = layout.pool_zones(self.spec, pool)
+        linked = layout.uses_fabric(pool, machine)
+        by_request = pool.capacity in node_config.BY_REQUEST
+        no_spare = pool.capacity in node_config.NO_SPARE
         group = gcp.container.NodePool(
             self.name(pool.name),
             # A prefix, so that a replacement can stand beside the old nodes while their pods move.
-            name_prefix=region.node_pool_prefix(pool.name),
+            name_prefix=layout.node_pool_prefix(pool.name),
             cluster=self.cluster.cluster.name,
             location=self.spec.region,
             node_locations=list(zones),
             initial_node_count=pool.min_nodes // len(zones),
             # Any zone that has the machines: an even spread would wait for the scarcest.
             autoscaling={"total_min_node_count": pool.min_nodes, "total_max_node_count": pool.max_nodes, "location_policy": "ANY"},
-            max_pods_per_node=region.PODS_PER_NODE,
+            max_pods_per_node=layout.PODS_PER_NODE,
             # What is given for some days is not repaired but asked for again, and GKE refuses the two together.
             management={"auto_repair": not by_request, "auto_upgrade": True},
             upgrade_settings=None
@@ -92,7 +92,7 @@ class GpuPools(Room):
                     {"network": link.network.name, "subnetwork": link.subnet.name} for link in (self.fabric.of(machine) if linked else ())
                 ],
             },
-            node_config=nodes.configuration(
+            node_config=node_config.configuration(
                 self, pool.name, machine, pool.disk_gib, identity=self.identity, keys=self.keys, labels=labels(pool), pool=pool
             ),
             opts=self.options(pool.name, depends_on=self.cluster.ready, ignore_changes=["initialNodeCount"]),

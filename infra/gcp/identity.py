@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.gcp import region
-from infra.gcp.apis import Apis
-from infra.gcp.registry import Registry
-from infra.gcp.secrets import Secrets
-from infra.gcp.storage import RUNS_PREFIX, Storage
-from infra.platform import TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.component import Room
+from trainfleet.infra.gcp import layout
+from trainfleet.infra.gcp.apis import Apis
+from trainfleet.infra.gcp.registry import Registry
+from trainfleet.infra.gcp.secrets import Secrets
+from trainfleet.infra.gcp.storage import RUNS_PREFIX, Storage
+from trainfleet.infra.platform import TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT
+from trainfleet.infra.spec.schema import PlatformSpec
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Identity(Room):
         return gcp.serviceaccount.Account(
             self.name(what),
             # Fixed: policies of an organisation and people name it, and an id is too short for a made-up end.
-            account_id=region.account_id(self.spec, role),
+            account_id=layout.account_id(self.spec, role),
             display_name=f"Trainfleet {self.spec.name}: {role}",
             description=f"Trainfleet {self.spec.name}: {purpose}",
             opts=self.options(what, depends_on=self.apis.ready, delete_before_replace=True),
@@ -126,7 +126,7 @@ class Identity(Room):
 
     def _person(self, kind: str, who: str, role: str) -> None:
         """Google knows no right on one cluster, only on those of a project: one more reason for a project per platform."""
-        what = f"{kind}-{region.short_name(who)}"  # by person, so that the order in the spec means nothing
+        what = f"{kind}-{layout.short_name(who)}"  # by person, so that the order in the spec means nothing
         gcp.projects.IAMMember(self.name(what), project=self.spec.account, role=role, member=f"user:{who}", opts=self.options(what))
 
 
@@ -148,7 +148,7 @@ class PodIdentities(Room):
         self.ready: list[pulumi.Resource] = []
         """A pod started before its binding gets no token: who starts pods depends on these."""
         for purpose, pods in self.bound.items():
-            who = f"{region.workload_pool(spec)}[{pods.namespace}/{pods.service_account}]"
+            who = f"{layout.workload_pool(spec)}[{pods.namespace}/{pods.service_account}]"
             self.ready.append(
                 gcp.serviceaccount.IAMMember(
                     self.name(f"{purpose}-identity"),

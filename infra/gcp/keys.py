@@ -10,9 +10,9 @@ from __future__ import annotations
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.gcp.apis import Apis, services
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.component import Room
+from trainfleet.infra.gcp.apis import Apis, services
+from trainfleet.infra.spec.schema import PlatformSpec
 
 ROTATION = f"{90 * 24 * 3600}s"
 DESTROY_AFTER = f"{30 * 24 * 3600}s"

@@ -10,12 +10,12 @@ from __future__ import annotations
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.gcp import region
-from infra.gcp.keys import Keys
-from infra.gcp.network import Network
-from infra.platform import SharedVolume
-from infra.room import Room
-from infra.spec import PlatformSpec, SharedFilesystem
+from trainfleet.infra.component import Room
+from trainfleet.infra.gcp import layout
+from trainfleet.infra.gcp.keys import Keys
+from trainfleet.infra.gcp.network import Network
+from trainfleet.infra.platform import SharedVolume
+from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
 
 FILESYSTEM = "shared"
 """The name that clients mount: eight letters and digits at most."""
@@ -36,7 +36,7 @@ class Lustre(Room):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "lustre", opts)
-        zone = region.shared_volume_zone(spec)
+        zone = layout.shared_volume_zone(spec)
         _, peering = network.for_google()
         self.filesystem = gcp.lustre.Instance(
             self.name("lustre"),

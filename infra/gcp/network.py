@@ -9,10 +9,10 @@ from __future__ import annotations
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.gcp import region
-from infra.gcp.apis import Apis
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.component import Room
+from trainfleet.infra.gcp import layout
+from trainfleet.infra.gcp.apis import Apis
+from trainfleet.infra.spec.schema import PlatformSpec
 
 PODS, SERVICES = "pods", "services"
 """Names of the subnet's secondary ranges."""
@@ -30,7 +30,7 @@ class Network(Room):
         self.apis = apis
         self.ready: list[pulumi.Resource] = []
         """What must exist before a node starts and outlive the last one: the way out and the firewall."""
-        self.plan = region.plan(spec)
+        self.plan = layout.plan(spec)
         self.vpc = gcp.compute.Network(
             self.name("vpc"),
             auto_create_subnetworks=False,

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.gcp import region
-from infra.gcp.keys import Keys
-from infra.gcp.network import Network
-from infra.platform import SharedVolume
-from infra.room import Room
-from infra.spec import PlatformSpec, SharedFilesystem
+from trainfleet.infra.component import Room
+from trainfleet.infra.gcp import layout
+from trainfleet.infra.gcp.keys import Keys
+from trainfleet.infra.gcp.network import Network
+from trainfleet.infra.platform import SharedVolume
+from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
 
 SHARE = "shared"
 
@@ -36,7 +36,7 @@ class Nfs(Room):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "nfs", opts)
-        zone = region.shared_volume_zone(spec)
+        zone = layout.shared_volume_zone(spec)
         reserved, peering = network.for_google()
         clients = [str(network.plan.nodes), str(network.plan.pods)]
         self.filesystem = gcp.filestore.Instance(

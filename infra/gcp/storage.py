@@ -9,9 +9,9 @@ from __future__ import annotations
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.gcp.keys import Keys
-from infra.room import Room
-from infra.spec import PlatformSpec
+from trainfleet.infra.component import Room
+from trainfleet.infra.gcp.keys import Keys
+from trainfleet.infra.spec.schema import PlatformSpec
 
 RUNS_PREFIX = "runs/"
 """Where in the bucket training writes. It reads the whole bucket (data sets beside runs) and writes here only."""

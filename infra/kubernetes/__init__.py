@@ -1,7 +1,7 @@
 """The cloud-neutral layer: what every cluster carries, whichever cloud it is on.
 
 `install(platform, spec)` is the only door. The SDKs are imported when it is called, so that the spec's rules may ask
-`infra.kubernetes.crds` which operator versions are known without paying for them.
+`trainfleet.infra.kubernetes.crds` which operator versions are known without paying for them.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from infra.platform import Platform
-    from infra.spec import PlatformSpec
+    from trainfleet.infra.platform import Platform
+    from trainfleet.infra.spec.schema import PlatformSpec
 
 
 def install(platform: Platform, spec: PlatformSpec) -> None:
@@ -19,6 +19,6 @@ def install(platform: Platform, spec: PlatformSpec) -> None:
     Raises:
         InputError: the spec asks for a version of the KubeRay operator whose resource definitions are not here.
     """
-    from infra.kubernetes.layer import ClusterLayer
+    from trainfleet.infra.kubernetes.layer import ClusterLayer
 
     ClusterLayer(platform, spec)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import pulumi
 import pulumi_kubernetes as k8s
 
-from infra.kubernetes.names import LAUNCHER_ACCOUNT, LAUNCHER_TOKEN, PRIORITIES
-from infra.kubernetes.parts import Parts
-from infra.platform import LAUNCHERS_GROUP, TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, Platform, ServiceIdentity
-from infra.spec import PlatformSpec
+from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.names import LAUNCHER_ACCOUNT, LAUNCHER_TOKEN, PRIORITIES
+from trainfleet.infra.platform import LAUNCHERS_GROUP, TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, Platform, ServiceIdentity
+from trainfleet.infra.spec.schema import PlatformSpec
 
 READ = ["get", "list", "watch"]
 WRITE = [*READ, "create", "update", "patch", "delete", "deletecollection"]

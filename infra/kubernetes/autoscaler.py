@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import pulumi
 
-from infra.kubernetes.charts import CLUSTER_AUTOSCALER, release
-from infra.kubernetes.parts import Parts
-from infra.kubernetes.values import operators
-from infra.platform import Platform
-from infra.spec import PlatformSpec
+from trainfleet.infra.kubernetes.charts import CLUSTER_AUTOSCALER, release
+from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.values import operators
+from trainfleet.infra.platform import Platform
+from trainfleet.infra.spec.schema import PlatformSpec
 
 
 class Autoscaler(pulumi.ComponentResource):

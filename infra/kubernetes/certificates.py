@@ -13,14 +13,14 @@ from typing import Any, ClassVar
 import pulumi
 import pulumi_kubernetes as k8s
 
-from infra.kubernetes.charts import CERT_MANAGER, release
-from infra.kubernetes.custom import custom
-from infra.kubernetes.documents import document
-from infra.kubernetes.names import CERTIFICATES_NAMESPACE, RAY_CA_SECRET, RAY_TLS_CONFIG, RAY_TLS_SCRIPT
-from infra.kubernetes.parts import Parts
-from infra.kubernetes.values import operators
-from infra.platform import TRAINING_NAMESPACE
-from infra.spec import PlatformSpec
+from trainfleet.infra.kubernetes.charts import CERT_MANAGER, release
+from trainfleet.infra.kubernetes.custom import custom
+from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.manifest_model import document
+from trainfleet.infra.kubernetes.names import CERTIFICATES_NAMESPACE, RAY_CA_SECRET, RAY_TLS_CONFIG, RAY_TLS_SCRIPT
+from trainfleet.infra.kubernetes.values import operators
+from trainfleet.infra.platform import TRAINING_NAMESPACE
+from trainfleet.infra.spec.schema import PlatformSpec
 
 IMAGE = "docker.io/library/python:3.13.7-slim-trixie"
 """Python with the openssl command, which ca-certificates brings."""
@@ -84,7 +84,7 @@ class Certificates(pulumi.ComponentResource):
         self.register_outputs({})
 
     def _config(self, name: str, key: str, script: str) -> k8s.core.v1.ConfigMap:
-        text = (files("infra.kubernetes.scripts") / script).read_text(encoding="utf-8")
+        text = (files("trainfleet.infra.kubernetes.scripts") / script).read_text(encoding="utf-8")
         metadata = k8s.meta.v1.ObjectMetaArgs(name=name, namespace=TRAINING_NAMESPACE)
         return k8s.core.v1.ConfigMap(f"{self._spec.name}-{name}", metadata=metadata, data={key: text}, opts=self._options())
 

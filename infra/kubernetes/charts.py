@@ -1,7 +1,7 @@
 """The Helm charts of the layer: name, repository and pinned version in one place, and the one way they are installed.
 
 Only the coordinates stand here: the Kubernetes provider fetches a chart when the stack is applied. Values are the typed
-documents of `infra.kubernetes.values` and never hold a secret, because they lie in the clear in the state
+documents of `trainfleet.infra.kubernetes.values` and never hold a secret, because they lie in the clear in the state
 (pulumi-kubernetes#734). docs/layer.md says how a version is raised.
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from infra.kubernetes.documents import plain
-from infra.kubernetes.known import known, refuse_unknown
+from trainfleet.infra.kubernetes.chart_keys import known, refuse_unknown
+from trainfleet.infra.kubernetes.manifest_model import plain
 
 TIMEOUT_SECONDS = 600
 

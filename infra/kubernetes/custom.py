@@ -11,8 +11,8 @@ from typing import Any
 
 import pulumi
 
-from infra.kubernetes.documents import plain
-from infra.kubernetes.known import ANYTHING, known, refuse_unknown
+from trainfleet.infra.kubernetes.chart_keys import ANYTHING, known, refuse_unknown
+from trainfleet.infra.kubernetes.manifest_model import plain
 
 
 def custom(

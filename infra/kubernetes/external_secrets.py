@@ -10,14 +10,14 @@ from typing import Any
 
 import pulumi
 
-from infra.kubernetes.charts import EXTERNAL_SECRETS, release
-from infra.kubernetes.custom import custom
-from infra.kubernetes.documents import document
-from infra.kubernetes.names import SECRET_STORE
-from infra.kubernetes.parts import Parts
-from infra.kubernetes.values import operators
-from infra.platform import TRAINING_NAMESPACE, Platform
-from infra.spec import PlatformSpec
+from trainfleet.infra.kubernetes.charts import EXTERNAL_SECRETS, release
+from trainfleet.infra.kubernetes.custom import custom
+from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.manifest_model import document
+from trainfleet.infra.kubernetes.names import SECRET_STORE
+from trainfleet.infra.kubernetes.values import operators
+from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform
+from trainfleet.infra.spec.schema import PlatformSpec
 
 API_VERSION = "external-secrets.io/v1"
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_kubernetes as k8s
 
-from infra.kubernetes.documents import document
-from infra.kubernetes.names import GPU_NAMESPACE
-from infra.kubernetes.values.gpu import GPU_LABEL
-from infra.platform import Pool
-from infra.spec import PlatformSpec
+from trainfleet.infra.kubernetes.manifest_model import document
+from trainfleet.infra.kubernetes.names import GPU_NAMESPACE
+from trainfleet.infra.kubernetes.values.gpu import GPU_LABEL
+from trainfleet.infra.platform import Pool
+from trainfleet.infra.spec.schema import PlatformSpec
 
 POOL_LABEL = "trainfleet.io/pool"
 INFINIBAND_IMAGE = "ghcr.io/mellanox/k8s-rdma-shared-dev-plugin:v1.5.3"

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import pulumi
 
-from infra.kubernetes.charts import DCGM_EXPORTER, EFA_DEVICE_PLUGIN, NVIDIA_DEVICE_PLUGIN, release
-from infra.kubernetes.fabrics import infiniband_plugin, nccl_plugin
-from infra.kubernetes.names import GPU_NAMESPACE
-from infra.kubernetes.parts import EFA_RESOURCE, Parts
-from infra.kubernetes.values import gpu
-from infra.platform import Platform
-from infra.spec import PlatformSpec
+from trainfleet.infra.kubernetes.charts import DCGM_EXPORTER, EFA_DEVICE_PLUGIN, NVIDIA_DEVICE_PLUGIN, release
+from trainfleet.infra.kubernetes.fabrics import infiniband_plugin, nccl_plugin
+from trainfleet.infra.kubernetes.features import EFA_RESOURCE, Parts
+from trainfleet.infra.kubernetes.names import GPU_NAMESPACE
+from trainfleet.infra.kubernetes.values import gpu
+from trainfleet.infra.platform import Platform
+from trainfleet.infra.spec.schema import PlatformSpec
 
 
 class Gpu(pulumi.ComponentResource):

@@ -10,8 +10,8 @@ from __future__ import annotations
 import pulumi
 import pulumi_kubernetes as k8s
 
-from infra.machines import catalogue
-from infra.spec import Cloud, PlatformSpec
+from trainfleet.infra.catalog.machines import catalogue
+from trainfleet.infra.spec.schema import Cloud, PlatformSpec
 
 NAMESPACE = "aws-hyperpod"
 AGENT = "health-monitoring-agent"

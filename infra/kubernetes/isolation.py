@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as k8s
 
-from infra.kubernetes.names import (
+from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.names import (
     BUILT_IN,
     CERTIFICATES_NAMESPACE,
     GPU_NAMESPACE,
@@ -20,10 +21,9 @@ from infra.kubernetes.names import (
     NODE_NAMESPACE,
     QUEUE_NAMESPACE,
 )
-from infra.kubernetes.network import Opening, openings
-from infra.kubernetes.parts import Parts
-from infra.platform import TRAINING_NAMESPACE, Platform
-from infra.spec import PlatformSpec
+from trainfleet.infra.kubernetes.network import Opening, openings
+from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform
+from trainfleet.infra.spec.schema import PlatformSpec
 
 
 @dataclass(frozen=True)

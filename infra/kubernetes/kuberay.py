@@ -11,12 +11,12 @@ from typing import Any
 import pulumi
 from pulumi_kubernetes.apiextensions.CustomResource import CustomResource
 
-from infra.kubernetes.charts import kuberay_operator, release
-from infra.kubernetes.crds import definitions
-from infra.kubernetes.names import KUBERAY_NAMESPACE
-from infra.kubernetes.parts import Parts
-from infra.kubernetes.values import operators
-from infra.spec import PlatformSpec
+from trainfleet.infra.kubernetes.charts import kuberay_operator, release
+from trainfleet.infra.kubernetes.crds import definitions
+from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.names import KUBERAY_NAMESPACE
+from trainfleet.infra.kubernetes.values import operators
+from trainfleet.infra.spec.schema import PlatformSpec
 
 
 class KubeRay(pulumi.ComponentResource):

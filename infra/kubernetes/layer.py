@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import pulumi
 
-from infra.kubernetes.access import Access
-from infra.kubernetes.autoscaler import Autoscaler
-from infra.kubernetes.certificates import Certificates
-from infra.kubernetes.external_secrets import ExternalSecrets
-from infra.kubernetes.gpu import Gpu
-from infra.kubernetes.isolation import Isolation
-from infra.kubernetes.kuberay import KubeRay
-from infra.kubernetes.monitoring import Monitoring
-from infra.kubernetes.nodes import Nodes
-from infra.kubernetes.parts import parts
-from infra.kubernetes.queue import Queue
-from infra.kubernetes.storage import Storage
-from infra.platform import Platform
-from infra.spec import PlatformSpec
+from trainfleet.infra.kubernetes.access import Access
+from trainfleet.infra.kubernetes.autoscaler import Autoscaler
+from trainfleet.infra.kubernetes.certificates import Certificates
+from trainfleet.infra.kubernetes.external_secrets import ExternalSecrets
+from trainfleet.infra.kubernetes.features import parts
+from trainfleet.infra.kubernetes.gpu import Gpu
+from trainfleet.infra.kubernetes.isolation import Isolation
+from trainfleet.infra.kubernetes.kuberay import KubeRay
+from trainfleet.infra.kubernetes.monitoring import Monitoring
+from trainfleet.infra.kubernetes.nodes import Nodes
+from trainfleet.infra.kubernetes.queue import Queue
+from trainfleet.infra.kubernetes.storage import Storage
+from trainfleet.infra.platform import Platform
+from trainfleet.infra.spec.schema import PlatformSpec
 
 
 class ClusterLayer(pulumi.ComponentResource):

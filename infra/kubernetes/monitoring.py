@@ -12,16 +12,16 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from infra.kubernetes.charts import PROMETHEUS_DEFINITIONS, PROMETHEUS_STACK, release
-from infra.kubernetes.custom import custom
-from infra.kubernetes.dashboards.alerts import alert_rules
-from infra.kubernetes.dashboards.boards import boards
-from infra.kubernetes.documents import document
-from infra.kubernetes.names import KUBERAY_NAMESPACE, MONITORING_NAMESPACE
-from infra.kubernetes.parts import Parts
-from infra.kubernetes.values.monitoring import DASHBOARD_LABEL, stack
-from infra.platform import TRAINING_NAMESPACE, Platform
-from infra.spec import PlatformSpec
+from trainfleet.infra.kubernetes.charts import PROMETHEUS_DEFINITIONS, PROMETHEUS_STACK, release
+from trainfleet.infra.kubernetes.custom import custom
+from trainfleet.infra.kubernetes.dashboards.alerts import alert_rules
+from trainfleet.infra.kubernetes.dashboards.boards import boards
+from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.manifest_model import document
+from trainfleet.infra.kubernetes.names import KUBERAY_NAMESPACE, MONITORING_NAMESPACE
+from trainfleet.infra.kubernetes.values.monitoring import DASHBOARD_LABEL, stack
+from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform
+from trainfleet.infra.spec.schema import PlatformSpec
 
 API_VERSION = "monitoring.coreos.com/v1"
 

@@ -19,7 +19,8 @@ from pulumi_kubernetes.networking.v1 import (
     NetworkPolicyPortArgs,
 )
 
-from infra.kubernetes.names import (
+from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.names import (
     CERTIFICATES_NAMESPACE,
     GPU_NAMESPACE,
     KUBERAY_NAMESPACE,
@@ -28,8 +29,7 @@ from infra.kubernetes.names import (
     QUEUE_NAMESPACE,
     SECRETS_NAMESPACE,
 )
-from infra.kubernetes.parts import Parts
-from infra.platform import TRAINING_NAMESPACE, Platform
+from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform
 
 ANYWHERE = "0.0.0.0/0"
 METADATA_RANGE = "169.254.0.0/16"

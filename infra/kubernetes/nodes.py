@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pulumi
 
-from infra.kubernetes.charts import FLUENT_BIT, NODE_PROBLEM_DETECTOR, release
-from infra.kubernetes.names import NODE_NAMESPACE
-from infra.kubernetes.parts import Parts
-from infra.kubernetes.values import logs, operators
-from infra.platform import Platform
-from infra.spec import PlatformSpec
+from trainfleet.infra.kubernetes.charts import FLUENT_BIT, NODE_PROBLEM_DETECTOR, release
+from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.names import NODE_NAMESPACE
+from trainfleet.infra.kubernetes.values import logs, operators
+from trainfleet.infra.platform import Platform
+from trainfleet.infra.spec.schema import PlatformSpec
 
 
 class Nodes(pulumi.ComponentResource):

@@ -11,16 +11,16 @@ from typing import Any
 
 import pulumi
 
-from infra.kubernetes.charts import KUEUE, release
-from infra.kubernetes.custom import custom
-from infra.kubernetes.documents import document
-from infra.kubernetes.names import PRIORITIES, QUEUE, QUEUE_NAMESPACE
-from infra.kubernetes.parts import Parts
-from infra.kubernetes.values.common import Toleration
-from infra.kubernetes.values.queue import Selector, kueue
-from infra.machines import Machine, system_machine
-from infra.platform import TRAINING_NAMESPACE, Platform, Pool
-from infra.spec import PlatformSpec
+from trainfleet.infra.catalog.machines import Machine, system_machine
+from trainfleet.infra.kubernetes.charts import KUEUE, release
+from trainfleet.infra.kubernetes.custom import custom
+from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.manifest_model import document
+from trainfleet.infra.kubernetes.names import PRIORITIES, QUEUE, QUEUE_NAMESPACE
+from trainfleet.infra.kubernetes.values.common import Toleration
+from trainfleet.infra.kubernetes.values.queue import Selector, kueue
+from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform, Pool
+from trainfleet.infra.spec.schema import PlatformSpec
 
 API_VERSION = "kueue.x-k8s.io/v1beta2"
 GPU_RESOURCE = "nvidia.com/gpu"

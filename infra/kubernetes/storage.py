@@ -9,10 +9,10 @@ from __future__ import annotations
 import pulumi
 import pulumi_kubernetes as k8s
 
-from infra.kubernetes.names import STORAGE_CLASS
-from infra.kubernetes.parts import Parts
-from infra.platform import SHARED_CLAIM, TRAINING_NAMESPACE, Platform, SharedVolume
-from infra.spec import PlatformSpec
+from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.names import STORAGE_CLASS
+from trainfleet.infra.platform import SHARED_CLAIM, TRAINING_NAMESPACE, Platform, SharedVolume
+from trainfleet.infra.spec.schema import PlatformSpec
 
 
 class Storage(pulumi.ComponentResource):

@@ -1,6 +1,6 @@
 """The local platform: the cluster of a kubeconfig, as it is, and the object store that the spec names. Makes no cloud resource.
 
-Called by infra.program through the registry; the same layer goes on top. What only a cloud has is left out: identities, a secret store, a
+Called by trainfleet.infra.program through the registry; the same layer goes on top. What only a cloud has is left out: identities, a secret store, a
 log store, an autoscaler, and a storage class, for which the cluster has its own. Easy to get wrong: the provider is bound to the context's name, so a
 cluster that comes up again under another port keeps what was made on it, and another context is another cluster.
 """
@@ -11,10 +11,10 @@ import json
 
 import pulumi_kubernetes as k8s
 
-from infra.local.kubeconfig import kubeconfig_path, reach
-from infra.machines import machine_for_pool
-from infra.platform import Platform, Pool, Subject
-from infra.spec import GpuPool, PlatformSpec
+from trainfleet.infra.catalog.machines import machine_for_pool
+from trainfleet.infra.local.kubeconfig import kubeconfig_path, reach
+from trainfleet.infra.platform import Platform, Pool, Subject
+from trainfleet.infra.spec.schema import GpuPool, PlatformSpec
 
 
 def build(spec: PlatformSpec) -> Platform:

@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from infra.spec import PlatformSpec
 from trainfleet.errors import InputError, Problem
-from trainfleet.nearest import did_you_mean
+from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.suggestions import did_you_mean
 
 
 @dataclass(frozen=True)

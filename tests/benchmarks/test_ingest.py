@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks import ingest
-from training.data.order import SampleOrder, WindowOrder
+from trainfleet.training.data.order import SampleOrder, WindowOrder
 
 
 def test_both_sides_give_each_sample_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

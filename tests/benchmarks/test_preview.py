@@ -9,10 +9,10 @@ import pytest
 
 from benchmarks import preview
 from benchmarks.flat import write_program
-from rehearsal import warm
-from rehearsal.engine import Engine, find_engine
-from rehearsal.sandbox import read_project
 from trainfleet.errors import TrainfleetError
+from trainfleet.rehearsal.engine import process_pool
+from trainfleet.rehearsal.engine.find import Engine, find_engine
+from trainfleet.rehearsal.engine.sandbox import read_project
 
 PROGRAM = """
 import json
@@ -40,7 +40,7 @@ Store("small")
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the benchmark: no process with the SDKs of an earlier rehearsal is taken over."""
-    monkeypatch.setattr(warm, "_IDLE", warm._Idle())
+    monkeypatch.setattr(process_pool, "_IDLE", process_pool._Idle())
 
 
 @pytest.fixture(scope="module")

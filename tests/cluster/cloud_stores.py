@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from rehearsal.cluster.store import certificate
-from tools.stores.build import azurite, gateways
-from tools.stores.servers import AZURE_ACCOUNT, AZURE_KEY, BUCKET, KEY, SECRET
+from trainfleet.local_cluster.store import certificate
+from trainfleet.local_cluster.stores.build import azurite, gateways
+from trainfleet.local_cluster.stores.servers import AZURE_ACCOUNT, AZURE_KEY, BUCKET, KEY, SECRET
 
 OTHER = "other"
 """A bucket that a run's credential may not touch."""
@@ -94,15 +94,15 @@ class CloudStore:
 
 _LIST = """
 import json, os, sys
-from training.stores import Patience, parse
-from training.stores.clouds import connect
+from trainfleet.training.stores import Patience, parse
+from trainfleet.training.stores.clouds import connect
 print(json.dumps(sorted(connect(parse(f"{os.environ['KIND']}://{sys.argv[1]}"), Patience()).sizes(""))))
 """
 _FILL = """
 import sys
 from pathlib import Path
-from training.stores import Patience, parse
-from training.stores.clouds import connect
+from trainfleet.training.stores import Patience, parse
+from trainfleet.training.stores.clouds import connect
 store = connect(parse(sys.argv[2]), Patience())
 for file in sorted(Path(sys.argv[1]).iterdir()):
     stream = store.create(file.name)
@@ -210,8 +210,8 @@ def signature(container: str, until: datetime) -> str:
 
 _CONTAINER = """
 import sys
-from training.stores import Patience, parse
-from training.stores.clouds import connect
+from trainfleet.training.stores import Patience, parse
+from trainfleet.training.stores.clouds import connect
 connect(parse(f"az://{sys.argv[1]}"), Patience()).client.create_dir(sys.argv[1])
 """
 

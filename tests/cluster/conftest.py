@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cluster import state
 from tests.cluster.install import why_not
+from trainfleet.local_cluster import state
 
 NAME = "tests"
 
@@ -47,7 +47,7 @@ class Cluster:
 
     def kubectl(self, *arguments: str, given: str | None = None, check: bool = True) -> str:
         """Run kubectl as the administrator; returns its stdout."""
-        from rehearsal.cluster.kubectl import kubectl
+        from trainfleet.local_cluster.kubectl import kubectl
 
         done = kubectl(self.state, *arguments, given=given, check=False)
         assert not check or done.returncode == 0, done.stderr

@@ -9,8 +9,8 @@ import contextlib
 import itertools
 from collections.abc import Iterator
 
-from rehearsal.cluster import node
 from tests.cluster.conftest import Cluster
+from trainfleet.local_cluster import node
 
 _NUMBERS = itertools.count()
 

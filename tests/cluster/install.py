@@ -10,8 +10,8 @@ import os
 import shutil
 import sys
 
-from rehearsal.cluster import checks
 from trainfleet.errors import TrainfleetError
+from trainfleet.local_cluster import checks
 
 PACKAGES = {"socat": "socat", "nc": "netcat-openbsd", "rsync": "rsync", "ssh": "openssh-client", "curl": "curl", "mkfs.ext4": "e2fsprogs"}
 """Of the tests themselves: what SkyPilot and `ray up` call, and a file system of its own for a disk that fills."""

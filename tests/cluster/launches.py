@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cluster.images import LOCAL
-from rehearsal.cluster.store import RESTRICTED, Store, gateway
 from tests.cluster.conftest import Cluster, until
-from tools.stores.servers import KEY, SECRET
+from trainfleet.local_cluster.images import LOCAL
+from trainfleet.local_cluster.store import RESTRICTED, Store, gateway
+from trainfleet.local_cluster.stores.servers import KEY, SECRET
 
 PROGRAM = str(Path(sys.executable).with_name("trainfleet"))
 SMALL = ("scaling.cpus_per_worker=0.25",)

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from rehearsal.cluster import cgroups
+from trainfleet.local_cluster import cgroups
 
 FOLDERS: tuple[str, ...] = (
     "/var/lib/kubelet",

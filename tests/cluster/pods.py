@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rehearsal.cluster.servers import PAUSE
+from trainfleet.local_cluster.servers import PAUSE
 
 
 def pod(name: str, script: str, **spec: Any) -> dict[str, Any]:

@@ -23,13 +23,13 @@ import psutil
 import pytest
 import yaml
 
-from infra.kubernetes.access import CLUSTER_RULES, LAUNCHER_RULES, POD_RULES, Rule
-from rehearsal.cluster.images import LOCAL
-from rehearsal.cluster.store import Store, gateway
 from tests.cluster.conftest import Cluster, until
 from tests.cluster.launches import Launch
-from tools.stores.servers import KEY, SECRET
-from training.launch.bare import bare_platform
+from trainfleet.infra.kubernetes.access import CLUSTER_RULES, LAUNCHER_RULES, POD_RULES, Rule
+from trainfleet.local_cluster.images import LOCAL
+from trainfleet.local_cluster.store import Store, gateway
+from trainfleet.local_cluster.stores.servers import KEY, SECRET
+from trainfleet.training.launch.external_cluster import bare_platform
 
 NEAR, FAR = "sky-near", "sky-far"
 RBAC = "rbac.authorization.k8s.io/v1"

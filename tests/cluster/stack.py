@@ -6,14 +6,14 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from rehearsal.engine import find_engine
-from rehearsal.on_cluster.api import Api, connected
-from rehearsal.on_cluster.cloud import ClusterCloud
-from rehearsal.on_cluster.inventory import Inventory, inventory
-from rehearsal.on_cluster.target import Target, built_in
-from rehearsal.report import Step
-from rehearsal.sandbox import read_project
-from rehearsal.stage import APPLY, Rehearsal, Wishes, staged
+from trainfleet.rehearsal.engine.find import find_engine
+from trainfleet.rehearsal.engine.sandbox import read_project
+from trainfleet.rehearsal.on_cluster.api import Api, connected
+from trainfleet.rehearsal.on_cluster.cloud import ClusterCloud
+from trainfleet.rehearsal.on_cluster.cluster_target import Target, built_in
+from trainfleet.rehearsal.on_cluster.inventory import Inventory, inventory
+from trainfleet.rehearsal.report import Step
+from trainfleet.rehearsal.steps.session import APPLY, Rehearsal, Wishes, staged
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACES = ("training", "kuberay-system", "monitoring", "default", "kube-system")

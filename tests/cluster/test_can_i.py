@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from rehearsal.on_cluster.api import Api, ApiError
 from tests.cluster.conftest import Cluster, until
 from tests.cluster.stack import NAMESPACES, api_of, applied
+from trainfleet.rehearsal.on_cluster.api import Api, ApiError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 TABLE: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("can_i.toml").read_text())["account"]
@@ -105,7 +105,7 @@ def as_launcher(cluster: Cluster, api: Api, *arguments: str, given: dict[str, An
     path = cluster.state.file("config", "launcher-of-a-test.kubeconfig")
     path.write_text(json.dumps(document))
     try:
-        from rehearsal.cluster.kubectl import kubectl
+        from trainfleet.local_cluster.kubectl import kubectl
 
         done = kubectl(cluster.state, f"--kubeconfig={path}", *arguments, "-f", "-", given=json.dumps(given), check=False)
     finally:

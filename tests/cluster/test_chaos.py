@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.cluster import node
 from tests.cluster.conftest import until
 from tests.cluster.cut import address, cut
 from tests.cluster.launches import LONG, Launch, Place, launched, place
-from training.runfolder import MARKER, read_rows
+from trainfleet.local_cluster import node
+from trainfleet.training.runs.reader import MARKER, read_rows
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 __all__ = ["place"]

@@ -14,12 +14,12 @@ from urllib.request import urlopen
 
 import pytest
 
-from rehearsal.cluster import builds, node, pins
-from rehearsal.cluster.servers import HOST_NAME
-from rehearsal.cluster.status import memory_mib
 from tests.cluster.conftest import Cluster, until
 from tests.cluster.cut import address, cut
 from tests.cluster.pods import pod, web
+from trainfleet.local_cluster import builds, node, pins
+from trainfleet.local_cluster.servers import HOST_NAME
+from trainfleet.local_cluster.status import memory_mib
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 GET = "/busybox timeout 5 /busybox wget -q -O -"

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cluster import builds, images, oci, pins, rootfs
-from rehearsal.cluster.state import State
+from trainfleet.local_cluster import builds, images, oci, pins, rootfs
+from trainfleet.local_cluster.state import State
 
 
 def quiet(_text: str) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cluster.images import LOCAL
 from tests.cluster.conftest import Cluster, until
+from trainfleet.local_cluster.images import LOCAL
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3000)]
 RAY = "2.60.0"
@@ -19,7 +19,9 @@ def group(cpus: str) -> dict[str, Any]:
 
 
 def test_the_image_holds_the_locks_versions_and_the_project(cluster: Cluster) -> None:
-    script = "import torch, ray, training.run, trainfleet; print(ray.__version__, torch.__version__.split('+')[0], torch.cuda.is_available())"
+    script = (
+        "import torch, ray, trainfleet.training.run, trainfleet; print(ray.__version__, torch.__version__.split('+')[0], torch.cuda.is_available())"
+    )
     flags = ("--image", LOCAL, "--image-pull-policy=IfNotPresent", "--restart=Never", "--attach", "--rm", "--quiet")
     until(lambda: cluster.kubectl("get", "serviceaccount", "default", check=False), "the default account")
     said = cluster.kubectl("run", "versions", *flags, "--command", "--", "python", "-c", script)

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from infra.contract import RayCertificates
-from infra.kubernetes import names
-from rehearsal.cluster.images import LOCAL
 from tests.cluster.conftest import until
 from tests.cluster.launches import LONG, PROGRAM, Launch, Place, launched, place
 from tests.cluster.pods import pod
-from tools.stores.servers import SECRET
-from training.launch.bare import bare_platform
+from trainfleet.infra.kubernetes import names
+from trainfleet.infra.outputs.contract import RayCertificates
+from trainfleet.local_cluster.images import LOCAL
+from trainfleet.local_cluster.stores.servers import SECRET
+from trainfleet.training.launch.external_cluster import bare_platform
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 __all__ = ["place"]

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cluster import builds, cgroups, network, node, pins, state
 from tests.cluster.conftest import Cluster, trainfleet, until
 from tests.cluster.machine import namespaces, processes_in, seen
 from tests.cluster.pods import pod
+from trainfleet.local_cluster import builds, cgroups, network, node, pins, state
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 NAME = "gone"

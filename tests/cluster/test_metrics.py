@@ -10,11 +10,11 @@ import subprocess
 
 import pytest
 
-from infra.kubernetes.dashboards.metrics import DCGM, KUEUE, METRICS, STATE
 from tests.cluster.conftest import until
 from tests.cluster.launches import PROGRAM
 from tests.cluster.watching import WATCHED_STEPS, Watched, told_here
 from tests.infra.kubernetes.test_dashboards import metrics_in
+from trainfleet.infra.kubernetes.dashboards.metrics import DCGM, KUEUE, METRICS, STATE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 

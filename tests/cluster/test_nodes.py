@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from rehearsal.cluster import fake_nodes
-from rehearsal.cluster.fake_nodes import FakeNode
 from tests.cluster.conftest import Cluster, until
 from tests.cluster.pods import pod
 from trainfleet.errors import InputError
+from trainfleet.local_cluster import fake_nodes
+from trainfleet.local_cluster.fake_nodes import FakeNode
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cluster import cgroups, init, oci, pins, servers, standins, volumes
+from trainfleet.local_cluster import cgroups, cuda_stubs, node_init, oci, pins, servers, volumes
 
 
 def read(archive: Path) -> dict[str, bytes]:
@@ -41,9 +41,9 @@ def test_an_archive_says_of_every_blob_its_true_digest(tmp_path: Path) -> None:
     assert f"blobs/sha256/{'0' * 64}" not in blobs, "what the store holds is left out"
 
 
-def server(tmp_path: Path, *command: str) -> init.Server:
+def server(tmp_path: Path, *command: str) -> node_init.Server:
     (tmp_path / "logs").mkdir()
-    return init.Server("one", {"command": list(command), "environment": {"SAID": "this"}}, tmp_path)
+    return node_init.Server("one", {"command": list(command), "environment": {"SAID": "this"}}, tmp_path)
 
 
 def test_a_server_that_ends_is_started_again_later_each_time(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_server_that_cannot_be_started_says_so_in_its_log(tmp_path: Path) -> N
 def test_a_log_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = server(tmp_path, "true")
     (tmp_path / "logs" / "one.log").write_text("x" * 100)
-    monkeypatch.setattr(init, "LOG_LIMIT", 99)
+    monkeypatch.setattr(node_init, "LOG_LIMIT", 99)
     one.limit_log()
     assert (tmp_path / "logs" / "one.log").read_text() == ""
 
@@ -150,7 +150,7 @@ def test_control_groups_are_made_in_each_hierarchy_and_removed_from_the_leaves_u
 @pytest.mark.skipif(shutil.which("gcc") is None or shutil.which("nm") is None, reason="needs gcc and binutils")
 def test_a_stand_in_satisfies_the_loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A library that needs a versioned function and data of a large one loads with the stand-in in its place, and without it does not."""
-    monkeypatch.setattr(standins, "LARGE", 1)
+    monkeypatch.setattr(cuda_stubs, "LARGE", 1)
     real, torch, image = tmp_path / "nvidia" / "lib", tmp_path / "torch" / "lib", tmp_path / "image"
     for folder in (real, torch):
         folder.mkdir(parents=True)
@@ -164,7 +164,7 @@ def test_a_stand_in_satisfies_the_loader(tmp_path: Path, monkeypatch: pytest.Mon
     subprocess.run([*user, "-Wl,-z,now", f"-Wl,-rpath,{image / 'lib'}"], check=True)
     loads = [sys.executable, "-c", f"import ctypes; ctypes.CDLL({str(torch / 'libuser.so')!r})"]
     assert subprocess.run(loads, capture_output=True, check=False).returncode != 0
-    assert standins.replace(tmp_path / "nvidia", tmp_path / "torch", image, tmp_path) == 1
+    assert cuda_stubs.replace(tmp_path / "nvidia", tmp_path / "torch", image, tmp_path) == 1
     assert subprocess.run(loads, capture_output=True, check=False).returncode == 0
 
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cluster.store import Store, gateway
 from tests.cluster.conftest import until
 from tests.cluster.hosts import Hosts, hosts
 from tests.cluster.launches import Launch
-from tools.stores.servers import KEY, SECRET
+from trainfleet.local_cluster.store import Store, gateway
+from trainfleet.local_cluster.stores.servers import KEY, SECRET
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.cluster import checks, network, pins, state
 from tests.cluster import install
 from trainfleet.errors import InputError, MissingToolError
+from trainfleet.local_cluster import checks, network, pins, state
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
 

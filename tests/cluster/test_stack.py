@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from rehearsal.engine import find_engine
-from rehearsal.on_cluster.target import Target, built_in
-from rehearsal.rehearse import rehearse
-from rehearsal.report import Report, Step
-from rehearsal.sandbox import read_project
-from rehearsal.stage import APPLY, Wishes, staged
 from tests.cluster.conftest import Cluster, trainfleet, until
 from tests.cluster.stack import everything, unlike
+from trainfleet.rehearsal.engine.find import find_engine
+from trainfleet.rehearsal.engine.sandbox import read_project
+from trainfleet.rehearsal.on_cluster.cluster_target import Target, built_in
+from trainfleet.rehearsal.rehearse import rehearse
+from trainfleet.rehearsal.report import Report, Step
+from trainfleet.rehearsal.steps.session import APPLY, Wishes, staged
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 SPACE = "tried-by-a-test"

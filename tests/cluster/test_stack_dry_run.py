@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from rehearsal.on_cluster.dry_run import Objects, dry_run
-from rehearsal.on_cluster.target import built_in
-from rehearsal.subject import stack_names
 from tests.cluster.conftest import Cluster, trainfleet
 from tests.cluster.stack import everything, unlike
+from trainfleet.rehearsal.on_cluster.cluster_target import built_in
+from trainfleet.rehearsal.on_cluster.dry_run import Objects, dry_run
+from trainfleet.rehearsal.project_lookup import stack_names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 

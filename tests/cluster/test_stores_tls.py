@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cluster.images import LOCAL
 from tests.cluster.cloud_stores import KINDS, OTHER, CloudStore, cloud_store
 from tests.cluster.conftest import Cluster, until
 from tests.cluster.launches import PROGRAM, RESTRICTED
-from tools.stores.servers import BUCKET
+from trainfleet.local_cluster.images import LOCAL
+from trainfleet.local_cluster.stores.servers import BUCKET
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 NAMESPACE = "stores-tls"

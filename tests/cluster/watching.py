@@ -25,13 +25,13 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.kubernetes.monitoring import ray_pods
-from rehearsal.cluster.images import LOCAL
 from tests.cluster.cloud_stores import CloudStore, cloud_store
 from tests.cluster.conftest import Cluster, until
 from tests.cluster.debian import unpacked
 from tests.cluster.launches import LONG, PROGRAM, RESTRICTED, Launch
-from tools.stores.servers import free_port
+from trainfleet.infra.kubernetes.monitoring import ray_pods
+from trainfleet.local_cluster.images import LOCAL
+from trainfleet.local_cluster.stores.servers import free_port
 
 NAMESPACE = "watched"
 RUN = "watched"
@@ -249,7 +249,7 @@ def _answers(server: Prometheus) -> dict[str, list[dict[str, Any]]]:
 
 def told_here(expression: str) -> bool:
     """Whether Ray, the run or Prometheus itself tells what an expression asks for, and it is not one that is true of a fault alone."""
-    from infra.kubernetes.dashboards.metrics import METRICS, PROMETHEUS, RAY, SINK
     from tests.infra.kubernetes.test_dashboards import metrics_in
+    from trainfleet.infra.kubernetes.dashboards.metrics import METRICS, PROMETHEUS, RAY, SINK
 
     return {METRICS[name] for name in metrics_in(expression)} <= {RAY, SINK, PROMETHEUS} and "== 0" not in expression

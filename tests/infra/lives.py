@@ -8,13 +8,13 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from infra.contract import PlatformOutputs, read_outputs
-from rehearsal import language
-from rehearsal.clouds.provider import serve
-from rehearsal.clouds.state import Cloud, Operation
-from rehearsal.commands import Runner, resources_of
-from rehearsal.engine import find_engine
-from rehearsal.sandbox import read_project, sandbox
+from trainfleet.infra.outputs.contract import PlatformOutputs, read_outputs
+from trainfleet.rehearsal.engine import language
+from trainfleet.rehearsal.engine.engine_cli import Runner, resources_of
+from trainfleet.rehearsal.engine.find import find_engine
+from trainfleet.rehearsal.engine.sandbox import read_project, sandbox
+from trainfleet.rehearsal.simulation.provider import serve
+from trainfleet.rehearsal.simulation.state import Cloud, Operation
 
 
 @dataclass(frozen=True)

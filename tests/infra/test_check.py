@@ -10,10 +10,10 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from infra.check import STAND_INS, parse_spec
-from infra.spec import Capacity, Cloud, Network, PlatformSpec
 from trainfleet.errors import InputError
-from trainfleet.words import model_in
+from trainfleet.infra.spec.load import STAND_INS, parse_spec
+from trainfleet.infra.spec.schema import Capacity, Cloud, Network, PlatformSpec
+from trainfleet.pydantic_messages import model_in
 
 OWNER = "ml-platform@example.com"
 GOOD: dict[str, Any] = {

@@ -13,11 +13,11 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from infra.check import load_stack
-from infra.cli import WIDTH, price_source, select
-from infra.machines import catalogue
-from infra.schema import schema_text, stack_schema
 from trainfleet.errors import InputError
+from trainfleet.infra.catalog.machines import catalogue
+from trainfleet.infra.cli.spec import WIDTH, price_source, select
+from trainfleet.infra.spec.json_schema import schema_text, stack_schema
+from trainfleet.infra.spec.load import load_stack
 
 Trainfleet = Callable[..., subprocess.CompletedProcess[str]]
 STACKS = ("aws-dev", "aws-prod", "azure-dev", "azure-prod", "gcp-dev", "gcp-prod", "local")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from infra.contract import CONTRACT_VERSION, MIGRATIONS, bring_forward, load_outputs, read_outputs
 from trainfleet.errors import InputError
+from trainfleet.infra.outputs.contract import CONTRACT_VERSION, MIGRATIONS, bring_forward, load_outputs, read_outputs
 
 POOL = {
     "name": "h100",
@@ -197,5 +197,5 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_launchers_read_outputs_without_pulumi_and_without_the_spec() -> None:
-    code = "import sys, infra.contract; print([name for name in ('pulumi', 'infra.spec', 'infra.machines', 'yaml', 'rich') if name in sys.modules])"
+    code = "import sys, trainfleet.infra.outputs.contract; print([name for name in ('pulumi', 'trainfleet.infra.spec.schema', 'trainfleet.infra.catalog.machines', 'yaml', 'rich') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from infra.contract import PlatformOutputs, PoolOutput, read_outputs
-from infra.spec import Cloud
-from infra.stackfile import stack_names
-from rehearsal.commands import resources_of
-from rehearsal.engine import find_engine
-from rehearsal.rehearse import Wishes, staged
-from rehearsal.sandbox import read_project
-from rehearsal.subject import stack_settings
+from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput, read_outputs
+from trainfleet.infra.spec.schema import Cloud
+from trainfleet.infra.spec.stack_file import stack_names
+from trainfleet.rehearsal.engine.engine_cli import resources_of
+from trainfleet.rehearsal.engine.find import find_engine
+from trainfleet.rehearsal.engine.sandbox import read_project
+from trainfleet.rehearsal.project_lookup import stack_settings
+from trainfleet.rehearsal.rehearse import Wishes, staged
 
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -168,7 +168,9 @@ def test_no_launcher_and_no_room_of_the_layer_asks_which_cloud_it_is_on() -> Non
         lines = [line.strip() for line in code.splitlines() if asks.search(line)]
         if lines and file.name != "hyperpod.py" and file.parent.name != "ray_up":
             found[file.name] = lines
-    assert found == {"platform.py": ['"cloud": outputs.cloud,'.replace('"cloud"', "")]}, "training/launch/platform.py notes the cloud in run.json"
+    assert found == {"platform_outputs.py": ['"cloud": outputs.cloud,'.replace('"cloud"', "")]}, (
+        "training/launch/platform_outputs.py notes the cloud in run.json"
+    )
 
 
 def test_every_cloud_has_a_stack_here() -> None:

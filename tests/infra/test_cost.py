@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from infra.check import load_stack
-from infra.cost import HOURS_PER_MONTH, Bill, Part, bill, cost, prices
-from infra.spec import PlatformSpec
+from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, Bill, Part, bill, cost, prices
+from trainfleet.infra.spec.load import load_stack
+from trainfleet.infra.spec.schema import PlatformSpec
 
 CLOUDS = {
     "aws": {"cloud": "aws", "region": "us-east-2"},

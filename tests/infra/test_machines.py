@@ -7,8 +7,17 @@ from typing import Any
 
 import pytest
 
-from infra.machines import CATALOGUE_FILE, CatalogueError, Machine, catalogue, machine_for_pool, machines_of, read_catalogue, system_machine
-from infra.spec import Capacity, Cloud, GpuPool, PlatformSpec
+from trainfleet.infra.catalog.machines import (
+    CATALOGUE_FILE,
+    CatalogueError,
+    Machine,
+    catalogue,
+    machine_for_pool,
+    machines_of,
+    read_catalogue,
+    system_machine,
+)
+from trainfleet.infra.spec.schema import Capacity, Cloud, GpuPool, PlatformSpec
 
 ROW = """[[machine]]
 cloud = "aws"
@@ -112,7 +121,7 @@ def test_a_spot_pool_is_chosen_by_the_spot_price(monkeypatch: pytest.MonkeyPatch
         'usd_per_hour_on_demand = 2.0\nusd_per_hour_spot = 0.1\ninstance_type = "b"',
     )
     rows = read_catalogue("".join(ROW.replace('instance_type = "g6.12xlarge"', each) for each in (cheap, dear)))
-    monkeypatch.setattr("infra.machines.catalogue", lambda: rows)
+    monkeypatch.setattr("trainfleet.infra.catalog.machines.catalogue", lambda: rows)
     assert machine_for_pool(Cloud.AWS, pool("L4", 4)).instance_type == "a"
     assert machine_for_pool(Cloud.AWS, pool("L4", 4, capacity=Capacity.SPOT)).instance_type == "b"
 
@@ -135,7 +144,7 @@ def test_a_machine_of_sagemaker_is_ec2s_under_another_name_and_without_its_price
 def test_the_best_interconnect_prefers_a_machine_with_a_fabric(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = ROW.replace('"efa"', '"none"').replace("rdma_nics = 1", "rdma_nics = 0\nusd_per_hour_on_demand = 1.0").replace("g6.12xlarge", "plain")
     rows = read_catalogue(plain + ROW + "usd_per_hour_on_demand = 9.0\n")
-    monkeypatch.setattr("infra.machines.catalogue", lambda: rows)
+    monkeypatch.setattr("trainfleet.infra.catalog.machines.catalogue", lambda: rows)
     assert machine_for_pool(Cloud.AWS, pool("L4", 4)).instance_type == "plain"
     assert machine_for_pool(Cloud.AWS, pool("L4", 4, interconnect="best")).instance_type == "g6.12xlarge"
 

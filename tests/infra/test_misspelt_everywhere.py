@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
-from rehearsal.engine import find_engine
-from rehearsal.rehearse import Wishes, staged
-from rehearsal.report import Step
-from rehearsal.sandbox import read_project
-from rehearsal.stage import Rehearsal
 from tests.infra.aws.test_order import WHOLE as AWS
 from tests.infra.azure.platforms import SUBSCRIPTION
 from tests.infra.azure.test_order import WHOLE as AZURE
 from tests.infra.gcp.test_order import WHOLE as GCP
 from tests.infra.sites import Site, sites
+from trainfleet.rehearsal.engine.find import find_engine
+from trainfleet.rehearsal.engine.sandbox import read_project
+from trainfleet.rehearsal.rehearse import Wishes, staged
+from trainfleet.rehearsal.report import Step
+from trainfleet.rehearsal.steps.session import Rehearsal
 
 pytestmark = [pytest.mark.deep, pytest.mark.timeout(1200), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from infra.contract import read_outputs
-from infra.program import image
-from infra.spec import PlatformSpec
-from rehearsal import language
-from rehearsal.clouds.provider import serve
-from rehearsal.clouds.state import Cloud
-from rehearsal.commands import Runner, resources_of
-from rehearsal.engine import find_engine
-from rehearsal.sandbox import read_project, sandbox
 from trainfleet import __version__
+from trainfleet.infra.outputs.contract import read_outputs
+from trainfleet.infra.program import image
+from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.rehearsal.engine import language
+from trainfleet.rehearsal.engine.engine_cli import Runner, resources_of
+from trainfleet.rehearsal.engine.find import find_engine
+from trainfleet.rehearsal.engine.sandbox import read_project, sandbox
+from trainfleet.rehearsal.simulation.provider import serve
+from trainfleet.rehearsal.simulation.state import Cloud
 
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from infra import room, tags
-from infra.clouds import CLOUDS, builder
-from infra.room import Room
-from infra.spec import Cloud, PlatformSpec
 from trainfleet.errors import InputError
+from trainfleet.infra import component, tags
+from trainfleet.infra.clouds import CLOUDS, builder
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import Cloud, PlatformSpec
 
 BASE: dict[str, Any] = {"name": "lab", "cloud": "aws", "region": "us-east-2", "owner": "ml@example.com"}
 
@@ -40,7 +40,7 @@ def test_data_and_keys_are_guarded_and_kept_in_production_only(
 
 
 def test_a_resource_with_a_new_name_is_still_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "RENAMED", {"bucket": "store"})
+    monkeypatch.setattr(component, "RENAMED", {"bucket": "store"})
     (alias,) = a_room().options("bucket").aliases or ()
     assert alias.name == "lab-store"
     assert a_room().options("vpc").aliases is None

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from infra.machines import catalogue
-from infra.rules import RULES, broken
-from infra.rules.finding import Finding
-from infra.rules.services import KUBERNETES_VERSIONS
-from infra.spec import PlatformSpec
 from tests.infra.rule_cases import BASES, CASES, Case
-from trainfleet.words import path_text
+from trainfleet.infra.catalog.machines import catalogue
+from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.validation import RULES, broken
+from trainfleet.infra.validation.finding import Finding
+from trainfleet.infra.validation.services import KUBERNETES_VERSIONS
+from trainfleet.pydantic_messages import path_text
 
 
 def changed(base: str, changes: dict[str, Any]) -> PlatformSpec:
@@ -30,7 +30,7 @@ def changed(base: str, changes: dict[str, Any]) -> PlatformSpec:
     return PlatformSpec.model_validate(document)
 
 
-OWN = [rule for rule in RULES if rule.__module__ not in {"infra.rules.gcp", "infra.rules.azure"}]
+OWN = [rule for rule in RULES if rule.__module__ not in {"trainfleet.infra.gcp.validation", "trainfleet.infra.azure.validation"}]
 """Google Cloud's and Azure's own rules have their cases beside those clouds."""
 
 
@@ -60,7 +60,7 @@ def test_every_rule_has_a_case() -> None:
 def test_a_budget_needs_every_price(monkeypatch: pytest.MonkeyPatch) -> None:
     """The catalogue has all of Google Cloud's prices today: one is taken away."""
     machines = tuple(replace(each, usd_per_hour_on_demand=None) if each.accelerator == "A100" else each for each in catalogue())
-    monkeypatch.setattr("infra.machines.catalogue", lambda: machines)
+    monkeypatch.setattr("trainfleet.infra.catalog.machines.catalogue", lambda: machines)
     bought = {"cloud": "gcp", "gpu_pools": [{"name": "a", "accelerator": "A100"}]}
     (finding,) = judge("price_is_known", changed("aws", {**bought, "budget": {"monthly_usd": 9}}))
     assert (path_text(finding.where), "which the budget needs" in finding.what) == ("gpu_pools[0].capacity", True)
@@ -82,6 +82,6 @@ def test_no_rule_raises_on_a_spec_that_breaks_another(case: Case) -> None:
 
 
 def test_the_kubernetes_versions_offered_are_those_with_pinned_add_ons() -> None:
-    from infra.aws import addons
+    from trainfleet.infra.aws import addons
 
     assert tuple(addons.VERSIONS) == KUBERNETES_VERSIONS

@@ -11,14 +11,14 @@ import yaml
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from infra.aws.region import LOG_RETENTION_DAYS
-from infra.check import parse_spec
-from infra.machines import Machine, machines_of
-from infra.rules.services import KUBERNETES_VERSIONS
-from infra.spec import Cloud, PlatformSpec
-from policies.catalogue import policy_names
 from trainfleet.errors import InputError, Problem
-from trainfleet.words import part_at
+from trainfleet.infra.aws.layout import LOG_RETENTION_DAYS
+from trainfleet.infra.catalog.machines import Machine, machines_of
+from trainfleet.infra.spec.load import parse_spec
+from trainfleet.infra.spec.schema import Cloud, PlatformSpec
+from trainfleet.infra.validation.services import KUBERNETES_VERSIONS
+from trainfleet.policies.catalogue import policy_names
+from trainfleet.pydantic_messages import part_at
 
 NAMES = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True).filter(lambda name: name != "system")
 EMAILS = st.sampled_from(["ml-platform@example.com", "a@b.c"])

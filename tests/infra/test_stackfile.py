@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.check import load_stack
-from infra.stackfile import stack_names
 from trainfleet.errors import InputError
+from trainfleet.infra.spec.load import load_stack
+from trainfleet.infra.spec.stack_file import stack_names
 
 
 def stack(root: Path, text: str, name: str = "demo") -> Path:

@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from policies.catalogue import RULES
-from policies.gpu import aks_gpu, eks_gpu, gke_gpu
-from policies.kinds import AKS_NODES, EKS_NODES, GKE_NODES, WORKLOADS
-from policies.rule import UNKNOWN, Resource, canonical, judge
+from trainfleet.policies.catalogue import RULES
+from trainfleet.policies.engine.rule import UNKNOWN, Resource, canonical, judge
+from trainfleet.policies.gpu import aks_gpu, eks_gpu, gke_gpu
+from trainfleet.policies.resource_types import AKS_NODES, EKS_NODES, GKE_NODES, WORKLOADS
 
 PLANNED = Path(__file__).with_name("planned.json")
 GPU = {EKS_NODES: eks_gpu, GKE_NODES: gke_gpu, AKS_NODES: aks_gpu}

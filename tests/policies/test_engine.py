@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 import yaml
 
-from policies.catalogue import RULES
-from policies.rule import UNKNOWN
-from rehearsal.clouds.provider import HABITS
-from rehearsal.clouds.schema import packages
-from rehearsal.clouds.wire import UNKNOWN as UNKNOWN_ON_THE_WIRE
-from rehearsal.commands import Outcome
-from rehearsal.engine import find_engine
-from rehearsal.rehearse import Wishes, staged
-from rehearsal.sandbox import read_project
 from tests.policies.cases import exposure, identity, platform
 from tests.policies.cases.stacks import ALONE
 from tests.policies.cases.table import BASES, TAGS, Case
 from tests.policies.cases.table import broken as broken_props
 from tests.policies.gather import copied
+from trainfleet.policies.catalogue import RULES
+from trainfleet.policies.engine.rule import UNKNOWN
+from trainfleet.rehearsal.engine.engine_cli import Outcome
+from trainfleet.rehearsal.engine.find import find_engine
+from trainfleet.rehearsal.engine.sandbox import read_project
+from trainfleet.rehearsal.rehearse import Wishes, staged
+from trainfleet.rehearsal.simulation.provider import HABITS
+from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN as UNKNOWN_ON_THE_WIRE
+from trainfleet.rehearsal.simulation.schema import packages
 
 CASES = [*exposure.CASES, *identity.CASES, *platform.CASES]
 

@@ -17,14 +17,14 @@ from pulumi.runtime.proto import analyzer_pb2
 from pulumi_policy import proxy
 from pulumi_policy.policy import _PolicyAnalyzerServicer
 
-from policies.catalogue import RULES, THEMES, theme_of
-from policies.environment import environment_of
-from policies.exceptions import Waiver, expired, in_force, waivers
-from policies.kinds import CLOUD_CONTROL
-from policies.naming import GCP_LABELLED, TAGGABLE
-from policies.pack import SECRET_KEY, SECRET_VALUE, plain, policies
-from policies.rule import ENVIRONMENTS, UNKNOWN
-from rehearsal.clouds.schema import packages
+from trainfleet.policies.catalogue import RULES, THEMES, theme_of
+from trainfleet.policies.engine.environment import environment_of
+from trainfleet.policies.engine.exceptions import Waiver, expired, in_force, waivers
+from trainfleet.policies.engine.pack import SECRET_KEY, SECRET_VALUE, plain, policies
+from trainfleet.policies.engine.rule import ENVIRONMENTS, UNKNOWN
+from trainfleet.policies.naming import GCP_LABELLED, TAGGABLE
+from trainfleet.policies.resource_types import CLOUD_CONTROL
+from trainfleet.rehearsal.simulation.schema import packages
 
 CLUSTER = "aws:eks/cluster:Cluster"
 BUCKET = "aws:s3/bucket:Bucket"

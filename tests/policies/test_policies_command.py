@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from policies.catalogue import RULES
-from policies.document import markdown, of_interest
+from trainfleet.policies.catalogue import RULES
+from trainfleet.policies.engine.document import markdown, of_interest
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -78,6 +78,6 @@ def test_a_stale_document_is_told_with_the_command_that_writes_it(trainfleet: Ru
 
 
 def test_the_command_imports_neither_pulumi_nor_the_platforms() -> None:
-    script = "import sys; import policies.cli, policies.document; print([name for name in sys.modules if name.split('.')[0] in ('pulumi', 'infra', 'pydantic')])"
+    script = "import sys; import trainfleet.policies.cli.policies, trainfleet.policies.engine.document; print([name for name in sys.modules if name.split('.')[0] in ('pulumi', 'infra', 'pydantic')])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

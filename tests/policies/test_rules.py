@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
-from policies.catalogue import RULES
-from policies.kinds import (
+from tests.policies.cases import exposure, identity, platform
+from tests.policies.cases.exposure import DENY_HTTP, document
+from tests.policies.cases.table import BASES, Base, Case, broken
+from trainfleet.policies.catalogue import RULES
+from trainfleet.policies.engine.rule import Resource, Rule, judge
+from trainfleet.policies.resource_types import (
     AKS,
     AZURE_STORAGE,
     EKS,
@@ -23,10 +27,6 @@ from policies.kinds import (
     STORAGE_CLASS,
     VAULT,
 )
-from policies.rule import Resource, Rule, judge
-from tests.policies.cases import exposure, identity, platform
-from tests.policies.cases.exposure import DENY_HTTP, document
-from tests.policies.cases.table import BASES, Base, Case, broken
 
 BY_NAME = {rule.name: rule for rule in RULES}
 CASES = [*exposure.CASES, *identity.CASES, *platform.CASES]

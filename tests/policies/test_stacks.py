@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from policies.catalogue import RULES
-from policies.kinds import AWS_BUDGET, S3, S3_BLOCK, S3_ENCRYPTION, VPC
-from policies.naming import TAGGABLE
-from policies.rule import Resource, judge_stack
 from tests.policies.cases.stacks import ALONE, Alone
 from tests.policies.cases.table import BASES
+from trainfleet.policies.catalogue import RULES
+from trainfleet.policies.engine.rule import Resource, judge_stack
+from trainfleet.policies.naming import TAGGABLE
+from trainfleet.policies.resource_types import AWS_BUDGET, S3, S3_BLOCK, S3_ENCRYPTION, VPC
 
 BY_NAME = {rule.name: rule for rule in RULES}
 MENDED = [(alone, companion) for alone in ALONE for companion in alone.companions]

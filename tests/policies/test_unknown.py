@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from policies.catalogue import RULES
-from policies.kinds import EKS, EKS_NODES, GKE, LAUNCH_TEMPLATE, S3, S3_BLOCK, S3_POLICY
-from policies.rule import UNKNOWN, Resource, Rule, StillUnknown, judge, judge_stack
+from trainfleet.policies.catalogue import RULES
+from trainfleet.policies.engine.rule import UNKNOWN, Resource, Rule, StillUnknown, judge, judge_stack
+from trainfleet.policies.resource_types import EKS, EKS_NODES, GKE, LAUNCH_TEMPLATE, S3, S3_BLOCK, S3_POLICY
 
 BY_NAME = {rule.name: rule for rule in RULES}
 PAIRS = [(rule, kind) for rule in RULES for kind in rule.checks if not getattr(rule.checks[kind], "forbidden", False)]

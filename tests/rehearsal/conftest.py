@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.engine import Engine, find_engine
-from rehearsal.rehearse import Wishes, rehearse
-from rehearsal.report import Report, Step
-from rehearsal.sandbox import read_project
+from trainfleet.rehearsal.engine.find import Engine, find_engine
+from trainfleet.rehearsal.engine.sandbox import read_project
+from trainfleet.rehearsal.rehearse import Wishes, rehearse
+from trainfleet.rehearsal.report import Report, Step
 
 PROGRAMS = Path(__file__).with_name("programs")
 

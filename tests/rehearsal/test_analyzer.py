@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rehearsal.analyzer import once
+from trainfleet.rehearsal.engine.analyzer import once
 
 
 def test_the_same_value_is_read_once() -> None:

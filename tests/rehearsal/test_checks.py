@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rehearsal.clouds.provider import HABITS
-from rehearsal.clouds.schema import packages
-from rehearsal.clouds.wire import UNKNOWN
+from trainfleet.rehearsal.simulation.provider import HABITS
+from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN
+from trainfleet.rehearsal.simulation.schema import packages
 
 ROLE = "arn:aws:iam::111122223333:role/a"
 CLUSTER = {"roleArn": ROLE, "vpcConfig": {"subnetIds": ["subnet-0a", "subnet-0b"]}}

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.clouds.provider import HABITS, changes
-from rehearsal.clouds.record import Record
-from rehearsal.clouds.replace import Rule, join_path, split_path, table
-from rehearsal.clouds.schema import packages
-from rehearsal.clouds.state import AlreadyThereError, Cloud
-from rehearsal.clouds.trouble import InjectedFaultError
-from rehearsal.clouds.wire import UNKNOWN, digested, has_unknown, masked, plain, secret
-from rehearsal.plan import replaceable
 from trainfleet.errors import InputError
+from trainfleet.rehearsal.simulation.cloud_object import Record
+from trainfleet.rehearsal.simulation.fault_injection import InjectedFaultError
+from trainfleet.rehearsal.simulation.provider import HABITS, changes
+from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, digested, has_unknown, masked, plain, secret
+from trainfleet.rehearsal.simulation.replacement import Rule, join_path, split_path, table
+from trainfleet.rehearsal.simulation.schema import packages
+from trainfleet.rehearsal.simulation.state import AlreadyThereError, Cloud
+from trainfleet.rehearsal.steps.selection import replaceable
 
 AWS = HABITS["aws"]
 

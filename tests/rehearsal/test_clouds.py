@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from rehearsal.clouds.provider import HABITS
-from rehearsal.clouds.schema import packages
-from rehearsal.engine import Engine
-from rehearsal.rehearse import Wishes, rehearse, staged
-from rehearsal.sandbox import read_project
+from trainfleet.rehearsal.engine.find import Engine
+from trainfleet.rehearsal.engine.sandbox import read_project
+from trainfleet.rehearsal.rehearse import Wishes, rehearse, staged
+from trainfleet.rehearsal.simulation.provider import HABITS
+from trainfleet.rehearsal.simulation.schema import packages
 
 GCP = {"project": "my-project", "region": "europe-west4"}
 AZURE = {"subscriptionId": "22222222-1111-2222-3333-444444444444", "location": "westeurope"}

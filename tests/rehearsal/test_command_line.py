@@ -15,11 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rehearsal import build
-from rehearsal.clouds import provider
-from rehearsal.clouds.state import Cloud
-from rehearsal.engine import Engine
-from rehearsal.sandbox import read_project, sandbox
+from trainfleet.rehearsal.engine import build
+from trainfleet.rehearsal.engine.find import Engine
+from trainfleet.rehearsal.engine.sandbox import read_project, sandbox
+from trainfleet.rehearsal.simulation import provider
+from trainfleet.rehearsal.simulation.state import Cloud
 
 PROGRAMS = Path(__file__).with_name("programs")
 COMMAND = str(Path(sys.executable).with_name("trainfleet"))

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
-from rehearsal import build, doctor
+from trainfleet.rehearsal.cli import doctor
+from trainfleet.rehearsal.engine import build
 
 Trainfleet = Callable[..., subprocess.CompletedProcess[str]]
 MODULES = ("pulumi", "pulumi_aws", "torch", "ray", "grpc", "numpy")
@@ -61,7 +62,7 @@ def without(monkeypatch: pytest.MonkeyPatch, *absent: str) -> None:
 
 
 def test_nothing_is_imported_that_a_missing_package_would_break() -> None:
-    code = "import sys, rehearsal.doctor as d; d.examine(); print(sorted(set(sys.modules) & set(sys.argv[1].split(','))))"
+    code = "import sys, trainfleet.rehearsal.cli.doctor as d; d.examine(); print(sorted(set(sys.modules) & set(sys.argv[1].split(','))))"
     finished = subprocess.run([sys.executable, "-c", code, ",".join(MODULES)], capture_output=True, text=True, check=True, timeout=120)
     assert finished.stdout.strip() == "[]"
 

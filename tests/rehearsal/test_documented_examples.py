@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from rehearsal.clouds.capture import Sent, documented_examples, run_text
-from rehearsal.clouds.provider import HABITS
-from rehearsal.clouds.schema import packages
+from trainfleet.rehearsal.simulation.check_harness import Sent, documented_examples, run_text
+from trainfleet.rehearsal.simulation.provider import HABITS
+from trainfleet.rehearsal.simulation.schema import packages
 
 SERVICES = {
     "aws": ("ec2", "vpc", "eks", "iam", "s3", "kms", "ecr", "fsx", "cloudwatch", "secretsmanager", "budgets", "sns", "sqs", "lb", "lambda", "efs"),

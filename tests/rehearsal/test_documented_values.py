@@ -1,6 +1,6 @@
 """Every value that the documentation of a property lists is accepted for it, in all four packages: a sample here, all of them in `deep`.
 
-The lists are read with fewer rules than `rehearsal.clouds.docstrings` has, so that a list which that reads wrongly is found. Each is sent alone,
+The lists are read with fewer rules than `trainfleet.rehearsal.simulation.docstrings` has, so that a list which that reads wrongly is found. Each is sent alone,
 in an object that has nothing else: what is missing then is not looked at. What the documentation itself gets wrong is named in WRONG, with why.
 """
 
@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from rehearsal.clouds.check import Mistake
-from rehearsal.clouds.provider import HABITS
-from rehearsal.clouds.schema import Kind, documents_of, inputs_of, packages
+from trainfleet.rehearsal.simulation.check import Mistake
+from trainfleet.rehearsal.simulation.provider import HABITS
+from trainfleet.rehearsal.simulation.schema import Kind, documents_of, inputs_of, packages
 
 WRONG = {
     "defaultResultConfiguration.roleArn: ": "the formats of another property",

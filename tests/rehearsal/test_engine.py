@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rehearsal import build
-from rehearsal.engine import find_engine, installed, is_enough
 from trainfleet.errors import MissingToolError, TrainfleetError
+from trainfleet.rehearsal.engine import build
+from trainfleet.rehearsal.engine.find import find_engine, installed, is_enough
 
 LIMIT = 60.0
 
@@ -91,7 +91,7 @@ def test_two_processes_make_one_build(only: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("COUNT", str(only / "count"))
     monkeypatch.setenv("GATE", str(gate))
     fake_go(only, 'echo built >> "$COUNT"; read line < "$GATE"; echo engine > "$OUT"')
-    command = [sys.executable, "-m", "rehearsal.engine"]
+    command = [sys.executable, "-m", "trainfleet.rehearsal.engine.find"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     _wait_for((only / "count").exists)
     with gate.open("w") as open_gate:
@@ -112,7 +112,7 @@ def test_a_failed_build_says_why_and_leaves_nothing(only: Path) -> None:
 def test_ctrl_c_ends_go_and_leaves_no_half_build(only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIDS", str(only / "pids"))
     fake_go(only, 'echo half > "$OUT"; echo $$ > "$PIDS"; exec tail -f /dev/null')
-    child = subprocess.Popen([sys.executable, "-m", "rehearsal.engine"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen([sys.executable, "-m", "trainfleet.rehearsal.engine.find"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     _wait_for(lambda: (only / "pids").exists() and (only / "pids").read_text().strip() != "")
     go = psutil.Process(int((only / "pids").read_text()))
     child.send_signal(signal.SIGINT)

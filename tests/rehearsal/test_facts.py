@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.clouds.check import Mistake, check_inputs
-from rehearsal.clouds.documents import document_mistakes
-from rehearsal.clouds.facts import FACTS, Fact, facts_of, faults
-from rehearsal.clouds.facts.botocore_models import Model
-from rehearsal.clouds.facts.custom import custom_kinds
-from rehearsal.clouds.facts.gather import anchored, relaxed, usable
-from rehearsal.clouds.facts.gather_aws import Gatherer
-from rehearsal.clouds.facts.gather_crds import definitions, shared
-from rehearsal.clouds.facts.prose import promised, text
-from rehearsal.clouds.kubernetes import KubernetesHabits
-from rehearsal.clouds.schema import packages
+from trainfleet.rehearsal.simulation.check import Mistake, check_inputs
+from trainfleet.rehearsal.simulation.facts import FACTS, Fact, facts_of, faults
+from trainfleet.rehearsal.simulation.facts.botocore_models import Model
+from trainfleet.rehearsal.simulation.facts.custom import custom_kinds
+from trainfleet.rehearsal.simulation.facts.gather import anchored, relaxed, usable
+from trainfleet.rehearsal.simulation.facts.gather_aws import Gatherer
+from trainfleet.rehearsal.simulation.facts.gather_crds import definitions, shared
+from trainfleet.rehearsal.simulation.facts.prose import promised, text
+from trainfleet.rehearsal.simulation.json_documents.documents import document_mistakes
+from trainfleet.rehearsal.simulation.kubernetes import KubernetesHabits
+from trainfleet.rehearsal.simulation.schema import packages
 
 FILES = sorted((FACTS / "aws").glob("*.json"))
 MODEL = {

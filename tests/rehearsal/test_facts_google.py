@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.clouds.facts import FACTS, faults
-from rehearsal.clouds.facts.discovery import facts, normal, read_apis
-from rehearsal.clouds.facts.naming import name_rule
+from trainfleet.rehearsal.simulation.facts import FACTS, faults
+from trainfleet.rehearsal.simulation.facts.discovery import facts, normal, read_apis
+from trainfleet.rehearsal.simulation.facts.naming import name_rule
 
 
 def document(version: str, *values: str) -> dict[str, object]:
@@ -62,7 +62,7 @@ def test_every_fact_is_about_a_property_that_the_sdk_has() -> None:
     """The classes of a few modules; all of them would load the whole SDK."""
     import importlib
 
-    from rehearsal.clouds.schema import inputs_of
+    from trainfleet.rehearsal.simulation.schema import inputs_of
 
     for module in ("redis", "pubsub", "dns"):
         held = json.loads((FACTS / "gcp" / f"{module}.json").read_text())["types"]

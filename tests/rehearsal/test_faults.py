@@ -8,14 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.clouds.record import Record
-from rehearsal.clouds.state import Cloud
-from rehearsal.clouds.trouble import TRIES, Crash, FailOnce, HalfMadeError, Hang, InjectedFaultError, Lag, Throttle, ThrottledError
-from rehearsal.engine import Engine
-from rehearsal.rehearse import Wishes, rehearse
-from rehearsal.report import Report, Step
-from rehearsal.rounds import ROUNDS
-from rehearsal.sandbox import read_project
+from trainfleet.rehearsal.engine.find import Engine
+from trainfleet.rehearsal.engine.sandbox import read_project
+from trainfleet.rehearsal.rehearse import Wishes, rehearse
+from trainfleet.rehearsal.report import Report, Step
+from trainfleet.rehearsal.simulation.cloud_object import Record
+from trainfleet.rehearsal.simulation.fault_injection import (
+    TRIES,
+    Crash,
+    FailOnce,
+    HalfMadeError,
+    Hang,
+    InjectedFaultError,
+    Lag,
+    Throttle,
+    ThrottledError,
+)
+from trainfleet.rehearsal.simulation.state import Cloud
+from trainfleet.rehearsal.steps.isolated_faults import ROUNDS
 
 PROGRAMS = Path(__file__).with_name("programs")
 ROLE = "aws:iam/role:Role"

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from rehearsal.clouds.live import rules
-from rehearsal.clouds.record import Record
-from rehearsal.clouds.schema import packages
-from rehearsal.clouds.state import Cloud, RefusedError
-from rehearsal.engine import Engine
-from rehearsal.rehearse import Wishes, rehearse
-from rehearsal.sandbox import read_project
+from trainfleet.rehearsal.engine.find import Engine
+from trainfleet.rehearsal.engine.sandbox import read_project
+from trainfleet.rehearsal.rehearse import Wishes, rehearse
+from trainfleet.rehearsal.simulation.cloud_object import Record
+from trainfleet.rehearsal.simulation.schema import packages
+from trainfleet.rehearsal.simulation.state import Cloud, RefusedError
+from trainfleet.rehearsal.simulation.stateful_rules import rules
 
 VNET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/net"
 

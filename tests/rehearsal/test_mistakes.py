@@ -3,7 +3,7 @@
 A mistake is tried in one of the two styles, the next in the other; the long tests try each in both.
 
 The tables are `mistakes/<package>.toml`, `.second.toml` and `.third.toml`; the head of aws.toml says how a row is read. A program runs
-without an engine (see `rehearsal.clouds.capture`), so what is judged is what the SDK would send. Some SDK classes refuse a wrong keyword themselves.
+without an engine (see `trainfleet.rehearsal.simulation.check_harness`), so what is judged is what the SDK would send. Some SDK classes refuse a wrong keyword themselves.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any
 
 import pytest
 
-from rehearsal.clouds.capture import capture
-from rehearsal.clouds.provider import HABITS
-from rehearsal.clouds.schema import Kind, inputs_of, packages
+from trainfleet.rehearsal.simulation.check_harness import capture
+from trainfleet.rehearsal.simulation.provider import HABITS
+from trainfleet.rehearsal.simulation.schema import Kind, inputs_of, packages
 
 TABLES = Path(__file__).with_name("mistakes")
 STYLES = ("dict", "typed")

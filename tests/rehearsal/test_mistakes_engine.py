@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.engine import Engine
-from rehearsal.rehearse import rehearse
-from rehearsal.sandbox import read_project
+from trainfleet.rehearsal.engine.find import Engine
+from trainfleet.rehearsal.engine.sandbox import read_project
+from trainfleet.rehearsal.rehearse import rehearse
 
 MISTAKES = [
     ('aws.s3.Bucket("b", bucket="Training_Data")', "aws:s3/bucket:Bucket b bucket: 'Training_Data' is not valid here"),

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from infra.kubernetes.known import known
-from rehearsal.cli import rehearse
-from rehearsal.clouds.wire import secret
-from rehearsal.on_cluster.definitions import BROUGHT, KINDS, definitions_of, structural
-from rehearsal.on_cluster.inventory import Inventory, left_over
-from rehearsal.on_cluster.maker import Made, managers
-from rehearsal.on_cluster.objects import as_it_is, pods, to_object
-from rehearsal.on_cluster.operator import flags, variables
-from rehearsal.on_cluster.target import named
 from trainfleet.errors import InputError, MissingToolError
+from trainfleet.infra.kubernetes.chart_keys import known
+from trainfleet.rehearsal.cli.rehearse import rehearse
+from trainfleet.rehearsal.on_cluster.applier import Made, managers
+from trainfleet.rehearsal.on_cluster.cluster_target import named
+from trainfleet.rehearsal.on_cluster.definitions import BROUGHT, KINDS, definitions_of, structural
+from trainfleet.rehearsal.on_cluster.inventory import Inventory, left_over
+from trainfleet.rehearsal.on_cluster.objects import as_it_is, pods, to_object
+from trainfleet.rehearsal.on_cluster.operator import flags, variables
+from trainfleet.rehearsal.simulation.pulumi_values import secret
 
 
 def test_inputs_become_the_object_that_the_api_knows() -> None:

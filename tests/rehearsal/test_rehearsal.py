@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from rehearsal.engine import Engine
-from rehearsal.rehearse import Wishes, rehearse, staged
-from rehearsal.report import Step
-from rehearsal.sandbox import read_project
-from rehearsal.stage import APPLY
+from trainfleet.rehearsal.engine.find import Engine
+from trainfleet.rehearsal.engine.sandbox import read_project
+from trainfleet.rehearsal.rehearse import Wishes, rehearse, staged
+from trainfleet.rehearsal.report import Step
+from trainfleet.rehearsal.steps.session import APPLY
 
 PROGRAMS = Path(__file__).with_name("programs")
 Rehearsed = Any

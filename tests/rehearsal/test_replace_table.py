@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rehearsal.clouds.replace import TABLE, join_path, split_path, table
-from rehearsal.clouds.schema import Kind, Property, inputs_of, packages
+from trainfleet.rehearsal.simulation.replacement import TABLE, join_path, split_path, table
+from trainfleet.rehearsal.simulation.schema import Kind, Property, inputs_of, packages
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the SDK warns of its own old types when they are read
 ENTRIES: dict[str, dict[str, Any]] = {
@@ -146,4 +146,4 @@ def used_types(folder: Path) -> Iterator[str]:
 def test_the_table_has_every_type_that_the_platform_is_made_of(root: Path, folder: str) -> None:
     used = set(used_types(root / "infra" / folder))
     assert len(used) > 10, "the platform's code is not read as it is written now"
-    assert not used - set(ENTRIES), "add these to rehearsal/clouds/replacements/, from the provider's source"
+    assert not used - set(ENTRIES), "add these to trainfleet/rehearsal/simulation/replacements/, from the provider's source"

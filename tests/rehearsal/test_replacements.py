@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal import plan
-from rehearsal.clouds.record import Record
-from rehearsal.clouds.trouble import InjectedFaultError, Trouble
-from rehearsal.engine import Engine
-from rehearsal.rehearse import Wishes, staged
-from rehearsal.report import Step
-from rehearsal.sandbox import read_project
-from rehearsal.stage import APPLY, Rehearsal
 from tests.rehearsal.conftest import PROGRAMS
+from trainfleet.rehearsal.engine.find import Engine
+from trainfleet.rehearsal.engine.sandbox import read_project
+from trainfleet.rehearsal.rehearse import Wishes, staged
+from trainfleet.rehearsal.report import Step
+from trainfleet.rehearsal.simulation.cloud_object import Record
+from trainfleet.rehearsal.simulation.fault_injection import InjectedFaultError, Trouble
+from trainfleet.rehearsal.steps import selection
+from trainfleet.rehearsal.steps.session import APPLY, Rehearsal
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -148,8 +148,8 @@ def test_what_fails_twice_in_a_row_is_done_by_the_third_run(begin: Begin, verb: 
 def change_name(r: Rehearsal, token: str) -> None:
     """Another name for the cluster, which is another cluster."""
     cluster = next(resource for resource in r.resources() if resource["type"] == token)
-    (name,) = plan.physical_name_path(cluster)
-    r.programs.changes = [plan.Choice(cluster["urn"], token, (name,), f"{cluster['inputs'][name]}-2").as_change()]
+    (name,) = selection.physical_name_path(cluster)
+    r.programs.changes = [selection.Choice(cluster["urn"], token, (name,), f"{cluster['inputs'][name]}-2").as_change()]
 
 
 def inside(r: Rehearsal) -> dict[str, str]:

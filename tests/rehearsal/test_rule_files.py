@@ -11,15 +11,15 @@ from typing import cast
 
 import pytest
 
-from rehearsal.clouds.documents import document_mistakes
-from rehearsal.clouds.quantities import amount
-from rehearsal.clouds.rules import broken, rules
-from rehearsal.clouds.rules.conventions import Convention, conventions
-from rehearsal.clouds.rules.words import WORDS
-from rehearsal.clouds.schedules import amazon_fault, cron_fault, google_fault, zone_fault
-from rehearsal.clouds.schema import Kind, inputs_of, packages
-from rehearsal.clouds.wire import UNKNOWN
 from trainfleet.errors import InputError
+from trainfleet.rehearsal.simulation.json_documents.documents import document_mistakes
+from trainfleet.rehearsal.simulation.kubernetes_types import amount
+from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN
+from trainfleet.rehearsal.simulation.rules import broken, rules
+from trainfleet.rehearsal.simulation.rules.conventions import Convention, conventions
+from trainfleet.rehearsal.simulation.rules.predicates import WORDS
+from trainfleet.rehearsal.simulation.schedules import amazon_fault, cron_fault, google_fault, zone_fault
+from trainfleet.rehearsal.simulation.schema import Kind, inputs_of, packages
 
 FILES = ("aws", "gcp", "azure-native", "kubernetes")
 DEEP = 12

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.clouds.replace import table
-from rehearsal.engine import Engine
-from rehearsal.plan import managed, missing_rules
-from rehearsal.rehearse import Wishes, rehearse, staged
-from rehearsal.sandbox import read_project
+from trainfleet.rehearsal.engine.find import Engine
+from trainfleet.rehearsal.engine.sandbox import read_project
+from trainfleet.rehearsal.rehearse import Wishes, rehearse, staged
+from trainfleet.rehearsal.simulation.replacement import table
+from trainfleet.rehearsal.steps.selection import managed, missing_rules
 
 
 @pytest.mark.parametrize("stack", ["aws-dev"])  # the others: below

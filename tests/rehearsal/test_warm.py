@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal import warm
-from rehearsal.engine import Engine
-from rehearsal.rehearse import Wishes, staged
-from rehearsal.sandbox import read_project
+from trainfleet.rehearsal.engine import process_pool
+from trainfleet.rehearsal.engine.find import Engine
+from trainfleet.rehearsal.engine.sandbox import read_project
+from trainfleet.rehearsal.rehearse import Wishes, staged
 
 PROGRAMS = Path(__file__).with_name("programs")
 
@@ -19,7 +19,7 @@ PROGRAMS = Path(__file__).with_name("programs")
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing waits, and nobody wishes for sharing."""
-    monkeypatch.setattr(warm, "_IDLE", warm._Idle())
+    monkeypatch.setattr(process_pool, "_IDLE", process_pool._Idle())
 
 
 def previewed(engine: Engine) -> int:
@@ -32,11 +32,11 @@ def previewed(engine: Engine) -> int:
 
 @pytest.mark.usefixtures("alone")
 def test_the_next_rehearsal_takes_over_the_process_while_sharing_lasts(engine: Engine) -> None:
-    with warm.sharing():
+    with process_pool.sharing():
         first = previewed(engine)
         assert previewed(engine) == first
         assert Path(f"/proc/{first}").exists() or sys.platform != "linux"
-    assert warm._IDLE.waiting == []
+    assert process_pool._IDLE.waiting == []
     with pytest.raises(ProcessLookupError):
         os.kill(first, 0)
 
@@ -51,21 +51,21 @@ def test_without_sharing_a_rehearsal_ends_its_process(engine: Engine) -> None:
 @pytest.mark.usefixtures("alone")
 def test_a_process_that_was_killed_or_has_other_paths_is_not_handed_on() -> None:
     here = dict(os.environ)
-    with warm.sharing():
-        one = warm.take(sys.executable, here)
-        warm.give_back(one)
+    with process_pool.sharing():
+        one = process_pool.take(sys.executable, here)
+        process_pool.give_back(one)
         one.process.kill()
         one.process.wait()
-        two = warm.take(sys.executable, here)
+        two = process_pool.take(sys.executable, here)
         assert two.process.pid != one.process.pid
         two.busy = True  # a program runs in it
-        warm.give_back(two)
+        process_pool.give_back(two)
         assert two.process.poll() is not None
-        three = warm.take(sys.executable, here)
-        warm.give_back(three)
-        other = warm.take(sys.executable, here | {"PYTHONPATH": "/somewhere/else"})
+        three = process_pool.take(sys.executable, here)
+        process_pool.give_back(three)
+        other = process_pool.take(sys.executable, here | {"PYTHONPATH": "/somewhere/else"})
         assert other is not three
-        warm.give_back(other)
+        process_pool.give_back(other)
 
 
 @pytest.mark.usefixtures("alone")
@@ -73,9 +73,9 @@ def test_an_interpreter_that_cannot_start_says_why(tmp_path: Path) -> None:
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho 'no module named encodings' >&2\nexit 1\n")
     broken.chmod(0o755)
-    process = warm.take(str(broken), dict(os.environ))
+    process = process_pool.take(str(broken), dict(os.environ))
     assert process.run({}) == -1
     process.process.wait()
     assert process.last_words() == "no module named encodings"
-    warm.give_back(process)
+    process_pool.give_back(process)
     assert process.errors.closed

@@ -91,22 +91,22 @@ def exit_codes() -> dict[str, int]:
 
 def spec() -> dict[str, Any]:
     """The keys of a platform spec."""
-    from infra.spec import PlatformSpec
+    from trainfleet.infra.spec.schema import PlatformSpec
 
     return flat(PlatformSpec.model_json_schema())
 
 
 def contract() -> dict[str, Any]:
     """The keys of a stack's outputs."""
-    from infra.contract import PlatformOutputs
+    from trainfleet.infra.outputs.contract import PlatformOutputs
 
     return flat(PlatformOutputs.model_json_schema())
 
 
 def recipe() -> dict[str, Any]:
     """The keys of a recipe, and of each workload's section."""
-    from training.recipe import Recipe
-    from training.workloads.settings import names, settings_of
+    from trainfleet.training.recipe.load import Recipe
+    from trainfleet.training.workloads.settings import names, settings_of
 
     sections = {name: flat(settings_of(name).model_json_schema()) for name in sorted(names())}
     return {"recipe": flat(Recipe.model_json_schema()), "workloads": sections}
@@ -114,7 +114,7 @@ def recipe() -> dict[str, Any]:
 
 def policies() -> list[str]:
     """The names of all policies."""
-    from policies.catalogue import RULES
+    from trainfleet.policies.catalogue import RULES
 
     return sorted(rule.name for rule in RULES)
 
@@ -123,7 +123,7 @@ def environment(root: Path) -> list[str]:
     """Every TRAINFLEET_ variable that the code names, those of the recipe's own keys aside."""
     import re
 
-    folders = ("trainfleet", "infra", "stacks", "policies", "rehearsal", "training", "tools")
+    folders = ("trainfleet", "infra", "stacks", "policies", "training", "tools")
     files = [path for folder in folders if (root / folder).is_dir() for path in (root / folder).rglob("*") if path.suffix in (".py", ".sh")]
     return sorted({name for path in files for name in re.findall(r"\bTRAINFLEET_[A-Z]+(?:_[A-Z]+)*\b", path.read_text(encoding="utf-8"))})
 

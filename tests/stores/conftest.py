@@ -11,7 +11,7 @@ import pytest
 from tests.stores.proxy import Proxy
 from tests.stores.running import Running
 from tests.training.conftest import cache, run, run_ranks, text_folder, tiny  # noqa: F401 - fixtures
-from tools.stores.servers import start
+from trainfleet.local_cluster.stores.servers import start
 
 KINDS = ("s3", "gs", "az")
 

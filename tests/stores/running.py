@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.stores.proxy import Proxy
-from tools.stores.servers import Server
+from trainfleet.local_cluster.stores.servers import Server
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import pytest
 
 from tests.stores.running import Running
 from trainfleet.errors import InputError
-from training.recipe import Recipe
-from training.storage import RunStorage
-from training.stores import open_store
+from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.runs.storage import RunStorage
+from trainfleet.training.stores import open_store
 
 
 @pytest.mark.launch

@@ -14,12 +14,12 @@ import pytest
 from tests.stores.running import Running
 from tests.training.test_loop import StopAfter, results, strike
 from trainfleet.errors import InputError
-from training.checkpoint import CheckpointError
-from training.context import RunResult
-from training.recipe import Recipe
-from training.stores import Patience, open_store
-from training.stores.lease import LEASE, Lease
-from training.trained import open_trained
+from trainfleet.training.checkpoint import CheckpointError
+from trainfleet.training.inference.loaded import open_trained
+from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.stores import Patience, open_store
+from trainfleet.training.stores.lease import LEASE, Lease
+from trainfleet.training.trainer.context import RunResult
 
 Make = Callable[..., Recipe]
 Run = Callable[..., RunResult]
@@ -76,7 +76,9 @@ def test_disturbances_during_a_run_change_nothing(tmp_path: Path, tiny: Make, ru
 def test_a_store_that_stays_away_stops_the_run_and_names_the_last_good_one(
     tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.stores.lease.PATIENCE_BEATS", 1)  # the lease could not be given back, and its process, this one, lives on
+    monkeypatch.setattr(
+        "trainfleet.training.stores.lease.PATIENCE_BEATS", 1
+    )  # the lease could not be given back, and its process, this one, lives on
     recipe = tiny(f"storage={store_server.url(prefix)}", "checkpoint.patience.attempts=2", *SHORT)
     told: list[str] = []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.stores.running import Running
-from training.stores import NotThereError, Patience, Store, StoreError, open_store
+from trainfleet.training.stores import NotThereError, Patience, Store, StoreError, open_store
 
 QUICK = Patience(attempts=4, first_s=0.05, longest_s=0.2, stall_s=20.0)
 every = pytest.mark.parametrize("store_server", ["s3", "gs", "az"], indirect=True)

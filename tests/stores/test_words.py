@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from training.stores.patience import Patience, StalledError
-from training.stores.words import explain
+from trainfleet.training.stores.error_messages import explain
+from trainfleet.training.stores.retry import Patience, StalledError
 
 SAID = [
     ("When uploading: AWS Error ACCESS_DENIED during PutObject operation: Access Denied.", "no permission", False),

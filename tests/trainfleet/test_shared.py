@@ -11,7 +11,7 @@ import pytest
 from trainfleet.console import run
 from trainfleet.errors import InputError, Interrupted, MissingToolError, Problem, TrainfleetError
 from trainfleet.files import write_whole
-from trainfleet.nearest import did_you_mean, nearest
+from trainfleet.suggestions import did_you_mean, nearest
 
 
 @pytest.mark.parametrize(

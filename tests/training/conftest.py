@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from tests.training.ranks import start_ranks
-from training import distributed
-from training.context import RunContext, RunResult
-from training.loop import train
-from training.recipe import Recipe, load_recipe
+from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.runtime import process_group
+from trainfleet.training.trainer.context import RunContext, RunResult
+from trainfleet.training.trainer.loop import train
 
 
 @pytest.fixture(scope="session")
@@ -76,9 +76,9 @@ def run_ranks(cache: Path) -> Callable[..., list[int]]:
     def call(recipe: Recipe, run_dir: Path, world_size: int, before: Callable[[int], Any] = lambda rank: None, **context: Any) -> list[int]:
         def work(rank: int) -> None:
             before(rank)
-            world = distributed.init_from_env(use_gpu=False, timeout_s=120)
+            world = process_group.init_from_env(use_gpu=False, timeout_s=120)
             train(recipe, RunContext(run_dir, world.rank, world.world_size, world.local_rank, cache=cache, **context))
-            distributed.shutdown()
+            process_group.shutdown()
 
         return start_ranks(work, world_size)
 

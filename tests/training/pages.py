@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from training.report import write_report
+from trainfleet.training.report import write_report
 
 VOID = {"meta", "br"}
 

@@ -15,7 +15,14 @@ from typing import Any
 from ray import cloudpickle
 
 RANKS_TIMEOUT_S = 120
-PRELOADED = ["torch", "torch.distributed", "torch.nn.parallel", "training.loop", "training.metrics", "training.workloads.lm"]
+PRELOADED = [
+    "torch",
+    "torch.distributed",
+    "torch.nn.parallel",
+    "trainfleet.training.trainer.loop",
+    "trainfleet.training.trainer.metrics",
+    "trainfleet.training.workloads.lm.workload",
+]
 
 
 def start_ranks(work: Callable[[int], Any], world_size: int, limit_s: float = RANKS_TIMEOUT_S) -> list[int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.training.ranks import start_ranks
-from training.recipe import Recipe
+from trainfleet.training.recipe.load import Recipe
 
 LIMIT_S = 100
 """For a recipe on a busy machine, where it takes a second or two on an idle one."""
@@ -45,17 +45,17 @@ def train_all(
 
     def work(_: int) -> None:
         os.environ.update(environment or {})
-        from training import distributed
-        from training.context import RunContext
-        from training.loop import train
+        from trainfleet.training.runtime import process_group
+        from trainfleet.training.trainer.context import RunContext
+        from trainfleet.training.trainer.loop import train
 
-        world = distributed.init_from_env(use_gpu=False, timeout_s=120)
+        world = process_group.init_from_env(use_gpu=False, timeout_s=120)
         place = (world.rank, world.world_size, world.local_rank, world.local_world_size)
         for name, recipe in recipes.items():
             if stop_first:
                 train(recipe, RunContext(folder / name, *place, cache=cache, should_stop=StopAfter(stop_first)))
             train(recipe, RunContext(folder / name, *place, cache=cache))
-        distributed.shutdown()
+        process_group.shutdown()
 
     assert start_ranks(work, world_size, limit_s * len(recipes)) == [0] * world_size
     return {name: rows_of(folder / name) for name in recipes}
@@ -65,11 +65,11 @@ def on_ranks(check: Callable[[int], Any], world_size: int, folder: Path) -> list
     """Call `check(rank)` in a process group; returns what each rank returned, by way of JSON."""
 
     def work(rank: int) -> None:
-        from training import distributed
+        from trainfleet.training.runtime import process_group
 
-        distributed.init_from_env(use_gpu=False, timeout_s=120)
+        process_group.init_from_env(use_gpu=False, timeout_s=120)
         (folder / f"rank-{rank}.json").write_text(json.dumps(check(rank)))
-        distributed.shutdown()
+        process_group.shutdown()
 
     assert start_ranks(work, world_size) == [0] * world_size
     return [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(world_size)]

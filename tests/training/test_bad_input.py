@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from trainfleet.errors import InputError
-from training.context import RunContext, RunResult
-from training.launch.start import start
-from training.launch.target import Request
-from training.loop import train
-from training.recipe import Recipe, dump, load_recipe
-from training.runfolder import read_rows
-from training.stores import Patience, Store, StoreError
-from training.workloads.text import TokenFiles
+from trainfleet.training.launch.request import Request
+from trainfleet.training.launch.supervise import start
+from trainfleet.training.recipe.load import Recipe, dump, load_recipe
+from trainfleet.training.runs.reader import read_rows
+from trainfleet.training.stores import Patience, Store, StoreError
+from trainfleet.training.trainer.context import RunContext, RunResult
+from trainfleet.training.trainer.loop import train
+from trainfleet.training.workloads.lm.text import TokenFiles
 
 Make = Callable[..., Recipe]
 Run = Callable[..., RunResult]
@@ -75,7 +75,7 @@ def test_a_checkpoint_is_refused_where_the_run_would_be_another_and_stays(
 
 
 def test_more_ranks_than_samples_and_empty_splits_are_named_at_once(tmp_path: Path, tiny: Make, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from training.workloads.lm import LanguageModel
+    from trainfleet.training.workloads.lm.workload import LanguageModel
 
     monkeypatch.setattr(LanguageModel, "size", lambda self, split: {"train": 3, "validation": 0, "test": 7}[split])
     with pytest.raises(InputError, match="there is too little data") as caught:

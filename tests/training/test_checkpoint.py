@@ -17,13 +17,13 @@ from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING
 
 from tests.training.kept import tensors_of
 from trainfleet.errors import InputError
-from training.checkpoint import CheckpointError, Checkpoints, Saved, step_name
-from training.checkpoint.files import METADATA, TornError, read_metadata
-from training.runfolder import MARKER
-from training.sections import Checkpoints as Settings
-from training.state import rng_state, set_rng_state
-from training.stores import Patience, open_store
-from training.stores.folder import FolderOutput
+from trainfleet.training.checkpoint import CheckpointError, Checkpoints, Saved, step_name
+from trainfleet.training.checkpoint.files import METADATA, TornError, read_metadata
+from trainfleet.training.recipe.sections import Checkpoints as Settings
+from trainfleet.training.runs.reader import MARKER
+from trainfleet.training.stores import Patience, open_store
+from trainfleet.training.stores.folder import FolderOutput
+from trainfleet.training.trainer.state import rng_state, set_rng_state
 
 SHARD = "__0_0.distcp"
 QUICK = Patience(attempts=3, first_s=0.01, longest_s=0.02, stall_s=30)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.training.launches import Launcher, rows
-from training.commands.runs import closing_lines
-from training.launch.start import Outcome
+from trainfleet.training.cli.runs import closing_lines
+from trainfleet.training.launch.supervise import Outcome
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 pytestmark = pytest.mark.timeout(600)
@@ -149,6 +149,6 @@ def test_help_has_examples_and_exit_codes_and_imports_neither_torch_nor_ray(trai
     assert f"trainfleet {command} " in done.stdout
     assert "Examples" in done.stdout
     assert "Exit codes" in done.stdout
-    code = "import sys, training.commands.runs, training.launch.start, training.report; print(json.dumps(sorted({'torch', 'ray', 'pandas'} & set(sys.modules))))"
+    code = "import sys, trainfleet.training.cli.runs, trainfleet.training.launch.supervise, trainfleet.training.report; print(json.dumps(sorted({'torch', 'ray', 'pandas'} & set(sys.modules))))"
     loaded = subprocess.run([sys.executable, "-c", f"import json; {code}"], capture_output=True, text=True, check=True)
     assert json.loads(loaded.stdout) == []

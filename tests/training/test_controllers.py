@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from training.controllers import Decision, Live, Steering
-from training.controllers.batch import NoiseScale, choose_micro_batch, micro_batch_sizes
-from training.controllers.rate import make_rate_controller
-from training.recipe import Recipe
-from training.sections import RateControl
+from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.sections import RateControl
+from trainfleet.training.trainer.controllers import Decision, Live, Steering
+from trainfleet.training.trainer.controllers.batch import NoiseScale, choose_micro_batch, micro_batch_sizes
+from trainfleet.training.trainer.controllers.rate import make_rate_controller
 
 Make = Callable[..., Recipe]
 
@@ -136,7 +136,7 @@ def test_a_checkpoint_in_the_middle_changes_no_decision(tiny: Make, kind: str) -
 
 
 def test_without_a_controller_the_course_is_the_schedule(tiny: Make) -> None:
-    from training.optimizer import learning_rate
+    from trainfleet.training.trainer.optimizer import learning_rate
 
     recipe = tiny()
     steering = Steering(recipe, 12)

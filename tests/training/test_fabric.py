@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.training.golden import GOLDEN, TOLERANCE, read, write_text
-from training.workloads import make_workload
+from trainfleet.training.workloads import make_workload
 
 
 def test_a_fabric_script_has_the_losses_that_the_recipe_is_known_to_have(tmp_path: Path, cache: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from tests.training.golden import FOLDER, GOLDEN, TOLERANCE, read, write_text
 from tests.training.several import rows_of, told, train_all
-from training.context import RunContext
-from training.loop import train
+from trainfleet.training.trainer.context import RunContext
+from trainfleet.training.trainer.loop import train
 
 CASES = [pytest.param(name, marks=pytest.mark.deep if golden.deep else ()) for name, golden in GOLDEN.items()]
 

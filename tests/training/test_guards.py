@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from training.guards import Guards
-from training.sections import Guards as Settings
+from trainfleet.training.recipe.sections import Guards as Settings
+from trainfleet.training.trainer.guards import Guards
 
 
 def guards(**settings: Any) -> Guards:

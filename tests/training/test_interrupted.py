@@ -14,11 +14,11 @@ import pytest
 from tests.training.ranks import start_ranks
 from tests.training.several import rows_of, told, train_all
 from trainfleet.errors import InputError
-from training.context import RunContext, RunResult
-from training.loop import train
-from training.ray_cluster import RayCluster
-from training.recipe import Recipe, load_recipe
-from training.sections import Scaling
+from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.recipe.sections import Scaling
+from trainfleet.training.runtime.ray_cluster import RayCluster
+from trainfleet.training.trainer.context import RunContext, RunResult
+from trainfleet.training.trainer.loop import train
 
 Make = Callable[..., Recipe]
 Run = Callable[..., RunResult]
@@ -33,8 +33,8 @@ def test_sigterm_saves_and_ends_and_the_run_goes_on_to_the_bit(tmp_path: Path, t
     run(recipe, tmp_path / "whole")
 
     def work(_: int) -> None:
-        from training.step import Stepper
-        from training.worker import work as train_as_worker
+        from trainfleet.training.trainer.step import Stepper
+        from trainfleet.training.worker import work as train_as_worker
 
         os.environ["TRAINFLEET_CACHE"] = str(cache.parent)
         forward, calls = Stepper.forward, [0]
@@ -62,7 +62,7 @@ def test_a_notice_of_preemption_saves_once_and_the_run_goes_on(
     tmp_path: Path, tiny: Make, run: Run, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tiny(), tmp_path / "whole")
-    monkeypatch.setattr("training.loop.LOOK_EVERY_S", -1.0)
+    monkeypatch.setattr("trainfleet.training.trainer.loop.LOOK_EVERY_S", -1.0)
     looks, events = iter([None, "one machine will be taken away", "one machine will be taken away", "one machine will be taken away"]), []
 
     def heard(what: str, text: str) -> None:
@@ -106,7 +106,7 @@ def test_ray_is_asked_for_a_range_of_workers_and_a_cluster_with_the_least_of_the
         def fit(self) -> None:
             pass
 
-    monkeypatch.setattr("training.ray_cluster._trainer_class", lambda own: Trainer)
+    monkeypatch.setattr("trainfleet.training.runtime.ray_cluster._trainer_class", lambda own: Trainer)
     monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 2.0})
     monkeypatch.delenv("TRAINFLEET_AUTOSCALED", raising=False)
     elastic, fixed = Scaling(workers=4, min_workers=2), Scaling(workers=4)
@@ -123,7 +123,7 @@ def test_ray_is_asked_for_a_range_of_workers_and_a_cluster_with_the_least_of_the
 def test_what_ray_knows_becomes_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     from types import SimpleNamespace
 
-    from training.worker import preemption_notice
+    from trainfleet.training.worker import preemption_notice
 
     monkeypatch.setattr("ray.train.get_preemption_info", lambda: None)
     assert preemption_notice() is None

@@ -15,10 +15,11 @@ import pytest
 
 from tests.training.launches import Launcher, rows, running, untimed, wait_for
 from trainfleet.errors import InputError
-from training.launch import LAUNCHERS, find, machine
-from training.launch.start import resolve
-from training.launch.target import Request, Target
-from training.sections import Scaling
+from trainfleet.training.launch import LAUNCHERS, find
+from trainfleet.training.launch.request import Request, Target
+from trainfleet.training.launch.supervise import resolve
+from trainfleet.training.recipe.sections import Scaling
+from trainfleet.training.runtime import local_resources
 
 pytestmark = pytest.mark.timeout(900)
 ONE = "scaling.workers=1"
@@ -210,4 +211,4 @@ def test_every_place_is_a_module_that_starts_runs(name: str) -> None:
 
 def test_too_many_workers_are_refused_with_what_would_fit() -> None:
     with pytest.raises(InputError, match=r"need 999 CPUs, this machine has \d+ \(such as scaling.workers="):
-        machine.require(Scaling(workers=999))
+        local_resources.require(Scaling(workers=999))

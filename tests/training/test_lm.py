@@ -14,12 +14,12 @@ import torch
 from pyarrow import parquet
 
 from trainfleet.errors import InputError
-from training.workloads import Split
-from training.workloads.bigram import SMOOTHING, nats_per_byte, pair_counts
-from training.workloads.gpt import Gpt, rotary_angles, rotate
-from training.workloads.lm import LanguageModel
-from training.workloads.lm_settings import GptSettings, LmSettings, TextSettings
-from training.workloads.text import SPLITS, TokenFiles, split_of, token_files
+from trainfleet.training.workloads import Split
+from trainfleet.training.workloads.lm.bigram import SMOOTHING, nats_per_byte, pair_counts
+from trainfleet.training.workloads.lm.gpt import Gpt, rotary_angles, rotate
+from trainfleet.training.workloads.lm.settings import GptSettings, LmSettings, TextSettings
+from trainfleet.training.workloads.lm.text import SPLITS, TokenFiles, split_of, token_files
+from trainfleet.training.workloads.lm.workload import LanguageModel
 
 SHAPE = GptSettings(layers=2, width=16, heads=2, context=12)
 CONTEXT = SHAPE.context

@@ -14,13 +14,13 @@ import torch
 
 from tests.training.kept import tensors_of
 from trainfleet.errors import InputError
-from training.checkpoint import CheckpointError, step_name
-from training.context import RunContext, RunResult
-from training.journal import read_rows
-from training.loop import NotANumberError, train
-from training.recipe import Recipe
-from training.runfolder import read_run
-from training.stores.folder import FolderOutput
+from trainfleet.training.checkpoint import CheckpointError, step_name
+from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.runs.reader import read_run
+from trainfleet.training.runs.writer import read_rows
+from trainfleet.training.stores.folder import FolderOutput
+from trainfleet.training.trainer.context import RunContext, RunResult
+from trainfleet.training.trainer.loop import NotANumberError, train
 
 Make = Callable[..., Recipe]
 Run = Callable[..., RunResult]
@@ -78,16 +78,16 @@ def test_running_a_finished_run_again_changes_nothing(tmp_path: Path, tiny: Make
 
 
 KILLS = {
-    "in a step": lambda: patch_nth("training.step.Stepper.forward", 7),
-    "in the first step": lambda: patch_nth("training.step.Stepper.forward", 3),
-    "in a validation": lambda: patch_nth("training.loop._Run._validate", 2),
+    "in a step": lambda: patch_nth("trainfleet.training.trainer.step.Stepper.forward", 7),
+    "in the first step": lambda: patch_nth("trainfleet.training.trainer.step.Stepper.forward", 3),
+    "in a validation": lambda: patch_nth("trainfleet.training.trainer.loop._Run._validate", 2),
     "before a save": lambda: strike("staged:4"),
     "in the middle of a file": lambda: strike("partly-written:4"),
     "between files and marker": lambda: strike("in-save:4"),
-    "while the marker is written": lambda: patch_nth("training.stores.store.Store.put", 6),
+    "while the marker is written": lambda: patch_nth("trainfleet.training.stores.store.Store.put", 6),
     "before the marker": lambda: strike("before-marker:6"),
     "while old ones are purged": lambda: strike("in-purge:2"),
-    "in the test at the end": lambda: patch_nth("training.loop._Run._finish", 1),
+    "in the test at the end": lambda: patch_nth("trainfleet.training.trainer.loop._Run._finish", 1),
 }
 
 
@@ -136,7 +136,9 @@ def test_killed_and_run_again_the_losses_are_equal_to_the_bit(tmp_path: Path, ti
 def test_two_ranks_killed_and_run_again_are_equal_to_the_bit(tmp_path: Path, tiny: Make, run_ranks: RunRanks) -> None:
     recipe = tiny("scaling.workers=2", "workload.model.dropout=0.1", "log.every=3", "checkpoint.every=2")
     assert run_ranks(recipe, tmp_path / "whole", 2) == [0, 0]
-    killed = run_ranks(recipe, tmp_path / "killed", 2, before=lambda rank: rank == 1 and patch_nth("training.step.Stepper.forward", 24))
+    killed = run_ranks(
+        recipe, tmp_path / "killed", 2, before=lambda rank: rank == 1 and patch_nth("trainfleet.training.trainer.step.Stepper.forward", 24)
+    )
     assert killed[1] == -signal.SIGKILL
     assert 0 < max(int(path.name[5:]) for path in (tmp_path / "killed" / "checkpoints").glob("step-*[0-9]")) < 12
     assert run_ranks(recipe, tmp_path / "killed", 2) == [0, 0]
@@ -233,7 +235,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_names_the_last_good_checkpoin
             for parameter in poisoned.strategy.module.parameters():
                 parameter.data.fill_(float("nan"))
 
-    from training import loop
+    from trainfleet.training.trainer import loop
 
     with pytest.MonkeyPatch.context() as patched:
         real = loop._Run.__init__
@@ -255,7 +257,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_names_the_last_good_checkpoin
 
 def test_a_full_disk_ends_all_ranks_with_one_clear_error(tmp_path: Path, tiny: Make, cache: Path) -> None:
     from tests.training.ranks import start_ranks
-    from training import distributed
+    from trainfleet.training.runtime import process_group
 
     def work(rank: int) -> None:
         def full(self: FolderOutput) -> None:
@@ -265,13 +267,13 @@ def test_a_full_disk_ends_all_ranks_with_one_clear_error(tmp_path: Path, tiny: M
 
         real = FolderOutput.close
 
-        world = distributed.init_from_env(use_gpu=False)
+        world = process_group.init_from_env(use_gpu=False)
         FolderOutput.close = full  # type: ignore[method-assign]  # in a process of its own
         try:
             train(tiny("scaling.workers=2"), RunContext(tmp_path, world.rank, world.world_size, cache=cache))
         except CheckpointError as error:
             (tmp_path / f"said-{rank}").write_text(str(error))
-        distributed.shutdown()
+        process_group.shutdown()
 
     assert start_ranks(work, 2) == [0, 0]
     said = [(tmp_path / f"said-{rank}").read_text() for rank in range(2)]

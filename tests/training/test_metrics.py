@@ -10,10 +10,10 @@ import torch
 
 from tests.training.ranks import start_ranks
 from trainfleet.errors import InputError
-from training import distributed
-from training.lean_torchmetrics import Metric
-from training.metrics import MetricsManager, Speed, peak_flops
-from training.workloads import Outcome
+from trainfleet.training.runtime import process_group
+from trainfleet.training.trainer.metrics import MetricsManager, Speed, peak_flops
+from trainfleet.training.trainer.torchmetrics_compat import Metric
+from trainfleet.training.workloads import Outcome
 
 BATCHES = [(3.5, 1), (20.0, 7), (1.25, 2), (9.0, 3), (0.1, 1)]
 """Sums and weights; the mean of means would be something else."""
@@ -42,7 +42,7 @@ def test_a_mean_is_the_sum_over_the_weight() -> None:
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_means_over_ranks_with_unlike_batches_are_exact(tmp_path: Path, world_size: int) -> None:
     def work(rank: int) -> None:
-        distributed.init_from_env(use_gpu=False)
+        process_group.init_from_env(use_gpu=False)
         metrics = MetricsManager(["extra"])
         for batch in BATCHES if rank == 0 else []:  # the others saw nothing
             metrics.update(outcome(*batch))
@@ -51,7 +51,7 @@ def test_means_over_ranks_with_unlike_batches_are_exact(tmp_path: Path, world_si
         for batch in BATCHES[rank::world_size]:
             metrics.update(outcome(*batch))
         (tmp_path / str(rank)).write_text(json.dumps([alone, metrics.compute()]))
-        distributed.shutdown()
+        process_group.shutdown()
 
     assert start_ranks(work, world_size) == [0] * world_size
     for rank in range(world_size):
@@ -95,14 +95,14 @@ def in_one_go() -> dict[str, float]:
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 def test_torchmetrics_over_ranks_are_those_of_all_samples_at_once(tmp_path: Path, world_size: int) -> None:
     def work(rank: int) -> None:
-        distributed.init_from_env(use_gpu=False)
+        process_group.init_from_env(use_gpu=False)
         metrics = MetricsManager([], collection=collection())
         for cut in CUTS[rank::world_size]:
             metrics.update(seen(*cut))
         resumed = MetricsManager([], collection=collection())
         resumed.load_state(metrics.state())
         (tmp_path / str(rank)).write_text(json.dumps([metrics.compute(), metrics.compute(), resumed.compute()]))
-        distributed.shutdown()
+        process_group.shutdown()
 
     assert start_ranks(work, world_size) == [0] * world_size
     for rank in range(world_size):

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from trainfleet.errors import InputError
-from training.recipe import differences, dump, known_recipes, load_recipe
+from trainfleet.training.recipe.load import differences, dump, known_recipes, load_recipe
 
 GOOD = "name: a\nworkload: {name: lm}\nsteps: 10\n"
 

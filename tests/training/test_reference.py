@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from training.recipe import load_recipe
-from training.reference import markdown
-from training.sinks import flat
+from trainfleet.training.recipe.docs import markdown
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.trackers import flat
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_document_is_that_of_this_code() -> None:
-    assert (ROOT / "docs" / "recipe.md").read_text() == markdown(), "stale: python -m training.reference > docs/recipe.md"
+    assert (ROOT / "docs" / "recipe.md").read_text() == markdown(), "stale: python -m trainfleet.training.recipe.docs > docs/recipe.md"
 
 
 @pytest.mark.parametrize("name", ["lm-small", "vision-small", "speech-small"])
@@ -41,5 +41,5 @@ def test_limits_and_defaults_are_those_of_the_fields() -> None:
 
 
 def test_writing_it_needs_no_torch() -> None:
-    code = "import sys, training.reference; training.reference.markdown(); assert 'torch' not in sys.modules"
+    code = "import sys, trainfleet.training.recipe.docs; trainfleet.training.recipe.docs.markdown(); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

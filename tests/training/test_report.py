@@ -14,9 +14,9 @@ import pytest
 
 from tests.training.pages import Balanced, figures, written
 from trainfleet.errors import InputError
-from training.progress import number
-from training.report import read_story, write_report
-from training.report.charts import Chart, Series, draw, library, smooth
+from trainfleet.training.report import read_story, write_report
+from trainfleet.training.report.charts import Chart, Series, draw, library, smooth
+from trainfleet.training.runtime.progress import number
 
 
 @pytest.fixture
@@ -237,5 +237,5 @@ def test_points_that_are_no_numbers_leave_a_gap() -> None:
 
 
 def test_progress_does_not_wait_for_plotly() -> None:
-    code = "import sys, training.progress, training.report; assert 'plotly' not in sys.modules"
+    code = "import sys, trainfleet.training.runtime.progress, trainfleet.training.report; assert 'plotly' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.training.pages import Balanced, figures, written
-from training.report import comparison, differences, read_story, write_comparison
-from training.report.spent import stacked
+from trainfleet.training.report import comparison, differences, read_story, write_comparison
+from trainfleet.training.report.time_breakdown import stacked
 
 Make = Callable[..., Path]
 POOLS = [
@@ -186,8 +186,8 @@ def test_rows_of_any_kind_never_break_the_page(make: Make) -> None:
 
 
 def test_a_run_below_a_url_is_read_from_there(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    from training.report import story as module
-    from training.stores import open_store
+    from trainfleet.training.report import run_summary as module
+    from trainfleet.training.stores import open_store
 
     folder = make([row(10)], status="running")
     (folder / "checkpoints" / "step-00000010").mkdir(parents=True)

@@ -13,12 +13,12 @@ import torch
 from tests.training.kept import tensors_of
 from tests.training.ranks import start_ranks
 from tests.training.test_loop import StopAfter, losses, results, strike
-from training import distributed
-from training.checkpoint import Checkpoints, step_name
-from training.context import RunResult
-from training.recipe import Recipe
-from training.sections import Checkpoints as Settings
-from training.stores import open_store
+from trainfleet.training.checkpoint import Checkpoints, step_name
+from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.sections import Checkpoints as Settings
+from trainfleet.training.runtime import process_group
+from trainfleet.training.stores import open_store
+from trainfleet.training.trainer.context import RunResult
 
 Make = Callable[..., Recipe]
 Run = Callable[..., RunResult]
@@ -77,7 +77,7 @@ def test_shards_are_written_once_and_read_as_any_other_shards(tmp_path: Path) ->
     for step, (way, ranks) in enumerate(WAYS):
 
         def work(rank: int, step: int = step, way: str = way, ranks: int = ranks) -> None:
-            distributed.init_from_env(use_gpu=False)
+            process_group.init_from_env(use_gpu=False)
             kept = checkpoints()
             value = spread(full if step == 0 else torch.zeros_like(full), way, ranks)
             if step:
@@ -86,7 +86,7 @@ def test_shards_are_written_once_and_read_as_any_other_shards(tmp_path: Path) ->
                 kept.load(before, {"model": {"value": value}})
             kept.save(step, {"model": {"value": value}}, {"rank": rank}, {}, {})
             assert kept.finish() is not None
-            distributed.shutdown()
+            process_group.shutdown()
 
         assert start_ranks(work, ranks) == [0] * ranks
         folder = tmp_path / step_name(step)

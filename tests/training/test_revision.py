@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from training.revision import revision
+from trainfleet.training.runs.revision import revision
 
 
 @pytest.fixture

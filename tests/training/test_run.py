@@ -13,13 +13,13 @@ import psutil
 import pytest
 
 from tests.training.launches import running, wait_for
+from trainfleet import process
 from trainfleet.errors import InputError
-from training.events import Listener, Sink
-from training.launch import process
-from training.progress import Lines, dense_line, duration
-from training.ray_cluster import RayCluster
-from training.sections import Scaling
-from training.worker import context_for
+from trainfleet.training.recipe.sections import Scaling
+from trainfleet.training.runtime.events import Listener, Sink
+from trainfleet.training.runtime.progress import Lines, dense_line, duration
+from trainfleet.training.runtime.ray_cluster import RayCluster
+from trainfleet.training.worker import context_for
 
 ROW = {
     "kind": "train",
@@ -129,7 +129,11 @@ def test_the_entry_point_is_one_rank_where_torchrun_says_so(tmp_path: Path, text
     shares = ["validation.every=2", "workload.data.validation_share=0.15", "workload.data.test_share=0.15", f"storage={tmp_path}"]
     alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "TRAINFLEET_CACHE": str(cache), "TRAINFLEET_OPTIMIZER__LR": "1e-4"}
     done = subprocess.run(
-        [sys.executable, "-m", "training.run", "lm-tiny", *settings, *shares], env=os.environ | alone, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "trainfleet.training.run", "lm-tiny", *settings, *shares],
+        env=os.environ | alone,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "finished: at step 2/2" in done.stdout
@@ -137,7 +141,7 @@ def test_the_entry_point_is_one_rank_where_torchrun_says_so(tmp_path: Path, text
 
 
 def test_a_worker_needs_no_transformers_to_start() -> None:
-    code = "import sys, json, training.loop; print(json.dumps('transformers' in sys.modules))"
+    code = "import sys, json, trainfleet.training.trainer.loop; print(json.dumps('transformers' in sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(loaded.stdout) is False
 
@@ -153,7 +157,7 @@ open({str(tmp_path / "pid")!r}, "w").write(str(grandchild.pid))
 """
     supervisor = f"""
 import sys
-from training.launch import process
+from trainfleet.training.launch import process
 with open({str(tmp_path / "log")!r}, "wb") as log:
     ended = process.supervise([sys.executable, "-c", {child!r}], {{}}, log, tick=lambda: None, ask_to_stop=lambda: False)
 print(ended.code)
@@ -166,7 +170,7 @@ print(ended.code)
 def test_a_process_dies_with_its_launcher(tmp_path: Path) -> None:
     child = f"""
 import os, time
-from training.launch.process import die_with
+from trainfleet.process import die_with
 die_with(os.getppid())
 open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
 time.sleep(600)
@@ -182,6 +186,6 @@ time.sleep(600)
 def test_a_process_whose_launcher_is_gone_does_not_start() -> None:
     gone = subprocess.Popen([sys.executable, "-c", "pass"])
     gone.wait()
-    code = f"from training.launch.process import die_with; die_with({gone.pid}); import time; time.sleep(600)"
+    code = f"from trainfleet.process import die_with; die_with({gone.pid}); import time; time.sleep(600)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 1
     assert not process.alive(gone.pid)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from training.data.remote import patiently
-from training.stores.words import explain, unsigned
+from trainfleet.training.data.remote import patiently
+from trainfleet.training.stores.error_messages import explain, unsigned
 
 SAID = "GetProperties failed for 'https://10.0.0.1/account/other/x.json?se=2026-11-23&sig=xOuR3Tf9%2Bb4&sp=racwdl'. Azure Error: [AuthorizationFailure] 403"
 

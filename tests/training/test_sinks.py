@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from trainfleet.errors import InputError, MissingToolError
-from training.recipe import Recipe
-from training.sinks import Guarded, figures, make_sinks
+from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.trackers import Guarded, figures, make_sinks
 
 Make = Callable[..., Recipe]
 ROW = {"kind": "train", "step": 3, "steps": 12, "loss": 2.5, "lr": 1e-3, "mfu": None, "grad_norm": float("inf"), "finished": True}
@@ -94,7 +94,7 @@ def test_a_sink_that_cannot_start_or_breaks_is_told_of_once(tmp_path: Path, tiny
 
 @pytest.mark.parametrize("tracker", ["mlflow", "wandb"])
 def test_a_tracker_that_is_not_installed_is_named_before_the_run(tmp_path: Path, tiny: Make, tracker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.sinks.find_spec", lambda name: None)
+    monkeypatch.setattr("trainfleet.training.trackers.find_spec", lambda name: None)
     with pytest.raises(MissingToolError, match=rf"log.{tracker}.*pip install {tracker}"):
         make_sinks(tiny(f"log.{tracker}=somewhere"), tmp_path, 0, nothing_said)
 

@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from tests.training.launches import Launched, Launcher, wait_for
-from training import ray_cluster, standby
-from training.events import Sink
-from training.ray_cluster import RayCluster
-from training.sections import Scaling
-from training.worker import context_for
+from trainfleet.training.recipe.sections import Scaling
+from trainfleet.training.runtime import prestart, ray_cluster
+from trainfleet.training.runtime.events import Sink
+from trainfleet.training.runtime.ray_cluster import RayCluster
+from trainfleet.training.worker import context_for
 
 UNTOUCHED = """
 import torch
@@ -27,10 +27,10 @@ def touched(*_):
 for name in ("_cuda_getDeviceCount", "_cuda_init"):
     if hasattr(torch._C, name):
         setattr(torch._C, name, touched)
-from training.standby import import_ahead
+from trainfleet.training.runtime.prestart import import_ahead
 import_ahead()
 import sys
-assert "training.loop" in sys.modules and not torch.cuda.is_initialized()
+assert "trainfleet.training.trainer.loop" in sys.modules and not torch.cuda.is_initialized()
 print("untouched", end="")
 """
 
@@ -80,19 +80,19 @@ def test_the_hook_is_rays_and_leads_here() -> None:
     from ray._common.utils import load_class
     from ray._private.ray_constants import WORKER_PROCESS_SETUP_HOOK_ENV_VAR
 
-    ((name, path),) = standby.environment()["env_vars"].items()
+    ((name, path),) = prestart.environment()["env_vars"].items()
     assert name == WORKER_PROCESS_SETUP_HOOK_ENV_VAR
-    assert load_class(path) is standby.import_ahead
+    assert load_class(path) is prestart.import_ahead
 
 
 def test_a_module_that_is_not_there_is_told_and_left_out(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(standby, "MODULES", ("no.such.module",))
-    standby.import_ahead()
+    monkeypatch.setattr(prestart, "MODULES", ("no.such.module",))
+    prestart.import_ahead()
     assert capsys.readouterr().err.startswith("no.such.module was not imported ahead")
 
 
 def test_without_ray_nothing_waits_and_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    standby._ask(1)
+    prestart._ask(1)
     assert capsys.readouterr().err.startswith("no process waits for a restart: ")
 
 
@@ -106,7 +106,7 @@ def test_a_run_is_on_its_way_once(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(("asked", "kept"), [({"standby": True}, standby.environment()), ({"standby": False}, {}), ({}, {})])
+@pytest.mark.parametrize(("asked", "kept"), [({"standby": True}, prestart.environment()), ({"standby": False}, {}), ({}, {})])
 def test_ranks_start_in_the_environment_only_where_one_is_kept_waiting(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: dict[str, Any], kept: dict[str, Any]
 ) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from training.context import RunResult
-from training.journal import read_rows
-from training.loop import NotANumberError
-from training.recipe import Recipe
-from training.workloads.lm import LanguageModel
+from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.runs.writer import read_rows
+from trainfleet.training.trainer.context import RunResult
+from trainfleet.training.trainer.loop import NotANumberError
+from trainfleet.training.workloads.lm.workload import LanguageModel
 
 Make = Callable[..., Recipe]
 Run = Callable[..., RunResult]

@@ -17,15 +17,15 @@ from torch import nn
 
 from tests.training.several import Rows, on_ranks, told, train_all
 from trainfleet.errors import InputError
-from training.context import RunContext
-from training.distributed import group_of_one
-from training.optimizer import make_optimizer
-from training.recipe import Recipe
-from training.sections import Optimizer
-from training.step import micro_batches
-from training.strategies import make_strategy
-from training.strategies.blocks import find_blocks
-from training.strategies.initial import build
+from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.sections import Optimizer
+from trainfleet.training.runtime.process_group import group_of_one
+from trainfleet.training.trainer.context import RunContext
+from trainfleet.training.trainer.optimizer import make_optimizer
+from trainfleet.training.trainer.step import micro_batches
+from trainfleet.training.trainer.strategies import make_strategy
+from trainfleet.training.trainer.strategies.init_weights import build
+from trainfleet.training.trainer.strategies.wrap import find_blocks
 
 Make = Callable[..., Recipe]
 TOLERANCE = 2e-5
@@ -53,7 +53,7 @@ ON_TWO: dict[str, tuple[str, ...]] = {
 @pytest.fixture(scope="module")
 def yardstick(text_folder: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Rows:
     """The rows of one rank that holds everything."""
-    from training.loop import train
+    from trainfleet.training.trainer.loop import train
 
     folder = tmp_path_factory.mktemp("yardstick")
     train(recipe_on(text_folder), RunContext(folder, cache=cache))
@@ -63,7 +63,7 @@ def yardstick(text_folder: Path, cache: Path, tmp_path_factory: pytest.TempPathF
 
 
 def recipe_on(text: Path, *overrides: str) -> Recipe:
-    from training.recipe import load_recipe
+    from trainfleet.training.recipe.load import load_recipe
 
     data = [f"workload.data.source={text}", "workload.data.glob='**/*.txt'", "workload.data.validation_share=0.15", "workload.data.test_share=0.15"]
     course = ["scaling.workers=1", "steps=12", "validation.every=6", "checkpoint.every=12", "log.every=1", "log.tensorboard=false"]
@@ -268,8 +268,8 @@ def exchanges(tiny: Make, cache: Path, folder: Path, strategy: str, micro_batch:
     """How often ranks exchanged what, in one step."""
     from torch.profiler import ProfilerActivity, profile
 
-    from training.step import Stepper
-    from training.workloads import make_workload
+    from trainfleet.training.trainer.step import Stepper
+    from trainfleet.training.workloads import make_workload
 
     recipe = tiny(f"strategy={strategy}", f"batch.micro_batch={micro_batch}", *said)
     rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from trainfleet.errors import InputError
-from training.context import RunResult
-from training.data import spread
-from training.recipe import Recipe
-from training.trained import open_trained
+from trainfleet.training.data import spread
+from trainfleet.training.inference.loaded import open_trained
+from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.trainer.context import RunResult
 
 Make = Callable[..., Recipe]
 Run = Callable[..., RunResult]

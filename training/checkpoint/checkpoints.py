@@ -1,6 +1,6 @@
 """Checkpoints: copied aside in a moment, written and uploaded behind the step loop, there whole or not at all.
 
-Used by the step loop; `training.checkpoint.files` knows the format, `training.checkpoint.plan` who writes what. Every method is
+Used by the step loop; `trainfleet.training.checkpoint.files` knows the format, `trainfleet.training.checkpoint.plan` who writes what. Every method is
 called on every rank. Easy to get wrong: the writing thread has a process group of its own, and must never raise past the
 others; its outcome is the same on all ranks, and `poll` hands it over at the same step on all of them.
 """
@@ -20,8 +20,7 @@ from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from trainfleet.errors import Problem, TrainfleetError
-from training import fault
-from training.checkpoint.files import (
+from trainfleet.training.checkpoint.files import (
     Reader,
     SafePlanner,
     Share,
@@ -36,10 +35,11 @@ from training.checkpoint.files import (
     withdraw,
     write_share,
 )
-from training.checkpoint.plan import Staged, Staging, require_fit
-from training.ranks import Ranks, portable, revived
-from training.sections import Checkpoints as Settings
-from training.stores import Store, StoreError
+from trainfleet.training.checkpoint.plan import Staged, Staging, require_fit
+from trainfleet.training.recipe.sections import Checkpoints as Settings
+from trainfleet.training.runtime import failpoints
+from trainfleet.training.runtime.collectives import Ranks, portable, revived
+from trainfleet.training.stores import Store, StoreError
 
 Notify = Callable[[str, str], Any]
 ABANDON_S = 120.0
@@ -147,7 +147,7 @@ class Checkpoints:
         earlier = self.finish()
         save = _Save(step, time.monotonic())
         staged = self._staging.copy(tensors)
-        fault.strike("staged", step)
+        failpoints.strike("staged", step)
         work = threading.Thread(target=self._write, args=(save, staged, own, dict(shared), dict(metrics)), daemon=True, name="checkpoint")
         save.thread, self._running = work, save
         work.start()
@@ -268,7 +268,7 @@ class Checkpoints:
             failure: TrainfleetError | None = None
             try:
                 share = _as_ours(lambda: write_share(self.store, name, self._behind.rank, staged))
-                fault.strike("in-save", name)
+                failpoints.strike("in-save", name)
             except TrainfleetError as error:
                 failure = error
             told = self._behind.gather((share, own, portable(failure)))

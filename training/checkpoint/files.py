@@ -1,6 +1,6 @@
 """A checkpoint's files: torch's distributed format in a folder or below a URL, plain values beside it, a marker written last.
 
-Used by `training.checkpoint.checkpoints`. `torch.distributed.checkpoint.FileSystemReader` reads such a folder too. Easy to get wrong: a
+Used by `trainfleet.training.checkpoint.checkpoints`. `torch.distributed.checkpoint.FileSystemReader` reads such a folder too. Easy to get wrong: a
 folder without its marker does not exist, and the marker's manifest is what everything read is compared with.
 """
 
@@ -23,11 +23,11 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from training import fault
-from training.checkpoint.plan import Staged
-from training.runfolder import MARKER
-from training.stores import Store, StoreError, Written
-from training.stores.store import Counted
+from trainfleet.training.checkpoint.plan import Staged
+from trainfleet.training.runs.reader import MARKER
+from trainfleet.training.runtime import failpoints
+from trainfleet.training.stores import Store, StoreError, Written
+from trainfleet.training.stores.store import Counted
 
 FORMAT = 2
 """Of a checkpoint's folder: raise it when its meaning changes."""
@@ -77,7 +77,7 @@ def write_share(store: Store, name: str, rank: int, staged: Staged) -> Share:
                 else:
                     torch.save(data, output)  # type: ignore[arg-type]  # it has write and flush, which is all that torch uses
                 places[item.index] = _StorageInfo(file, begin, output.tell() - begin)
-                fault.strike("partly-written", name)
+                failpoints.strike("partly-written", name)
 
         files[file] = store.write(f"{name}/{file}", produce)
     return Share(files, places)
@@ -108,7 +108,7 @@ def commit(store: Store, name: str, shares: Sequence[Share], metadata: Metadata,
     metadata.storage_data = {index: place for share in shares for index, place in share.places.items()}
     for file, data in ((METADATA, pickle.dumps(metadata)), (PLAIN, _saved({"format": FORMAT, **plain}))):
         files[file] = store.put(f"{name}/{file}", data)
-    fault.strike("before-marker", name)
+    failpoints.strike("before-marker", name)
     manifest = {file: {"bytes": written.bytes, "sha256": written.sha256} for file, written in sorted(files.items())}
     store.put(f"{name}/{MARKER}", json.dumps({"format": FORMAT, "note": note, "files": manifest}, indent=1).encode())
 
@@ -156,7 +156,7 @@ def verify(store: Store, name: str, files: dict[str, dict[str, Any]], mine: Call
 def withdraw(store: Store, name: str) -> None:
     """Remove a checkpoint: the marker first, so that a half-removed one is never taken for whole."""
     store.remove([f"{name}/{MARKER}"])
-    fault.strike("in-purge", name)
+    failpoints.strike("in-purge", name)
     store.remove(sorted(store.sizes(name)))
 
 

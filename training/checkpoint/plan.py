@@ -1,6 +1,6 @@
 """What each rank writes of a state, and the host memory it is copied to: torch's checkpoint planner, asked once and remembered.
 
-Used by `training.checkpoint.checkpoints`. Replicas are dealt out over ranks, so under DDP each copies and writes its share only. Easy to get
+Used by `trainfleet.training.checkpoint.checkpoints`. Replicas are dealt out over ranks, so under DDP each copies and writes its share only. Easy to get
 wrong: the copy must be whole before the next step changes the weights, and the buffers free before the next save fills them.
 """
 
@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.tensor import DTensor
 
 from trainfleet.errors import InputError, Problem
-from training.ranks import Ranks
+from trainfleet.training.runtime.collectives import Ranks
 
 Staged = list[tuple[WriteItem, torch.Tensor | bytes]]
 """What a rank has to write: each item with its bytes in host memory."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainfleet.errors import InputError, Problem
-from training.data.columns import Column, columns_of
+from trainfleet.training.data.columns import Column, columns_of
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -63,7 +63,7 @@ class Manifest:
         splits: the blocks of each split, in order.
         sources: the raw files: name, bytes, sha256.
         settings: what the data was made with.
-        bad: files and rows that were left out (`training.data.integrity`).
+        bad: files and rows that were left out (`trainfleet.training.data.bad_rows`).
         notes: what the workload wants to remember about the data.
         extras: other files of the folder by name, with the sha256 of each.
     """

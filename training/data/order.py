@@ -20,7 +20,7 @@ from trainfleet.errors import InputError, Problem
 if TYPE_CHECKING:
     import torch
 
-    from training.recipe import Recipe
+    from trainfleet.training.recipe.load import Recipe
 
 
 class Order(Protocol):

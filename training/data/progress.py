@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from training.events import EVENTS, Sink
+from trainfleet.training.runtime.events import EVENTS, Sink
 
 EVERY_S = 2.0
 FIRST_S = 1.0

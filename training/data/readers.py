@@ -1,6 +1,6 @@
 """One reader per kind of raw file: from bytes to rows, or to a sentence about what is wrong with them.
 
-Used by `training.data.sources`. Easy to get wrong: pieces of a large text are cut by bytes but read by lines (a piece
+Used by `trainfleet.training.data.sources`. Easy to get wrong: pieces of a large text are cut by bytes but read by lines (a piece
 begins after the first line end past its start, and goes on to the first past its end), so each line is read once.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from trainfleet.errors import InputError, MissingToolError, Problem
-from training.data.integrity import Bad
+from trainfleet.training.data.bad_rows import Bad
 
 Row = dict[str, Any]
 _LINE = 1 << 16

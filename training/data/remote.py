@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 from filelock import FileLock
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from training.data.blocks import BlockEntry, TornBlockError
-from training.stores import clouds, urls
-from training.stores.patience import Patience
-from training.stores.words import unsigned
+from trainfleet.training.data.blocks import BlockEntry, TornBlockError
+from trainfleet.training.stores import clouds, urls
+from trainfleet.training.stores.error_messages import unsigned
+from trainfleet.training.stores.retry import Patience
 
 T = TypeVar("T")
 TRIES = 5
@@ -50,7 +50,7 @@ def is_url(where: str) -> bool:
 def filesystem(where: str) -> tuple[Any, str]:
     """The pyarrow filesystem of a folder, file or URL, and the path in it; schemes that pyarrow lacks come from fsspec.
 
-    A bucket is reached as that of checkpoints: by the same variables for endpoint, authority and account (`training.stores.clouds`).
+    A bucket is reached as that of checkpoints: by the same variables for endpoint, authority and account (`trainfleet.training.stores.clouds`).
 
     Raises:
         InputError: nothing here knows such URLs.

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
-from training.data import readers
-from training.data.integrity import Bad
-from training.data.remote import Found, filesystem, listing, sha256_of
+from trainfleet.training.data import readers
+from trainfleet.training.data.bad_rows import Bad
+from trainfleet.training.data.remote import Found, filesystem, listing, sha256_of
 
 Kind = Literal["text", "parquet", "jsonl", "audio", "image", "hf"]
 Row = dict[str, Any]

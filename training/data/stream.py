@@ -25,12 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from training.data.blocks import MANIFEST, BlockEntry, Manifest, TornBlockError, read_batch
-from training.data.columns import Ragged
-from training.data.remote import BlockCache, filesystem, is_url, patiently
+from trainfleet.training.data.blocks import MANIFEST, BlockEntry, Manifest, TornBlockError, read_batch
+from trainfleet.training.data.columns import Ragged
+from trainfleet.training.data.remote import BlockCache, filesystem, is_url, patiently
 
 MEMORY = 4 << 30
-"""Enough for all blocks of what is not streamed (see `STREAM_FROM` in `training.workloads.text`)."""
+"""Enough for all blocks of what is not streamed (see `STREAM_FROM` in `trainfleet.training.workloads.lm.text`)."""
 DISK = 64 << 30
 _READERS = 2
 
@@ -94,7 +94,7 @@ class Blocks:
         return self.size
 
     def sizes(self) -> list[int]:
-        """Samples per block: what `training.data.WindowOrder` shuffles by."""
+        """Samples per block: what `trainfleet.training.data.WindowOrder` shuffles by."""
         return [each.rows for each in self.entries]
 
     def rows(self, indices: Sequence[int] | NDArray[np.int64], dtype: Any = None) -> dict[str, Any]:

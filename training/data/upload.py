@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from training.data.blocks import MANIFEST
-from training.data.preparation import Prepared, open_prepared
-from training.data.remote import filesystem, patiently
+from trainfleet.training.data.blocks import MANIFEST
+from trainfleet.training.data.prepare import Prepared, open_prepared
+from trainfleet.training.data.remote import filesystem, patiently
 
 
 def upload(data: Prepared, to: str, progress: Callable[[str, int, int], Any] = lambda *_: None) -> Prepared:

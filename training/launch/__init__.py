@@ -1,7 +1,7 @@
 """The ways to start a run, by the name that `--on` takes. A way is a module with `check(recipe, target)` and `command(recipe, file, target)`.
 
-Used by `training.launch.start`, which does what all of them share (folder, lock, events, ending). The only part of
-`training` that may read `infra.contract`.
+Used by `trainfleet.training.launch.supervise`, which does what all of them share (folder, lock, events, ending). The only part of
+`training` that may read `trainfleet.infra.outputs.contract`.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.nearest import did_you_mean
-from training.recipe import Recipe
+from trainfleet.suggestions import did_you_mean
+from trainfleet.training.recipe.load import Recipe
 
 if TYPE_CHECKING:
-    from training.launch.target import Target
+    from trainfleet.training.launch.request import Target
 
 LAUNCHERS = {
-    "local": "training.launch.local",
-    "torchrun": "training.launch.torchrun",
-    "kuberay": "training.launch.kuberay",
-    "sky": "training.launch.sky",
-    "ray-up": "training.launch.ray_up",
+    "local": "trainfleet.training.launch.local",
+    "torchrun": "trainfleet.training.launch.torchrun",
+    "kuberay": "trainfleet.training.launch.kuberay",
+    "sky": "trainfleet.training.launch.sky",
+    "ray-up": "trainfleet.training.launch.ray_up",
 }
 
 

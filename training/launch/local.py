@@ -6,9 +6,9 @@ import os
 import sys
 from pathlib import Path
 
-from training.launch import machine
-from training.launch.target import Target
-from training.recipe import Recipe
+from trainfleet.training.launch.request import Target
+from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.runtime import local_resources
 
 
 def check(recipe: Recipe, target: Target) -> None:  # noqa: ARG001 - the siblings have the same arguments
@@ -18,9 +18,9 @@ def check(recipe: Recipe, target: Target) -> None:  # noqa: ARG001 - the sibling
         InputError: fewer CPUs or GPUs than the workers need.
     """
     if not os.environ.get("RAY_ADDRESS"):
-        machine.require(recipe.scaling)
+        local_resources.require(recipe.scaling)
 
 
 def command(recipe: Recipe, file: Path, target: Target) -> list[str]:  # noqa: ARG001 - the siblings have the same arguments
     """The command that trains the recipe in `file`."""
-    return [sys.executable, "-m", "training.run", str(file)]
+    return [sys.executable, "-m", "trainfleet.training.run", str(file)]

@@ -14,10 +14,11 @@ import threading
 import time
 from pathlib import Path
 
-from training.events import PARENT
-from training.launch import machine, process
-from training.launch.target import Target
-from training.recipe import Recipe
+from trainfleet import process
+from trainfleet.training.launch.request import Target
+from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.runtime import local_resources
+from trainfleet.training.runtime.events import PARENT
 
 PRELOADED = [
     "torch",
@@ -27,9 +28,9 @@ PRELOADED = [
     "torch.distributed.fsdp",
     "torch.nn.parallel",
     "torch.utils.tensorboard",
-    "training.workloads.lm",
-    "training.worker",
-    "training.loop",
+    "trainfleet.training.workloads.lm.workload",
+    "trainfleet.training.worker",
+    "trainfleet.training.trainer.loop",
 ]
 """Imported before the first fork; whatever else a run needs its workers import themselves."""
 
@@ -40,17 +41,17 @@ def check(recipe: Recipe, target: Target) -> None:  # noqa: ARG001 - the sibling
     Raises:
         InputError: fewer CPUs or GPUs than the workers need.
     """
-    machine.require(recipe.scaling)
+    local_resources.require(recipe.scaling)
 
 
 def command(recipe: Recipe, file: Path, target: Target) -> list[str]:  # noqa: ARG001 - the siblings have the same arguments
     """The command that trains the recipe in `file`."""
-    return [sys.executable, "-m", "training.launch.torchrun", str(recipe.scaling.workers), str(recipe.scaling.restarts), str(file)]
+    return [sys.executable, "-m", "trainfleet.training.launch.torchrun", str(recipe.scaling.workers), str(recipe.scaling.restarts), str(file)]
 
 
 def work(file: str) -> None:
     """What each worker does."""
-    from training.run import main as run
+    from trainfleet.training.run import main as run
 
     if code := run([file]):
         sys.exit(code)
@@ -93,7 +94,7 @@ def main() -> int:
         start_method="forkserver",
         monitor_interval=0.1,
     )
-    from training.launch.torchrun import work as entry  # by its module's name, which `__main__` is not in the worker
+    from trainfleet.training.launch.torchrun import work as entry  # by its module's name, which `__main__` is not in the worker
 
     try:
         elastic_launch(config, entry)(file)

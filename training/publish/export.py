@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from training import evaluate
-from training.publish.gates import GateError, Judged
-from training.recipe import Recipe
-from training.sections_after import Gate
-from training.stores import is_remote
-from training.trained import open_trained, run_of
+from trainfleet.training import evaluate
+from trainfleet.training.inference.loaded import open_trained, run_of
+from trainfleet.training.publish.gates import GateError, Judged
+from trainfleet.training.recipe.after_training import Gate
+from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.stores import is_remote
 
 if TYPE_CHECKING:
     import torch
 
-    from training.evaluate import Evaluation
-    from training.trained import Trained
+    from trainfleet.training.evaluate import Evaluation
+    from trainfleet.training.inference.loaded import Trained
 
 SAMPLES = 8
 """So many samples are put through the exported model and the trained one."""
@@ -124,7 +124,7 @@ def compare(wrote: Mapping[str, torch.Tensor], read: Mapping[str, torch.Tensor])
 
 def describe(trained: Trained, folder: Path, gates: list[Judged], found: list[Evaluation], check: Mapping[str, Any]) -> None:
     """Write provenance.json, the data's manifest and the model card."""
-    from training.publish.provenance import card, provenance
+    from trainfleet.training.publish.provenance import card, provenance
 
     document = provenance(trained, [asdict(each) | {"passed": each.passed} for each in gates], [asdict(each) for each in found], check)
     manifest = document["data"].pop("manifest_text", None)

@@ -1,6 +1,6 @@
 """Where a published model comes from: recipe, data, code, environment, checkpoint, figures; and the card that tells it to people.
 
-Used by `training.publish.export`. Easy to get wrong: code that was changed and not committed has no revision, so that is said too.
+Used by `trainfleet.training.publish.export`. Easy to get wrong: code that was changed and not committed has no revision, so that is said too.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainfleet import __version__
-from training.revision import PACKAGE, git
-from training.runfolder import MARKER
-from training.stores import StoreError, open_store
-from training.trained import identity_of, run_of
+from trainfleet.training.inference.loaded import identity_of, run_of
+from trainfleet.training.runs.reader import MARKER
+from trainfleet.training.runs.revision import PACKAGE, git
+from trainfleet.training.stores import StoreError, open_store
 
 if TYPE_CHECKING:
-    from training.publish.gates import Judged
-    from training.trained import Trained
+    from trainfleet.training.inference.loaded import Trained
+    from trainfleet.training.publish.gates import Judged
 
 PACKAGES = ("torch", "ray", "numpy", "pyarrow", "torchmetrics", "tokenizers", "transformers", "datasets", "peft", "safetensors", "scikit-learn")
 EXAMPLES: dict[str, dict[str, str]] = {"lm": {"text": "def main("}, "vision": {"image": "picture.png"}, "speech": {"audio": "speech.wav"}}
@@ -61,7 +61,7 @@ def provenance(trained: Trained, gates: Sequence[Mapping[str, Any]], found: Sequ
 
 def environment() -> dict[str, Any]:
     """What is installed here, and on what machine."""
-    from training.launch import machine
+    from trainfleet.training.runtime import local_resources
 
     versions = {}
     for name in PACKAGES:
@@ -69,14 +69,16 @@ def environment() -> dict[str, Any]:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return {"python": platform.python_version(), "machine": machine.describe(), "packages": versions}
+    return {"python": platform.python_version(), "machine": local_resources.describe(), "packages": versions}
 
 
 def card(trained: Trained, document: Mapping[str, Any], gates: Sequence[Judged], files: Sequence[str]) -> str:
     """The model card, in Markdown."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    shapes = Environment(loader=PackageLoader("training"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)
+    shapes = Environment(
+        loader=PackageLoader("trainfleet.training"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
+    )
     doc = (sys.modules[type(trained.workload).__module__].__doc__ or "").strip().partition("\n")[0]
     figures = {name: value for each in document["evaluations"] for name, value in each["metrics"].items()}
     judged = {each.metric: each for each in gates}

@@ -6,8 +6,8 @@ went, `page` and `compare` write. Easy to get wrong: a run may be going on, kill
 
 from __future__ import annotations
 
-from training.report.compare import comparison, differences, write_comparison
-from training.report.page import render, write_report
-from training.report.story import Story, read_story
+from trainfleet.training.report.compare import comparison, differences, write_comparison
+from trainfleet.training.report.page import render, write_report
+from trainfleet.training.report.run_summary import Story, read_story
 
 __all__ = ["Story", "comparison", "differences", "read_story", "render", "write_comparison", "write_report"]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from training.progress import number
+from trainfleet.training.runtime.progress import number
 
 COLOURS = ("#4381ea", "#e0733a", "#2fa37a", "#9a6fd8", "#8a95a5", "#c9a227", "#d0547f", "#3aa6b9")
 CLEAR = "rgba(0,0,0,0)"

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet.files import write_whole
-from training.progress import duration, number
-from training.report.charts import COLOURS, Chart, Series, draw
-from training.report.page import counts_tokens, fill, markup, time_bar
-from training.report.spent import intervals
-from training.report.story import Figure, Story, read_story
+from trainfleet.training.report.charts import COLOURS, Chart, Series, draw
+from trainfleet.training.report.page import counts_tokens, fill, markup, time_bar
+from trainfleet.training.report.run_summary import Figure, Story, read_story
+from trainfleet.training.report.time_breakdown import intervals
+from trainfleet.training.runtime.progress import duration, number
 
 ABSENT = "–"
 

@@ -1,6 +1,6 @@
 """One run's page: which charts are drawn, which figures stand on top, what happened, and where all of it comes from.
 
-Used by `trainfleet report` and by launchers. What a chart shows is decided here, how it looks in `training.report.charts`, and what the
+Used by `trainfleet report` and by launchers. What a chart shows is decided here, how it looks in `trainfleet.training.report.charts`, and what the
 page looks like in templates/. Easy to get wrong: nothing that a run wrote may reach the page without being escaped.
 """
 
@@ -13,10 +13,10 @@ from typing import Any
 
 from trainfleet import __version__
 from trainfleet.files import write_whole
-from training.progress import duration, number
-from training.report.charts import COLOURS, Chart, Mark, Series, Stack, draw, draw_stack, library, smooth
-from training.report.spent import COMPUTING, DATA, EXCHANGING, LOST, PARTS, SAVING, STARTING, VALIDATING, stacked
-from training.report.story import Figure, Story, read_story
+from trainfleet.training.report.charts import COLOURS, Chart, Mark, Series, Stack, draw, draw_stack, library, smooth
+from trainfleet.training.report.run_summary import Figure, Story, read_story
+from trainfleet.training.report.time_breakdown import COMPUTING, DATA, EXCHANGING, LOST, PARTS, SAVING, STARTING, VALIDATING, stacked
+from trainfleet.training.runtime.progress import duration, number
 
 SMOOTHED_FROM = 100
 """Points of a loss curve from which on it is drawn smoothed, over what was measured; fewer would only lag."""
@@ -64,7 +64,7 @@ def fill(template: str, charted: bool, **values: Any) -> str:
     """A page from its template; Plotly's script comes along where there is a chart."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    pages = Environment(loader=PackageLoader("training"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    pages = Environment(loader=PackageLoader("trainfleet.training"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     pages.filters["duration"], pages.filters["number"] = duration, number
     written = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     return pages.get_template(template).render(library=markup(library()) if charted else "", written=written, version=__version__, **values)

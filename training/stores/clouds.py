@@ -1,6 +1,6 @@
 """S3, Google Cloud Storage and Azure Blob through pyarrow's file systems, connected by the clouds' own default credentials.
 
-Used by `training.stores.store`. What the environment may say: TRAINFLEET_S3_ENDPOINT or AWS_ENDPOINT_URL, AWS_REGION,
+Used by `trainfleet.training.stores.store`. What the environment may say: TRAINFLEET_S3_ENDPOINT or AWS_ENDPOINT_URL, AWS_REGION,
 AWS_CA_BUNDLE; STORAGE_EMULATOR_HOST; AZURE_STORAGE_ACCOUNT_NAME, _KEY, _SAS_TOKEN, _CONNECTION_STRING, TRAINFLEET_AZURE_ENDPOINT.
 Easy to get wrong: closing a stream that broke off would make the half file visible, so a broken one is never closed.
 """
@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trainfleet.errors import InputError, Problem
-from training.stores.patience import Patience
-from training.stores.urls import Place
+from trainfleet.training.stores.retry import Patience
+from trainfleet.training.stores.urls import Place
 
 _PART_BYTES = 1 << 22
 _BROKEN: list[Any] = []
@@ -42,7 +42,7 @@ class CloudOutput:
 
 
 class CloudBackend:
-    """See `training.stores.store.Backend`. The client is made at the first call, so that trying again covers that too."""
+    """See `trainfleet.training.stores.store.Backend`. The client is made at the first call, so that trying again covers that too."""
 
     local = False
 

@@ -1,4 +1,4 @@
-"""A folder as a store. Used by `training.stores.store`.
+"""A folder as a store. Used by `trainfleet.training.stores.store`.
 
 Easy to get wrong: a file must have reached the disk before its name appears, and the name must have reached the disk
 before anything that relies on it is written.
@@ -44,7 +44,7 @@ class FolderOutput:
 
 
 class FolderBackend:
-    """See `training.stores.store.Backend`."""
+    """See `trainfleet.training.stores.store.Backend`."""
 
     local = True
 

@@ -1,6 +1,6 @@
 """Who is at work in a run's home: one owner at a time, for folders and object stores alike.
 
-Used by `training.storage`. The lease is a small file with its owner and a count that goes up every few seconds; one whose count
+Used by `trainfleet.training.runs.storage`. The lease is a small file with its owner and a count that goes up every few seconds; one whose count
 stands still is nobody's. Easy to get wrong: no clock of another machine is to be believed, so a count is watched, never a time.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from trainfleet.errors import InputError, Problem
-from training.stores.store import NotThereError, Store, StoreError
+from trainfleet.training.stores.store import NotThereError, Store, StoreError
 
 LEASE = "LEASE"
 BEAT_S = 5.0

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from trainfleet.errors import Problem, TrainfleetError
-from training.stores.patience import Patience
-from training.stores.urls import parse
-from training.stores.words import explain, unsigned
+from trainfleet.training.stores.error_messages import explain, unsigned
+from trainfleet.training.stores.retry import Patience
+from trainfleet.training.stores.urls import parse
 
 Result = TypeVar("Result")
 Notify = Callable[[str, str], Any]
@@ -220,9 +220,9 @@ def open_store(url: str, patience: Patience | None = None, notify: Notify = _sil
     place = parse(url)
     patience = patience or Patience()
     if place.kind == "file":
-        from training.stores.folder import FolderBackend
+        from trainfleet.training.stores.folder import FolderBackend
 
         return Store(place.path, FolderBackend(Path(place.path)), patience, notify)
-    from training.stores.clouds import connect
+    from trainfleet.training.stores.clouds import connect
 
     return Store(url, connect(place, patience), patience, notify)

@@ -1,6 +1,6 @@
 """What a storage URL means: scheme, bucket or container, account, path. No network and no pyarrow, so recipes can be checked.
 
-Used by `training.recipe` and by `training.stores`. Easy to get wrong: Azure has two spellings of everything; the container
+Used by `trainfleet.training.recipe.load` and by `trainfleet.training.stores`. Easy to get wrong: Azure has two spellings of everything; the container
 may stand before an @ with the account's host after it, or alone, the account then comes from the environment.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.nearest import did_you_mean
+from trainfleet.suggestions import did_you_mean
 
 SCHEMES = {"s3": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az", "file": "file"}
 BUCKET = {

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet.files import write_whole
-from training.progress import number
-from training.report.charts import CLEAR, COLOURS, GREY, HEIGHT, Chart, Series, draw, library
-from training.tune.search import Search, Trial
+from trainfleet.training.report.charts import CLEAR, COLOURS, GREY, HEIGHT, Chart, Series, draw, library
+from trainfleet.training.runtime.progress import number
+from trainfleet.training.tune.search import Search, Trial
 
 SHOWN = 40
 """So many trials' lines are drawn, the best ones."""
@@ -22,7 +22,9 @@ def write_page(search: Search, target: Path) -> None:
     """Write the page, whole or not at all."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    shapes = Environment(loader=PackageLoader("training"), undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    shapes = Environment(
+        loader=PackageLoader("trainfleet.training"), undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
     tune = search.tune
     table = search.table()
     curves = [

@@ -1,6 +1,6 @@
 """A search's memory and judgement, without Ray and torch: which trials there were, what to try next, which was best.
 
-Used by `training.tune.trials`. Everything that is known stands in trials.json, written whole after each change, so that a killed search goes
+Used by `trainfleet.training.tune.trials`. Everything that is known stands in trials.json, written whole after each change, so that a killed search goes
 on by the same command. Easy to get wrong: a combination may break a rule between keys although each value is right by itself.
 """
 
@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
-from training.recipe import Recipe, check
-from training.sections_after import Space, Tune
+from trainfleet.training.recipe.after_training import Space, Tune
+from trainfleet.training.recipe.load import Recipe, check
 
 TRIALS = "trials.json"
 MOST_REFUSED = 200

@@ -1,6 +1,6 @@
 """`trainfleet tune`: a search over recipes by Ray Tune; a trial is one run of the step loop, by Ray Train where it has several workers.
 
-Used by the command line; what to try next and what was best is `training.tune.search`'s. Easy to get wrong: a trial's checkpoints are its
+Used by the command line; what to try next and what was best is `trainfleet.training.tune.search`'s. Easy to get wrong: a trial's checkpoints are its
 run's own, so a killed search goes on with them and Ray is told nothing; and a trial that breaks must not end the others.
 """
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
-from training.recipe import Recipe
-from training.runfolder import read_rows
-from training.tune.search import Search
+from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.runs.reader import read_rows
+from trainfleet.training.tune.search import Search
 
 LOG = "tune.log"
 LOOK_EVERY_S = 0.1
@@ -32,7 +32,7 @@ def tune(recipe: Recipe, folder: Path, hear: Callable[[Mapping[str, Any]], Any])
         TrainfleetError: no trial came to a figure.
         Interrupted: Ctrl-C; the same command goes on.
     """
-    from training.launch import jobs, machine
+    from trainfleet.training.runtime import local_resources, subprocess_jobs
 
     search = Search(recipe, folder)
     assert recipe.tune is not None
@@ -40,11 +40,16 @@ def tune(recipe: Recipe, folder: Path, hear: Callable[[Mapping[str, Any]], Any])
         _need(recipe.tune.sampler)
         if not os.environ.get("RAY_ADDRESS"):
             workers = recipe.scaling.workers * recipe.tune.concurrent
-            machine.require(recipe.scaling.model_copy(update={"workers": workers}))
+            local_resources.require(recipe.scaling.model_copy(update={"workers": workers}))
         search.save()
         job = {"recipe": recipe.model_dump(mode="json"), "folder": str(folder)}
-        jobs.run(
-            "training.tune.trials:work", job, hear=hear, threads=recipe.scaling.threads, log=folder / LOG, again="run the same command again to go on"
+        subprocess_jobs.run(
+            "trainfleet.training.tune.trials:work",
+            job,
+            hear=hear,
+            threads=recipe.scaling.threads,
+            log=folder / LOG,
+            again="run the same command again to go on",
         )
         search = Search(recipe, folder)
     if search.best() is None:
@@ -55,7 +60,7 @@ def tune(recipe: Recipe, folder: Path, hear: Callable[[Mapping[str, Any]], Any])
 
 def work(job: Mapping[str, Any], send: Callable[..., Any]) -> int:
     """All of it, in the process that drives Ray; returns how many trials there were."""
-    from training.ray_cluster import connect
+    from trainfleet.training.runtime.ray_cluster import connect
 
     recipe, folder = Recipe.model_validate(job["recipe"]), Path(job["folder"])
     search = Search(recipe, folder)
@@ -67,7 +72,7 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> int:
     with connect(room, os.environ) as cluster:
         from ray import tune as ray_tune
 
-        from training.tune.suggest import Notes, Proposals
+        from trainfleet.training.tune.searcher import Notes, Proposals
 
         resources = {"CPU": DRIVER_CPUS if several else scaling.cpus_per_worker, "GPU": 1.0 if scaling.use_gpu and not several else 0.0}
         ray_tune.Tuner(
@@ -129,14 +134,14 @@ def follow(recipe: Recipe, run_dir: Path, metric: str, train: Callable[[], Any])
 def _train(recipe: Recipe, run_dir: str, storage: str) -> None:
     """Train a trial from its newest checkpoint: in this process, or by Ray Train on workers of their own."""
     if recipe.scaling.workers > 1:
-        from training.ray_cluster import RayCluster
-        from training.worker import work_under_ray
+        from trainfleet.training.runtime.ray_cluster import RayCluster
+        from trainfleet.training.worker import work_under_ray
 
         document = {"recipe": recipe.model_dump(mode="json"), "run_dir": run_dir, "watch": False, "env": {}}
         RayCluster(own=True, storage=storage).train(work_under_ray, document, recipe.scaling)
         return
-    from training.context import RunContext
-    from training.loop import train
+    from trainfleet.training.trainer.context import RunContext
+    from trainfleet.training.trainer.loop import train
 
     train(recipe, RunContext(Path(run_dir), device="cuda:0" if recipe.scaling.use_gpu else "cpu"))
 
@@ -175,7 +180,7 @@ def folder_of(recipe: Recipe) -> Path:
     Raises:
         InputError: the storage is an object store.
     """
-    from training.stores import is_remote
+    from trainfleet.training.stores import is_remote
 
     if is_remote(recipe.storage):
         raise InputError("a search is kept in a folder", [Problem("storage", f"`{recipe.storage}` is an object store", "--storage DIR")])

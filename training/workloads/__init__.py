@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from training.workloads.settings import workload_of
+from trainfleet.training.workloads.settings import workload_of
 
 if TYPE_CHECKING:
     import torch
 
-    from training.recipe import Recipe
+    from trainfleet.training.recipe.load import Recipe
 
 Split = Literal["train", "validation", "test"]
 
@@ -80,7 +80,7 @@ class Workload(Protocol):
 
 
 class ReadsBlocks(Protocol):
-    """What a workload has besides where its samples lie in block files (`training.data`); the loop asks for each, and does without."""
+    """What a workload has besides where its samples lie in block files (`trainfleet.training.data`); the loop asks for each, and does without."""
 
     streamed: bool
     """Whether the blocks are more than is kept at hand, so that `order.shuffle: auto` is a windowed shuffle."""
@@ -123,6 +123,6 @@ class Predicts(Protocol):
 
 
 def make_workload(recipe: Recipe, cache: Path) -> Workload:
-    """The workload a recipe names (`training.workloads.settings` finds it), its data ready."""
+    """The workload a recipe names (`trainfleet.training.workloads.settings` finds it), its data ready."""
     workload: Workload = workload_of(recipe.workload.name)(recipe.workload, cache)
     return workload

@@ -1,6 +1,6 @@
 """What every workload's settings have in common, and how the ones that a recipe means are found by `workload.name`.
 
-Used by `training.recipe`. A name is one of Trainfleet's own, an entry point of the group `trainfleet.workloads`, or `module:Class`
+Used by `trainfleet.training.recipe.load`. A name is one of Trainfleet's own, an entry point of the group `trainfleet.workloads`, or `module:Class`
 (the current folder is looked in too). Easy to get wrong: Trainfleet's own settings import no torch, so that checks are quick;
 only the class of someone else's workload is imported to read a recipe.
 """
@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.nearest import did_you_mean
+from trainfleet.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from training.recipe import Recipe
+    from trainfleet.training.recipe.load import Recipe
 
 GROUP = "trainfleet.workloads"
 """Packages name workloads in this group of entry points."""
 OWN = {
-    "lm": ("training.workloads.lm_settings:LmSettings", "training.workloads.lm:LanguageModel"),
-    "speech": ("training.workloads.speech_settings:SpeechSettings", "training.workloads.speech:Speech"),
-    "vision": ("training.workloads.vision_settings:VisionSettings", "training.workloads.vision:Vision"),
+    "lm": ("trainfleet.training.workloads.lm.settings:LmSettings", "trainfleet.training.workloads.lm.workload:LanguageModel"),
+    "speech": ("trainfleet.training.workloads.speech.settings:SpeechSettings", "trainfleet.training.workloads.speech.workload:Speech"),
+    "vision": ("trainfleet.training.workloads.vision.settings:VisionSettings", "trainfleet.training.workloads.vision.workload:Vision"),
 }
 """By name: the settings, and the workload."""
 
@@ -73,7 +73,7 @@ def settings_of(name: str) -> type[WorkloadSettings]:
         return found
     settings = getattr(workload_of(name), "Settings", None)
     if not (isinstance(settings, type) and issubclass(settings, WorkloadSettings)):
-        what = f"`{name}` has no class `Settings` that is a training.workloads.settings.WorkloadSettings"
+        what = f"`{name}` has no class `Settings` that is a trainfleet.training.workloads.settings.WorkloadSettings"
         raise InputError("a workload without settings", [Problem("workload.name", what, "see docs/add-a-workload.md")])
     return settings
 
@@ -116,7 +116,7 @@ def _found(address: str) -> Any:
         if here not in sys.path:
             sys.path.append(here)  # and it stays: for what the file imports later, and for processes that prepare its data
         if not address.startswith("training."):
-            importlib.import_module("training.lean_torchmetrics")  # it must come before someone's plain import of torchmetrics
+            importlib.import_module("trainfleet.training.trainer.torchmetrics_compat")  # it must come before someone's plain import of torchmetrics
         held: Any = importlib.import_module(module)
     except ImportError as error:
         fix = "module:Class, of a package that is installed or of a file in the current folder"

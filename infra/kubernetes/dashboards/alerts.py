@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from infra.kubernetes.documents import document
-from infra.kubernetes.parts import Parts
-from infra.platform import TRAINING_NAMESPACE, Platform
+from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.manifest_model import document
+from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform
 
 XIDS_OF_PROGRAMS = "13|31|43|45|68|109"
 """Xid errors that a faulty program causes (NVIDIA's Xid catalogue: user application errors); the rest mean the GPU or its driver."""

@@ -6,10 +6,10 @@ because the exporter's own pod takes `pod` and `namespace`; prices are list pric
 
 from __future__ import annotations
 
-from infra.kubernetes.dashboards.panels import Dashboard, Panel, Query
-from infra.kubernetes.parts import Parts
-from infra.kubernetes.values.monitoring import POOL_METRIC_LABEL
-from infra.platform import TRAINING_NAMESPACE, Platform
+from trainfleet.infra.kubernetes.dashboards.panels import Dashboard, Panel, Query
+from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.values.monitoring import POOL_METRIC_LABEL
+from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform
 
 BY_GPU = "sum by (Hostname, gpu)"
 TRAINING = f'exported_namespace="{TRAINING_NAMESPACE}"'

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DCGM = "dcgm-exporter 4.8.1, etc/default-counters.csv"
 RAY = "ray 2.60, dashboard/modules/metrics/dashboards"
-SINK = "trainfleet, training/sinks/prometheus.py"
+SINK = "trainfleet, training/trackers/prometheus.py"
 STATE = "kube-state-metrics 2.18, docs/metrics"
 KUEUE = "kueue 0.17, site docs/reference/metrics.md"
 PROMETHEUS = "prometheus, of every target it scrapes"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from infra.kubernetes.documents import document
+from trainfleet.infra.kubernetes.manifest_model import document
 
 COLUMNS = 24
 SCHEMA = 39

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from infra.kubernetes.documents import document
+from trainfleet.infra.kubernetes.manifest_model import document
 
 
 @document

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from infra.kubernetes.documents import document
-from infra.kubernetes.values.common import EVERYWHERE, SMALL, Affinity, Amounts, Resources, Switch, Toleration, on_nodes
-from infra.platform import Pool
+from trainfleet.infra.kubernetes.manifest_model import document
+from trainfleet.infra.kubernetes.values.common import EVERYWHERE, SMALL, Affinity, Amounts, Resources, Switch, Toleration, on_nodes
+from trainfleet.infra.platform import Pool
 
 GPU_LABEL = "nvidia.com/gpu.present"
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pulumi
 
-from infra.kubernetes.documents import document
-from infra.kubernetes.values.common import EVERYWHERE, Account, Amounts, Resources, Switch, Toleration
-from infra.platform import LogStore, ServiceIdentity
+from trainfleet.infra.kubernetes.manifest_model import document
+from trainfleet.infra.kubernetes.values.common import EVERYWHERE, Account, Amounts, Resources, Switch, Toleration
+from trainfleet.infra.platform import LogStore, ServiceIdentity
 
 INPUTS = """[INPUT]
     Name tail

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from infra.kubernetes.documents import document
-from infra.kubernetes.names import NODE_NAMESPACE, STORAGE_CLASS
-from infra.kubernetes.values.common import EVERYWHERE, Amounts, Resources, Switch, Toleration
+from trainfleet.infra.kubernetes.manifest_model import document
+from trainfleet.infra.kubernetes.names import NODE_NAMESPACE, STORAGE_CLASS
+from trainfleet.infra.kubernetes.values.common import EVERYWHERE, Amounts, Resources, Switch, Toleration
 
 POOL_METRIC_LABEL = "label_trainfleet_io_pool"
 """How kube-state-metrics shows the node label `trainfleet.io/pool`."""

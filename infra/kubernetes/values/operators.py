@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import pulumi
 
-from infra.kubernetes.documents import document
-from infra.kubernetes.values.common import (
+from trainfleet.infra.kubernetes.manifest_model import document
+from trainfleet.infra.kubernetes.values.common import (
     EVERYWHERE,
     SMALL,
     Account,
@@ -20,8 +20,8 @@ from infra.kubernetes.values.common import (
     Switch,
     Toleration,
 )
-from infra.platform import TRAINING_NAMESPACE, Platform, ServiceIdentity
-from infra.spec import PlatformSpec
+from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform, ServiceIdentity
+from trainfleet.infra.spec.schema import PlatformSpec
 
 AUTOSCALERS = {"1.33": "v1.33.0", "1.34": "v1.34.1", "1.35": "v1.35.0"}
 """The autoscaler's release per Kubernetes version; for another version the chart's own image is taken."""

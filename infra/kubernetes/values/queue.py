@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from infra.kubernetes.documents import document, plain
-from infra.kubernetes.known import known, refuse_unknown
-from infra.kubernetes.values.common import Amounts, Image, Resources
-from infra.platform import TRAINING_NAMESPACE
+from trainfleet.infra.kubernetes.chart_keys import known, refuse_unknown
+from trainfleet.infra.kubernetes.manifest_model import document, plain
+from trainfleet.infra.kubernetes.values.common import Amounts, Image, Resources
+from trainfleet.infra.platform import TRAINING_NAMESPACE
 
 VERSION = "v0.17.1"
 

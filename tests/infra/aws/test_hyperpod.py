@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from infra.aws.hyperpod import SCRIPT, cluster_request, health_checks, stand_ins
-from infra.aws.hyperpod_request import Cluster
-from infra.machines import machine_for_pool
-from infra.spec import Cloud, GpuPool
-from rehearsal.engine import find_engine
-from rehearsal.rehearse import Wishes, rehearse
-from rehearsal.sandbox import read_project
-from rehearsal.subject import stack_settings
 from tests.infra.aws.platforms import platform
+from trainfleet.infra.aws.hyperpod import SCRIPT, cluster_request, health_checks, stand_ins
+from trainfleet.infra.aws.hyperpod_request import Cluster
+from trainfleet.infra.catalog.machines import machine_for_pool
+from trainfleet.infra.spec.schema import Cloud, GpuPool
+from trainfleet.rehearsal.engine.find import find_engine
+from trainfleet.rehearsal.engine.sandbox import read_project
+from trainfleet.rehearsal.project_lookup import stack_settings
+from trainfleet.rehearsal.rehearse import Wishes, rehearse
 
 STEADY = {"name": "steady", "accelerator": "H100", "per_node": 8, "min_nodes": 2, "max_nodes": 2, "kind": "hyperpod"}
 PLAN = "arn:aws:sagemaker:us-east-2:111122223333:training-plan/my-plan"

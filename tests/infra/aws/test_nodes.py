@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from infra.aws import addons, budget, gpu_pools, nodes, registry
-from infra.aws.cluster import kubeconfig
-from infra.machines import Machine
-from infra.rules.services import KUBERNETES_VERSIONS
-from infra.spec import Budget, Capacity, GpuPool
 from tests.infra.aws.platforms import machine, platform
+from trainfleet.infra.aws import addons, budget, gpu_pools, node_config, registry
+from trainfleet.infra.aws.cluster import kubeconfig
+from trainfleet.infra.catalog.machines import Machine
+from trainfleet.infra.spec.schema import Budget, Capacity, GpuPool
+from trainfleet.infra.validation.services import KUBERNETES_VERSIONS
 
 
 def pool(accelerator: str = "H100", per_node: int = 8, **more: Any) -> GpuPool:
@@ -26,20 +26,20 @@ def pool(accelerator: str = "H100", per_node: int = 8, **more: Any) -> GpuPool:
     [("p5.48xlarge", 32), ("p5en.48xlarge", 16), ("p4d.24xlarge", 4), ("p6-b200.48xlarge", 8), ("g6.12xlarge", 1), ("g5.xlarge", 0)],
 )
 def test_a_node_has_one_fabric_interface_per_card_and_an_address_on_the_first(instance_type: str, interfaces: int) -> None:
-    cards = nodes.cards(machine(instance_type))
+    cards = node_config.cards(machine(instance_type))
     assert [card.card for card in cards] == list(range(interfaces))
     assert [(card.device, card.kind) for card in cards[:1]] == [(0, "efa")] * bool(interfaces)
     assert {(card.device, card.kind) for card in cards[1:]} <= {(1, "efa-only")}
 
 
 def test_where_card_0_has_no_fabric_it_carries_addresses_and_the_others_the_fabric() -> None:
-    first, *others = nodes.cards(machine("p6-b300.48xlarge"))
-    assert first == nodes.Card(0, 0, "interface")
-    assert others == [nodes.Card(card, 1, "efa-only") for card in range(1, 17)]
+    first, *others = node_config.cards(machine("p6-b300.48xlarge"))
+    assert first == node_config.Card(0, 0, "interface")
+    assert others == [node_config.Card(card, 1, "efa-only") for card in range(1, 17)]
 
 
 def test_first_boot_joins_the_local_disks_in_a_form_that_eks_merges() -> None:
-    user_data = nodes.first_boot(machine("p5.48xlarge"))
+    user_data = node_config.first_boot(machine("p5.48xlarge"))
     assert user_data is not None
     message = email.message_from_bytes(base64.b64decode(user_data))
     (part,) = message.get_payload()
@@ -48,7 +48,7 @@ def test_first_boot_joins_the_local_disks_in_a_form_that_eks_merges() -> None:
 
 
 def test_a_machine_without_local_disks_boots_as_it_is() -> None:
-    assert nodes.first_boot(machine("m7i.2xlarge")) is None
+    assert node_config.first_boot(machine("m7i.2xlarge")) is None
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_machine_without_local_disks_boots_as_it_is() -> None:
 def test_each_kind_of_capacity_is_asked_for_in_its_own_way(
     capacity: Capacity, reservation: str, expected: tuple[str, str | None, str | None]
 ) -> None:
-    assert nodes.market(capacity, reservation) == expected
+    assert node_config.market(capacity, reservation) == expected
 
 
 P5 = "p5.48xlarge"
@@ -162,10 +162,10 @@ def test_tagged_images_never_expire() -> None:
 
 
 def test_every_gpu_machine_of_the_catalogue_can_be_made_a_node() -> None:
-    from infra.machines import machines_of
-    from infra.spec import Cloud
+    from trainfleet.infra.catalog.machines import machines_of
+    from trainfleet.infra.spec.schema import Cloud
 
     found: tuple[Machine, ...] = machines_of(Cloud.AWS)
     assert found
     for each in found:
-        assert sum(card.kind.startswith("efa") for card in nodes.cards(each)) == each.rdma_nics, each.instance_type
+        assert sum(card.kind.startswith("efa") for card in node_config.cards(each)) == each.rdma_nics, each.instance_type

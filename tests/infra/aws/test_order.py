@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from infra.aws.hyperpod_request import Cluster
-from rehearsal.clouds.provider import HABITS
 from tests.infra.aws.platforms import SMALL
 from tests.infra.lives import Life, lived, places
+from trainfleet.infra.aws.hyperpod_request import Cluster
+from trainfleet.rehearsal.simulation.provider import HABITS
 
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from infra.aws import keys, permissions, policy, storage
+from trainfleet.infra.aws import iam_documents, keys, permissions, storage
 
 ACCOUNT = "111122223333"
 BUCKET = "arn:aws:s3:::runs"
 KEY = f"arn:aws:kms:us-east-2:{ACCOUNT}:key/1"
 SECRET = f"arn:aws:secretsmanager:us-east-2:{ACCOUNT}:secret:hf-token"
 
-DOCUMENTS: dict[str, policy.Document] = {
+DOCUMENTS: dict[str, iam_documents.Document] = {
     "cluster_secrets": permissions.cluster_secrets(KEY),
     "training": permissions.training(BUCKET, KEY, "us-east-2"),
     "autoscaler": permissions.autoscaler("aws", "us-east-2", ACCOUNT, "trainfleet-lab"),
@@ -30,7 +30,7 @@ DOCUMENTS: dict[str, policy.Document] = {
 READS = ("Describe", "List", "Get")
 
 
-def statements(document: policy.Document) -> Iterator[dict[str, Any]]:
+def statements(document: iam_documents.Document) -> Iterator[dict[str, Any]]:
     yield from document["Statement"]
 
 
@@ -73,7 +73,7 @@ def test_the_autoscaler_scales_the_groups_of_its_own_cluster_only() -> None:
 
 
 def test_a_pod_role_can_be_taken_by_one_service_account_of_one_cluster() -> None:
-    (trust,) = statements(policy.trust_pods("arn:aws:eks:us-east-2:111122223333:cluster/trainfleet-lab", "training", "trainer"))
+    (trust,) = statements(iam_documents.trust_pods("arn:aws:eks:us-east-2:111122223333:cluster/trainfleet-lab", "training", "trainer"))
     assert trust["Principal"] == {"Service": "pods.eks.amazonaws.com"}
     assert trust["Action"] == ["sts:AssumeRole", "sts:TagSession"], "pod identity tags every session"
     assert trust["Condition"]["StringEquals"] == {

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.aws import region
-from infra.rules.place import AWS_REGIONS
-from infra.spec import PlatformSpec
 from tests.infra.aws.platforms import SMALL, platform
+from trainfleet.infra.aws import layout
+from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.validation.location import AWS_REGIONS
 
 
 def unchecked(**changes: Any) -> PlatformSpec:
@@ -24,7 +24,7 @@ def unchecked(**changes: Any) -> PlatformSpec:
 @given(length=st.integers(8, 20), zones=st.integers(1, 6))
 def test_no_two_subnets_overlap_and_all_lie_in_the_network(length: int, zones: int) -> None:
     cidr = IPv4Network(f"10.0.0.0/{length}")
-    plan = region.plan(unchecked(network={"cidr": str(cidr), "zones": zones}))
+    plan = layout.plan(unchecked(network={"cidr": str(cidr), "zones": zones}))
     subnets = [subnet for zone in plan for subnet in (zone.private, zone.public)]
     assert len(plan) == zones
     assert all(subnet.subnet_of(cidr) for subnet in subnets)
@@ -34,22 +34,22 @@ def test_no_two_subnets_overlap_and_all_lie_in_the_network(length: int, zones: i
 
 
 def test_a_zone_keeps_its_ranges_when_others_come_and_go() -> None:
-    two = {each.zone: each for each in region.plan(unchecked(network={"cidr": "10.50.0.0/16", "zones": 2}))}
-    four = {each.zone: each for each in region.plan(unchecked(network={"cidr": "10.50.0.0/16", "zones": 4}))}
+    two = {each.zone: each for each in layout.plan(unchecked(network={"cidr": "10.50.0.0/16", "zones": 2}))}
+    four = {each.zone: each for each in layout.plan(unchecked(network={"cidr": "10.50.0.0/16", "zones": 4}))}
     assert all(four[zone] == planned for zone, planned in two.items())
 
 
 def test_a_pool_in_a_zone_of_its_own_adds_that_zone_and_moves_nothing() -> None:
     pool = {"name": "p", "accelerator": "H100", "per_node": 8, "zone": "us-east-2d"}
     spec = unchecked(gpu_pools=[pool])
-    assert region.platform_zones(spec) == ("us-east-2a", "us-east-2b", "us-east-2d")
-    before = region.plan(unchecked())
-    assert region.plan(spec)[:2] == before
+    assert layout.platform_zones(spec) == ("us-east-2a", "us-east-2b", "us-east-2d")
+    before = layout.plan(unchecked())
+    assert layout.plan(spec)[:2] == before
 
 
 def test_every_region_has_as_many_zones_as_the_rules_allow() -> None:
     for name, zones in AWS_REGIONS.items():
-        found = region.platform_zones(unchecked(region=name, network={"cidr": "10.0.0.0/16", "zones": zones}))
+        found = layout.platform_zones(unchecked(region=name, network={"cidr": "10.0.0.0/16", "zones": zones}))
         assert len(found) == zones, name
 
 
@@ -61,8 +61,8 @@ def test_every_region_has_as_many_zones_as_the_rules_allow() -> None:
     ],
 )
 def test_a_network_that_cannot_be_planned_is_refused(changes: dict[str, Any], where: str) -> None:
-    with pytest.raises(region.InputError) as refused:
-        region.plan(unchecked(**changes))
+    with pytest.raises(layout.InputError) as refused:
+        layout.plan(unchecked(**changes))
     assert [problem.where for problem in refused.value.problems] == [where]
 
 
@@ -83,7 +83,7 @@ BOUND = {"name": "p", "accelerator": "H100", "per_node": 8}
 )
 def test_a_pool_spreads_over_all_zones_unless_something_binds_it_to_one(pool: dict[str, Any], zones: int) -> None:
     spec = unchecked(gpu_pools=[pool])
-    found = region.pool_zones(spec, spec.gpu_pools[0])
+    found = layout.pool_zones(spec, spec.gpu_pools[0])
     assert len(found) == zones
     assert not pool.get("zone") or found == (pool["zone"],)
 
@@ -91,28 +91,28 @@ def test_a_pool_spreads_over_all_zones_unless_something_binds_it_to_one(pool: di
 def test_the_shared_filesystem_stands_beside_the_pool_that_is_bound_to_a_zone() -> None:
     spread = {"name": "spread", "accelerator": "L4", "per_node": 4}
     bound = {**BOUND, "zone": "us-east-2b"}
-    assert region.shared_volume_zone(unchecked(gpu_pools=[spread, bound])) == "us-east-2b"
-    assert region.shared_volume_zone(unchecked(gpu_pools=[spread])) == "us-east-2a"
+    assert layout.shared_volume_zone(unchecked(gpu_pools=[spread, bound])) == "us-east-2b"
+    assert layout.shared_volume_zone(unchecked(gpu_pools=[spread])) == "us-east-2a"
 
 
 @pytest.mark.parametrize(("wish", "kept"), [(1, 1), (2, 3), (8, 14), (365, 365), (366, 400), (5000, 3653)])
 def test_logs_are_kept_at_least_as_long_as_wished_where_aws_can(wish: int, kept: int) -> None:
-    assert region.log_retention(wish) == kept
+    assert layout.log_retention(wish) == kept
 
 
 @pytest.mark.parametrize("cidr", ["10.0.0.0/16", "172.20.0.0/16", "172.16.0.0/12", "10.100.0.0/16"])
 def test_services_never_overlap_the_network(cidr: str) -> None:
     network = IPv4Network(cidr)
-    assert not IPv4Network(region.service_cidr(network)).overlaps(network)
+    assert not IPv4Network(layout.service_cidr(network)).overlaps(network)
 
 
 @pytest.mark.parametrize(("name", "partition"), [("us-east-2", "aws"), ("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov")])
 def test_arns_carry_the_partition_of_the_region(name: str, partition: str) -> None:
-    assert region.partition(name) == partition
+    assert layout.partition(name) == partition
 
 
 def test_a_closed_network_has_a_private_way_to_every_service_that_is_called() -> None:
-    closed = region.endpoint_services(platform(network={"cidr": "10.50.0.0/16", "zones": 2, "nat": "none"}))
+    closed = layout.endpoint_services(platform(network={"cidr": "10.50.0.0/16", "zones": 2, "nat": "none"}))
     assert {"ecr.api", "ecr.dkr", "sts", "ec2", "logs", "eks", "eks-auth", "secretsmanager", "kms", "autoscaling"} <= set(closed)
-    assert set(region.endpoint_services(platform())) < set(closed)
-    assert set(region.endpoint_services(platform(environment="prod"))) == set(closed)
+    assert set(layout.endpoint_services(platform())) < set(closed)
+    assert set(layout.endpoint_services(platform(environment="prod"))) == set(closed)

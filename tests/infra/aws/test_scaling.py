@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from infra.aws.scaling import DESIRED, Running, scaling
-from rehearsal.clouds.wire import plain
-from rehearsal.engine import find_engine
-from rehearsal.rehearse import Wishes, staged
-from rehearsal.report import Step
-from rehearsal.sandbox import read_project
-from rehearsal.stage import APPLY, Rehearsal
+from trainfleet.infra.aws.asg_lookup import DESIRED, Running, scaling
+from trainfleet.rehearsal.engine.find import find_engine
+from trainfleet.rehearsal.engine.sandbox import read_project
+from trainfleet.rehearsal.rehearse import Wishes, staged
+from trainfleet.rehearsal.report import Step
+from trainfleet.rehearsal.simulation.pulumi_values import plain
+from trainfleet.rehearsal.steps.session import APPLY, Rehearsal
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -26,7 +26,7 @@ from pathlib import Path
 import pulumi
 import pulumi_aws as aws
 
-from infra.aws.scaling import ScalingGroups, scaling
+from trainfleet.infra.aws.asg_lookup import ScalingGroups, scaling
 
 groups = ScalingGroups("lab")
 pools = json.loads(Path(LIMITS).read_text())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.check import parse_spec
-from infra.machines import Machine, catalogue
-from infra.spec import PlatformSpec
+from trainfleet.infra.catalog.machines import Machine, catalogue
+from trainfleet.infra.spec.load import parse_spec
+from trainfleet.infra.spec.schema import PlatformSpec
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
 ADMINS = "aaaaaaaa-0000-4000-8000-000000000001"

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from rehearsal import language
-from rehearsal.clouds.provider import serve
-from rehearsal.clouds.state import Cloud
-from rehearsal.commands import Runner
-from rehearsal.engine import find_engine
-from rehearsal.sandbox import read_project, sandbox
 from tests.infra.azure.platforms import SMALL, SUBSCRIPTION
+from trainfleet.rehearsal.engine import language
+from trainfleet.rehearsal.engine.engine_cli import Runner
+from trainfleet.rehearsal.engine.find import find_engine
+from trainfleet.rehearsal.engine.sandbox import read_project, sandbox
+from trainfleet.rehearsal.simulation.provider import serve
+from trainfleet.rehearsal.simulation.state import Cloud
 
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from infra.azure import budget, cluster, firewall, gpu_pools, identity, lustre, nodes, permissions, sizes, storage
-from infra.machines import machines_of
-from infra.spec import Budget, Capacity, Cloud, GpuPool
 from tests.infra.azure.platforms import RESERVATION, SUBSCRIPTION, machine, platform
+from trainfleet.infra.azure import budget, cluster, firewall, gpu_pools, identity, lustre, node_config, permissions, sizes, storage
+from trainfleet.infra.catalog.machines import machines_of
+from trainfleet.infra.spec.schema import Budget, Capacity, Cloud, GpuPool
 
 H100, A100, T4, D4 = "Standard_ND96isr_H100_v5", "Standard_NC96ads_A100_v4", "Standard_NC4as_T4_v3", "Standard_D4s_v5"
 
@@ -26,13 +26,13 @@ def pool(**more: Any) -> GpuPool:
 @pytest.mark.parametrize(
     ("capacity", "reservation", "expected"),
     [
-        (Capacity.ON_DEMAND, "", nodes.Market("Regular")),
-        (Capacity.SPOT, "", nodes.Market("Spot", "Delete", -1.0)),
-        (Capacity.RESERVED, RESERVATION, nodes.Market("Regular", reservation=RESERVATION)),
+        (Capacity.ON_DEMAND, "", node_config.Market("Regular")),
+        (Capacity.SPOT, "", node_config.Market("Spot", "Delete", -1.0)),
+        (Capacity.RESERVED, RESERVATION, node_config.Market("Regular", reservation=RESERVATION)),
     ],
 )
-def test_each_kind_of_capacity_is_asked_for_in_its_own_way(capacity: Capacity, reservation: str, expected: nodes.Market) -> None:
-    assert nodes.market(capacity, reservation) == expected
+def test_each_kind_of_capacity_is_asked_for_in_its_own_way(capacity: Capacity, reservation: str, expected: node_config.Market) -> None:
+    assert node_config.market(capacity, reservation) == expected
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_each_kind_of_capacity_is_asked_for_in_its_own_way(capacity: Capacity, r
     ],
 )
 def test_the_root_disk_lives_on_the_machine_where_it_fits(instance_type: str, disk_gib: int, where: str) -> None:
-    assert nodes.os_disk(machine(instance_type), disk_gib) == where
+    assert node_config.os_disk(machine(instance_type), disk_gib) == where
 
 
 def test_every_gpu_machine_of_the_catalogue_has_its_temporary_disk_known() -> None:
@@ -56,12 +56,12 @@ def test_every_gpu_machine_of_the_catalogue_has_its_temporary_disk_known() -> No
 
 def test_spot_nodes_carry_akss_own_taint_and_label_and_pods_tolerate_them() -> None:
     spot = pool(capacity="spot")
-    assert nodes.taints(Capacity.SPOT) == ["nvidia.com/gpu=present:NoSchedule", "kubernetes.azure.com/scalesetpriority=spot:NoSchedule"]
+    assert node_config.taints(Capacity.SPOT) == ["nvidia.com/gpu=present:NoSchedule", "kubernetes.azure.com/scalesetpriority=spot:NoSchedule"]
     assert gpu_pools.labels(spot, machine(H100))["kubernetes.azure.com/scalesetpriority"] == "spot"
-    (tolerated,) = nodes.tolerations(Capacity.SPOT)
-    assert f"{tolerated['key']}={tolerated['value']}:{tolerated['effect']}" in nodes.taints(Capacity.SPOT)
-    assert nodes.taints(Capacity.ON_DEMAND) == ["nvidia.com/gpu=present:NoSchedule"]
-    assert nodes.tolerations(Capacity.RESERVED) == ()
+    (tolerated,) = node_config.tolerations(Capacity.SPOT)
+    assert f"{tolerated['key']}={tolerated['value']}:{tolerated['effect']}" in node_config.taints(Capacity.SPOT)
+    assert node_config.taints(Capacity.ON_DEMAND) == ["nvidia.com/gpu=present:NoSchedule"]
+    assert node_config.tolerations(Capacity.RESERVED) == ()
 
 
 def test_own_labels_never_hide_the_platforms() -> None:

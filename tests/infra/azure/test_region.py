@@ -8,11 +8,11 @@ from ipaddress import IPv4Network
 
 import pytest
 
-from infra.azure import region
-from infra.check import parse_spec
-from infra.spec import GpuPool
 from tests.infra.azure.platforms import RESERVATION, SMALL, platform
 from trainfleet.errors import InputError
+from trainfleet.infra.azure import layout
+from trainfleet.infra.spec.load import parse_spec
+from trainfleet.infra.spec.schema import GpuPool
 
 CIDRS = ["10.60.0.0/16", "10.0.0.0/8", "172.16.0.0/13", "192.168.0.0/16", "10.244.0.0/16", "172.20.0.0/16", "172.24.0.0/16", "10.100.0.0/20"]
 
@@ -21,13 +21,13 @@ def pool(**more: object) -> GpuPool:
     return GpuPool.model_validate({"name": "big", "accelerator": "A100-80GB", "per_node": 4, **more})
 
 
-def subnets(plan: region.Plan) -> list[IPv4Network]:
+def subnets(plan: layout.Plan) -> list[IPv4Network]:
     return [plan.nodes, *plan.zonal.values(), plan.lustre, plan.endpoints, plan.control_plane]
 
 
 @pytest.mark.parametrize("cidr", CIDRS)
 def test_no_two_subnets_overlap_and_all_lie_in_the_network(cidr: str) -> None:
-    planned = subnets(region.plan(platform(network={"cidr": cidr, "zones": 3})))
+    planned = subnets(layout.plan(platform(network={"cidr": cidr, "zones": 3})))
     assert not [pair for pair in itertools.combinations(planned, 2) if pair[0].overlaps(pair[1])]
     assert all(each.subnet_of(IPv4Network(cidr)) for each in planned)
 
@@ -35,33 +35,33 @@ def test_no_two_subnets_overlap_and_all_lie_in_the_network(cidr: str) -> None:
 @pytest.mark.parametrize("cidr", CIDRS)
 def test_pods_and_services_have_ranges_beside_the_network_and_each_other(cidr: str) -> None:
     network = IPv4Network(cidr)
-    beside = [network, IPv4Network(region.pod_cidr(network)), IPv4Network(region.service_cidr(network))]
+    beside = [network, IPv4Network(layout.pod_cidr(network)), IPv4Network(layout.service_cidr(network))]
     assert not [pair for pair in itertools.combinations(beside, 2) if pair[0].overlaps(pair[1])]
-    assert IPv4Network(f"{region.dns_address(network)}/32").subnet_of(beside[2])
+    assert IPv4Network(f"{layout.dns_address(network)}/32").subnet_of(beside[2])
 
 
 def test_lustre_gets_the_24_bits_it_asks_for_even_in_the_smallest_network() -> None:
-    assert region.plan(platform(network={"cidr": "10.60.0.0/20", "zones": 1})).lustre.prefixlen <= 24
+    assert layout.plan(platform(network={"cidr": "10.60.0.0/20", "zones": 1})).lustre.prefixlen <= 24
 
 
 def test_a_zone_keeps_its_range_whatever_the_others_do() -> None:
-    one = region.plan(platform(network={"cidr": "10.60.0.0/16", "zones": 1}))
-    three = region.plan(platform(network={"cidr": "10.60.0.0/16", "zones": 3}))
+    one = layout.plan(platform(network={"cidr": "10.60.0.0/16", "zones": 1}))
+    three = layout.plan(platform(network={"cidr": "10.60.0.0/16", "zones": 3}))
     assert three.zonal["1"] == one.zonal["1"]
     assert (three.nodes, three.lustre, three.endpoints, three.control_plane) == (one.nodes, one.lustre, one.endpoints, one.control_plane)
 
 
 def test_a_network_that_cannot_be_divided_is_refused() -> None:
     with pytest.raises(InputError, match="too small"):
-        region.plan(parse_spec(SMALL).model_copy(update={"network": platform().network.model_copy(update={"cidr": IPv4Network("10.0.0.0/24")})}))
+        layout.plan(parse_spec(SMALL).model_copy(update={"network": platform().network.model_copy(update={"cidr": IPv4Network("10.0.0.0/24")})}))
 
 
 def test_a_region_without_zones_has_none_for_platform_and_pools() -> None:
     spec = platform(region="westus", network={"zones": 1})
-    assert region.platform_zones(spec) == ()
-    assert region.pool_zones(spec, pool(compact=True)) == ()
-    assert region.plan(spec).zonal == {}
-    assert region.shared_volume_zones(spec) == ()
+    assert layout.platform_zones(spec) == ()
+    assert layout.pool_zones(spec, pool(compact=True)) == ()
+    assert layout.plan(spec).zonal == {}
+    assert layout.shared_volume_zones(spec) == ()
 
 
 @pytest.mark.parametrize(
@@ -77,74 +77,74 @@ def test_a_region_without_zones_has_none_for_platform_and_pools() -> None:
     ],
 )
 def test_what_holds_in_one_zone_only_is_put_into_one(wish: dict[str, object], zones: tuple[str, ...]) -> None:
-    assert region.pool_zones(platform(), pool(**wish)) == zones
+    assert layout.pool_zones(platform(), pool(**wish)) == zones
 
 
 def test_a_zone_that_only_a_pool_names_is_the_platforms_too() -> None:
     spec = platform(gpu_pools=[{"name": "a", "accelerator": "T4", "zone": "3"}])
-    assert region.platform_zones(spec) == ("1", "2", "3")
-    assert region.shared_volume_zones(spec) == ("3",)
+    assert layout.platform_zones(spec) == ("1", "2", "3")
+    assert layout.shared_volume_zones(spec) == ("3",)
 
 
 @pytest.mark.parametrize("name", ["a", "lab", "a-b-c-d-e-f-g-h-i-j-k-l", "abcdefghijklmnopqrstuvwx"])
 @pytest.mark.parametrize("what", ["data", "flow", "nfs", "keys", "secrets", "imgs"])
 def test_worldwide_names_keep_every_services_limits(name: str, what: str) -> None:
-    found = region.global_name(platform(name=name), what, "lab-data1234abcd")
+    found = layout.global_name(platform(name=name), what, "lab-data1234abcd")
     assert re.fullmatch(r"[a-z][a-z0-9]{4,23}", found)
 
 
 def test_a_worldwide_name_is_the_same_for_one_platform_and_differs_for_any_other() -> None:
     spec = platform()
-    assert region.global_name(spec, "data", "seed") == region.global_name(spec, "data", "seed")
+    assert layout.global_name(spec, "data", "seed") == layout.global_name(spec, "data", "seed")
     others = {
-        region.global_name(spec, "data", "another seed"),
-        region.global_name(spec, "flow", "seed"),
-        region.global_name(platform(account="99999999-2222-3333-4444-555555555555"), "data", "seed"),
-        region.global_name(platform(name="lab2"), "data", "seed"),
+        layout.global_name(spec, "data", "another seed"),
+        layout.global_name(spec, "flow", "seed"),
+        layout.global_name(platform(account="99999999-2222-3333-4444-555555555555"), "data", "seed"),
+        layout.global_name(platform(name="lab2"), "data", "seed"),
     }
     assert len(others) == 4
-    assert region.global_name(spec, "data", "seed") not in others
+    assert layout.global_name(spec, "data", "seed") not in others
 
 
 @pytest.mark.parametrize("name", ["a", "h100", "a100-spot", "a-very-long-name-of-pools", "abcdefghijklmnopqrstuvwx"])
 def test_node_pool_names_keep_akss_limits(name: str) -> None:
-    assert re.fullmatch(r"[a-z][a-z0-9]{0,11}", region.node_pool_name(name, "Standard_X", ("1",)))
+    assert re.fullmatch(r"[a-z][a-z0-9]{0,11}", layout.node_pool_name(name, "Standard_X", ("1",)))
 
 
 def test_node_pools_whose_names_look_alike_are_told_apart() -> None:
     names = ["ab", "a-b", "a100-spot-one", "a100-spot-two", "a100spotone"]
-    assert len({region.node_pool_name(name, "Standard_X") for name in names}) == len(names)
+    assert len({layout.node_pool_name(name, "Standard_X") for name in names}) == len(names)
 
 
 def test_what_cannot_change_is_in_a_node_pools_name() -> None:
-    before = region.node_pool_name("h100", "Standard_X", ("1",), "Ephemeral", 200)
-    assert region.node_pool_name("h100", "Standard_X", ("1",), "Ephemeral", 200) == before
-    assert region.node_pool_name("h100", "Standard_Y", ("1",), "Ephemeral", 200) != before
-    assert region.node_pool_name("h100", "Standard_X", ("2",), "Ephemeral", 200) != before
+    before = layout.node_pool_name("h100", "Standard_X", ("1",), "Ephemeral", 200)
+    assert layout.node_pool_name("h100", "Standard_X", ("1",), "Ephemeral", 200) == before
+    assert layout.node_pool_name("h100", "Standard_Y", ("1",), "Ephemeral", 200) != before
+    assert layout.node_pool_name("h100", "Standard_X", ("2",), "Ephemeral", 200) != before
 
 
 @pytest.mark.parametrize(("wish", "kept"), [(1, 30), (30, 30), (365, 365), (5000, 730)])
 def test_logs_are_kept_as_long_as_log_analytics_can(wish: int, kept: int) -> None:
-    assert region.log_retention(wish) == kept
+    assert layout.log_retention(wish) == kept
 
 
 def test_azure_has_versions_or_folders_and_only_folders_need_the_second_endpoint() -> None:
     versioned, foldered = platform(), platform(storage={"versioning": False})
-    assert (region.hierarchical(versioned), region.hierarchical(foldered)) == (False, True)
-    assert "dfs" not in region.endpoint_kinds(versioned)
-    assert "dfs" in region.endpoint_kinds(foldered)
+    assert (layout.hierarchical(versioned), layout.hierarchical(foldered)) == (False, True)
+    assert "dfs" not in layout.endpoint_kinds(versioned)
+    assert "dfs" in layout.endpoint_kinds(foldered)
     nfs = platform(storage={"shared_filesystem": {"kind": "nfs", "capacity_gib": 200}})
-    assert set(region.endpoint_kinds(nfs)) == {"blob", "file", "registry", "vault"}
-    assert set(region.endpoint_kinds(nfs)) <= set(region.PRIVATE_ZONES)
+    assert set(layout.endpoint_kinds(nfs)) == {"blob", "file", "registry", "vault"}
+    assert set(layout.endpoint_kinds(nfs)) <= set(layout.PRIVATE_ZONES)
 
 
 def test_nobody_outside_reaches_a_private_platform() -> None:
     network = {"cidr": "10.60.0.0/16", "zones": 2, "allowed_cidrs": ["203.0.113.0/24"]}
     kubernetes = {**SMALL["kubernetes"], "private_endpoint": False}
-    assert region.open_to(platform()) == ()
-    assert region.open_to(platform(network=network, kubernetes=kubernetes)) == ("203.0.113.0/24",)
+    assert layout.open_to(platform()) == ()
+    assert layout.open_to(platform(network=network, kubernetes=kubernetes)) == ("203.0.113.0/24",)
 
 
 def test_a_storage_firewall_takes_single_addresses_without_a_mask() -> None:
-    found = region.single_addresses(("203.0.113.7/32", "203.0.113.8/31", "203.0.113.0/30", "198.51.100.0/24"))
+    found = layout.single_addresses(("203.0.113.7/32", "203.0.113.8/31", "203.0.113.0/30", "198.51.100.0/24"))
     assert found == ("203.0.113.7", "203.0.113.8", "203.0.113.9", "203.0.113.0/30", "198.51.100.0/24")

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from infra.rules import broken
-from infra.rules.azure import RULES
-from infra.rules.finding import Finding
-from infra.rules.pools import price_is_known
-from infra.spec import PlatformSpec
 from tests.infra.azure.platforms import ADMINS, LAUNCHERS, RESERVATION, SUBSCRIPTION
-from trainfleet.words import path_text
+from trainfleet.infra.azure.validation import RULES
+from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.validation import broken
+from trainfleet.infra.validation.finding import Finding
+from trainfleet.infra.validation.node_pools import price_is_known
+from trainfleet.pydantic_messages import path_text
 
 BASE: dict[str, Any] = {
     "name": "demo",

@@ -14,15 +14,15 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from infra.aws.region import HYPERPOD_REGIONS
-from infra.azure.region import REGIONS, has_zones
-from infra.azure.sizes import LUSTRE_STEPS_TIB, reservable
-from infra.gcp.machine_zones import sold_in
-from infra.gcp.region import ZONE_LETTERS, zones
-from infra.machines import Machine, catalogue, machine_for_pool
-from infra.rules.gcp import LUSTRE_STEP_GIB, NO_ON_DEMAND, SPOT_OR_FLEX
-from infra.rules.place import AWS_REGIONS
-from infra.spec import Cloud, GpuPool
+from trainfleet.infra.aws.layout import HYPERPOD_REGIONS
+from trainfleet.infra.azure.layout import REGIONS, has_zones
+from trainfleet.infra.azure.sizes import LUSTRE_STEPS_TIB, reservable
+from trainfleet.infra.catalog.machines import Machine, catalogue, machine_for_pool
+from trainfleet.infra.gcp.layout import ZONE_LETTERS, zones
+from trainfleet.infra.gcp.machine_zones import sold_in
+from trainfleet.infra.gcp.validation import LUSTRE_STEP_GIB, NO_ON_DEMAND, SPOT_OR_FLEX
+from trainfleet.infra.spec.schema import Cloud, GpuPool
+from trainfleet.infra.validation.location import AWS_REGIONS
 
 Document = dict[str, Any]
 Draw = Callable[[st.SearchStrategy[Any]], Any]

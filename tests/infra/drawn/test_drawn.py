@@ -16,15 +16,15 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from infra.check import PROVIDER_SETTINGS, parse_spec
-from infra.machines import Machine, machine_for_pool
-from infra.spec import Cloud
-from rehearsal.commands import Outcome
-from rehearsal.engine import find_engine
-from rehearsal.rehearse import Wishes, staged
-from rehearsal.sandbox import read_project
 from tests.infra.drawn.strategies import Document, gpu_machines, sample, specs
 from trainfleet.errors import InputError
+from trainfleet.infra.catalog.machines import Machine, machine_for_pool
+from trainfleet.infra.spec.load import PROVIDER_SETTINGS, parse_spec
+from trainfleet.infra.spec.schema import Cloud
+from trainfleet.rehearsal.engine.engine_cli import Outcome
+from trainfleet.rehearsal.engine.find import find_engine
+from trainfleet.rehearsal.engine.sandbox import read_project
+from trainfleet.rehearsal.rehearse import Wishes, staged
 
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.check import parse_spec
-from infra.machines import Machine, catalogue
-from infra.spec import PlatformSpec
+from trainfleet.infra.catalog.machines import Machine, catalogue
+from trainfleet.infra.spec.load import parse_spec
+from trainfleet.infra.spec.schema import PlatformSpec
 
 SMALL: dict[str, Any] = {
     "name": "lab",

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rehearsal.clouds.provider import HABITS
-from rehearsal.clouds.schema import packages
+from trainfleet.rehearsal.simulation.provider import HABITS
+from trainfleet.rehearsal.simulation.schema import packages
 
 # Every class of the SDK is read, the old ones too, and those warn.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

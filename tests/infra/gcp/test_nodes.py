@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from infra.gcp import apis, budget, cluster, fabric, gpu_pools, lustre, nodes, registry, storage
-from infra.gcp.build import METADATA_WAYS, brought
-from infra.machines import machines_of
-from infra.spec import Budget, Capacity, Cloud, GpuPool
 from tests.infra.gcp.platforms import machine, platform, unchecked
+from trainfleet.infra.catalog.machines import machines_of
+from trainfleet.infra.gcp import apis, budget, cluster, fabric, gpu_pools, lustre, node_config, registry, storage
+from trainfleet.infra.gcp.build import METADATA_WAYS, brought
+from trainfleet.infra.spec.schema import Budget, Capacity, Cloud, GpuPool
 
 
 def pool(accelerator: str = "H100", per_node: int = 8, **more: Any) -> GpuPool:
@@ -34,7 +34,7 @@ def pool(accelerator: str = "H100", per_node: int = 8, **more: Any) -> GpuPool:
     ],
 )
 def test_local_disks_are_counted_as_the_machine_has_them(instance_type: str, disks: int) -> None:
-    assert nodes.local_ssds(machine(instance_type)) == disks
+    assert node_config.local_ssds(machine(instance_type)) == disks
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def test_local_disks_are_counted_as_the_machine_has_them(instance_type: str, dis
     ],
 )
 def test_the_newest_machines_boot_from_hyperdisk_with_the_newest_driver(instance_type: str, disk: str, driver: str) -> None:
-    assert (nodes.disk_type(machine(instance_type)), nodes.driver(machine(instance_type))) == (disk, driver)
+    assert (node_config.disk_type(machine(instance_type)), node_config.driver(machine(instance_type))) == (disk, driver)
 
 
 def test_gke_has_a_name_for_every_accelerator_of_the_catalogue() -> None:
-    assert {each.accelerator for each in machines_of(Cloud.GCP)} == set(nodes.ACCELERATORS)
+    assert {each.accelerator for each in machines_of(Cloud.GCP)} == set(node_config.ACCELERATORS)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_gke_has_a_name_for_every_accelerator_of_the_catalogue() -> None:
     ],
 )
 def test_a_pool_takes_from_its_own_reservation_or_from_none(capacity: Capacity, expected: dict[str, Any] | None) -> None:
-    assert nodes.reservation(capacity, "block-1") == expected
+    assert node_config.reservation(capacity, "block-1") == expected
 
 
 def test_skypilots_label_is_on_no_node() -> None:

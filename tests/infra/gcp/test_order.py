@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rehearsal.clouds.provider import HABITS
 from tests.infra.gcp.platforms import SMALL
 from tests.infra.lives import Life, lived, places
+from trainfleet.rehearsal.simulation.provider import HABITS
 
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
 pytestmark = [pytest.mark.deep, pytest.mark.filterwarnings("ignore::DeprecationWarning")]  # a whole life: AWS's is lived at every change

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from infra.rules import broken
-from infra.rules.finding import Finding
-from infra.rules.gcp import RULES
-from infra.spec import PlatformSpec
-from trainfleet.words import path_text
+from trainfleet.infra.gcp.validation import RULES
+from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.validation import broken
+from trainfleet.infra.validation.finding import Finding
+from trainfleet.pydantic_messages import path_text
 
 BASE: dict[str, Any] = {
     "name": "demo",

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from rehearsal.commands import Outcome
-from rehearsal.engine import find_engine
-from rehearsal.rehearse import Wishes, staged
-from rehearsal.sandbox import read_project
+from trainfleet.rehearsal.engine.engine_cli import Outcome
+from trainfleet.rehearsal.engine.find import find_engine
+from trainfleet.rehearsal.engine.sandbox import read_project
+from trainfleet.rehearsal.rehearse import Wishes, staged
 
 PROGRAM = """
 import dataclasses
@@ -21,10 +21,10 @@ import dataclasses
 import pulumi
 import pulumi_kubernetes as k8s
 
-from infra.check import parse_spec
-from infra.kubernetes import install
-from infra.machines import machine_for_pool
-from infra.platform import LogStore, Platform, Pool, ServiceIdentity, SharedVolume
+from trainfleet.infra.spec.load import parse_spec
+from trainfleet.infra.kubernetes import install
+from trainfleet.infra.catalog.machines import machine_for_pool
+from trainfleet.infra.platform import LogStore, Platform, Pool, ServiceIdentity, SharedVolume
 
 config = pulumi.Config("trainfleet")
 spec = parse_spec(config.require_object("platform"), "test")

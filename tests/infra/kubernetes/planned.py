@@ -12,11 +12,11 @@ import pulumi
 import pulumi_kubernetes as k8s
 from pulumi.runtime import mocks
 
-from infra.check import parse_spec
-from infra.kubernetes import install
-from infra.machines import machine_for_pool
-from infra.platform import LogStore, Platform, Pool, ServiceIdentity, Subject
-from infra.spec import GpuPool, PlatformSpec
+from trainfleet.infra.catalog.machines import machine_for_pool
+from trainfleet.infra.kubernetes import install
+from trainfleet.infra.platform import LogStore, Platform, Pool, ServiceIdentity, Subject
+from trainfleet.infra.spec.load import parse_spec
+from trainfleet.infra.spec.schema import GpuPool, PlatformSpec
 
 H100 = {"name": "h100", "accelerator": "H100", "per_node": 8, "max_nodes": 4, "interconnect": "best", "compact": True}
 L4 = {"name": "l4", "accelerator": "L4", "per_node": 4, "max_nodes": 16}

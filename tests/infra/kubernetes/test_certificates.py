@@ -14,12 +14,12 @@ from threading import Thread
 
 import pytest
 
-from infra.kubernetes.names import RAY_CA_MOUNT, RAY_CA_SECRET, RAY_TLS_ENVIRONMENT, RAY_TLS_MOUNT
-from infra.kubernetes.scripts import ray_ca
 from tests.infra.kubernetes.api_server import ApiServer, api_server
 from tests.infra.kubernetes.planned import plan
+from trainfleet.infra.kubernetes.names import RAY_CA_MOUNT, RAY_CA_SECRET, RAY_TLS_ENVIRONMENT, RAY_TLS_MOUNT
+from trainfleet.infra.kubernetes.scripts import ray_ca
 
-SCRIPTS = Path(str(files("infra.kubernetes.scripts")))
+SCRIPTS = Path(str(files("trainfleet.infra.kubernetes.scripts")))
 SECRETS = "/api/v1/namespaces/training/secrets"
 
 

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from infra.kubernetes.crds import definitions, versions
-from infra.kubernetes.kuberay import sdk_names
-from infra.spec import Ray
 from tools.kuberay.crds import HERE, slim, written
 from trainfleet.errors import InputError
+from trainfleet.infra.kubernetes.crds import definitions, versions
+from trainfleet.infra.kubernetes.kuberay import sdk_names
+from trainfleet.infra.spec.schema import Ray
 
 
 def test_the_specs_default_operator_and_the_pinned_module_are_of_a_known_version() -> None:

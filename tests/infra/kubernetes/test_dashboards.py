@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from infra.kubernetes.dashboards.metrics import METRICS, RAY
-from infra.kubernetes.dashboards.panels import COLUMNS, Dashboard, Panel, Query
 from tests.infra.kubernetes.planned import Planned, plan
+from trainfleet.infra.kubernetes.dashboards.metrics import METRICS, RAY
+from trainfleet.infra.kubernetes.dashboards.panels import COLUMNS, Dashboard, Panel, Query
 
 FUNCTIONS = {"sum", "avg", "max", "min", "count", "rate", "increase", "max_over_time", "sum_over_time", "vector"}
 WORDS = {"by", "and", "or", "unless", "on", "without"}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from infra.machines import catalogue
 from tests.infra.kubernetes.planned import Planned, plan
+from trainfleet.infra.catalog.machines import catalogue
 
 POOLS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "roce": ("gcp", "us-central1", {"accelerator": "H200", "per_node": 8}),

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.contract import load_outputs
-from infra.kubernetes import kubeconfig_cli
-from infra.kubernetes.kubeconfig_cli import USER, fetch_token, with_token
-from infra.kubernetes.names import LAUNCHER_TOKEN
 from tests.infra.kubernetes.api_server import ApiServer, api_server
 from tests.infra.test_contract import PLATFORM
 from trainfleet.errors import InputError, MissingToolError, TrainfleetError
+from trainfleet.infra.cli import kubeconfig
+from trainfleet.infra.cli.kubeconfig import USER, fetch_token, with_token
+from trainfleet.infra.kubernetes.names import LAUNCHER_TOKEN
+from trainfleet.infra.outputs.contract import load_outputs
 
 Trainfleet = Callable[..., subprocess.CompletedProcess[str]]
 TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJsYXVuY2hlciJ9.c2lnbmVk"
@@ -118,7 +118,7 @@ def test_a_platform_without_a_cluster_to_trust_is_refused(text: str, said: str) 
 
 
 def test_without_kubectl_it_says_what_else_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubeconfig_cli.shutil, "which", lambda _: None)
+    monkeypatch.setattr(kubeconfig.shutil, "which", lambda _: None)
     with pytest.raises(MissingToolError, match="--token-file"):
         fetch_token("mine", "training")
 

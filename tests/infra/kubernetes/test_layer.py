@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from infra.kubernetes import charts
+from trainfleet.infra.kubernetes import charts
 
 if TYPE_CHECKING:
     from tests.infra.kubernetes.conftest import Layer

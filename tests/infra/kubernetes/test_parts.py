@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from infra.platform import Brought
 from tests.infra.kubernetes.planned import Planned, plan
+from trainfleet.infra.platform import Brought
 
 SWITCHES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "kuberay": (

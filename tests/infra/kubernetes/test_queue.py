@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from infra.kubernetes.names import PRIORITIES, QUEUE
-from infra.machines import Machine, system_machine
-from infra.platform import Pool
-from infra.spec import Cloud
 from tests.infra.kubernetes.planned import Planned, plan, spec
+from trainfleet.infra.catalog.machines import Machine, system_machine
+from trainfleet.infra.kubernetes.names import PRIORITIES, QUEUE
+from trainfleet.infra.platform import Pool
+from trainfleet.infra.spec.schema import Cloud
 
 
 def quotas(planned: Planned) -> dict[str, dict[str, str]]:

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from infra.kubernetes import charts, values
-from infra.kubernetes.documents import plain
-from infra.kubernetes.known import known, refuse_unknown
-from infra.kubernetes.values.common import Amounts, Resources, Toleration
-from infra.platform import LogStore
-from infra.spec import Ray
 from tests.infra.kubernetes.planned import IDENTITIES, LOGS, Planned, plan
 from trainfleet.errors import TrainfleetError
+from trainfleet.infra.kubernetes import charts, values
+from trainfleet.infra.kubernetes.chart_keys import known, refuse_unknown
+from trainfleet.infra.kubernetes.manifest_model import plain
+from trainfleet.infra.kubernetes.values.common import Amounts, Resources, Toleration
+from trainfleet.infra.platform import LogStore
+from trainfleet.infra.spec.schema import Ray
 
 SECRET_KEY = re.compile(r"(password|passwd|token|api_?key|private_?key|credential)s?$", re.IGNORECASE)
 
@@ -169,8 +169,13 @@ def test_a_map_of_anything_takes_anything() -> None:
 @pytest.mark.parametrize(
     ("module", "kind", "right", "wrong"),
     [
-        ("infra.kubernetes.values.monitoring", "PrometheusSpec", "rule_selector_nil_uses_helm_values", "rule_selector_nil_use_helm_values"),
-        ("infra.kubernetes.values.logs", "FluentBit", "priority_class_name", "priorty_class_name"),
+        (
+            "trainfleet.infra.kubernetes.values.monitoring",
+            "PrometheusSpec",
+            "rule_selector_nil_uses_helm_values",
+            "rule_selector_nil_use_helm_values",
+        ),
+        ("trainfleet.infra.kubernetes.values.logs", "FluentBit", "priority_class_name", "priorty_class_name"),
     ],
 )
 def test_a_declaration_that_is_misspelt_stops_the_program_by_name(

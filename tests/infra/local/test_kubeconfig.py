@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.check import parse_spec
-from infra.local.build import found
-from infra.local.kubeconfig import kubeconfig_path, reach
-from infra.program import node_selector
-from infra.spec import PlatformSpec
 from trainfleet.errors import InputError
+from trainfleet.infra.local.build import found
+from trainfleet.infra.local.kubeconfig import kubeconfig_path, reach
+from trainfleet.infra.program import node_selector
+from trainfleet.infra.spec.load import parse_spec
+from trainfleet.infra.spec.schema import PlatformSpec
 
 FILE = {
     "apiVersion": "v1",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from policies.exposure import BLOCKS
-from policies.kinds import (
+from tests.policies.cases.table import GONE, Case
+from trainfleet.policies.exposure import BLOCKS
+from trainfleet.policies.resource_types import (
     ACR,
     AKS,
     AKS_NODES,
@@ -46,7 +47,6 @@ from policies.kinds import (
     STORAGE_CLASS,
     VAULT,
 )
-from tests.policies.cases.table import GONE, Case
 
 DENY_HTTP: dict[str, Any] = {
     "Effect": "Deny",

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from policies.identity import GCP_BINDINGS, GCP_MEMBERS, PROJECT_GRANTS, RESOURCE_POLICIES
-from policies.kinds import (
+from tests.policies.cases.exposure import document
+from tests.policies.cases.table import BASES, GONE, Case
+from trainfleet.policies.identity import GCP_BINDINGS, GCP_MEMBERS, PROJECT_GRANTS, RESOURCE_POLICIES
+from trainfleet.policies.naming import GCP_LABELLED, TAGGABLE
+from trainfleet.policies.resource_types import (
     ACR,
     AKS,
     AWS_ROLE,
@@ -25,9 +28,6 @@ from policies.kinds import (
     ROLES,
     VNET,
 )
-from policies.naming import GCP_LABELLED, TAGGABLE
-from tests.policies.cases.exposure import document
-from tests.policies.cases.table import BASES, GONE, Case
 
 STAR = {"Effect": "Allow", "Action": "*", "Resource": "*"}
 ALL = {"Effect": "Allow", "Action": ["s3:Get*", "*:*"], "Resource": ["*"]}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from policies.kinds import (
+from tests.policies.cases.table import GONE, HYPERPOD, Case, pod_path
+from trainfleet.policies.resource_types import (
     ACR,
     AKS,
     AKS_NODES,
@@ -38,7 +39,6 @@ from policies.kinds import (
     WORKLOADS,
     WORKSPACE,
 )
-from tests.policies.cases.table import GONE, HYPERPOD, Case, pod_path
 
 EKS_GPU, GKE_GPU, AKS_GPU = f"{EKS_NODES}#gpu", f"{GKE_NODES}#gpu", f"{AKS_NODES}#gpu"
 PRESENT, SKYPILOT = "nvidia.com/gpu.present", "skypilot.co/accelerator"

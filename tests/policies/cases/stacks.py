@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from policies.kinds import (
+from trainfleet.policies.resource_types import (
     AKS,
     AWS_BUDGET,
     AZURE_BUDGETS,

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from policies.kinds import WORKLOADS
-from policies.naming import AWS_TAGGABLE
 from tests.policies.gather import PLANNED, copied
+from trainfleet.policies.naming import AWS_TAGGABLE
+from trainfleet.policies.resource_types import WORKLOADS
 
 GONE = object()
 """Stands for: take the property away."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rehearsal.clouds.wire import UNKNOWN as WIRE
-from rehearsal.clouds.wire import secret
-from rehearsal.diff.compare import changes, deletions
-from rehearsal.diff.model import SECRET, UNKNOWN, Change, Verb
+from trainfleet.rehearsal.diff.compare import changes, deletions
+from trainfleet.rehearsal.diff.model import SECRET, UNKNOWN, Change, Verb
+from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN as WIRE
+from trainfleet.rehearsal.simulation.pulumi_values import secret
 
 BUCKET = "aws:s3/bucket:Bucket"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.clouds.replace import table as replacements
-from rehearsal.diff.losses import loss_of, table
 from trainfleet.errors import InputError
+from trainfleet.rehearsal.diff.data_loss import loss_of, table
+from trainfleet.rehearsal.simulation.replacement import table as replacements
 
 LOUD = {
     "aws:s3/bucket:Bucket": "data",

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.diff.model import Property, SpecChange, Verb
-from rehearsal.diff.render import as_html
 from tests.rehearsal.diff.test_render import UPDATE, change, diff
+from trainfleet.rehearsal.diff.model import Property, SpecChange, Verb
+from trainfleet.rehearsal.diff.render import as_html
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 LONG = "s3://" + "a-very-long-name-without-a-break" * 8

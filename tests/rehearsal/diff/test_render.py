@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from infra.cost import Bill, Part
-from rehearsal.diff.losses import loss_of
-from rehearsal.diff.model import SCHEMA_VERSION, Change, Diff, Failing, Property, SpecChange, Verb, Verdict
-from rehearsal.diff.render import MARKDOWN_LIMIT, as_html, as_markdown, as_text
-from rehearsal.diff.trees import Revision
-from rehearsal.diff.view import arrow, cost_notes, cost_rows, groups
+from trainfleet.infra.catalog.cost import Bill, Part
+from trainfleet.rehearsal.diff.data_loss import loss_of
+from trainfleet.rehearsal.diff.model import SCHEMA_VERSION, Change, Diff, Failing, Property, SpecChange, Verb, Verdict
+from trainfleet.rehearsal.diff.presentation import arrow, cost_notes, cost_rows, groups
+from trainfleet.rehearsal.diff.render import MARKDOWN_LIMIT, as_html, as_markdown, as_text
+from trainfleet.rehearsal.diff.worktrees import Revision
 
 BASE, HEAD = Revision("main", "a" * 40, "t1", "before"), Revision("HEAD", "b" * 40, "t2", "Rename <script>alert(1)</script>")
 NODE = Part("system", "m7i.2xlarge", 2, 4, 0.4, "us-east-1", date(2026, 7, 20))

@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from infra.stackfile import StackFile, read_stack_file
-from rehearsal.diff.model import SECRET
-from rehearsal.diff.settings import STAND_IN, bill_of, for_build, spec_changes, stack_file
 from tests.rehearsal.diff.repos import PROJECT
+from trainfleet.infra.spec.stack_file import StackFile, read_stack_file
+from trainfleet.rehearsal.diff.model import SECRET
+from trainfleet.rehearsal.diff.settings import STAND_IN, bill_of, for_build, spec_changes, stack_file
 
 TODAY = date(2026, 11, 21)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.diff.diff import Wishes, sides
-from rehearsal.diff.trees import Repository, refuse_uncommitted, scratch
 from tests.rehearsal.diff.repos import PROJECT, STACK, Repo, make_repo
 from trainfleet.errors import InputError
+from trainfleet.rehearsal.diff.diff import Wishes, sides
+from trainfleet.rehearsal.diff.worktrees import Repository, refuse_uncommitted, scratch
 
 
 def refused(action: Callable[[], object]) -> str:

@@ -1,6 +1,6 @@
 """One change at a time on the real stacks of each cloud: what is updated, what is replaced, and what it costs.
 
-The verdicts are those of the clouds' own providers (rehearsal/clouds/replacements); the costs are worked out here from the
+The verdicts are those of the clouds' own providers (trainfleet/rehearsal/simulation/replacements); the costs are worked out here from the
 catalogue's prices. All of them in `make test-deep`, one per kind of change in `make test`.
 """
 
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.cost import HOURS_PER_MONTH
 from tests.rehearsal.diff.repos import Repo, make_repo
+from trainfleet.infra.catalog.cost import HOURS_PER_MONTH
 
 PARTS = ("infra", "policies", "stacks", "trainfleet", "rehearsal", "Pulumi.yaml")
 

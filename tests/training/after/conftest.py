@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tests.training.conftest import cache, text_folder  # noqa: F401 - fixtures
-from training.context import RunContext, default_cache
-from training.loop import train
-from training.recipe import Recipe, load_recipe
+from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.trainer.context import RunContext, default_cache
+from trainfleet.training.trainer.loop import train
 
 
 @pytest.fixture(scope="session", autouse=True)

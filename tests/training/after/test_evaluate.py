@@ -11,8 +11,8 @@ import pytest
 
 from tests.training.ranks import start_ranks
 from trainfleet.errors import InputError
-from training.evaluate import evaluate, kept, work
-from training.runfolder import read_rows
+from trainfleet.training.evaluate import evaluate, kept, work
+from trainfleet.training.runs.reader import read_rows
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 

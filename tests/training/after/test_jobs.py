@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trainfleet.errors import InputError, Interrupted, TrainfleetError
-from training.launch import jobs
+from trainfleet.training.runtime import subprocess_jobs
 
 HERE = "tests.training.after.work"
 
@@ -21,20 +21,20 @@ def ignore(event: Mapping[str, Any]) -> None:
 
 def test_what_is_sent_and_returned_comes_back_from_another_process() -> None:
     heard: list[int] = []
-    found = jobs.run(f"{HERE}:double", {"numbers": [1, 2, 3]}, hear=lambda event: heard.append(event["value"]))
+    found = subprocess_jobs.run(f"{HERE}:double", {"numbers": [1, 2, 3]}, hear=lambda event: heard.append(event["value"]))
     assert (found["sum"], heard) == (12, [1, 2, 3])
     assert found["pid"] != os.getpid()
 
 
 def test_an_error_that_can_be_mended_is_raised_as_it_was() -> None:
     with pytest.raises(InputError) as caught:
-        jobs.run(f"{HERE}:refuse", {}, hear=ignore)
+        subprocess_jobs.run(f"{HERE}:refuse", {}, hear=ignore)
     assert [str(problem) for problem in caught.value.problems] == ["here: is wrong (do this)", "there: too"]
 
 
 def test_a_bug_is_told_with_its_last_words() -> None:
     with pytest.raises(TrainfleetError, match="ValueError: a bug") as caught:
-        jobs.run(f"{HERE}:break_off", {}, hear=ignore)
+        subprocess_jobs.run(f"{HERE}:break_off", {}, hear=ignore)
     assert any("ValueError: a bug" in problem.what for problem in caught.value.problems)
 
 
@@ -44,7 +44,7 @@ def test_a_job_that_is_asked_to_stop_may_finish_if_it_has_the_time(grace: float)
         os.kill(os.getpid(), signal.SIGTERM)
 
     if grace:
-        assert jobs.run(f"{HERE}:wait", {}, hear=interrupt, grace_s=grace) == "stopped"
+        assert subprocess_jobs.run(f"{HERE}:wait", {}, hear=interrupt, grace_s=grace) == "stopped"
     else:
         with pytest.raises(Interrupted):
-            jobs.run(f"{HERE}:go_on", {}, hear=interrupt, grace_s=grace)
+            subprocess_jobs.run(f"{HERE}:go_on", {}, hear=interrupt, grace_s=grace)

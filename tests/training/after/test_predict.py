@@ -15,8 +15,8 @@ import pytest
 from pyarrow import parquet
 
 from trainfleet.errors import InputError
-from training import predict as module
-from training.predict import Request, predict
+from trainfleet.training.inference import predict as module
+from trainfleet.training.inference.predict import Request, predict
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 ROWS = 60
@@ -132,7 +132,7 @@ def test_parquet_in_and_out(pictures: Path, tmp_path: Path) -> None:
 
 
 def test_a_publication_predicts_what_its_run_does(pictures_copy: Path, digits: Path, tmp_path: Path) -> None:
-    from training.publish.export import publish
+    from trainfleet.training.publish.export import publish
 
     folder = publish(str(pictures_copy)).folder
     shutil.rmtree(pictures_copy / "checkpoints")

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from trainfleet.errors import InputError, TrainfleetError
-from training.predictor import open_predictor
-from training.publish.export import publish
-from training.publish.gates import GateError, Judged
-from training.recipe import Recipe, load_recipe
-from training.trained import open_trained
-from training.workloads.vision import Vision
+from trainfleet.training.inference.loaded import open_trained
+from trainfleet.training.inference.predictor import open_predictor
+from trainfleet.training.publish.export import publish
+from trainfleet.training.publish.gates import GateError, Judged
+from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.workloads.vision.workload import Vision
 
 
 def judging(**gates: Any) -> Recipe:

@@ -22,9 +22,9 @@ import pytest
 from starlette.requests import Request
 
 from tests.training.launches import running, wait_for
-from training.predictor import Answer, Predictor, open_predictor
-from training.serve.desk import Desk, Limits
-from training.serve.gauges import Gauges
+from trainfleet.training.inference.predictor import Answer, Predictor, open_predictor
+from trainfleet.training.inference.serve.metrics import Gauges
+from trainfleet.training.inference.serve.request_handler import Desk, Limits
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 BLANK = [[0] * 8] * 8

@@ -17,10 +17,10 @@ import yaml
 
 from tests.training.launches import running, wait_for
 from trainfleet.errors import InputError, TrainfleetError
-from training.recipe import Recipe, load_recipe
-from training.tune.page import write_page
-from training.tune.search import Search, check_space
-from training.tune.trials import follow, tune
+from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.tune.page import write_page
+from trainfleet.training.tune.search import Search, check_space
+from trainfleet.training.tune.trials import follow, tune
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 SPACE = {"optimizer.lr": {"log_uniform": [1e-4, 1e-2]}, "batch.micro_batch": {"choice": [16, 32]}, "optimizer.warmup": {"integer": [0, 5]}}
@@ -161,7 +161,7 @@ def test_what_a_trial_raises_is_raised_after_its_last_validation(tmp_path: Path)
 def test_a_search_that_is_done_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     search = Search(searching(trials=3), tmp_path)
     finish(search, lambda _: 0.5)
-    monkeypatch.setattr("training.launch.jobs.run", lambda *_, **__: pytest.fail("something was started"))
+    monkeypatch.setattr("trainfleet.training.runtime.subprocess_jobs.run", lambda *_, **__: pytest.fail("something was started"))
     assert tune(searching(trials=3), tmp_path, lambda _: None).trials == search.trials
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainfleet.errors import InputError, Problem
-from training.launch import jobs
+from trainfleet.training.runtime import subprocess_jobs
 
 
 def double(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
@@ -40,6 +40,6 @@ def wait(job: Mapping[str, Any], send: Callable[..., Any]) -> str:
     """Wait to be asked to stop."""
     send("waiting")
     deadline = time.monotonic() + 120
-    while not jobs.stopping() and time.monotonic() < deadline:
+    while not subprocess_jobs.stopping() and time.monotonic() < deadline:
         time.sleep(0.02)
     return "stopped"

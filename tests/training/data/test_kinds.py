@@ -13,8 +13,8 @@ import pytest
 from pyarrow import parquet
 
 from trainfleet.errors import InputError
-from training.data import Bad, find_source
-from training.data.sources import provenance, rows_of
+from trainfleet.training.data import Bad, find_source
+from trainfleet.training.data.sources import provenance, rows_of
 
 
 def rows(where: str, *wanted: str, **settings: Any) -> tuple[list[dict[str, Any]], dict[str, str]]:

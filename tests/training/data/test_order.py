@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainfleet.errors import InputError
-from training.data import SampleOrder, WindowOrder, check_sizes, make_order, micro_batch_starts, permutation, share, spread
-from training.data.assemble import scattered
-from training.recipe import Recipe, load_recipe
+from trainfleet.training.data import SampleOrder, WindowOrder, check_sizes, make_order, micro_batch_starts, permutation, share, spread
+from trainfleet.training.data.pack_blocks import scattered
+from trainfleet.training.recipe.load import Recipe, load_recipe
 
 sizes = st.integers(1, 200)
 seeds = st.integers(0, 2**31 - 1)

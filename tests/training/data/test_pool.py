@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from trainfleet.errors import TrainfleetError
-from training.data.pool import Via, cpus, results
+from trainfleet.training.data.worker_pool import Via, cpus, results
 
 
 def square(value: int) -> tuple[int, int]:

@@ -17,9 +17,9 @@ from pyarrow import parquet
 
 from tests.training.data.transforms import Bytes, Measured, number
 from trainfleet.errors import InputError, TrainfleetError
-from training.data import Column, Integrity, PerRow, Prepared, SplitRule, find_source, open_prepared, prepare
-from training.data.preparation import SPLITS
-from training.data.sources import rows_of
+from trainfleet.training.data import Column, Integrity, PerRow, Prepared, SplitRule, find_source, open_prepared, prepare
+from trainfleet.training.data.prepare import SPLITS
+from trainfleet.training.data.sources import rows_of
 
 RULE = SplitRule(0.2, 0.2)
 
@@ -120,8 +120,8 @@ write = files.write_whole
 def counted(path, *more):
     made.append(path)
     write(path, *more)
-import training.data.preparation, training.data.assemble
-training.data.preparation.write_whole = training.data.assemble.write_whole = counted
+import trainfleet.training.data.prepare, trainfleet.training.data.pack_blocks
+trainfleet.training.data.prepare.write_whole = trainfleet.training.data.pack_blocks.write_whole = counted
 prepared(Path(sys.argv[1]), Path(sys.argv[2]))
 print(sum(path.suffix == ".arrow" for path in made))
 """

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from training.data.pool import choose
+from trainfleet.training.data.worker_pool import choose
 
 UNDER_RAY = """
 import json, sys
 from pathlib import Path
 from tests.training.data.test_preparation import contents, prepared
 from tests.training.data.transforms import Bytes, Measured
-from training.data.pool import choose
-from training.ray_cluster import connect
-from training.sections import Scaling
+from trainfleet.training.data.worker_pool import choose
+from trainfleet.training.runtime.ray_cluster import connect
+from trainfleet.training.recipe.sections import Scaling
 
 texts, folder, found = Path(sys.argv[1]), Path(sys.argv[2]), {}
 with connect(Scaling(workers=2), {}):

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainfleet.errors import InputError, TrainfleetError
-from training.data import Blocks, Column, PerRow, Prepared, SplitRule, WindowOrder, find_source, open_prepared, prepare, remote
-from training.data.blocks import BlockEntry
-from training.data.remote import BlockCache, glob_pattern
+from trainfleet.training.data import Blocks, Column, PerRow, Prepared, SplitRule, WindowOrder, find_source, open_prepared, prepare, remote
+from trainfleet.training.data.blocks import BlockEntry
+from trainfleet.training.data.remote import BlockCache, glob_pattern
 
 ROWS, BLOCKS = 32, 40
 

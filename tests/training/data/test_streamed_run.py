@@ -12,10 +12,10 @@ import pytest
 
 from tests.training.several import StopAfter
 from trainfleet.errors import InputError
-from training.context import RunResult
-from training.data import WindowOrder, make_order
-from training.recipe import Recipe
-from training.workloads.lm import LanguageModel
+from trainfleet.training.data import WindowOrder, make_order
+from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.trainer.context import RunResult
+from trainfleet.training.workloads.lm.workload import LanguageModel
 
 STREAMED = ("workload.data.stream=true", "workload.data.block_rows=16", "order.window_blocks=3", "steps=8")
 

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from tests.training.data.test_preparation import contents, everything, prepared
 from trainfleet.errors import InputError, TrainfleetError
-from training.commands.data import data
-from training.data import open_prepared
-from training.data import upload as upload_module
-from training.data.upload import upload
+from trainfleet.training.cli.data import data
+from trainfleet.training.data import open_prepared
+from trainfleet.training.data import upload as upload_module
+from trainfleet.training.data.upload import upload
 
 
 def test_blocks_sent_to_an_object_store_are_the_same_there(texts: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from training.data import Bad, BadRowError, Column, Row
+from trainfleet.training.data import Bad, BadRowError, Column, Row
 
 
 @dataclass(frozen=True)

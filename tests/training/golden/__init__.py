@@ -13,7 +13,7 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.recipe import Recipe, load_recipe
+from trainfleet.training.recipe.load import Recipe, load_recipe
 
 FOLDER = Path(__file__).parent
 TOLERANCE = 2e-4

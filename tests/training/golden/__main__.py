@@ -12,8 +12,8 @@ from tests.training.several import rows_of, told
 
 
 def main() -> int:
-    from training.context import RunContext
-    from training.loop import train
+    from trainfleet.training.trainer.context import RunContext
+    from trainfleet.training.trainer.loop import train
 
     parser = argparse.ArgumentParser(prog="python -m tests.training.golden", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(GOLDEN)} (default: all)")

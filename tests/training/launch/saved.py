@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from infra.contract import PlatformOutputs, read_outputs
+from trainfleet.infra.outputs.contract import PlatformOutputs, read_outputs
 
 FOLDER = Path(__file__).with_name("contracts")
 CLOUDS = ("aws", "gcp", "azure")

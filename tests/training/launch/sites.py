@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from infra.contract import CONTRACT_VERSION, PlatformOutputs
-from training.launch.kuberay.site import Site, decide
-from training.launch.platform import Place
-from training.launch.target import Request, Target
-from training.recipe import load_recipe
+from trainfleet.infra.outputs.contract import CONTRACT_VERSION, PlatformOutputs
+from trainfleet.training.launch.kuberay.run_spec import Site, decide
+from trainfleet.training.launch.platform_outputs import Place
+from trainfleet.training.launch.request import Request, Target
+from trainfleet.training.recipe.load import load_recipe
 
 GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 TLS = {

@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.kubernetes.crds import definitions
-from rehearsal.clouds.crds import schema_mistakes, schemas_of
-from rehearsal.clouds.kubernetes import _check_template
-from rehearsal.clouds.pods import metadata_mistakes
 from tests.training.launch.sites import EFA, TLS, outputs, pool, site
 from trainfleet.errors import InputError
-from training.events import RAY_FOR_RUN
-from training.launch.kuberay.manifest import job_document, ray_cluster, ray_job, ray_service, render, run_objects
-from training.launch.kuberay.site import LONGEST_NAME, decide, job_name
-from training.launch.target import Request, Target
-from training.recipe import load_recipe
+from trainfleet.infra.kubernetes.crds import definitions
+from trainfleet.rehearsal.simulation.custom_resources import schema_mistakes, schemas_of
+from trainfleet.rehearsal.simulation.kubernetes import _check_template
+from trainfleet.rehearsal.simulation.kubernetes_validation import metadata_mistakes
+from trainfleet.training.launch.kuberay.manifest import job_document, ray_cluster, ray_job, ray_service, render, run_objects
+from trainfleet.training.launch.kuberay.run_spec import LONGEST_NAME, decide, job_name
+from trainfleet.training.launch.request import Request, Target
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.runtime.events import RAY_FOR_RUN
 
 SCHEMAS = {kind: schema for definition in definitions("1.6.0") for kind, schema in schemas_of(definition).items()}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from training.launch.kuberay import submit
-from training.launch.kuberay.manifest import JOB_FILE, RECIPE_FILE
+from trainfleet.training.launch.kuberay import submit
+from trainfleet.training.launch.kuberay.manifest import JOB_FILE, RECIPE_FILE
 
 
 class Silent(submit.Submitter):

@@ -16,12 +16,12 @@ import pytest
 from tests.training.launch.fakeapi import JOB, JOBS, NAMESPACE, PODS, FakeApi, serving
 from tests.training.launch.sites import launch
 from trainfleet.errors import InputError, MissingToolError, TrainfleetError
-from training.commands.cluster import launched_on
-from training.launch import kuberay
-from training.launch.follower import ended
-from training.launch.kuberay import client, follow, runs
-from training.launch.kuberay.client import ApiError, Cluster, patiently
-from training.launch.kuberay.site import decide
+from trainfleet.training.cli.cluster import launched_on
+from trainfleet.training.launch import kuberay
+from trainfleet.training.launch.kuberay import client, follow, runs
+from trainfleet.training.launch.kuberay.client import ApiError, Cluster, patiently
+from trainfleet.training.launch.kuberay.run_spec import decide
+from trainfleet.training.launch.remote.follower import ended
 
 PLACE: dict[str, Any] = {"context": "fake", "namespace": "training", "image": "me/trainfleet:1"}
 EVENT = "/api/v1/namespaces/training/events"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from training.launch.kuberay import words
-from training.launch.kuberay.runlog import Line, Once, _seconds, parse
+from trainfleet.training.launch.kuberay import pod_diagnostics
+from trainfleet.training.launch.remote.log_stream import Line, Once, _seconds, parse
 
 MESSAGES = {
     "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) had untolerated taint {nvidia.com/gpu: present}. preemption: 0/3 nodes "
@@ -28,7 +28,7 @@ MESSAGES = {
 
 @pytest.mark.parametrize("message", sorted(MESSAGES))
 def test_the_scheduler_is_understood(message: str) -> None:
-    said = words.unschedulable(message)
+    said = pod_diagnostics.unschedulable(message)
     assert all(part in said for part in MESSAGES[message]), said
     assert "preemption" not in said.lower()
 
@@ -38,8 +38,8 @@ def test_nodes_that_are_short_of_something_are_named() -> None:
         return {"metadata": {"name": name}, "status": {"conditions": [{"type": kind, "status": status} for kind, status in conditions.items()]}}
 
     well = node("well", Ready="True", DiskPressure="False", MemoryPressure="Unknown")
-    assert words.short_of([well]) == ""
-    said = words.short_of([well, node("full", DiskPressure="True"), node("tight", MemoryPressure="True")])
+    assert pod_diagnostics.short_of([well]) == ""
+    said = pod_diagnostics.short_of([well, node("full", DiskPressure="True"), node("tight", MemoryPressure="True")])
     assert said == "node full is short of disk, tight is short of memory and takes no new pods until there is room"
 
 
@@ -63,36 +63,36 @@ IMAGES = {
 
 @pytest.mark.parametrize("message", sorted(IMAGES))
 def test_an_image_that_cannot_be_pulled_is_told_with_its_reason(message: str) -> None:
-    wait = words.pod_wait(pod(waiting={"reason": "ErrImagePull", "message": message}))
+    wait = pod_diagnostics.pod_wait(pod(waiting={"reason": "ErrImagePull", "message": message}))
     assert wait.kind == "image"
     assert IMAGES[message] in wait.text
     assert "me/trainfleet:1" in wait.text
 
 
 def test_waiting_for_a_node_is_not_waiting_for_an_image() -> None:
-    assert words.pod_wait(pod(unscheduled="0/1 nodes are available: 1 Insufficient cpu.")).kind == "node"
-    assert words.pod_wait(pod()).kind == "start"
-    assert words.pod_wait(pod(ready=True)).kind == "none"
+    assert pod_diagnostics.pod_wait(pod(unscheduled="0/1 nodes are available: 1 Insufficient cpu.")).kind == "node"
+    assert pod_diagnostics.pod_wait(pod()).kind == "start"
+    assert pod_diagnostics.pod_wait(pod(ready=True)).kind == "none"
 
 
 def test_a_missing_secret_is_told_by_name() -> None:
-    wait = words.pod_wait(pod(waiting={"reason": "CreateContainerConfigError", "message": 'secret "s3-keys" not found'}))
+    wait = pod_diagnostics.pod_wait(pod(waiting={"reason": "CreateContainerConfigError", "message": 'secret "s3-keys" not found'}))
     assert (wait.kind, 's3-keys" not found' in wait.text) == ("config", True)
 
 
 def test_a_container_that_ran_out_of_memory_says_so() -> None:
     crashing = pod(waiting={"reason": "CrashLoopBackOff"})
     crashing["status"]["containerStatuses"][0]["lastState"] = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
-    assert "ran out of memory" in words.pod_wait(crashing).text
+    assert "ran out of memory" in pod_diagnostics.pod_wait(crashing).text
 
 
 def test_a_quota_is_told_with_its_numbers() -> None:
     message = 'pods "x" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=4, used: requests.nvidia.com/gpu=0, limited: requests.nvidia.com/gpu=0'
-    said = words.quota(message)
+    said = pod_diagnostics.quota(message)
     assert said == "the namespace's quota `gpus` allows 0 requests.nvidia.com/gpu, 0 are used, and this needs 4 more"
-    assert words.quota("something else") is None
+    assert pod_diagnostics.quota("something else") is None
     events = [{"type": "Warning", "reason": "FailedToCreateWorkerPod", "message": f"Failed to create worker Pod: {message}"}]
-    assert words.why_not_made(events) == said
+    assert pod_diagnostics.why_not_made(events) == said
 
 
 def test_the_newest_failure_is_told() -> None:
@@ -101,24 +101,24 @@ def test_the_newest_failure_is_told() -> None:
         {"type": "Warning", "reason": "FailedToCreateHeadPod", "message": "Failed: new", "lastTimestamp": "2026-01-01T00:00:01Z"},
         {"type": "Normal", "reason": "CreatedHeadPod", "message": "made", "lastTimestamp": "2026-01-01T00:00:02Z"},
     ]
-    assert words.why_not_made(events) == "new"
+    assert pod_diagnostics.why_not_made(events) == "new"
 
 
 def test_the_queue_says_what_it_waits_for() -> None:
     condition = {"type": "QuotaReserved", "status": "False", "message": "insufficient unused quota for nvidia.com/gpu in flavor l4, 4 more needed"}
-    assert "insufficient unused quota" in words.queued({"status": {"conditions": [condition]}}, "training")
-    assert words.queued(None, "training") == "queued in `training`"
+    assert "insufficient unused quota" in pod_diagnostics.queued({"status": {"conditions": [condition]}}, "training")
+    assert pod_diagnostics.queued(None, "training") == "queued in `training`"
 
 
 def test_one_line_tells_of_all_pods_that_wait_for_the_same() -> None:
     lacking = "0/1 nodes are available: 1 Insufficient cpu."
-    text = words.summary([pod("head", ready=True), pod(unscheduled=lacking), pod(unscheduled=lacking)], 2)
+    text = pod_diagnostics.summary([pod("head", ready=True), pod(unscheduled=lacking), pod(unscheduled=lacking)], 2)
     assert text.startswith("setting up: 0 of 2 workers and the head ready; 2 pods (worker) wait:")
     assert text.count("CPU") == 1
 
 
 def test_nothing_is_said_of_pods_that_are_all_ready() -> None:
-    assert words.summary([pod("head", ready=True), pod(ready=True)], 1) == ""
+    assert pod_diagnostics.summary([pod("head", ready=True), pod(ready=True)], 1) == ""
 
 
 def heard(lines: list[Line]) -> list[Line]:

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.contract import load_outputs
 from trainfleet.errors import InputError, MissingToolError
-from training.launch.platform import Place
-from training.launch.ray_up.checks import PACKAGES, judged_by_ray, ready_for
-from training.launch.ray_up.document import cluster_document, files, job_document, next_steps, rendered, write
-from training.launch.ray_up.follow import sweep
-from training.launch.ray_up.site import LONGEST_NAME, Site, cluster_name, decide
-from training.launch.target import Request, Target
-from training.recipe import load_recipe
+from trainfleet.infra.outputs.contract import load_outputs
+from trainfleet.training.launch.platform_outputs import Place
+from trainfleet.training.launch.ray_up.checks import PACKAGES, judged_by_ray, ready_for
+from trainfleet.training.launch.ray_up.cluster_yaml import cluster_document, files, job_document, next_steps, rendered, write
+from trainfleet.training.launch.ray_up.follow import sweep
+from trainfleet.training.launch.ray_up.run_spec import LONGEST_NAME, Site, cluster_name, decide
+from trainfleet.training.launch.request import Request, Target
+from trainfleet.training.recipe.load import load_recipe
 
 CONTRACTS = Path(__file__).with_name("contracts")
 STORAGE = {

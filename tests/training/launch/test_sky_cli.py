@@ -93,7 +93,7 @@ def test_printing_shows_the_task_and_no_secret(trainfleet: Trainfleet, home: dic
     assert set(document["secrets"].values()) == {"<hidden>"}
     assert "planted" not in done.stdout
     assert "aws-prod/l4" in done.stdout, "what is left out is named"
-    assert "python -m training.run recipe.yaml" in document["run"]
+    assert "python -m trainfleet.training.run recipe.yaml" in document["run"]
     assert not list(tmp_path.glob("runs*")), "nothing is started"
 
 

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from trainfleet.errors import InputError, TrainfleetError
-from training.launch.sky import drive, pods
-from training.launch.sky.drive import Drive
-from training.launch.sky.follow import EventStream, note_of, reasons_in
-from training.launch.sky.moves import Moves, Pod, words
+from trainfleet.training.launch.sky import follow as drive
+from trainfleet.training.launch.sky import pods
+from trainfleet.training.launch.sky.event_stream import EventStream, note_of, reasons_in
+from trainfleet.training.launch.sky.follow import Drive
+from trainfleet.training.launch.sky.recovery import Moves, Pod, words
 
 ORDER = {
     "task": {"resources": {"ordered": [{"infra": "k8s/near"}, {"infra": "k8s/far"}]}, "run": "true"},

@@ -13,13 +13,13 @@ import torch
 
 from tests.training.launch.saved import FOLDER, outputs, platforms
 from trainfleet.errors import InputError
-from training.commands.sky import prices_of
-from training.launch.sky.needs import BF16_FLOPS, gpt_parameters, needs_of, vocabulary_size
-from training.launch.sky.plan import MFU, Candidate, Plan, Speed, Wishes, make_plan, measured, shape
-from training.metrics import PEAK_FLOPS
-from training.recipe import Recipe, load_recipe
-from training.workloads.gpt import Gpt
-from training.workloads.lm_settings import LmSettings
+from trainfleet.training.cli.sky import prices_of
+from trainfleet.training.launch.sky.plan import MFU, Candidate, Plan, Speed, Wishes, make_plan, measured, shape
+from trainfleet.training.launch.sky.resources import BF16_FLOPS, gpt_parameters, needs_of, vocabulary_size
+from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.trainer.metrics import PEAK_FLOPS
+from trainfleet.training.workloads.lm.gpt import Gpt
+from trainfleet.training.workloads.lm.settings import LmSettings
 
 Trainfleet = Callable[..., subprocess.CompletedProcess[str]]
 

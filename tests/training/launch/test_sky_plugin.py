@@ -14,9 +14,9 @@ import yaml
 
 pytest.importorskip("sky")
 
-from training.launch.sky import plugin
-from training.launch.sky.plugin import Trainfleet, addresses
-from training.launch.sky.setup import PLUGIN
+from trainfleet.training.launch.sky import plugin
+from trainfleet.training.launch.sky.configure import PLUGIN
+from trainfleet.training.launch.sky.plugin import Trainfleet, addresses
 
 
 def kubeconfig(file: Path, **servers: str) -> dict[str, str]:

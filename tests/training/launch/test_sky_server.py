@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from trainfleet.errors import TrainfleetError
-from training.launch.sky import server
+from trainfleet.training.launch.sky import server
 
 
 class Healthy(http.server.BaseHTTPRequestHandler):

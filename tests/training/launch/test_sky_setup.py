@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tests.training.launch.saved import STACKS, outputs
 from trainfleet.errors import InputError
 from trainfleet.files import write_whole
-from training.launch.sky import setup
-from training.launch.sky.config import RAY_SETTINGS, accelerator_prices, context_config, context_name, merged
-from training.launch.sky.kubeconfig import checked_token, masked, with_context
-from training.launch.sky.yamltext import changed
+from trainfleet.training.launch.sky import configure
+from trainfleet.training.launch.sky.config import RAY_SETTINGS, accelerator_prices, context_config, context_name, merged
+from trainfleet.training.launch.sky.kubeconfig import checked_token, masked, with_context
+from trainfleet.training.launch.sky.yaml_edit import changed
 
 TOKEN = "header.payload.signature"
 OTHER = "header.other.signature"
@@ -147,45 +147,45 @@ def test_whatever_stood_there_the_text_reads_as_wanted(before: dict[str, Any], w
 
 def test_a_setup_is_written_shown_without_its_token_and_taken_back(env: dict[str, str]) -> None:
     config = write(env, ".sky/config.yaml", MINE)
-    found = setup.prepare([(outputs("aws-prod"), TOKEN), (outputs("gcp-prod"), OTHER)], env)
+    found = configure.prepare([(outputs("aws-prod"), TOKEN), (outputs("gcp-prod"), OTHER)], env)
     shown = "".join(change.difference() for change in found.changes)
     assert "payload" not in shown
     assert "trainfleet-prod-us-east-2" in shown
-    setup.apply(found)
+    configure.apply(found)
     access = Path(env["HOME"]) / ".kube" / "config"
     assert access.stat().st_mode & 0o777 == 0o600
     document = yaml.safe_load(access.read_text())
     assert {user["user"]["token"] for user in document["users"]} == {TOKEN, OTHER}
     assert not any("exec" in user["user"] for user in document["users"])
     assert {each["context"]["namespace"] for each in document["contexts"]} == {"training"}
-    assert setup.prepare([(outputs("aws-prod"), TOKEN), (outputs("gcp-prod"), OTHER)], env).empty, "a second time there is nothing to do"
-    setup.apply_undo(setup.undo(env), env)
+    assert configure.prepare([(outputs("aws-prod"), TOKEN), (outputs("gcp-prod"), OTHER)], env).empty, "a second time there is nothing to do"
+    configure.apply_undo(configure.undo(env), env)
     assert config.read_text() == MINE
     assert not access.exists()
     with pytest.raises(InputError, match="nothing to undo"):
-        setup.undo(env)
+        configure.undo(env)
 
 
 def test_undoing_two_setups_goes_back_before_the_first(env: dict[str, str]) -> None:
     config = write(env, ".sky/config.yaml", MINE)
     for stack in ("aws-prod", "gcp-prod"):
-        setup.apply(setup.prepare([(outputs(stack), TOKEN)], env))
-    setup.apply_undo(setup.undo(env), env)
+        configure.apply(configure.prepare([(outputs(stack), TOKEN)], env))
+    configure.apply_undo(configure.undo(env), env)
     assert config.read_text() == MINE
 
 
 def test_undoing_refuses_to_lose_what_was_written_since(env: dict[str, str]) -> None:
     config = write(env, ".sky/config.yaml", MINE)
-    setup.apply(setup.prepare([(outputs("aws-prod"), TOKEN)], env))
+    configure.apply(configure.prepare([(outputs("aws-prod"), TOKEN)], env))
     config.write_text(config.read_text() + "gcp: {}\n")
     with pytest.raises(InputError, match="was changed since"):
-        setup.undo(env)
+        configure.undo(env)
     assert "gcp" in config.read_text()
 
 
 def test_a_setup_that_cannot_be_written_whole_leaves_everything_as_it_was(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     config = write(env, ".sky/config.yaml", MINE)
-    found = setup.prepare([(outputs("aws-prod"), TOKEN)], env)
+    found = configure.prepare([(outputs("aws-prod"), TOKEN)], env)
     real = write_whole
 
     def failing(path: Path, data: str, mode: int = 0o644) -> None:
@@ -193,9 +193,9 @@ def test_a_setup_that_cannot_be_written_whole_leaves_everything_as_it_was(env: d
             raise InputError("cannot write a file", [])
         real(path, data, mode)
 
-    monkeypatch.setattr(setup, "write_whole", failing)
+    monkeypatch.setattr(configure, "write_whole", failing)
     with pytest.raises(InputError, match="cannot write"):
-        setup.apply(found)
+        configure.apply(found)
     assert config.read_text() == MINE
     assert not (Path(env["HOME"]) / ".kube" / "config").exists()
 
@@ -205,8 +205,8 @@ def test_a_context_with_its_owner_s_login_is_not_replaced_unasked(env: dict[str,
     theirs = {"contexts": [{"name": name, "context": {"cluster": name, "user": name}}], "users": [{"name": name, "user": {"exec": {}}}]}
     write(env, ".kube/config", yaml.safe_dump(theirs))
     with pytest.raises(InputError, match="will not replace"):
-        setup.prepare([(outputs("gcp-prod"), TOKEN)], env)
-    found = setup.prepare([(outputs("gcp-prod"), TOKEN)], env, replace=True)
+        configure.prepare([(outputs("gcp-prod"), TOKEN)], env)
+    found = configure.prepare([(outputs("gcp-prod"), TOKEN)], env, replace=True)
     document = yaml.safe_load(found.changes[0].after or "")
     assert [user["name"] for user in document["users"]] == [name, f"trainfleet-launcher-{name}"], "the login itself stays"
 
@@ -214,9 +214,9 @@ def test_a_context_with_its_owner_s_login_is_not_replaced_unasked(env: dict[str,
 def test_a_platform_without_a_launcher_account_needs_its_context_in_the_kubeconfig(env: dict[str, str]) -> None:
     platform = outputs("aws-dev", launcher_account="", kube_context="kind-kind", region="")
     with pytest.raises(InputError, match="no context `kind-kind`"):
-        setup.prepare([(platform, None)], env)
+        configure.prepare([(platform, None)], env)
     write(env, ".kube/config", yaml.safe_dump({"contexts": [{"name": "kind-kind", "context": {}}]}))
-    found = setup.prepare([(platform, None)], env)
+    found = configure.prepare([(platform, None)], env)
     assert [change.empty for change in found.changes] == [True, False], "the kubeconfig is left alone"
 
 
@@ -224,22 +224,22 @@ def test_managed_jobs_get_the_plug_in_that_asks_the_clusters_beside_the_user_s_o
     mine = "# mine\nplugins:\n- class: my.Plugin  # keep\n"
     file = write(env, ".sky/plugins.yaml", mine)
     platforms = [(outputs("aws-prod"), TOKEN)]
-    setup.apply(setup.prepare(platforms, env))
+    configure.apply(configure.prepare(platforms, env))
     assert file.read_text() == mine, "nobody asked for managed jobs"
-    found = setup.prepare(platforms, env, managed=True)
-    assert setup.PLUGIN in "".join(change.difference() for change in found.changes)
-    setup.apply(found)
-    assert [each["class"] for each in yaml.safe_load(file.read_text())["plugins"]] == ["my.Plugin", setup.PLUGIN]
-    assert setup.prepare(platforms, env, managed=True).empty
+    found = configure.prepare(platforms, env, managed=True)
+    assert configure.PLUGIN in "".join(change.difference() for change in found.changes)
+    configure.apply(found)
+    assert [each["class"] for each in yaml.safe_load(file.read_text())["plugins"]] == ["my.Plugin", configure.PLUGIN]
+    assert configure.prepare(platforms, env, managed=True).empty
     assert yaml.safe_load((Path(env["HOME"]) / ".sky/config.yaml").read_text())["jobs"]["controller"] == {"consolidation_mode": True}
-    setup.apply_undo(setup.undo(env), env)
+    configure.apply_undo(configure.undo(env), env)
     assert file.read_text() == mine
 
 
 def test_plug_ins_in_a_form_that_cannot_be_read_are_left_alone(env: dict[str, str]) -> None:
     file = write(env, ".sky/plugins.yaml", "plugins: text\n")
     with pytest.raises(InputError, match="configuration"):
-        setup.prepare([(outputs("aws-prod"), TOKEN)], env, managed=True)
+        configure.prepare([(outputs("aws-prod"), TOKEN)], env, managed=True)
     assert file.read_text() == "plugins: text\n"
 
 
@@ -258,14 +258,14 @@ def test_a_contract_without_an_address_is_refused(kubeconfig: str, says: str) ->
 
 def test_two_platforms_with_one_context_are_refused(env: dict[str, str]) -> None:
     with pytest.raises(InputError, match="told apart"):
-        setup.prepare([(outputs("aws-dev"), TOKEN), (outputs("aws-dev"), OTHER)], env)
+        configure.prepare([(outputs("aws-dev"), TOKEN), (outputs("aws-dev"), OTHER)], env)
 
 
 @pytest.mark.parametrize("text", ["- a list", "{", "a: [", "kubernetes: text"])
 def test_a_configuration_that_cannot_be_read_is_left_alone(env: dict[str, str], text: str) -> None:
     file = write(env, ".sky/config.yaml", text)
     with pytest.raises(InputError, match="configuration"):
-        setup.prepare([(outputs("aws-dev"), TOKEN)], env)
+        configure.prepare([(outputs("aws-dev"), TOKEN)], env)
     assert file.read_text() == text
 
 

@@ -18,11 +18,11 @@ import pytest
 import yaml
 
 from tests.training.launch.saved import PROD, STACKS, made, nodes, outputs, platforms, saved
-from training.launch.sky.config import context_config, context_name, merged
-from training.launch.sky.kubeconfig import with_context
-from training.launch.sky.plan import make_plan
-from training.launch.sky.task import Wanted, task_document
-from training.recipe import load_recipe
+from trainfleet.training.launch.sky.config import context_config, context_name, merged
+from trainfleet.training.launch.sky.kubeconfig import with_context
+from trainfleet.training.launch.sky.plan import make_plan
+from trainfleet.training.launch.sky.task import Wanted, task_document
+from trainfleet.training.recipe.load import load_recipe
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("sky") is None, reason="needs SkyPilot: pip install 'trainfleet[sky]'"),

@@ -18,13 +18,13 @@ import yaml
 
 from tests.training.launch.saved import FOLDER, outputs, platforms
 from trainfleet.errors import InputError, MissingToolError
-from training.launch import sky
-from training.launch.platform import Place
-from training.launch.sky import reach
-from training.launch.sky.plan import Wishes, make_plan
-from training.launch.sky.task import LONGEST_NAME, Wanted, cluster_name, left_out, redacted, task_document
-from training.launch.target import Request, Target
-from training.recipe import Recipe, load_recipe
+from trainfleet.training.launch import sky
+from trainfleet.training.launch.platform_outputs import Place
+from trainfleet.training.launch.remote import storage_env
+from trainfleet.training.launch.request import Request, Target
+from trainfleet.training.launch.sky.plan import Wishes, make_plan
+from trainfleet.training.launch.sky.task import LONGEST_NAME, Wanted, cluster_name, left_out, redacted, task_document
+from trainfleet.training.recipe.load import Recipe, load_recipe
 
 TOKEN = "planted-token"
 
@@ -191,8 +191,8 @@ def test_an_authority_that_cannot_travel_is_refused(tmp_path: Path, text: str | 
     if text is not None:
         (tmp_path / "ca").write_text(text)
     with pytest.raises(InputError, match="the store's authority"):
-        reach.authority({"AWS_CA_BUNDLE": str(tmp_path / "ca"), "TRAINFLEET_S3_ENDPOINT": "https://10.0.0.1"})
-    assert reach.authority({"AWS_CA_BUNDLE": str(tmp_path / "ca")}) == "", "a cloud's own store is signed by everyone's authorities"
+        storage_env.authority({"AWS_CA_BUNDLE": str(tmp_path / "ca"), "TRAINFLEET_S3_ENDPOINT": "https://10.0.0.1"})
+    assert storage_env.authority({"AWS_CA_BUNDLE": str(tmp_path / "ca")}) == "", "a cloud's own store is signed by everyone's authorities"
 
 
 def test_no_platform_at_all_is_refused_with_both_ways_to_name_one(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_the_first_pod_trains_and_its_exit_code_travels(tmp_path: Path, pods: Po
     notes = (tmp_path / "notes0").read_text().splitlines()
     assert notes[0].startswith("ray start --head --port=6379"), notes
     assert {"--block", "--num-cpus=33", "--num-gpus=8"} <= set(notes[0].split())
-    assert notes[1:] == ["python -m training.run recipe.yaml at 127.0.0.1:6379 tls=1", "ray ended"]
+    assert notes[1:] == ["python -m trainfleet.training.run recipe.yaml at 127.0.0.1:6379 tls=1", "ray ended"]
     assert yaml.safe_load((tmp_path / "notes0.recipe").read_text()) == found.model_dump(mode="json")
 
 

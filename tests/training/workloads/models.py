@@ -72,7 +72,7 @@ def whisper(folder: Path) -> Path:
     """A Whisper of one layer each way, with byte tokens."""
     import transformers
 
-    from training.workloads.model_tokens import byte_of
+    from trainfleet.training.workloads.lm.hf_tokenizer import byte_of
 
     ends = ["<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|zh|>", "<|de|>", "<|translate|>", "<|transcribe|>", "<|notimestamps|>"]
     tokenizer = transformers.WhisperTokenizer(vocab=byte_of() | {ends[0]: 256}, merges=[])

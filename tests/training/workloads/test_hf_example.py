@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from tests.training.several import rows_of, told
-from training.context import RunResult
-from training.recipe import load_recipe
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.trainer.context import RunResult
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -22,7 +22,7 @@ def test_the_example_learns_and_its_export_is_transformers_own(
 ) -> None:
     import transformers
 
-    from training.trained import open_trained
+    from trainfleet.training.inference.loaded import open_trained
 
     monkeypatch.chdir(EXAMPLES)
     monkeypatch.setattr(sys, "path", list(sys.path))

@@ -8,15 +8,18 @@ import sys
 import pytest
 
 CASES = [
-    ("from training.recipe import known_recipes, load_recipe\nfor name in known_recipes(): load_recipe(name)", ("torch", "transformers", "sklearn")),
-    ("import training.loop, training.workloads.lm", ("transformers", "datasets", "peft", "sklearn")),
     (
-        "import training.workloads.speech as s, training.loop\nfrom training.workloads.speech_settings import SpeechSettings\n"
+        "from trainfleet.training.recipe.load import known_recipes, load_recipe\nfor name in known_recipes(): load_recipe(name)",
+        ("torch", "transformers", "sklearn"),
+    ),
+    ("import trainfleet.training.trainer.loop, trainfleet.training.workloads.lm.workload", ("transformers", "datasets", "peft", "sklearn")),
+    (
+        "import trainfleet.training.workloads.speech.workload as s, trainfleet.training.trainer.loop\nfrom trainfleet.training.workloads.speech.settings import SpeechSettings\n"
         "s.Speech.collections(None, 'validation')",
         ("transformers", "datasets", "peft", "sklearn"),
     ),
     (
-        "import training.workloads.vision as v\nfrom types import SimpleNamespace\nv.Vision.collections(SimpleNamespace(classes='ab'), 'test')",
+        "import trainfleet.training.workloads.vision.workload as v\nfrom types import SimpleNamespace\nv.Vision.collections(SimpleNamespace(classes='ab'), 'test')",
         ("transformers", "datasets", "sklearn"),
     ),
 ]

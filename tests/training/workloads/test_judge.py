@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from trainfleet.errors import InputError
-from training.context import RunResult
-from training.recipe import Recipe
-from training.workloads import Outcome
-from training.workloads.judge import Judge
-from training.workloads.lm import LanguageModel
+from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.trainer.context import RunResult
+from trainfleet.training.workloads import Outcome
+from trainfleet.training.workloads.batch_checks import Judge
+from trainfleet.training.workloads.lm.workload import LanguageModel
 
 GOOD = {"x": torch.zeros(4, 3), "y": torch.zeros(4, dtype=torch.int64)}
 DECLARED = {"x": ("float32", (3,)), "y": ("int64", ())}
@@ -65,7 +65,7 @@ def test_a_later_batch_of_another_type_than_the_first_is_named() -> None:
 LOSS = torch.ones((), requires_grad=True) * 2
 RIGHT = {"accuracy": (torch.tensor(1), 4)}
 OUTCOMES: list[tuple[Any, str]] = [
-    (LOSS, "outcome: is float32 [] (expected a training.workloads.Outcome)"),
+    (LOSS, "outcome: is float32 [] (expected a trainfleet.training.workloads.Outcome)"),
     (Outcome(torch.ones(4, requires_grad=True) * 2, 4, RIGHT), "outcome, `loss`: is float32 [4] (expected one number"),
     (Outcome(torch.ones((), requires_grad=True).detach(), 4, RIGHT), "outcome, `loss`: was computed without gradients"),
     (Outcome(torch.tensor(3), 4, RIGHT), "outcome, `loss`: is int64 []"),

@@ -12,13 +12,13 @@ import torch
 from tests.training.several import rows_of, told
 from tests.training.workloads import models
 from trainfleet.errors import InputError
-from training.context import RunResult
-from training.recipe import Recipe, load_recipe
-from training.trained import open_trained
-from training.workloads.lm import LanguageModel
-from training.workloads.lm_settings import LmSettings
-from training.workloads.model_tokens import model_encoder
-from training.workloads.sampling import chosen
+from trainfleet.training.inference.loaded import open_trained
+from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.trainer.context import RunResult
+from trainfleet.training.workloads.lm.hf_tokenizer import model_encoder
+from trainfleet.training.workloads.lm.sampling import chosen
+from trainfleet.training.workloads.lm.settings import LmSettings
+from trainfleet.training.workloads.lm.workload import LanguageModel
 
 Settings = Callable[..., LmSettings]
 PRETRAINED = ("workload.data.tokens=model", "workload.model.context=16")

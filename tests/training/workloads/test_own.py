@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from trainfleet.errors import InputError
-from training.context import RunResult
-from training.recipe import dump, load_recipe
-from training.workloads import settings
+from trainfleet.training.recipe.load import dump, load_recipe
+from trainfleet.training.trainer.context import RunResult
+from trainfleet.training.workloads import settings
 
 TEXT = (Path(__file__).parents[3] / "docs" / "add-a-workload.md").read_text(encoding="utf-8")
 

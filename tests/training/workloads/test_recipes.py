@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from training.context import RunResult
-from training.recipe import load_recipe
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.trainer.context import RunResult
 
 ONE = ("scaling.workers=1", "log.tensorboard=false")
 

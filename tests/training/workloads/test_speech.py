@@ -16,14 +16,14 @@ import torch
 from tests.training.several import rows_of, told
 from tests.training.workloads import models
 from trainfleet.errors import InputError
-from training.context import RunResult
-from training.recipe import Recipe, load_recipe
-from training.workloads.conformer import log_mel, steps_of
-from training.workloads.recognisers import collapsed, load_exported
-from training.workloads.sounds import Sounds, as_int16, resampled, sound_of
-from training.workloads.speech import Speech
-from training.workloads.speech_settings import SoundSettings, SpeechSettings
-from training.workloads.spoken import listing, sentences, speak
+from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.trainer.context import RunResult
+from trainfleet.training.workloads.speech.asr_models import collapsed, load_exported
+from trainfleet.training.workloads.speech.audio import Sounds, as_int16, resampled, sound_of
+from trainfleet.training.workloads.speech.conformer import log_mel, steps_of
+from trainfleet.training.workloads.speech.settings import SoundSettings, SpeechSettings
+from trainfleet.training.workloads.speech.synthetic_speech import listing, sentences, speak
+from trainfleet.training.workloads.speech.workload import Speech
 
 TINY = (
     "workload.model={kind: ctc, width: 16, layers: 1, heads: 2, mels: 16}",
@@ -234,7 +234,7 @@ def test_a_sound_is_one_channel_from_minus_one_to_one() -> None:
 def test_a_wav2vec2_is_trained_exported_and_loaded_by_transformers(cache: Path, run: Callable[..., RunResult], tmp_path: Path, alphabet: str) -> None:
     import transformers
 
-    from training.trained import open_trained
+    from trainfleet.training.inference.loaded import open_trained
 
     folder = models.wav2vec2(tmp_path / "model")
     overrides = (f"workload.model={{kind: ctc, pretrained: {folder}, alphabet: {alphabet}, freeze_encoder: false}}", "optimizer.lr=1e-2")
@@ -256,7 +256,7 @@ def test_a_wav2vec2_is_trained_exported_and_loaded_by_transformers(cache: Path, 
 def test_a_whisper_is_trained_and_writes_what_transformers_would(cache: Path, run: Callable[..., RunResult], tmp_path: Path) -> None:
     import transformers
 
-    from training.trained import open_trained
+    from trainfleet.training.inference.loaded import open_trained
 
     folder = models.whisper(tmp_path / "model")
     model = f"{{kind: seq2seq, pretrained: {folder}, alphabet: null, language: german, freeze_encoder: false, most_tokens: 12}}"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.training.several import rows_of, told, train_all
 from tests.training.workloads import models
-from training.recipe import Recipe, load_recipe
+from trainfleet.training.recipe.load import Recipe, load_recipe
 
 SHORT = ("scaling.workers=2", "log.tensorboard=false", "log.every=1", "steps=3", "validation.every=3", "checkpoint.every=3", "optimizer.warmup=1")
 SPEECH = (

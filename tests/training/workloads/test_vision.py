@@ -15,11 +15,11 @@ from PIL import Image
 from pyarrow import parquet
 
 from trainfleet.errors import InputError
-from training.context import RunResult
-from training.recipe import load_recipe
-from training.workloads.pictures import pixels_of, square
-from training.workloads.vision import Vision, augmented, load_exported
-from training.workloads.vision_settings import VisionSettings
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.trainer.context import RunResult
+from trainfleet.training.workloads.vision.images import pixels_of, square
+from trainfleet.training.workloads.vision.settings import VisionSettings
+from trainfleet.training.workloads.vision.workload import Vision, augmented, load_exported
 
 TINY = ("workload.model={kind: cnn, width: 8, stages: [1]}", "scaling.workers=1", "log.tensorboard=false")
 
@@ -173,7 +173,7 @@ def test_shifts_move_pixels_and_flips_mirror_them() -> None:
 def test_a_run_measures_what_torchmetrics_would_and_resumes_to_the_bit(cache: Path, run: Callable[..., RunResult], tmp_path: Path) -> None:
     from sklearn.metrics import accuracy_score, f1_score
 
-    from training.trained import open_trained
+    from trainfleet.training.inference.loaded import open_trained
 
     recipe = load_recipe("vision-small", [*TINY, "steps=12", "validation.every=4", "checkpoint.every=4", "optimizer.warmup=2"])
     whole = run(recipe, tmp_path / "whole")

@@ -1,6 +1,6 @@
 """`--on kuberay`: Ray on a Kubernetes cluster, made for the run by KubeRay and taken down with it, or a long-lived one (`--cluster`).
 
-Used by `training.launch.start` as any way to start a run. `site` decides, `pods` and `manifest` write it down, `checks` looks before
+Used by `trainfleet.training.launch.supervise` as any way to start a run. `site` decides, `pods` and `manifest` write it down, `checks` looks before
 anything is made, and `follow` is the process that stands for the run on this machine. Nothing else differs from `--on local`.
 """
 
@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training.recipe import Recipe
+from trainfleet.training.recipe.load import Recipe
 
 if TYPE_CHECKING:
-    from training.launch.kuberay.client import Cluster
-    from training.launch.kuberay.site import Site
-    from training.launch.target import Target
+    from trainfleet.training.launch.kuberay.client import Cluster
+    from trainfleet.training.launch.kuberay.run_spec import Site
+    from trainfleet.training.launch.request import Target
 
 AFAR = True
 GRACE_S = 180.0
@@ -31,8 +31,8 @@ def check(recipe: Recipe, target: Target) -> None:
         InputError: options, storage, pool, or what the cluster lacks.
         MissingToolError: no KubeRay there, or not the package `kubernetes` here.
     """
-    from training.launch.kuberay.checks import reach, ready_for
-    from training.launch.kuberay.site import decide
+    from trainfleet.training.launch.kuberay.checks import reach, ready_for
+    from trainfleet.training.launch.kuberay.run_spec import decide
 
     site = decide(recipe, target, os.environ)
     cluster = _cluster(site)
@@ -44,27 +44,27 @@ def check(recipe: Recipe, target: Target) -> None:
 
 def command(recipe: Recipe, file: Path, target: Target) -> list[str]:
     """The command that follows the run of `recipe`; what it needs to know lies beside `file`."""
-    from training.launch.kuberay.site import decide
+    from trainfleet.training.launch.kuberay.run_spec import decide
 
     site = decide(recipe, target, os.environ)
     spec = file.with_name("kuberay.json")
     spec.write_text(json.dumps(specification(site, target)), encoding="utf-8")
     spec.chmod(0o600)
-    return [sys.executable, "-m", "training.launch.kuberay.follow", str(spec)]
+    return [sys.executable, "-m", "trainfleet.training.launch.kuberay.follow", str(spec)]
 
 
 def render(recipe: Recipe, target: Target) -> str:
     """The run's objects as YAML, without asking any cluster."""
-    from training.launch.kuberay.manifest import render as rendered
-    from training.launch.kuberay.manifest import run_objects
-    from training.launch.kuberay.site import decide
+    from trainfleet.training.launch.kuberay.manifest import render as rendered
+    from trainfleet.training.launch.kuberay.manifest import run_objects
+    from trainfleet.training.launch.kuberay.run_spec import decide
 
     return rendered(run_objects(decide(recipe, target, os.environ)))
 
 
 def specification(site: Site, target: Target) -> dict[str, Any]:
     """What the following process is told."""
-    from training.launch.kuberay.manifest import run_objects
+    from trainfleet.training.launch.kuberay.manifest import run_objects
 
     run, where = site.recipe.name, " ".join(_same_place(site, target))
     return {
@@ -103,6 +103,6 @@ def _same_place(site: Site, target: Target) -> list[str]:
 
 
 def _cluster(site: Site) -> Cluster:
-    from training.launch.kuberay.client import connect
+    from trainfleet.training.launch.kuberay.client import connect
 
     return connect(site.context, site.outputs.kubeconfig, site.outputs.kube_context, site.namespace)

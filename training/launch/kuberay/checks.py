@@ -1,6 +1,6 @@
 """What is looked at before a run is handed to a cluster, so that what cannot work is refused with the reason and nothing is left there.
 
-Used by `training.launch.kuberay`. Easy to get wrong: a launcher may see its own namespace and little else, so what it may not look
+Used by `trainfleet.training.launch.kuberay`. Easy to get wrong: a launcher may see its own namespace and little else, so what it may not look
 at is not missing.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
-from training.launch.kuberay.client import ApiError, Cluster
-from training.launch.kuberay.manifest import files, ray_cluster, ray_job
-from training.launch.kuberay.site import Site
+from trainfleet.training.launch.kuberay.client import ApiError, Cluster
+from trainfleet.training.launch.kuberay.manifest import files, ray_cluster, ray_job
+from trainfleet.training.launch.kuberay.run_spec import Site
 
 KUBERAY = "1.6"
 ENDED = ("Complete", "Failed", "ValidationFailed")
@@ -113,7 +113,7 @@ def in_words(error: ApiError, cluster: Cluster) -> TrainfleetError:  # noqa: PLR
     if error.status == 404 and "namespaces" in message:
         return InputError("no such namespace", [Problem("--namespace", f"{cluster.namespace} is not in {name}", "create it, or apply the stack")])
     if error.status == 403 and "exceeded quota" in message:
-        from training.launch.kuberay.words import quota
+        from trainfleet.training.launch.kuberay.pod_diagnostics import quota
 
         return InputError("the namespace's quota is too small", [Problem(name, quota(message) or message, "ask for more, or for fewer workers")])
     if error.status == 403 and "being terminated" in message:

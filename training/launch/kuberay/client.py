@@ -1,6 +1,6 @@
 """The little of the Kubernetes API that a run needs: make, look, read logs, run a command in a pod; every refusal in plain words.
 
-Used by all of `training.launch.kuberay`. Objects are plain documents. Easy to get wrong: the package `kubernetes` takes a second to import,
+Used by all of `trainfleet.training.launch.kuberay`. Objects are plain documents. Easy to get wrong: the package `kubernetes` takes a second to import,
 so it is imported when a cluster is asked for the first time; and a control plane that restarts is no reason to lose a run (`patiently`).
 """
 
@@ -239,7 +239,7 @@ def connect(context: str | None, kubeconfig: str, kube_context: str, namespace: 
         elif context is None and kubeconfig.strip() not in ("", "{}"):
             config.load_kube_config_from_dict(json.loads(kubeconfig), client_configuration=settings)
         else:
-            from trainfleet.nearest import did_you_mean
+            from trainfleet.suggestions import did_you_mean
 
             fix = did_you_mean(name, known) if known else "there is no kubeconfig here; set KUBECONFIG"
             raise InputError("no such cluster", [Problem("--context", f"your kubeconfig has no context `{name}`", fix)])

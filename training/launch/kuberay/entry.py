@@ -1,4 +1,4 @@
-"""The driver's first step in a pod: take the recipe from the environment and train it, as `python -m training.run FILE` does anywhere.
+"""The driver's first step in a pod: take the recipe from the environment and train it, as `python -m trainfleet.training.run FILE` does anywhere.
 
 Started by Ray's job server on the head. Easy to get wrong: the folder must be the driver's own, for a long-lived head has many.
 """
@@ -10,8 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from training.launch.kuberay.manifest import DOCUMENT
-from training.run import main as run
+from trainfleet.training.launch.kuberay.manifest import DOCUMENT
+from trainfleet.training.run import main as run
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
 """The process behind `--on kuberay`: make the run's objects, say why it is not running yet, hand on what it says, take it down at its end.
 
-Started by `training.launch.start` like any run's process, so that it is watched, asked to stop and ended in the same way. Easy to get
+Started by `trainfleet.training.launch.supervise` like any run's process, so that it is watched, asked to stop and ended in the same way. Easy to get
 wrong: what happens to this process must not happen to the run, unless the user asked for it: only a stop, a failed start and a run's own
 end take objects away; SIGKILL and a lost connection leave the run alone.
 """
@@ -14,15 +14,15 @@ import time
 from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from training.events import STOP_FILE, Sink
-from training.launch.follower import Stopped, follow
-from training.launch.kuberay import words
-from training.launch.kuberay.checks import ENDED, in_words, state_of
-from training.launch.kuberay.client import ApiError, Cluster, connect, patiently
-from training.launch.kuberay.manifest import stop_file
-from training.launch.kuberay.pods import LAUNCH_LABEL
-from training.launch.kuberay.runlog import RunLog
-from training.progress import duration
+from trainfleet.training.launch.kuberay import pod_diagnostics
+from trainfleet.training.launch.kuberay.checks import ENDED, in_words, state_of
+from trainfleet.training.launch.kuberay.client import ApiError, Cluster, connect, patiently
+from trainfleet.training.launch.kuberay.manifest import stop_file
+from trainfleet.training.launch.kuberay.pods import LAUNCH_LABEL
+from trainfleet.training.launch.remote.follower import Stopped, follow
+from trainfleet.training.launch.remote.log_stream import RunLog
+from trainfleet.training.runtime.events import STOP_FILE, Sink
+from trainfleet.training.runtime.progress import duration
 
 LOOK_EVERY_S = 1.0
 TICK_S = 0.1
@@ -190,7 +190,7 @@ class Follower:
         text = self._held_up(job, pods, submitters)
         default = "setting up: Ray starts the workers" if self.started else "setting up" if self._seen(job) else "waiting for KubeRay's operator"
         self.note(text or default)
-        self._pods = {pod["metadata"]["name"]: words.restarts(pod) for pod in pods}
+        self._pods = {pod["metadata"]["name"]: pod_diagnostics.restarts(pod) for pod in pods}
         self._refuse_hopeless([*pods, *submitters])
         if waited > self.spec["within_s"] and not self.started:
             tried = self.spec["tried"]
@@ -202,21 +202,21 @@ class Follower:
     def _held_up(self, job: dict[str, Any], pods: list[dict[str, Any]], submitters: list[dict[str, Any]]) -> str:
         if job.get("spec", {}).get("suspend"):
             owned = [each for each in self._items("Workload") if self._owns(job, each)]
-            return words.queued(owned[0] if owned else None, self.spec["queue"])
+            return pod_diagnostics.queued(owned[0] if owned else None, self.spec["queue"])
         wanted = int(self.spec["pods"])
         if not self.spec["cluster"] and len(pods) < wanted + 1 and self.ray_cluster:
             events = self._items("Event", fields=f"involvedObject.name={self.ray_cluster}")
-            if why := words.why_not_made(events):
+            if why := pod_diagnostics.why_not_made(events):
                 return f"waiting: only {len(pods)} of {wanted + 1} pods could be made: {why}"
         if not pods:
             return ""
-        waits = [words.pod_wait(each).text for each in submitters if not words.is_ready(each)]
-        text = words.summary(pods, wanted) or "; ".join(f"setting up: the submitter waits: {text}" for text in waits if text)
+        waits = [pod_diagnostics.pod_wait(each).text for each in submitters if not pod_diagnostics.is_ready(each)]
+        text = pod_diagnostics.summary(pods, wanted) or "; ".join(f"setting up: the submitter waits: {text}" for text in waits if text)
         return "; ".join(each for each in (text, self._nodes_short() if "taint" in text else "") if each)
 
     def _nodes_short(self) -> str:
         try:
-            return words.short_of(list(self.cluster.request("GET", "/api/v1/nodes").get("items", [])))
+            return pod_diagnostics.short_of(list(self.cluster.request("GET", "/api/v1/nodes").get("items", [])))
         except ApiError:  # an account that may not look at nodes
             return ""
 
@@ -227,25 +227,25 @@ class Follower:
     def _refuse_hopeless(self, pods: list[dict[str, Any]]) -> None:
         """End a run that waits for what will not come."""
         now = time.monotonic()
-        waits = {pod["metadata"]["name"]: words.pod_wait(pod) for pod in pods}
+        waits = {pod["metadata"]["name"]: pod_diagnostics.pod_wait(pod) for pod in pods}
         self._since = {name: self._since.get(name, now) for name, wait in waits.items() if wait.kind in ("image", "config", "crash")}
         for pod in pods:
             name = pod["metadata"]["name"]
             wait = waits[name]
-            hopeless = any(reason in str(pod.get("status", {}).get("containerStatuses", "")) for reason in words.HOPELESS_AT_ONCE)
+            hopeless = any(reason in str(pod.get("status", {}).get("containerStatuses", "")) for reason in pod_diagnostics.HOPELESS_AT_ONCE)
             if name in self._since and (hopeless or now - self._since[name] > IMAGE_TRIES_S):
                 fix = {"image": "--image REF; the cluster's nodes must be able to pull it"}.get(wait.kind, "trainfleet runs logs says more")
                 raise InputError("the run's pods cannot start", [Problem(f"pod {name}", wait.text, fix)])
 
     def _watch_losses(self, pods: list[dict[str, Any]]) -> None:
         """Say which pods were lost while the run goes on, and which started again, and why."""
-        here = {pod["metadata"]["name"]: words.restarts(pod) for pod in pods}
+        here = {pod["metadata"]["name"]: pod_diagnostics.restarts(pod) for pod in pods}
         for name in sorted(self._pods.keys() - here.keys()):
             self.note(f"pod {name} was lost; the run goes on once its place is taken")
         for pod in pods:
             name = pod["metadata"]["name"]
             if here[name] > self._pods.get(name, here[name]):
-                self.note(f"pod {name} started again: {words.last_end(pod)}")
+                self.note(f"pod {name} started again: {pod_diagnostics.last_end(pod)}")
         self._pods = here
 
     def _ray_pods(self) -> list[dict[str, Any]]:
@@ -316,7 +316,7 @@ def ask_ranks(cluster: Cluster, pods: list[dict[str, Any]], launch: str) -> int:
     asked = 0
     for pod in pods:
         # Not only pods that are ready: on a busy machine a pod that trains may be late to say so.
-        if words.node_type(pod) == "worker" and pod.get("status", {}).get("phase") == "Running":
+        if pod_diagnostics.node_type(pod) == "worker" and pod.get("status", {}).get("phase") == "Running":
             with contextlib.suppress(ApiError):
                 cluster.execute(pod["metadata"]["name"], "ray-worker", ["touch", stop_file(launch)])
                 asked += 1

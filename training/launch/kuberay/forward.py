@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from trainfleet.errors import InputError, Problem
-from training.launch.kuberay.client import ApiError, Cluster
+from trainfleet.training.launch.kuberay.client import ApiError, Cluster
 
 CHUNK = 1 << 16
 

@@ -1,6 +1,6 @@
 """The objects of a run on KubeRay: a RayJob with its files, a long-lived RayCluster, a RayService; pure functions of a `Site`.
 
-Used by `training.launch.kuberay` and `trainfleet launch --print`. Easy to get wrong: the RayJob has no retries of its own (a run that fails
+Used by `trainfleet.training.launch.kuberay` and `trainfleet launch --print`. Easy to get wrong: the RayJob has no retries of its own (a run that fails
 for a reason would start again from nothing), since workers are Ray Train's to start again and a lost head is the submitter's.
 """
 
@@ -11,8 +11,7 @@ from typing import Any
 
 import yaml
 
-from training import events
-from training.launch.kuberay.pods import (
+from trainfleet.training.launch.kuberay.pods import (
     DASHBOARD_PORT,
     OBJECT_STORE_BYTES,
     SERVE_PORT,
@@ -23,13 +22,14 @@ from training.launch.kuberay.pods import (
     submitter_pod,
     worker_pod,
 )
-from training.launch.kuberay.site import Site
-from training.recipe import dump
+from trainfleet.training.launch.kuberay.run_spec import Site
+from trainfleet.training.recipe.load import dump
+from trainfleet.training.runtime import events
 
 API = "ray.io/v1"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
-ENTRYPOINT = "python -m training.launch.kuberay.entry"
+ENTRYPOINT = "python -m trainfleet.training.launch.kuberay.entry"
 RECIPE_FILE, JOB_FILE = "recipe.yaml", "job.json"
 DOCUMENT = "TRAINFLEET_RECIPE_DOCUMENT"
 """The recipe, to the driver; a variable, since a long-lived cluster's pods were made without knowing the run."""
@@ -194,7 +194,7 @@ def ray_service(site: Site, name: str, *, source: str, which: str, limits: dict[
     scaling = site.recipe.scaling
     application = {
         "name": "trainfleet",
-        "import_path": "training.serve.app:build",
+        "import_path": "trainfleet.training.inference.serve.app:build",
         "route_prefix": "/",
         "args": {"source": source, "which": which, "replicas": scaling.workers, "gpu": scaling.use_gpu, "limits": limits},
     }

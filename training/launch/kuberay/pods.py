@@ -1,6 +1,6 @@
 """The pods of a run: Ray's head, which does not train, and the workers, as plain documents of the Kubernetes API.
 
-Used by `training.launch.kuberay.manifest`. Everything holds to Pod Security's `restricted`, but that RDMA needs the capability to lock
+Used by `trainfleet.training.launch.kuberay.manifest`. Everything holds to Pod Security's `restricted`, but that RDMA needs the capability to lock
 memory. Easy to get wrong: where KubeRay adds an init container that asks for the head, it copies the first container's environment and
 mounts into it, so what TLS needs must stand in both and the container that makes the certificate must come first.
 """
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.contract import PoolOutput, RayCertificates
-from training.launch.kuberay.site import Site, trusting
+from trainfleet.infra.outputs.contract import PoolOutput, RayCertificates
+from trainfleet.training.launch.kuberay.run_spec import Site, trusting
 
 Document = dict[str, Any]
 
@@ -93,7 +93,7 @@ def submitter_pod(site: Site) -> Document:
         "name": "ray-job-submitter",
         "image": site.image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["python", "-m", "training.launch.kuberay.submit"],
+        "command": ["python", "-m", "trainfleet.training.launch.kuberay.submit"],
         "env": [*_plain({"HOME": "/tmp", "USER": "trainfleet", "TRAINFLEET_FILES": FILES_MOUNT, "RAY_USAGE_STATS_ENABLED": "0"})],
         "resources": {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
         "securityContext": _confined(),

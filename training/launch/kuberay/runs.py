@@ -13,15 +13,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from trainfleet.nearest import did_you_mean
-from training.launch.kuberay import words
-from training.launch.kuberay.checks import ENDED, state_of
-from training.launch.kuberay.client import ApiError, Cluster
-from training.launch.kuberay.follow import ask_ranks
-from training.launch.kuberay.manifest import RECIPE_FILE
-from training.launch.kuberay.pods import LAUNCH_LABEL
-from training.launch.kuberay.runlog import CONTAINER, Line, Once, parse
-from training.launch.kuberay.site import job_name
+from trainfleet.suggestions import did_you_mean
+from trainfleet.training.launch.kuberay import pod_diagnostics
+from trainfleet.training.launch.kuberay.checks import ENDED, state_of
+from trainfleet.training.launch.kuberay.client import ApiError, Cluster
+from trainfleet.training.launch.kuberay.follow import ask_ranks
+from trainfleet.training.launch.kuberay.manifest import RECIPE_FILE
+from trainfleet.training.launch.kuberay.pods import LAUNCH_LABEL
+from trainfleet.training.launch.kuberay.run_spec import job_name
+from trainfleet.training.launch.remote.log_stream import CONTAINER, Line, Once, parse
 
 SELECTOR = "app.kubernetes.io/managed-by=trainfleet"
 LOOK_EVERY_S = 1.0
@@ -200,6 +200,8 @@ def head_of(cluster: Cluster, name: str | None) -> tuple[str, str]:
         what = f"`{name}` has no Ray head now" if name else "several Ray clusters are there" if heads else "there is no Ray cluster"
         raise InputError("no dashboard to show", [Problem(f"{cluster.name} {cluster.namespace}", what, f"Ray clusters: {known}")])
     pod = heads[wanted]
-    if not words.is_ready(pod):
-        raise InputError("no dashboard to show", [Problem(wanted, words.pod_wait(pod).text or "the head is not ready yet", "try again in a moment")])
+    if not pod_diagnostics.is_ready(pod):
+        raise InputError(
+            "no dashboard to show", [Problem(wanted, pod_diagnostics.pod_wait(pod).text or "the head is not ready yet", "try again in a moment")]
+        )
     return str(pod["metadata"]["name"]), wanted

@@ -1,6 +1,6 @@
 """`trainfleet serve --on kuberay`: a RayService that keeps a trained model up, from the run's own recipe and the platform's contract.
 
-Used by `training.commands.use`. Easy to get wrong: the model lies in a store that this machine and the pods both reach, so a folder
+Used by `trainfleet.training.cli.use`. Easy to get wrong: the model lies in a store that this machine and the pods both reach, so a folder
 is refused; and made again under its name it is changed in place, without a gap.
 """
 
@@ -16,16 +16,16 @@ import yaml
 
 from trainfleet.console import out, print_json
 from trainfleet.errors import InputError, Problem
-from training.launch.kuberay.checks import in_words, reach
-from training.launch.kuberay.client import ApiError, connect
-from training.launch.kuberay.manifest import files_of_service, ray_service, render
-from training.launch.kuberay.site import decide
-from training.launch.stacks import load_stacks
-from training.launch.target import Request, Target
-from training.recipe import Recipe, check
-from training.sections import Scaling
-from training.stores import NotThereError, open_store
-from training.stores.urls import is_remote
+from trainfleet.training.launch.kuberay.checks import in_words, reach
+from trainfleet.training.launch.kuberay.client import ApiError, connect
+from trainfleet.training.launch.kuberay.manifest import files_of_service, ray_service, render
+from trainfleet.training.launch.kuberay.run_spec import decide
+from trainfleet.training.launch.request import Request, Target
+from trainfleet.training.launch.stack_outputs import load_stacks
+from trainfleet.training.recipe.load import Recipe, check
+from trainfleet.training.recipe.sections import Scaling
+from trainfleet.training.stores import NotThereError, open_store
+from trainfleet.training.stores.urls import is_remote
 
 LONGEST_NAME = 47
 """Of a RayService: KubeRay adds to it, and refuses more (MaxRayServiceNameLength)."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from training.launch.kuberay.manifest import DOCUMENT, JOB_FILE, RECIPE_FILE
+from trainfleet.training.launch.kuberay.manifest import DOCUMENT, JOB_FILE, RECIPE_FILE
 
 AGAIN_S = 1.0
 CONNECT_S = 3.0

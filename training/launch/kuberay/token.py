@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 
 from trainfleet.errors import InputError, Problem
-from training.launch.kuberay.client import Cluster
+from trainfleet.training.launch.kuberay.client import Cluster
 
 KEY = "auth_token"
 

@@ -1,6 +1,6 @@
 """`--on ray-up`: Ray on machines of its own, by Ray's cluster launcher, for whoever has no Kubernetes: on AWS, GCP, Azure or hosts at hand.
 
-Used by `training.launch.start` as any way to start a run. `site` decides, `document` and the module of each cloud write the cluster
+Used by `trainfleet.training.launch.supervise` as any way to start a run. `site` decides, `document` and the module of each cloud write the cluster
 file, `checks` looks before anything is made, and `follow` is the process that stands for the run on this machine.
 """
 
@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training.recipe import Recipe
+from trainfleet.training.recipe.load import Recipe
 
 if TYPE_CHECKING:
-    from training.launch.ray_up.site import Site
-    from training.launch.target import Target
+    from trainfleet.training.launch.ray_up.run_spec import Site
+    from trainfleet.training.launch.request import Target
 
 AFAR = True
 GRACE_S = 900.0
@@ -30,25 +30,25 @@ def check(recipe: Recipe, target: Target) -> None:
         InputError: options, storage, pool, hosts.
         MissingToolError: a program or package that Ray needs here.
     """
-    from training.launch.ray_up.checks import ready_for
-    from training.launch.ray_up.site import decide
+    from trainfleet.training.launch.ray_up.checks import ready_for
+    from trainfleet.training.launch.ray_up.run_spec import decide
 
     ready_for(decide(recipe, target, os.environ))
 
 
 def command(recipe: Recipe, file: Path, target: Target) -> list[str]:
     """The command that follows the run of `recipe`; what it needs to know lies beside `file`."""
-    from training.launch.ray_up.site import decide
+    from trainfleet.training.launch.ray_up.run_spec import decide
 
     spec = file.with_name("ray-up.json")
     spec.write_text(json.dumps(specification(decide(recipe, target, os.environ), target)), encoding="utf-8")
-    return [sys.executable, "-m", "training.launch.ray_up.follow", str(spec)]
+    return [sys.executable, "-m", "trainfleet.training.launch.ray_up.follow", str(spec)]
 
 
 def render(recipe: Recipe, target: Target) -> str:
     """The cluster file, without asking anybody; with `--write FILE` it and what it names are written there, and the next steps are shown."""
-    from training.launch.ray_up.document import files, next_steps, rendered, write
-    from training.launch.ray_up.site import decide
+    from trainfleet.training.launch.ray_up.cluster_yaml import files, next_steps, rendered, write
+    from trainfleet.training.launch.ray_up.run_spec import decide
 
     site = decide(recipe, target, os.environ)
     path = target.request.options.get("write")
@@ -60,8 +60,8 @@ def render(recipe: Recipe, target: Target) -> str:
 
 def specification(site: Site, target: Target) -> dict[str, Any]:
     """What the following process is told, and the files that Ray's launcher reads: they stay while the machines do."""
-    from training.launch.ray_up.document import job_document, write
-    from training.launch.ray_up.site import state_folder
+    from trainfleet.training.launch.ray_up.cluster_yaml import job_document, write
+    from trainfleet.training.launch.ray_up.run_spec import state_folder
 
     folder = state_folder(site.name)
     write(site, folder / "cluster.yaml", os.environ)

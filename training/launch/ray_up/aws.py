@@ -6,9 +6,9 @@ without one Ray makes `ray-autoscaler-v1`. Workers get `--identity` and no right
 
 from __future__ import annotations
 
-from training.launch.ray_up.document import Document
-from training.launch.ray_up.document import node_types as types
-from training.launch.ray_up.site import Site
+from trainfleet.training.launch.ray_up.cluster_yaml import Document
+from trainfleet.training.launch.ray_up.cluster_yaml import node_types as types
+from trainfleet.training.launch.ray_up.run_spec import Site
 
 HEAD_TYPE = "m7i.xlarge"
 CPU_TYPE = "m7i.2xlarge"

@@ -6,9 +6,9 @@ machines in the resource group, and in the bucket. Without one Ray makes it, wit
 
 from __future__ import annotations
 
-from training.launch.ray_up.document import Document
-from training.launch.ray_up.document import node_types as types
-from training.launch.ray_up.site import Site
+from trainfleet.training.launch.ray_up.cluster_yaml import Document
+from trainfleet.training.launch.ray_up.cluster_yaml import node_types as types
+from trainfleet.training.launch.ray_up.run_spec import Site
 
 HEAD_SIZE = "Standard_D4s_v5"
 CPU_SIZE = "Standard_D8s_v5"

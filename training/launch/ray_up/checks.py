@@ -1,6 +1,6 @@
 """What is looked at before the first machine starts: programs and packages that Ray's launcher needs here, and Ray's own judgement.
 
-Used by `training.launch.ray_up`. Easy to get wrong: Ray fills in defaults before it validates, so it is handed the file as `ray up` hands it.
+Used by `trainfleet.training.launch.ray_up`. Easy to get wrong: Ray fills in defaults before it validates, so it is handed the file as `ray up` hands it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import subprocess
 from pathlib import Path
 
 from trainfleet.errors import InputError, MissingToolError, Problem
-from training.launch.ray_up.document import Document, cluster_document, files
-from training.launch.ray_up.site import Site
+from trainfleet.training.launch.ray_up.cluster_yaml import Document, cluster_document, files
+from trainfleet.training.launch.ray_up.run_spec import Site
 
 SSH = (
     "-o",

@@ -1,6 +1,6 @@
 """The process behind `--on ray-up`: start the machines, hand the run to Ray, repeat what it says, and take the machines down at its end.
 
-Started by `training.launch.start` like any run's process, so that it is watched, asked to stop and ended in the same way. Easy to get
+Started by `trainfleet.training.launch.supervise` like any run's process, so that it is watched, asked to stop and ended in the same way. Easy to get
 wrong: machines cost money until `ray down` has come to its end, so whatever happens here, it is the last thing done or the last thing said.
 """
 
@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from training.events import STOP_FILE, Sink
-from training.launch.follower import Stopped, follow
-from training.launch.kuberay.manifest import JOB_FILE, RECIPE_FILE, stop_file
-from training.launch.kuberay.pods import DASHBOARD_PORT
-from training.launch.kuberay.runlog import Line, Once, parse
-from training.launch.ray_up.document import FOLDER, files
-from training.progress import duration
+from trainfleet.training.launch.kuberay.manifest import JOB_FILE, RECIPE_FILE, stop_file
+from trainfleet.training.launch.kuberay.pods import DASHBOARD_PORT
+from trainfleet.training.launch.ray_up.cluster_yaml import FOLDER, files
+from trainfleet.training.launch.remote.follower import Stopped, follow
+from trainfleet.training.launch.remote.log_stream import Line, Once, parse
+from trainfleet.training.runtime.events import STOP_FILE, Sink
+from trainfleet.training.runtime.progress import duration
 
 TICK_S = 0.1
 AGAIN_S = 2.0
@@ -155,7 +155,7 @@ class Follower:
             _end(child)
 
     def _submitter(self, address: str) -> subprocess.Popen[Any]:
-        command = [sys.executable, "-m", "training.launch.kuberay.submit"]
+        command = [sys.executable, "-m", "trainfleet.training.launch.kuberay.submit"]
         child = self._child(command, stdout=subprocess.PIPE, env=self._environment(address))
 
         def read(stream: IO[str]) -> None:
@@ -233,7 +233,7 @@ class Follower:
     def _ask_ranks(self, address: str) -> bool:
         """Have every rank find the file that asks it to save and end."""
         try:
-            self._client(address).submit_job(entrypoint=f"python -m training.launch.ray_up.ask {stop_file(self.spec['launch'])}")
+            self._client(address).submit_job(entrypoint=f"python -m trainfleet.training.launch.ray_up.stop_signal {stop_file(self.spec['launch'])}")
         except Exception as error:  # noqa: BLE001 - whatever its connection did
             _say(f"asking the ranks to save: {error}")
             return False

@@ -6,9 +6,9 @@ platform's training account. A machine with GPUs cannot be moved while it runs a
 
 from __future__ import annotations
 
-from training.launch.ray_up.document import Document
-from training.launch.ray_up.document import node_types as types
-from training.launch.ray_up.site import Site
+from trainfleet.training.launch.ray_up.cluster_yaml import Document
+from trainfleet.training.launch.ray_up.cluster_yaml import node_types as types
+from trainfleet.training.launch.ray_up.run_spec import Site
 
 HEAD_TYPE = "e2-standard-4"
 CPU_TYPE = "e2-standard-8"

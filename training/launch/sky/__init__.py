@@ -1,6 +1,6 @@
 """`--on sky`: the recipe as a SkyPilot task on the clusters of one or several platforms, tried best first.
 
-Used by `training.launch.start`. What is here imports no SkyPilot, which takes seconds: the process that `command` names does.
+Used by `trainfleet.training.launch.supervise`. What is here imports no SkyPilot, which takes seconds: the process that `command` names does.
 Easy to get wrong: all tries of a run must keep it in one storage, whose keys pods in another cloud do not have by themselves.
 """
 
@@ -17,25 +17,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
-from training import events
-from training.launch.bare import bare_platform
-from training.launch.sky.plan import Plan, Wishes, make_plan
-from training.launch.sky.pods import trouble
-from training.launch.sky.reach import authority, refuse_unreachable, variables
-from training.launch.sky.server import wake
-from training.launch.sky.setup import config_path
-from training.launch.sky.task import Wanted, cluster_name, left_out, redacted, task_document
-from training.recipe import Recipe
+from trainfleet.training.launch.external_cluster import bare_platform
+from trainfleet.training.launch.remote.storage_env import authority, refuse_unreachable, variables
+from trainfleet.training.launch.sky.configure import config_path
+from trainfleet.training.launch.sky.plan import Plan, Wishes, make_plan
+from trainfleet.training.launch.sky.pods import trouble
+from trainfleet.training.launch.sky.server import wake
+from trainfleet.training.launch.sky.task import Wanted, cluster_name, left_out, redacted, task_document
+from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.runtime import events
 
 if TYPE_CHECKING:
-    from infra.contract import PlatformOutputs
-    from training.launch.platform import Place
-    from training.launch.target import Target
+    from trainfleet.infra.outputs.contract import PlatformOutputs
+    from trainfleet.training.launch.platform_outputs import Place
+    from trainfleet.training.launch.request import Target
 
 VERSION = "0.14.1"
 """The SkyPilot that configuration and tasks are written for and were tried with."""
 TASK_FILE = "sky.json"
-"""In the launch's work folder: what `training.launch.sky.drive` is to do."""
+"""In the launch's work folder: what `trainfleet.training.launch.sky.follow` is to do."""
 
 
 AFAR = True
@@ -182,7 +182,7 @@ def command(recipe: Recipe, file: Path, target: Target) -> list[str]:
     task = file.with_name(TASK_FILE)
     task.touch(mode=0o600)
     task.write_text(json.dumps(order), encoding="utf-8")
-    return [sys.executable, "-m", "training.launch.sky.drive", str(task)]
+    return [sys.executable, "-m", "trainfleet.training.launch.sky.follow", str(task)]
 
 
 def _block_dumper() -> Any:

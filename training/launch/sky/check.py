@@ -13,13 +13,13 @@ from typing import Any
 
 import yaml
 
-from infra.contract import PlatformOutputs
 from trainfleet.errors import Problem
-from training.launch.sky import VERSION, need_skypilot
-from training.launch.sky.config import context_config, context_name
-from training.launch.sky.follow import EventStream, reasons_in
-from training.launch.sky.pods import trouble
-from training.launch.sky.setup import config_path
+from trainfleet.infra.outputs.contract import PlatformOutputs
+from trainfleet.training.launch.sky import VERSION, need_skypilot
+from trainfleet.training.launch.sky.config import context_config, context_name
+from trainfleet.training.launch.sky.configure import config_path
+from trainfleet.training.launch.sky.event_stream import EventStream, reasons_in
+from trainfleet.training.launch.sky.pods import trouble
 
 TOOLS = ("kubectl", "socat", "nc", "rsync", "ssh")
 """What SkyPilot calls on the machine of its API server."""

@@ -1,7 +1,7 @@
 """What SkyPilot's configuration says of a platform, from its outputs alone: one entry of `kubernetes.context_configs`. Pure.
 
 Used by `trainfleet sky setup`. What holds for one pool only (node selector, tolerations, fabric) is in the task
-(`training.launch.sky.task`). Easy to get wrong: variables of the pod reach SkyPilot's own Ray too, which knows no TLS; so Ray's
+(`trainfleet.training.launch.sky.task`). Easy to get wrong: variables of the pod reach SkyPilot's own Ray too, which knows no TLS; so Ray's
 settings travel in RAY_SETTINGS, and the task alone unpacks them.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from infra.contract import PlatformOutputs, PoolOutput, RayCertificates
+from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput, RayCertificates
 
 SCALE_UP_S = 1200
 """Longest wait for a pod to be placed where nodes come from zero: a GPU node takes 5 to 10 minutes to boot and to get its driver."""
@@ -43,7 +43,7 @@ def context_config(outputs: PlatformOutputs) -> dict[str, Any]:
         "remote_identity": outputs.service_account,
         "provision_timeout": SCALE_UP_S if scales else FIXED_S,
         # It would limit processors too, and throttle SkyPilot's own start and the loaders of data on a node that is idle otherwise: a
-        # task limits memory alone (`training.launch.sky.task`), and tells its Ray how many processors it has.
+        # task limits memory alone (`trainfleet.training.launch.sky.task`), and tells its Ray how many processors it has.
         "set_pod_resource_limits": False,
     }
     if outputs.autoscaler:

@@ -19,9 +19,9 @@ from typing import Any
 
 import yaml
 
-from infra.contract import PlatformOutputs
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
-from training.launch.sky.config import context_name
+from trainfleet.infra.outputs.contract import PlatformOutputs
+from trainfleet.training.launch.sky.config import context_name
 
 USER = "trainfleet-launcher"
 TIMEOUT_S = 60

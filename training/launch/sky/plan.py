@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from infra.contract import PlatformOutputs, PoolOutput
-from training.launch.sky.config import context_name
-from training.launch.sky.needs import BF16_FLOPS, FP32_SHARE, GIB, USABLE, Needs, needs_of
-from training.recipe import Recipe
+from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
+from trainfleet.training.launch.sky.config import context_name
+from trainfleet.training.launch.sky.resources import BF16_FLOPS, FP32_SHARE, GIB, USABLE, Needs, needs_of
+from trainfleet.training.recipe.load import Recipe
 
 MFU = 0.35
 """Share of the peak that a training is assumed to reach where none was measured."""

@@ -1,6 +1,6 @@
 """Asks the clusters themselves, by kubectl: whether a context answers, and the pods of a run to stop after their step.
 
-Used by `training.launch.sky.drive` and `trainfleet sky check`. SkyPilot needs kubectl too, so nothing more is asked of the machine.
+Used by `trainfleet.training.launch.sky.follow` and `trainfleet sky check`. SkyPilot needs kubectl too, so nothing more is asked of the machine.
 Easy to get wrong: a context that does not answer must cost seconds, not kubectl's own patience.
 """
 
@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Mapping
 
 from trainfleet.errors import MissingToolError, Problem
-from training.launch.sky.task import RUN_LABEL
+from trainfleet.training.launch.sky.task import RUN_LABEL
 
 ANSWER_S = 15
 STOP_FILE = "/tmp/trainfleet-stop"

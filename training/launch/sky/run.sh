@@ -47,7 +47,7 @@ until grep -q "Ray runtime started" ray.log; do
 done
 code=0
 export RAY_ADDRESS="$head:6379" TRAINFLEET_RAY_FOR_RUN=1 TRAINFLEET_EVENTS=stdout TRAINFLEET_STOP_FILE=/tmp/trainfleet-stop
-python -m training.run recipe.yaml || code=$?
+python -m trainfleet.training.run recipe.yaml || code=$?
 echo "{\"kind\": \"exit\", \"code\": $code}"
 # The other pods see the head go, and end.
 kill "$own" && wait "$own" || true

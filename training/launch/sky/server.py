@@ -1,6 +1,6 @@
 """SkyPilot's API server on this machine: started before a launch, and to outlive it.
 
-Used by `training.launch.sky`. Easy to get wrong: a launch ends whatever its processes have left behind, so a server that SkyPilot's client
+Used by `trainfleet.training.launch.sky`. Easy to get wrong: a launch ends whatever its processes have left behind, so a server that SkyPilot's client
 starts in the midst of one would end with it, and every managed job with the server.
 """
 

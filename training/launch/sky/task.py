@@ -1,6 +1,6 @@
 """The SkyPilot task of a recipe, as a document that SkyPilot's own parser reads: what runs, on how many pods, where in which order.
 
-Used by `trainfleet launch --on sky`. Pure; `training.launch.sky.launcher` hands it to SkyPilot. Easy to get wrong: a pool of a platform
+Used by `trainfleet launch --on sky`. Pure; `trainfleet.training.launch.sky.launcher` hands it to SkyPilot. Easy to get wrong: a pool of a platform
 is reached by its labels and not by SkyPilot's `use_spot`, which knows spot nodes of two clouds only; and SkyPilot tells two tries apart by
 context, GPU and size alone, so the second pool of one context with the same GPUs asks for a little more memory than the first.
 """
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
-from infra.contract import PlatformOutputs, PoolOutput
 from trainfleet.errors import InputError, Problem
-from training.launch.sky.needs import GIB, STATE_BYTES, needs_of
-from training.launch.sky.plan import CLOSED, Candidate, Plan
-from training.recipe import Recipe, dump
+from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
+from trainfleet.training.launch.sky.plan import CLOSED, Candidate, Plan
+from trainfleet.training.launch.sky.resources import GIB, STATE_BYTES, needs_of
+from trainfleet.training.recipe.load import Recipe, dump
 
 QUEUED_TAINT = "cloud.google.com/gke-queued"
 """Nodes that come only when a whole request is granted: SkyPilot must ask for them as such (`dws`)."""
@@ -113,8 +113,8 @@ def memory_of(recipe: Recipe, candidate: Candidate) -> int:
 
 
 def run_script(recipe: Recipe, candidate: Candidate, authority: str = "") -> str:
-    """What each pod runs: the user's Ray across the pods, `python -m training.run` on the first."""
-    text = (files("training.launch.sky") / "run.sh").read_text(encoding="utf-8")
+    """What each pod runs: the user's Ray across the pods, `python -m trainfleet.training.run` on the first."""
+    text = (files("trainfleet.training.launch.sky") / "run.sh").read_text(encoding="utf-8")
     document = dump(recipe).rstrip("\n")
     mark = "END_OF_RECIPE"
     while mark in document.splitlines():

@@ -2,6 +2,6 @@
 
 import pulumi
 
-from infra import parts
+from trainfleet.infra import parts
 
 parts.build(pulumi.Config("trainfleet").require_object("platform"), pulumi.Config("extra"))

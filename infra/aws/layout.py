@@ -1,0 +1,123 @@
+"""What follows from a region's name alone: partition, availability zones, subnets and log retention. Pure functions.
+
+Zones are named here and not asked from AWS, so that a preview needs no credentials and a subnet never moves because a
+region grew. A zone keeps its range whatever the others do: ranges hang on the zone's letter, not on its place in the list.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+
+from trainfleet.errors import InputError, Problem
+from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
+
+ZONE_LETTERS = {"ap-northeast-1": "acd", "ca-central-1": "abd", "us-west-1": "ac"}
+"""Regions whose zones are not simply a, b, c: the first letters open to every account."""
+LETTERS = "abcdef"
+LONGEST_PREFIX = 20
+"""A longer prefix leaves fewer than 500 addresses to the pods of a zone."""
+HYPERPOD_REGIONS = {
+    "us-east-1": "767398015722",
+    "us-east-2": "851725546812",
+    "us-west-1": "011528288828",
+    "us-west-2": "905418368575",
+    "eu-central-1": "211125453373",
+    "eu-north-1": "654654141839",
+    "eu-west-1": "533267293120",
+    "eu-west-2": "011528288831",
+    "ap-northeast-1": "533267052152",
+    "ap-south-1": "011528288864",
+    "ap-southeast-1": "905418428165",
+    "ap-southeast-2": "851725636348",
+    "sa-east-1": "025066253954",
+}
+"""Where HyperPod on EKS can be used, and the account from which its health agent's image is pulled there
+(aws/sagemaker-hyperpod-cli, chart health-monitoring-agent, templates/_helpers.tpl at 0ae955c)."""
+LOG_RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)
+"""What CloudWatch Logs accepts (API PutRetentionPolicy)."""
+
+
+@dataclass(frozen=True)
+class ZonePlan:
+    """One availability zone and its two ranges: nodes and pods, and what faces the internet."""
+
+    zone: str
+    private: IPv4Network
+    public: IPv4Network
+
+
+def partition(region: str) -> str:
+    """The partition in ARNs of this region."""
+    if region.startswith("cn-"):
+        return "aws-cn"
+    return "aws-us-gov" if region.startswith("us-gov-") else "aws"
+
+
+def cluster_name(spec: PlatformSpec) -> str:
+    """The EKS cluster's name: fixed, because its log group must exist before it and subnet tags and contexts carry it."""
+    return f"trainfleet-{spec.name}"
+
+
+def platform_zones(spec: PlatformSpec) -> tuple[str, ...]:
+    """The zones of the platform: the region's first `network.zones`, and every zone a GPU pool names."""
+    letters = ZONE_LETTERS.get(spec.region, LETTERS)[: spec.network.zones]
+    named = [pool.zone for pool in spec.gpu_pools if pool.zone]
+    return tuple(sorted({*(f"{spec.region}{letter}" for letter in letters), *named}))
+
+
+def pool_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...]:
+    """The zones of a pool: one where it is compact, reserved, uses EFA or names one, else all."""
+    zones = platform_zones(spec)
+    bound = pool.compact or pool.interconnect == "best" or pool.capacity in (Capacity.RESERVED, Capacity.CAPACITY_BLOCK)
+    if pool.zone:
+        return (pool.zone,)
+    return zones[:1] if bound else zones
+
+
+def shared_volume_zone(spec: PlatformSpec) -> str:
+    """Where the parallel filesystem lives: beside the first pool that sits in one zone, for its readers are there."""
+    bound = [zones[0] for pool in spec.gpu_pools if len(zones := pool_zones(spec, pool)) == 1]
+    return bound[0] if bound else platform_zones(spec)[0]
+
+
+def plan(spec: PlatformSpec) -> tuple[ZonePlan, ...]:
+    """Cut the platform's range: eighths a to f for the zones' nodes and pods, the seventh for public subnets, the last kept free.
+
+    Raises:
+        InputError: the range is too small, or a pool names a zone outside the region.
+    """
+    cidr, zones = spec.network.cidr, platform_zones(spec)
+    problems = []
+    if cidr.prefixlen > LONGEST_PREFIX:
+        problems.append(Problem("network.cidr", f"{cidr} is too small for the pods of {len(zones)} zones", f"a range of /{LONGEST_PREFIX} or larger"))
+    problems += [
+        Problem("gpu_pools", f"{zone} is not a zone of {spec.region}", f"{spec.region}a to {spec.region}f")
+        for zone in zones
+        if zone[:-1] != spec.region or zone[-1] not in LETTERS
+    ]
+    if problems:
+        raise InputError("the network cannot be planned", problems)
+    eighths = list(cidr.subnets(prefixlen_diff=3))
+    public = list(eighths[6].subnets(new_prefix=min(28, cidr.prefixlen + 8)))
+    return tuple(ZonePlan(zone, eighths[i], public[i]) for zone in zones for i in (LETTERS.index(zone[-1]),))
+
+
+def service_cidr(cidr: IPv4Network) -> str:
+    """A range for Kubernetes services that does not overlap the network."""
+    first = IPv4Network("172.20.0.0/16")
+    return "10.100.0.0/16" if cidr.overlaps(first) else str(first)
+
+
+def log_retention(days: int) -> int:
+    """The shortest retention CloudWatch accepts that keeps logs at least `days`."""
+    return next((allowed for allowed in LOG_RETENTION_DAYS if allowed >= days), LOG_RETENTION_DAYS[-1])
+
+
+def endpoint_services(spec: PlatformSpec) -> tuple[str, ...]:
+    """Interface endpoints worth their price: what every node calls all day; in production and closed networks all that is called."""
+    always = ("ec2", "ecr.api", "ecr.dkr", "logs", "sts")
+    if not spec.production and spec.network.nat != "none":
+        return always
+    all_of_them = (*always, "autoscaling", "eks", "eks-auth", "elasticloadbalancing", "kms", "secretsmanager", "ssm", "ssmmessages")
+    return tuple(sorted(all_of_them))

@@ -1,0 +1,140 @@
+"""How one EC2 node is made: disk, metadata service, fabric interfaces, first boot. Pure parts and one launch template.
+
+Used by system_pool.py and gpu_pools.py. Easy to get wrong: once a template lists interfaces or groups, EKS no longer
+adds the cluster's security group, and a node without it never joins; a number or a flag here is often text to EC2.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_aws as aws
+
+from trainfleet.infra.catalog.machines import Machine
+from trainfleet.infra.component import Room
+from trainfleet.infra.spec.schema import Capacity
+
+ENA_FIRST = frozenset({"p6-b300.48xlarge"})
+"""Machines whose network card 0 has no EFA: it carries IP only, and the fabric starts at card 1 (EC2 user guide, EFA)."""
+TAGGED = ("instance", "volume", "network-interface")
+BOUNDARY = "==TRAINFLEET=="
+
+
+@dataclass(frozen=True)
+class Card:
+    """One network interface of a node."""
+
+    card: int
+    device: int
+    kind: str
+    """efa: fabric and IP; efa-only: fabric without an address; interface: IP without fabric."""
+
+
+def cards(machine: Machine) -> tuple[Card, ...]:
+    """One fabric interface per network card: IP on card 0 (device 0), fabric alone on the others (device 1), which spends no addresses."""
+    if machine.instance_type in ENA_FIRST:
+        return (Card(0, 0, "interface"), *(Card(card, 1, "efa-only") for card in range(1, machine.rdma_nics + 1)))
+    return tuple(Card(card, 0 if card == 0 else 1, "efa" if card == 0 else "efa-only") for card in range(machine.rdma_nics))
+
+
+def first_boot(machine: Machine) -> str | None:
+    """User data (base64) that joins the machine's NVMe disks into one array for containers; None where it has none.
+
+    EKS merges this NodeConfig with its own, so the cluster's name and certificate do not stand here.
+    """
+    if not machine.local_nvme_gb:
+        return None
+    config = {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": {"instance": {"localStorage": {"strategy": "RAID0"}}}}
+    lines = [
+        "MIME-Version: 1.0",
+        f'Content-Type: multipart/mixed; boundary="{BOUNDARY}"',
+        "",
+        f"--{BOUNDARY}",
+        "Content-Type: application/node.eks.aws",
+        "",
+        # JSON is YAML, and has one way to be written.
+        json.dumps(config),
+        f"--{BOUNDARY}--",
+        "",
+    ]
+    return base64.b64encode("\n".join(lines).encode()).decode()
+
+
+def market(capacity: Capacity, reservation: str) -> tuple[str, str | None, str | None]:
+    """EKS's capacity type, EC2's market type and the targeted reservation of a pool."""
+    if capacity is Capacity.SPOT:
+        # EKS turns its capacity type into a market option itself; both at once are refused.
+        return "SPOT", None, None
+    if capacity is Capacity.CAPACITY_BLOCK:
+        return "CAPACITY_BLOCK", "capacity-block", reservation
+    return "ON_DEMAND", None, reservation or None
+
+
+def template(
+    room: Room,
+    what: str,
+    machine: Machine,
+    disk_gib: int,
+    disk_key: pulumi.Input[str],
+    *,
+    capacity: Capacity = Capacity.ON_DEMAND,
+    reservation: str = "",
+    fabric: tuple[pulumi.Input[str], pulumi.Input[str]] | None = None,
+    placement_group: pulumi.Input[str] | None = None,
+) -> aws.ec2.LaunchTemplate:
+    """The launch template of a node group. `fabric`: the cluster's and the fabric's security group, for nodes with EFA."""
+    _, market_type, target = market(capacity, reservation)
+    tags = room.tags(what)
+    return aws.ec2.LaunchTemplate(
+        room.name(f"{what}-template"),
+        description=f"Nodes of {room.spec.name}/{what}",
+        update_default_version=True,
+        # EKS wants it here for capacity blocks, and refuses it here and on the group at once.
+        instance_type=machine.instance_type if capacity is Capacity.CAPACITY_BLOCK else None,
+        block_device_mappings=[
+            {
+                "device_name": "/dev/xvda",
+                "ebs": {
+                    "volume_type": "gp3",
+                    "volume_size": disk_gib,
+                    "throughput": 500,  # four times the default: a training image is ten gigabytes and more
+                    "encrypted": "true",
+                    "kms_key_id": disk_key,
+                    "delete_on_termination": "true",
+                },
+            }
+        ],
+        metadata_options={
+            "http_endpoint": "enabled",
+            "http_tokens": "required",
+            # One hop ends at the node itself: no pod outside of its network namespace takes the node's role.
+            "http_put_response_hop_limit": 1,
+        },
+        monitoring={"enabled": True},
+        network_interfaces=_interfaces(machine, *fabric) if fabric else None,
+        placement={"group_name": placement_group} if placement_group is not None else None,
+        instance_market_options={"market_type": market_type} if market_type else None,
+        capacity_reservation_specification={"capacity_reservation_target": {"capacity_reservation_id": target}} if target else None,
+        user_data=first_boot(machine),
+        tag_specifications=[{"resource_type": kind, "tags": tags} for kind in TAGGED],
+        tags=room.tags(f"{what}-template"),
+        opts=room.options(f"{what}-template"),
+    )
+
+
+def _interfaces(
+    machine: Machine, cluster_group: pulumi.Input[str], fabric_group: pulumi.Input[str]
+) -> list[aws.ec2.LaunchTemplateNetworkInterfaceArgsDict]:
+    return [
+        {
+            "network_card_index": card.card,
+            "device_index": card.device,
+            "interface_type": card.kind,
+            "security_groups": [fabric_group] if card.kind == "efa-only" else [cluster_group, fabric_group],
+            "delete_on_termination": "true",
+        }
+        for card in cards(machine)
+    ]

@@ -1,0 +1,238 @@
+"""What follows from a region's name and the spec alone: zones, subnets, pod ranges, and names that are unique in the world. Pure.
+
+Zones are the numbers 1 to 3 that Azure gives out per subscription, and a subnet spans them all. Easy to get wrong: some
+regions have none; a storage account, a vault and a registry have short names that nobody else on earth may hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+
+from trainfleet.errors import InputError, Problem
+from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
+
+ZONES = ("1", "2", "3")
+REGIONS: dict[str, int] = dict.fromkeys(
+    [
+        "australiaeast",
+        "austriaeast",
+        "belgiumcentral",
+        "brazilsouth",
+        "canadacentral",
+        "centralindia",
+        "centralus",
+        "chilecentral",
+        "eastasia",
+        "eastus",
+        "eastus2",
+        "francecentral",
+        "germanywestcentral",
+        "indonesiacentral",
+        "israelcentral",
+        "italynorth",
+        "japaneast",
+        "japanwest",
+        "koreacentral",
+        "malaysiawest",
+        "mexicocentral",
+        "newzealandnorth",
+        "northeurope",
+        "norwayeast",
+        "polandcentral",
+        "qatarcentral",
+        "southafricanorth",
+        "southcentralus",
+        "southeastasia",
+        "spaincentral",
+        "swedencentral",
+        "switzerlandnorth",
+        "uaenorth",
+        "uksouth",
+        "westeurope",
+        "westus2",
+        "westus3",
+    ],
+    3,
+) | dict.fromkeys(
+    [
+        "australiacentral",
+        "australiacentral2",
+        "australiasoutheast",
+        "brazilsoutheast",
+        "canadaeast",
+        "francesouth",
+        "germanynorth",
+        "jioindiacentral",
+        "jioindiawest",
+        "koreasouth",
+        "northcentralus",
+        "norwaywest",
+        "southafricawest",
+        "southindia",
+        "switzerlandwest",
+        "uaecentral",
+        "ukwest",
+        "westcentralus",
+        "westindia",
+        "westus",
+    ],
+    0,
+)
+"""How many availability zones a region of the public cloud has (Azure reliability documentation, list of regions)."""
+LARGEST_PREFIX, LONGEST_PREFIX = 8, 20
+"""A longer prefix leaves Managed Lustre, which asks for a /24, less than that."""
+POD_PREFIX = 14
+NODES_AT_MOST = 2 ** (24 - POD_PREFIX)
+"""With the overlay every node takes a /24 of the pods' range (AKS documentation, Azure CNI Overlay, IP address planning)."""
+POD_RANGES = ("10.244.0.0/14", "172.20.0.0/14")
+SERVICE_RANGES = ("172.24.0.0/16", "10.100.0.0/16")
+KEPT_ADDRESSES = 5
+"""Addresses of every subnet that Azure keeps for itself (Virtual Network FAQ)."""
+SHORTEST_LOGS, LONGEST_LOGS = 30, 730
+"""Days for which a Log Analytics workspace keeps logs interactively."""
+PRIVATE_ZONES = {
+    "blob": "privatelink.blob.core.windows.net",
+    "dfs": "privatelink.dfs.core.windows.net",
+    "file": "privatelink.file.core.windows.net",
+    "vault": "privatelink.vaultcore.azure.net",
+    "registry": "privatelink.azurecr.io",
+}
+"""By the kind of a private endpoint (its group id): the DNS zone that must answer for it (Private Link documentation, DNS values)."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The platform's range, cut: `nodes` for pools over several zones, `zonal` by zone for pools in one."""
+
+    nodes: IPv4Network
+    zonal: dict[str, IPv4Network]
+    lustre: IPv4Network
+    endpoints: IPv4Network
+    control_plane: IPv4Network
+
+
+def cluster_name(spec: PlatformSpec) -> str:
+    """The AKS cluster's name: fixed, because contexts and the node pools' commands carry it. Unique in its resource group only."""
+    return f"trainfleet-{spec.name}"
+
+
+def global_name(spec: PlatformSpec, what: str, seed: str) -> str:
+    """A name that nobody else on earth has, for a storage account, vault or registry: 3 to 24 lower case letters and digits.
+
+    `seed` is the resource group's own name, which differs whenever the platform is built anew: a deleted vault holds its name
+    for its recovery time, and a platform that is destroyed and made again would otherwise wait for it.
+    """
+    plain = spec.name.replace("-", "")
+    return f"{plain[:12]}{what[:4]}{hashlib.sha256(f'{spec.account}/{seed}/{what}'.encode()).hexdigest()[:8]}"
+
+
+def node_pool_name(name: str, *unchangeable: object) -> str:
+    """The name of a node pool: 1 to 12 lower case letters and digits, its end made of what cannot change.
+
+    With another machine or zone the pool has another name, so the new one can stand beside the old one while pods move.
+    """
+    plain = name.replace("-", "")
+    return f"{plain[:7]}{hashlib.sha256(repr((name, *unchangeable)).encode()).hexdigest()[:5]}"
+
+
+def has_zones(region: str) -> bool:
+    """Whether the region has availability zones."""
+    return REGIONS.get(region, 0) > 0
+
+
+def platform_zones(spec: PlatformSpec) -> tuple[str, ...]:
+    """The zones of the platform: the first `network.zones`, and every zone that a GPU pool names; none in a region without."""
+    if not has_zones(spec.region):
+        return ()
+    named = [pool.zone for pool in spec.gpu_pools if pool.zone]
+    return tuple(sorted({*ZONES[: spec.network.zones], *named}))
+
+
+def pool_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...]:
+    """The zones of a pool: one where it is compact, reserved, uses InfiniBand or names one, else all."""
+    zones = platform_zones(spec)
+    bound = pool.compact or pool.interconnect == "best" or pool.capacity is Capacity.RESERVED
+    if pool.zone and zones:
+        return (pool.zone,)
+    return zones[:1] if bound else zones
+
+
+def shared_volume_zones(spec: PlatformSpec) -> tuple[str, ...]:
+    """Where the parallel filesystem lives: beside the first pool that sits in one zone, for its readers are there."""
+    bound = [zones for pool in spec.gpu_pools if len(zones := pool_zones(spec, pool)) == 1]
+    return bound[0] if bound else platform_zones(spec)[:1]
+
+
+def plan(spec: PlatformSpec) -> Plan:
+    """Cut the platform's range: half for nodes, a sixteenth per zone, one for Lustre, one for endpoints, the last two kept free.
+
+    Raises:
+        InputError: the range is too small, or a pool names a zone that Azure does not have.
+    """
+    cidr = spec.network.cidr
+    problems = []
+    if cidr.prefixlen > LONGEST_PREFIX:
+        problems.append(Problem("network.cidr", f"{cidr} is too small to be divided into subnets", f"a range of /{LONGEST_PREFIX} or larger"))
+    problems += [Problem("gpu_pools", f"`{zone}` is not a zone of Azure", "1, 2 or 3") for zone in platform_zones(spec) if zone not in ZONES]
+    if problems:
+        raise InputError("the network cannot be planned", problems)
+    half, _ = cidr.subnets(prefixlen_diff=1)
+    parts = list(cidr.subnets(prefixlen_diff=4))[8:]
+    zonal = {zone: parts[ZONES.index(zone)] for zone in platform_zones(spec)}
+    return Plan(half, zonal, lustre=parts[3], endpoints=parts[4], control_plane=next(parts[5].subnets(new_prefix=28)))
+
+
+def pod_cidr(cidr: IPv4Network) -> str:
+    """A range for pods outside of the network: with the overlay they take no address of it. 1024 nodes of 256 addresses."""
+    return _beside(cidr, POD_RANGES)
+
+
+def service_cidr(cidr: IPv4Network) -> str:
+    """A range for Kubernetes services that overlaps neither the network nor the pods."""
+    return _beside(cidr, SERVICE_RANGES)
+
+
+def dns_address(cidr: IPv4Network) -> str:
+    """The address of the cluster's DNS: the tenth of the services' range, as AKS itself would choose."""
+    return str(IPv4Network(service_cidr(cidr))[10])
+
+
+def log_retention(days: int) -> int:
+    """The retention nearest to `days` that Log Analytics has, longer rather than shorter."""
+    return min(max(days, SHORTEST_LOGS), LONGEST_LOGS)
+
+
+def endpoint_kinds(spec: PlatformSpec) -> tuple[str, ...]:
+    """The kinds of private endpoint that this platform has."""
+    shared = spec.storage.shared_filesystem
+    wanted = ["blob", "registry", "vault"]
+    if hierarchical(spec):
+        wanted.append("dfs")
+    if shared and shared.kind == "nfs":
+        wanted.append("file")
+    return tuple(sorted(wanted))
+
+
+def hierarchical(spec: PlatformSpec) -> bool:
+    """Whether the bucket has real folders. Azure has either them or versions of objects, never both (Data Lake Storage, known issues)."""
+    return not spec.storage.versioning
+
+
+def open_to(spec: PlatformSpec) -> tuple[str, ...]:
+    """The ranges from which people reach the control plane, the registry, the vaults and the bucket; empty: from inside only."""
+    return () if spec.kubernetes.private_endpoint else tuple(map(str, spec.network.allowed_cidrs))
+
+
+def single_addresses(ranges: tuple[str, ...]) -> tuple[str, ...]:
+    """The same ranges as a storage account's firewall takes them: /31 and /32 as plain addresses (Storage, IP network rules)."""
+    found: list[str] = []
+    for text in ranges:
+        network = IPv4Network(text)
+        found += [str(address) for address in network] if network.prefixlen > 30 else [text]
+    return tuple(found)
+
+
+def _beside(cidr: IPv4Network, ranges: tuple[str, ...]) -> str:
+    return next(text for text in ranges if not IPv4Network(text).overlaps(cidr))

@@ -1,0 +1,87 @@
+"""How a storage account of the platform is made: no shared keys, nobody from outside, our own key. Used by storage, nfs and logs.
+
+Easy to get wrong: infrastructure encryption and folders are decided when the account is made; the key's identity must hold
+its role before, so callers pass what to wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pulumi
+from pulumi_azure_native import managedidentity, resources, storage
+
+from trainfleet.infra.azure import layout
+from trainfleet.infra.azure.keys import Keys
+from trainfleet.infra.component import Room
+
+
+def account(
+    room: Room,
+    what: str,
+    keys: Keys,
+    *,
+    group: resources.ResourceGroup,
+    name: pulumi.Input[str],
+    identity: managedidentity.UserAssignedIdentity,
+    kept: bool,
+    wait_for: Iterable[pulumi.Resource],
+    hierarchical: bool = False,
+    files: bool = False,
+    open_to: tuple[str, ...] = (),
+) -> storage.StorageAccount:
+    """A storage account. `files`: a premium one for shares; `open_to`: ranges beside the private endpoint."""
+    zoned = layout.has_zones(room.spec.region)
+    tier = "Premium" if files else "Standard"
+    return storage.StorageAccount(
+        room.name(f"{what}-account"),
+        resource_group_name=group.name,
+        account_name=name,
+        location=room.spec.region,
+        kind="FileStorage" if files else "StorageV2",
+        sku={"name": f"{tier}_ZRS" if zoned else f"{tier}_LRS"},
+        access_tier=None if files else storage.AccessTier.HOT,
+        allow_blob_public_access=False,
+        allow_shared_key_access=False,
+        allow_cross_tenant_replication=False,
+        default_to_o_auth_authentication=True,
+        enable_https_traffic_only=True,
+        minimum_tls_version="TLS1_2",
+        is_hns_enabled=hierarchical or None,
+        is_sftp_enabled=False if hierarchical else None,
+        is_local_user_enabled=False,
+        public_network_access="Enabled" if open_to else "Disabled",
+        network_rule_set={
+            "default_action": storage.DefaultAction.DENY,
+            # Azure's own logging and metrics, and the services that write here by their identity.
+            "bypass": "AzureServices",
+            "ip_rules": [{"i_p_address_or_range": cidr, "action": storage.Action.ALLOW} for cidr in layout.single_addresses(open_to)],
+        },
+        identity={"type": "UserAssigned", "user_assigned_identities": [identity.id]},
+        encryption={
+            "key_source": "Microsoft.Keyvault",
+            "encryption_identity": {"encryption_user_assigned_identity": identity.id},
+            # Without a version, so that storage follows the key when it is rotated.
+            "key_vault_properties": {"key_name": keys.data.name, "key_vault_uri": keys.vault.properties.vault_uri},
+            "require_infrastructure_encryption": True,
+            "services": {
+                "blob": {"enabled": True, "key_type": "Account"},
+                "file": {"enabled": True, "key_type": "Account"},
+            },
+        },
+        tags=room.tags(f"{what}-account"),
+        opts=room.options(f"{what}-account", keep=kept, depends_on=wait_for),
+    )
+
+
+def expire(name: str, days: int) -> storage.ManagementPolicyRuleArgsDict:
+    """Every object is dropped so many days after it was last written."""
+    return {
+        "name": name,
+        "type": "Lifecycle",
+        "enabled": True,
+        "definition": {
+            "filters": {"blob_types": ["blockBlob"]},
+            "actions": {"base_blob": {"delete": {"days_after_modification_greater_than": days}}},
+        },
+    }

@@ -1,0 +1,1 @@
+"""Commands about platforms, one file per command."""

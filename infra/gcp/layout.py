@@ -1,0 +1,223 @@
+"""What follows from a spec alone: zones, ranges and fixed names. Pure functions.
+
+Zones are named here and not asked from Google Cloud, so that a preview needs no credentials and nothing moves because a
+region grew. Every range is a fixed share of the one CIDR: pods half of it, nodes, services, fabric and Google's services
+an eighth each. Easy to get wrong: not every region begins with zone a.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+
+from trainfleet.errors import InputError, Problem
+from trainfleet.infra.catalog.machines import Machine, machine_for_pool
+from trainfleet.infra.gcp.machine_zones import sold_in
+from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
+
+ZONE_LETTERS: dict[str, str] = dict.fromkeys(
+    [
+        "africa-south1",
+        "asia-east1",
+        "asia-east2",
+        "asia-northeast1",
+        "asia-northeast2",
+        "asia-northeast3",
+        "asia-south1",
+        "asia-south2",
+        "asia-southeast1",
+        "asia-southeast2",
+        "asia-southeast3",
+        "australia-southeast1",
+        "australia-southeast2",
+        "europe-central2",
+        "europe-north1",
+        "europe-north2",
+        "europe-southwest1",
+        "europe-west2",
+        "europe-west3",
+        "europe-west4",
+        "europe-west6",
+        "europe-west8",
+        "europe-west9",
+        "europe-west10",
+        "europe-west12",
+        "me-central1",
+        "me-central2",
+        "me-west1",
+        "northamerica-northeast1",
+        "northamerica-northeast2",
+        "northamerica-south1",
+        "southamerica-east1",
+        "southamerica-west1",
+        "us-east4",
+        "us-east5",
+        "us-south1",
+        "us-west1",
+        "us-west2",
+        "us-west3",
+        "us-west4",
+    ],
+    "abc",
+) | {"us-central1": "abcf", "us-east1": "bcd", "europe-west1": "bcd"}
+"""The zones of each region, by letter (cloud.google.com/compute/docs/regions-zones)."""
+
+LONGEST_PREFIX = 20
+"""A longer prefix leaves pods of fewer than eight nodes."""
+PODS_PER_NODE = 110
+POD_PREFIX = 24
+"""GKE gives a node of 110 pods a /24 (GKE guide, flexible pod CIDR)."""
+LARGEST_SERVICES = 16
+"""GKE takes a service range of a /16 at most (GKE guide, VPC-native clusters)."""
+FABRIC_SUBNETS = 32
+TCP_FABRIC_NETWORKS = {"gpudirect-tcpx": 4, "gpudirect-tcpxo": 8}
+RDMA_SUBNETS = 8
+
+
+@dataclass(frozen=True)
+class RangePlan:
+    """The ranges of a platform. None overlaps another: a node has an interface in several of them."""
+
+    nodes: IPv4Network
+    pods: IPv4Network
+    services: IPv4Network
+    fabric: tuple[IPv4Network, ...]
+    """One per fabric interface of a node: vpc1 to vpc8, gvnic-1, rdma-0 to rdma-7."""
+    google: IPv4Network
+    """For services that Google runs beside the network: Managed Lustre, Filestore."""
+
+
+def plan(spec: PlatformSpec) -> RangePlan:
+    """Cut the platform's range.
+
+    Raises:
+        InputError: the range is too small to be divided.
+    """
+    cidr = spec.network.cidr
+    if cidr.prefixlen > LONGEST_PREFIX:
+        problem = Problem("network.cidr", f"{cidr} is too small to be divided", f"a range of /{LONGEST_PREFIX} or larger")
+        raise InputError("the network cannot be planned", [problem])
+    nodes, services, fabric, google = list(cidr.subnets(prefixlen_diff=3))[:4]
+    return RangePlan(
+        nodes=nodes,
+        pods=list(cidr.subnets(prefixlen_diff=1))[1],
+        services=next(services.subnets(new_prefix=max(services.prefixlen + 1, LARGEST_SERVICES))),
+        fabric=tuple(fabric.subnets(prefixlen_diff=5)),
+        google=google,
+    )
+
+
+def zones(region: str) -> tuple[str, ...]:
+    """The zones of a region; none of one that is not known."""
+    return tuple(f"{region}-{letter}" for letter in ZONE_LETTERS.get(region, ""))
+
+
+def region_of(zone: str) -> str:
+    """The region of a zone."""
+    return zone.rpartition("-")[0]
+
+
+def platform_zones(spec: PlatformSpec) -> tuple[str, ...]:
+    """The zones of the platform: the region's first `network.zones`, and every zone a GPU pool names."""
+    named = [pool.zone for pool in spec.gpu_pools if pool.zone]
+    return tuple(sorted({*zones(spec.region)[: spec.network.zones], *named}))
+
+
+def pool_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...]:
+    """The zones of a pool: the one it names; else one where it is compact, reserved or uses a fabric, else all that sell its machine.
+
+    A zone that does not sell the machine would fail the whole pool. Where no zone of the platform sells it, they are all
+    returned, and a rule says so.
+    """
+    if pool.zone:
+        return (pool.zone,)
+    found = platform_zones(spec)
+    sold = machine_zones(spec, pool)
+    found = tuple(zone for zone in found if sold is None or zone in sold) or found
+    bound = pool.compact or pool.interconnect == "best" or pool.capacity is Capacity.RESERVED
+    return found[:1] if bound else found
+
+
+def machine_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...] | None:
+    """The zones of the region that sell the pool's machine; None where that is not known."""
+    try:
+        return sold_in(machine_for_pool(spec.cloud, pool).instance_type, spec.region)
+    except LookupError:
+        return None
+
+
+def system_zones(spec: PlatformSpec) -> tuple[str, ...]:
+    """The zones of the system pool: as many as it always has nodes, since GKE starts the same number in each."""
+    return platform_zones(spec)[: spec.system_pool.min_nodes]
+
+
+def shared_volume_zone(spec: PlatformSpec) -> str:
+    """Where the shared filesystem lives: beside the first pool that sits in one zone, for its readers are there."""
+    bound = [found[0] for pool in spec.gpu_pools if len(found := pool_zones(spec, pool)) == 1]
+    return bound[0] if bound else platform_zones(spec)[0]
+
+
+def uses_fabric(pool: GpuPool, machine: Machine) -> bool:
+    """Whether the pool's nodes get fabric interfaces: it asks for the best, and the machine has them."""
+    return pool.interconnect == "best" and machine.rdma != "none"
+
+
+def tcp_fabric_networks(spec: PlatformSpec) -> int:
+    """How many extra networks GPUDirect over TCP needs on this platform: those of its most demanding pool."""
+    return max((TCP_FABRIC_NETWORKS.get(machine.rdma, 0) for machine in _fabric_machines(spec).values()), default=0)
+
+
+def rdma_zone(spec: PlatformSpec) -> str:
+    """The zone whose RDMA network the platform needs; empty = none. Rules see to it that there is one at most."""
+    machines = _fabric_machines(spec)
+    return next((pool_zones(spec, pool)[0] for pool in spec.gpu_pools if pool.name in machines and machines[pool.name].rdma == "roce"), "")
+
+
+def _fabric_machines(spec: PlatformSpec) -> dict[str, Machine]:
+    found: dict[str, Machine] = {}
+    for pool in spec.gpu_pools:
+        machine = machine_for_pool(spec.cloud, pool)
+        if uses_fabric(pool, machine):
+            found[pool.name] = machine
+    return found
+
+
+def cluster_name(spec: PlatformSpec) -> str:
+    """The GKE cluster's name (40 characters at most): fixed, because contexts and people carry it."""
+    return f"trainfleet-{spec.name}"
+
+
+def kube_context(spec: PlatformSpec) -> str:
+    """The context's name as gcloud writes it, from which SkyPilot reads project, place and cluster."""
+    return f"gke_{spec.account}_{spec.region}_{cluster_name(spec)}"
+
+
+def workload_pool(spec: PlatformSpec) -> str:
+    """The pool of Kubernetes identities; Google names it so, one per project."""
+    return f"{spec.account}.svc.id.goog"
+
+
+def account_id(spec: PlatformSpec, role: str) -> str:
+    """The id of a service account, 6 to 30 characters: `<platform>-<role>`, shortened by a digest where it is too long."""
+    whole = f"{spec.name}-{role}"
+    if 6 <= len(whole) <= 30:
+        return whole
+    digest = hashlib.sha256(spec.name.encode()).hexdigest()[:6]
+    return f"{spec.name[: 30 - len(role) - 8].rstrip('-')}-{digest}-{role}"
+
+
+def node_pool_prefix(name: str) -> str:
+    """How the name of a node pool begins: GKE allows 40 characters, of which nine are random."""
+    return f"{name}-"[:31]
+
+
+def short_name(person: str) -> str:
+    """A short name for a person that stays when the order of a list changes."""
+    return hashlib.sha256(person.encode()).hexdigest()[:8]
+
+
+def label_text(text: str) -> str:
+    """How `trainfleet.infra.tags` writes the key or value of a tag as a label; here too, because rules are judged without Pulumi."""
+    return re.sub(r"[^a-z0-9_-]", "-", text.lower().replace("@", "_at_").replace(".", "_"))[:63]

@@ -1,0 +1,81 @@
+"""Which parts of the layer a platform gets: the spec's switches, and what the cloud brings itself. Pure, read by every room.
+
+Easy to get wrong: a part needs both its switch and a reason (a pool with that fabric, a store to write to), and a namespace
+exists exactly when one of its parts does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from trainfleet.infra.platform import Platform
+from trainfleet.infra.spec.schema import PlatformSpec
+
+EFA_RESOURCE = "vpc.amazonaws.com/efa"
+INSTALLED_FABRICS = ("roce", "gpudirect-tcpxo", "gpudirect-tcpx")
+"""Fabrics whose NCCL plugin is copied to the node; no resource is asked for."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """True: the part is installed by us."""
+
+    kuberay: bool
+    queue: bool
+    gpu_plugin: bool
+    efa_plugin: bool
+    infiniband_plugin: bool
+    nccl_plugins: tuple[str, ...]
+    """Fabrics whose NCCL plugin is installed."""
+    gpu_metrics: bool
+    brought_gpu_metrics: bool
+    """Whether the cloud's own exporter is scraped instead."""
+    autoscaler: bool
+    network_policies: bool
+    priority_classes: bool
+    launcher_access: bool
+    storage_class: bool
+    secrets: bool
+    certificates: Literal["own-ca", "cert-manager", "none"]
+    monitoring: bool
+    logs: bool
+    node_problems: bool
+
+    @property
+    def gpu_namespace(self) -> bool:
+        """Whether anything runs in the namespace of GPU agents."""
+        return self.gpu_plugin or self.efa_plugin or self.infiniband_plugin or bool(self.nccl_plugins) or self.gpu_metrics
+
+    @property
+    def node_namespace(self) -> bool:
+        """Whether anything runs in the namespace of node agents."""
+        return self.monitoring or self.node_problems
+
+
+def parts(platform: Platform, spec: PlatformSpec) -> Parts:
+    """What is installed on this platform."""
+    layer, brings, pools = spec.layer, platform.brings, platform.pools
+    fast = [pool for pool in pools if pool.wish.interconnect == "best"] if layer.rdma_plugin and "rdma-plugin" not in brings else []
+    store = platform.log_store
+    return Parts(
+        kuberay=layer.kuberay,
+        # The queue stands before GPU pools; without one there is nothing to wait for.
+        queue=spec.queue.enabled and bool(pools),
+        gpu_plugin=layer.gpu_plugin and bool(pools) and "gpu-plugin" not in brings,
+        efa_plugin=any(pool.rdma_resource == EFA_RESOURCE for pool in fast),
+        infiniband_plugin=any(pool.machine.rdma == "infiniband" for pool in fast),
+        nccl_plugins=tuple(sorted({pool.machine.rdma for pool in fast} & set(INSTALLED_FABRICS))),
+        gpu_metrics=layer.gpu_metrics and bool(pools) and "gpu-metrics" not in brings,
+        brought_gpu_metrics=layer.gpu_metrics and bool(pools) and "gpu-metrics" in brings,
+        autoscaler=layer.autoscaler and "autoscaler" not in brings and platform.autoscaler == "generic" and "autoscaler" in platform.identities,
+        network_policies=layer.network_policies,
+        priority_classes=layer.priority_classes,
+        launcher_access=layer.launcher_access,
+        storage_class=layer.storage_classes and "storage-class" not in brings and bool(platform.storage_class_provisioner),
+        secrets=spec.secrets.provider == "cloud" and bool(platform.secret_store) and "secrets" in platform.identities,
+        certificates=layer.certificates if spec.ray.tls else "none",
+        monitoring=spec.monitoring.enabled,
+        logs=layer.logs and "logs" not in brings and store is not None and store.identity in platform.identities,
+        node_problems=layer.node_problems and "node-problems" not in brings,
+    )

@@ -1,0 +1,1 @@
+"""The versioned contract between a platform and its launchers. No Pulumi import."""

@@ -1,0 +1,287 @@
+"""The stack's outputs as a versioned model: all that launchers may know of a platform. No Pulumi import.
+
+Written by `stacks/__main__.py` as the stack output `platform`; read from a saved stack export, `pulumi stack output
+--json` or a file. A newer major version than this code knows is refused with the reason; older ones are brought forward.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from trainfleet.errors import InputError, Problem
+from trainfleet.pydantic_messages import explain, shown
+
+CONTRACT_VERSION = 2
+
+
+class Output(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PoolOutput(Output):
+    """One node pool as a launcher sees it."""
+
+    name: str
+    kind: str
+    """nodes: the cloud's own node pool. hyperpod: SageMaker HyperPod, whose nodes always run and recover by themselves."""
+    accelerator: str
+    per_node: int
+    instance_type: str
+    min_nodes: int
+    max_nodes: int
+    spot: bool
+    node_selector: dict[str, str]
+    """What a pod of this pool asks for: the pool, and that the node is healthy where the cloud says so by a label."""
+    tolerations: list[dict[str, str]]
+    """For every taint of the pool's nodes: GPU, spot."""
+    pod_annotations: dict[str, str]
+    """What a pod carries to get the pool's fabric (its network interfaces), beside `rdma_resource`."""
+    environment: dict[str, str]
+    """What a pod's processes need to use the fabric (NCCL, libfabric)."""
+    rdma: str
+    """none, efa, gpudirect-tcpx, gpudirect-tcpxo, roce or infiniband: what pods of this pool can use."""
+    rdma_resource: str
+    """Extended resource to request for RDMA (vpc.amazonaws.com/efa), or empty."""
+    rdma_nics: int
+    gpu_memory_gib: float
+    usd_per_hour: float | None
+
+
+class RayCertificates(Output):
+    """How a Ray pod gets its certificate: an init container runs `script` from the ConfigMap with the authority's secret at hand."""
+
+    ca_secret: str
+    """Secret (tls.crt, tls.key) of the authority that signs."""
+    ca_mount: str
+    config: str
+    """ConfigMap with the script."""
+    config_mount: str
+    script: str
+    mount: str
+    """Where the pod's own certificate is written, and its other containers read it."""
+    environment: dict[str, str]
+    """What every process that talks to Ray needs then."""
+
+
+class PlatformOutputs(Output):
+    """What a stack hands to launchers."""
+
+    contract_version: int = Field(CONTRACT_VERSION)
+    trainfleet_version: str
+    name: str
+    cloud: str
+    account: str
+    """Project id, subscription id or account id; empty where the spec names none."""
+    region: str
+    environment: str
+    kube_context: str
+    kubeconfig: str
+    """A kubeconfig document (JSON) for the cluster, without stored credentials (exec or empty user)."""
+    bucket_url: str
+    """s3://, gs://, az:// or file:// URL under which runs are stored."""
+    registry: str
+    """Image repository prefix, or empty."""
+    image: str
+    """Container image of training pods."""
+    namespace: str
+    """Where training pods run."""
+    service_account: str
+    """Kubernetes service account bound to the bucket by workload identity."""
+    training_identity: str
+    """The cloud's identity behind it: role ARN, service account e-mail, client id; empty on local."""
+    pod_labels: dict[str, str]
+    """What training pods carry so that the cloud gives them that identity."""
+    queue: str
+    """Kueue local queue, or empty."""
+    priority_classes: list[str]
+    """From the one that goes first to the one that waits; empty = the cluster has none of ours."""
+    launcher_account: str
+    """Service account in the namespace for launchers that cannot run a login command, or empty."""
+    launcher_token_secret: str
+    """Secret in the namespace with that account's token, or empty."""
+    autoscaler: str
+    """SkyPilot's `autoscaler` setting for this context: generic, gke, karpenter or empty."""
+    shared_volume: str
+    """ReadWriteMany claim name in the namespace, or empty."""
+    secrets: list[str]
+    pools: list[PoolOutput]
+    ray_version: str
+    ray_tls: bool
+    ray_token_auth: bool
+    ray_certificates: RayCertificates | None
+    """None without ray_tls."""
+
+
+Migration = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def _to_2(document: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 knew AWS's own node pools and clusters that are there; its layer had no launcher account and signed no certificates."""
+    pools = document.get("pools")
+    grown = [
+        {"kind": "nodes", "pod_annotations": {}, "environment": {}, **pool} if isinstance(pool, dict) else pool
+        for pool in (pools if isinstance(pools, list) else [])
+    ]
+    added: dict[str, Any] = {
+        "account": "",
+        "pod_labels": {},
+        "priority_classes": ["trainfleet-high", "trainfleet-normal", "trainfleet-low"],
+        "launcher_account": "",
+        "launcher_token_secret": "",
+        "ray_certificates": None,
+    }
+    return {**added, **document, **({"pools": grown} if isinstance(pools, list) else {})}
+
+
+MIGRATIONS: dict[int, Migration] = {1: _to_2}
+"""By version: how a document of that version becomes one of the next. Raise CONTRACT_VERSION and add the step together."""
+
+_STACK_TYPE = "pulumi:pulumi:Stack"
+_SIGNATURE = "4dabf18193072939515e22adb298388d"
+_SECRET = "1b47061264138c4ac30d75fd1eb44270"
+"""Pulumi marks a secret in an exported state by this key and value (sdk/go/common/resource: SigKey, SecretSig)."""
+
+
+def read_outputs(document: Mapping[str, Any]) -> PlatformOutputs:
+    """Read outputs from a `pulumi stack output --json`, a stack export or the bare `platform` object.
+
+    Raises:
+        InputError: not a Trainfleet output, or of a version that cannot be read; says which and why.
+    """
+    platform = _plain(_platform_of(document), "platform")
+    if not isinstance(platform, dict):
+        raise _refused("the output `platform` is not a group of keys", "save it again, with --show-secrets if it is shown as [secret]")
+    current = bring_forward(platform, MIGRATIONS, CONTRACT_VERSION)
+    try:
+        return PlatformOutputs.model_validate(current)
+    except ValidationError as error:
+        problems = [explain(each, PlatformOutputs) for each in error.errors(include_url=False)]
+        raise InputError("these are not a platform's outputs", problems) from error
+
+
+def load_outputs(path: Path) -> PlatformOutputs:
+    """Read a file that holds what `read_outputs` reads.
+
+    Raises:
+        InputError: no such file, not JSON, or not outputs that can be read.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError("cannot read a platform's outputs", [Problem(str(path), error.strerror or str(error), _HOW)]) from error
+    except (ValueError, RecursionError) as error:
+        raise InputError("cannot read a platform's outputs", [Problem(str(path), f"is not JSON: {error}", _HOW)]) from error
+    try:
+        return read_outputs(document)
+    except InputError as error:
+        located = (Problem(f"{path} {each.where}".strip(), each.what, each.fix) for each in error.problems)
+        raise InputError(error.summary, located) from error
+
+
+def partly_known(name: str, cloud: str, **known: Any) -> PlatformOutputs:
+    """The outputs of a platform of which only `known` (fields of PlatformOutputs) is known: the rest is empty, so that nothing is guessed."""
+    texts = [field for field, what in PlatformOutputs.model_fields.items() if what.annotation is str]
+    lists = ("priority_classes", "secrets", "pools")
+    rest = {"pod_labels": {}, "ray_tls": False, "ray_token_auth": True, "ray_certificates": None, "trainfleet_version": version("trainfleet")}
+    nothing = dict.fromkeys(texts, "") | {field: [] for field in lists} | rest
+    return PlatformOutputs.model_validate({**nothing, "name": name, "cloud": cloud, **known})
+
+
+def sketch(stack: str) -> PlatformOutputs:
+    """What a stack's spec says of a platform that was never applied: region, account, pools, image; no cluster, and no bucket but the spec's own.
+
+    Args:
+        stack: its name, or the path of its file.
+
+    Raises:
+        InputError: no such stack, or every mistake in it.
+    """
+    from trainfleet.infra.outputs.from_spec import outputs_of
+
+    return outputs_of(stack)
+
+
+def bring_forward(document: dict[str, Any], migrations: Mapping[int, Migration], current: int) -> dict[str, Any]:
+    """Take a document of any version that can be read to version `current`, step by step.
+
+    Raises:
+        InputError: the version is missing, newer than `current`, or one from which no step leads on.
+    """
+    version = document.get("contract_version")
+    if isinstance(version, float) and version.is_integer():
+        version = int(version)
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise _refused(f"{shown(version)} is no version", f"a whole number from 1 to {current}", "contract_version")
+    if version > current:
+        raise _refused(
+            f"version {version} was written by a newer Trainfleet than this one, which reads up to {current}",
+            "upgrade Trainfleet here, or export the outputs with the older one",
+            "contract_version",
+        )
+    while version < current:
+        if version not in migrations:
+            raise _refused(
+                f"version {version} cannot be brought forward to {current}: its fields are not known here",
+                "run `pulumi up` with this Trainfleet, then export the outputs again",
+                "contract_version",
+            )
+        version, document = version + 1, {**migrations[version](document), "contract_version": version + 1}
+    return document
+
+
+_HOW = "write it with: pulumi stack output --json --show-secrets > FILE"
+
+
+def _platform_of(document: Any) -> Any:
+    """Find the `platform` object in whichever of the three documents this is."""
+    if not isinstance(document, Mapping):
+        raise _refused("is not a group of keys", _HOW)
+    if "contract_version" in document:
+        return document
+    if "deployment" in document:
+        return _from_export(document["deployment"])
+    if "platform" in document:
+        return document["platform"]
+    raise _refused(f"has no output `platform`; it has {', '.join(sorted(map(str, document))[:8]) or 'no keys'}", _HOW)
+
+
+def _from_export(deployment: Any) -> Any:
+    resources = deployment.get("resources") if isinstance(deployment, Mapping) else None
+    for resource in resources if isinstance(resources, list) else []:
+        if isinstance(resource, Mapping) and resource.get("type") == _STACK_TYPE:
+            outputs = resource.get("outputs")
+            if isinstance(outputs, Mapping) and "platform" in outputs:
+                return outputs["platform"]
+            raise _refused("this stack has no output `platform`", "run `pulumi up` to its end once, then export again")
+    raise _refused("this stack export holds no stack: nothing was ever deployed", "run `pulumi up` first")
+
+
+def _plain(value: Any, where: str) -> Any:
+    """The value with Pulumi's secret envelopes opened."""
+    if isinstance(value, Mapping):
+        if value.get(_SIGNATURE) == _SECRET:
+            return _opened(value, where)
+        return {key: _plain(member, f"{where}.{key}") for key, member in value.items()}
+    return [_plain(member, f"{where}[{index}]") for index, member in enumerate(value)] if isinstance(value, list) else value
+
+
+def _opened(envelope: Mapping[str, Any], where: str) -> Any:
+    plaintext = envelope.get("plaintext")
+    if isinstance(plaintext, str):
+        try:
+            return _plain(json.loads(plaintext), where)
+        except ValueError as error:
+            raise _refused("holds a secret that cannot be read", _HOW, where) from error
+    if "value" in envelope:
+        return _plain(envelope["value"], where)
+    raise _refused("is still encrypted", "export with --show-secrets", where)
+
+
+def _refused(what: str, fix: str, where: str = "") -> InputError:
+    return InputError("cannot read a platform's outputs", [Problem(where, what, fix)])

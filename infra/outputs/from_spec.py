@@ -1,0 +1,55 @@
+"""What launchers may know of a platform that was never applied: what its spec says. For `ray up`, which needs no cluster.
+
+Used by `trainfleet.infra.outputs.contract.sketch`. Easy to get wrong: whatever only an applied platform has (cluster, bucket, identities, fabric) is empty,
+so that a launcher refuses what it would need instead of guessing a name.
+"""
+
+from __future__ import annotations
+
+from trainfleet.infra.catalog.machines import machine_for_pool
+from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput, partly_known
+from trainfleet.infra.spec.load import load_stack
+from trainfleet.infra.spec.schema import Capacity, Cloud, GpuPool
+
+
+def outputs_of(stack: str) -> PlatformOutputs:
+    """The outputs of the stack `stack`, a name or a file, as far as its spec says them.
+
+    Raises:
+        InputError: no such stack, or every mistake in it.
+    """
+    spec = load_stack(stack)
+    return partly_known(
+        spec.name,
+        spec.cloud.value,
+        account=spec.account,
+        region=spec.region,
+        environment=spec.environment,
+        bucket_url=spec.storage.bucket_url,
+        image=spec.ray.image,
+        pools=[_pool(spec.cloud, pool) for pool in spec.gpu_pools if pool.kind == "nodes"],
+        ray_version=spec.ray.version,
+    )
+
+
+def _pool(cloud: Cloud, pool: GpuPool) -> PoolOutput:
+    machine = machine_for_pool(cloud, pool)
+    return PoolOutput(
+        name=pool.name,
+        kind=pool.kind,
+        accelerator=pool.accelerator,
+        per_node=pool.per_node,
+        instance_type=machine.instance_type,
+        min_nodes=pool.min_nodes,
+        max_nodes=pool.max_nodes,
+        spot=pool.capacity is Capacity.SPOT,
+        node_selector={},
+        tolerations=[],
+        pod_annotations={},
+        environment={},
+        rdma="none",
+        rdma_resource="",
+        rdma_nics=0,
+        gpu_memory_gib=machine.gpu_memory_gib,
+        usd_per_hour=machine.usd_per_hour(pool.capacity),
+    )

@@ -1,0 +1,136 @@
+"""`trainfleet policies`: what must hold on every platform. Reads the catalogue; the rules themselves are plain functions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from trainfleet.policies.engine.rule import Rule
+
+policies = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+WIDTH = 100
+"""What the table gets where there is no terminal."""
+SHORT = {"kubernetes": "k8s"}
+COLOURS = {"critical": "bold red", "high": "red", "medium": "yellow", "low": "dim"}
+
+_HELP = """What must hold on every platform: the rules, how strictly each is enforced where, and how each cloud keeps it.
+
+With NAME: one rule with its reason, remedy and sources, and the resource types that it judges.
+
+[bold]Examples[/]
+
+  trainfleet policies --cloud gcp --severity high
+
+  trainfleet policies no-open-control-plane
+
+  trainfleet policies --json
+
+  trainfleet policies --markdown > docs/policies.md
+
+  trainfleet policies --check docs/policies.md
+"""
+
+
+@policies.command(help=_HELP)
+def main(  # noqa: PLR0917 - one per flag
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Show this rule.")] = "",
+    cloud: Annotated[str, typer.Option(help="Only rules that this cloud keeps: aws, gcp, azure, kubernetes.")] = "",
+    severity: Annotated[str, typer.Option(help="Only rules of this severity or more: low, medium, high, critical.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout instead of the table.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the document of all rules.")] = False,
+    check: Annotated[Path | None, typer.Option(metavar="FILE", help="Say whether FILE is that document; exit code 1 if it is not.")] = None,
+) -> None:
+    """See _HELP."""
+    from trainfleet.console import out, print_json
+    from trainfleet.policies.engine.document import SEVERITIES, markdown, of_interest
+    from trainfleet.policies.engine.document import as_json as document
+    from trainfleet.policies.engine.rule import CLOUDS
+
+    _known("--cloud", cloud, tuple(CLOUDS.values()))
+    _known("--severity", severity, SEVERITIES)
+    if check is not None:
+        _check(check, markdown())
+    elif as_markdown:
+        typer.echo(markdown(), nl=False)
+    elif name:
+        rule = _named(name)
+        if as_json:
+            print_json(document(rule))
+        else:
+            _show(rule)
+    elif as_json:
+        print_json([document(rule) for rule in of_interest(cloud, severity)])
+    else:
+        rules = of_interest(cloud, severity)
+        console = out()
+        if not console.is_terminal:
+            console.width = WIDTH
+        console.print(_table(rules))
+        console.print(f"{len(rules)} rules; `trainfleet policies NAME` shows one")
+
+
+def _known(option: str, value: str, choices: tuple[str, ...]) -> None:
+    from trainfleet.errors import InputError, Problem
+
+    if value and value not in choices:
+        raise InputError(f"unknown {option.strip('-')}", [Problem(option, f"{value!r} is not known", ", ".join(choices))])
+
+
+def _named(name: str) -> Rule:
+    from trainfleet.errors import InputError, Problem
+    from trainfleet.policies.catalogue import RULES
+    from trainfleet.policies.engine.exceptions import EVERYWHERE
+    from trainfleet.suggestions import did_you_mean
+
+    names = {rule.name: rule for rule in RULES}
+    if (wanted := name.removesuffix(EVERYWHERE)) not in names:
+        raise InputError("unknown policy", [Problem(name, "is no rule", did_you_mean(name, names))])
+    return names[wanted]
+
+
+def _check(file: Path, wanted: str) -> None:
+    from trainfleet.errors import InputError, Problem, TrainfleetError
+
+    try:
+        found = file.read_text()
+    except OSError as error:
+        raise InputError("cannot read the document", [Problem(str(file), error.strerror or str(error))]) from error
+    if found != wanted:
+        raise TrainfleetError("the document is stale", [Problem(str(file), "is not what the rules say", f"trainfleet policies --markdown > {file}")])
+
+
+def _table(rules: list[Rule]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from trainfleet.policies.engine.rule import ENVIRONMENTS
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for title in ("Rule", "Severity", *ENVIRONMENTS, "Clouds"):
+        table.add_column(title, no_wrap=True)
+    for rule in rules:
+        severity = f"[{COLOURS[rule.severity]}]{rule.severity}[/]"
+        table.add_row(rule.name, severity, *(rule.level(each) for each in ENVIRONMENTS), " ".join(SHORT.get(cloud, cloud) for cloud in rule.clouds()))
+    return table
+
+
+def _show(rule: Rule) -> None:
+    from rich.markup import escape
+
+    from trainfleet.console import out
+    from trainfleet.policies.catalogue import theme_of
+    from trainfleet.policies.engine.document import levels, types_by_cloud
+
+    console = out()
+    console.print(f"[bold]{rule.name}[/] ({theme_of(rule)}, [{COLOURS[rule.severity]}]{rule.severity}[/], {levels(rule)})\n")
+    rows = [("", rule.statement), ("Reason", rule.reason), ("Remedy", rule.fix), ("Sources", ", ".join(rule.references))]
+    for title, kinds in (("Judged", rule.checks), ("Absence", rule.stack)):
+        rows += [(f"{title}, {cloud}", ", ".join(names)) for cloud, names in types_by_cloud(kinds).items()]
+    rows += [(f"Setting {name}", str(schema)) for name, schema in rule.settings.items()]
+    for title, text in rows:
+        console.print(f"[bold]{escape(title)}:[/] {escape(text)}" if title else escape(text), soft_wrap=True)

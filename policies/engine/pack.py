@@ -1,0 +1,131 @@
+"""The bridge from Pulumi's policy types to plain rules: which policies there are, how strictly each is enforced here, and what it says.
+
+A rule that also judges absence becomes two policies, `<name>` for resources and `<name>-everywhere` for the stack,
+because Pulumi runs the two at different moments. Nothing runs at import; `__main__.py` makes the pack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
+from typing import Any
+
+import pulumi
+import pulumi_policy
+from pulumi_policy import proxy
+
+from trainfleet.policies.catalogue import RULES
+from trainfleet.policies.engine.environment import environment_of
+from trainfleet.policies.engine.exceptions import EVERYWHERE, Waiver, expired, in_force, waivers
+from trainfleet.policies.engine.rule import UNKNOWN, Json, Level, Resource, Rule, Violation, canonical, judge, judge_stack
+
+ENFORCEMENT: Mapping[Level, pulumi_policy.EnforcementLevel] = {
+    "mandatory": pulumi_policy.EnforcementLevel.MANDATORY,
+    "advisory": pulumi_policy.EnforcementLevel.ADVISORY,
+    "off": pulumi_policy.EnforcementLevel.DISABLED,
+}
+"""What a violation does: mandatory stops the change, advisory prints. A rule may be relaxed with --policy-pack-config."""
+SECRET_KEY, SECRET_VALUE = "4dabf18193072939515e22adb298388d", "1b47061264138c4ac30d75fd1eb44270"
+"""How the engine marks a secret in an object: signature key and value."""
+
+
+def policies() -> list[pulumi_policy.Policy]:
+    """Every policy of the pack, as strict as the environment of the stack asks for."""
+    environment = environment_of(_platform())
+    found: list[pulumi_policy.Policy] = []
+    for rule in RULES:
+        if rule.checks:
+            found.append(_resource_policy(rule, environment))
+        if rule.stack:
+            found.append(_stack_policy(rule, environment))
+    return found
+
+
+def _resource_policy(rule: Rule, environment: str | None) -> pulumi_policy.Policy:
+    def validate(args: pulumi_policy.ResourceValidationArgs, report: pulumi_policy.ReportViolation) -> None:
+        # Every policy is asked about every resource: leave before anything is copied.
+        if canonical(args.resource_type) not in rule.checks:
+            return
+        resource = Resource(args.resource_type, args.name, plain(args.props), args.urn, settings=args.get_config() or {})
+        for message, _ in _messages(rule, judge(rule, resource), resource.name):
+            report(message, None)
+
+    schema = pulumi_policy.PolicyConfigSchema({name: dict(kind) for name, kind in rule.settings.items()}) if rule.settings else None
+    return pulumi_policy.ResourceValidationPolicy(
+        rule.name,
+        _description(rule),
+        validate,
+        ENFORCEMENT[rule.level(environment)],
+        schema,
+        severity=pulumi_policy.Severity(rule.severity),
+        remediation_steps=rule.fix,
+    )
+
+
+def _stack_policy(rule: Rule, environment: str | None) -> pulumi_policy.Policy:
+    packages = tuple({f"{kind.partition(':')[0]}:" for kind in rule.stack})
+
+    def validate(args: pulumi_policy.StackValidationArgs, report: pulumi_policy.ReportViolation) -> None:
+        resources = [
+            Resource(one.resource_type, one.name, plain(one.props), one.urn, _origins(one.property_dependencies))
+            for one in args.resources
+            if canonical(one.resource_type).startswith(packages)
+        ]
+        for message, urn in _messages(rule, judge_stack(rule, resources), ""):
+            report(message, urn or None)
+
+    return pulumi_policy.StackValidationPolicy(
+        f"{rule.name}{EVERYWHERE}",
+        _description(rule),
+        validate,
+        ENFORCEMENT[rule.level(environment)],
+        severity=pulumi_policy.Severity(rule.severity),
+        remediation_steps=rule.fix,
+    )
+
+
+def _messages(rule: Rule, violations: Iterable[Violation], name: str) -> Iterable[tuple[str, str]]:
+    """Each violation that no exception covers, in words: what, how to mend it, where the rule comes from."""
+    excepted = _waivers()
+    for violation in violations:
+        resource = violation.name or name
+        if in_force(excepted, rule.name, resource, date.today()):
+            continue
+        old = expired(excepted, rule.name, resource, date.today())
+        ran_out = f" (the exception for this ran out on {old.until.isoformat()})" if old else ""
+        yield f"{resource}: {violation.what}{ran_out}\nTo mend: {rule.fix}", violation.urn
+
+
+def _waivers() -> tuple[Waiver, ...]:
+    return waivers(_platform())
+
+
+def _platform() -> str | None:
+    # The engine hands the stack's configuration to the pack as it does to a program; absent under `pulumi policy`.
+    found = pulumi.runtime.get_config("trainfleet:platform")
+    return found if isinstance(found, str) else None
+
+
+def _description(rule: Rule) -> str:
+    return f"{rule.statement} [{', '.join(rule.references)}]"
+
+
+def _origins(dependencies: Mapping[str, Sequence[Any]]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(resource.urn for resource in resources) for name, resources in dependencies.items()}
+
+
+def plain(value: Json) -> Json:
+    """Pulumi's checking proxies as plain data, with UNKNOWN where a value is not known yet, and secrets as their values."""
+    if isinstance(value, Mapping):
+        found = {key: _item(value, key) for key in value}
+        return found.get("value") if found.get(SECRET_KEY) == SECRET_VALUE else found
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_item(value, index) for index in range(len(value))]
+    return value
+
+
+def _item(container: Any, key: Any) -> Json:
+    try:
+        return plain(container[key])
+    except proxy.UnknownValueError:
+        return UNKNOWN

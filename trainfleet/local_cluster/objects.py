@@ -1,0 +1,93 @@
+"""What a new cluster holds: DNS's service, the storage class, rights of the servers that are ours, KubeRay's definitions and rights.
+
+Applied by server-side apply on each `up`, so what was changed by hand is put right. Definitions are those that the stacks install.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from trainfleet.infra.kubernetes.crds import definitions
+from trainfleet.local_cluster import builds, pins
+from trainfleet.local_cluster.servers import STORAGE_CLASS
+from trainfleet.local_cluster.state import State
+from trainfleet.local_cluster.volumes import PROVISIONER
+
+READ = ("get", "list", "watch")
+WRITE = (*READ, "create", "update", "patch", "delete")
+Rule = tuple[str, Sequence[str], Sequence[str]]
+
+RULES: dict[str, Sequence[Rule]] = {
+    "coredns": (("", ("endpoints", "services", "pods", "namespaces"), READ), ("discovery.k8s.io", ("endpointslices",), READ)),
+    "volumes": (("", ("persistentvolumeclaims",), READ), ("", ("persistentvolumes",), WRITE)),
+    "kwok": (
+        ("", ("nodes", "pods"), WRITE),
+        ("", ("nodes/status", "pods/status"), ("update", "patch")),
+        ("", ("events",), ("create", "update", "patch")),
+        ("coordination.k8s.io", ("leases",), WRITE),
+        ("kwok.x-k8s.io", ("*",), READ),
+    ),
+}
+
+
+def objects(state: State) -> list[dict[str, Any]]:
+    """Everything, definitions first."""
+    role = yaml.safe_load((builds.folder_of(pins.RAY_OPERATOR) / builds.RIGHTS).read_text())
+    rights = [row for name, rules in RULES.items() for row in (_role(name, rules), _binding(name, f"trainfleet:{name}"))]
+    return [
+        *definitions(pins.RAY_OPERATOR.version),
+        *_dns(state),
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": STORAGE_CLASS, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+            "provisioner": PROVISIONER,
+            "reclaimPolicy": "Delete",
+            "volumeBindingMode": "Immediate",
+        },
+        *rights,
+        role,
+        _binding("ray-operator", role["metadata"]["name"]),
+    ]
+
+
+def _dns(state: State) -> list[dict[str, Any]]:
+    ports = [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"}]
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "kube-dns", "namespace": "kube-system", "labels": {"k8s-app": "kube-dns"}},
+            "spec": {"clusterIP": str(state.dns), "ports": ports},
+        },
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": "kube-dns-node", "namespace": "kube-system", "labels": {"kubernetes.io/service-name": "kube-dns"}},
+            "addressType": "IPv4",
+            "ports": ports,
+            "endpoints": [{"addresses": [str(state.inside)], "conditions": {"ready": True}}],
+        },
+    ]
+
+
+def _role(name: str, rules: Sequence[Rule]) -> dict[str, Any]:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": f"trainfleet:{name}"},
+        "rules": [{"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)} for group, resources, verbs in rules],
+    }
+
+
+def _binding(user: str, role: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": f"trainfleet:{user}"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": f"trainfleet:{user}"}],
+    }

@@ -1,0 +1,102 @@
+"""The cluster's certificates and kubeconfigs, made by openssl: one authority, one certificate per server and client.
+
+The folder is whole or absent. Easy to get wrong: a user's groups are the certificate's organisations, and the API server's
+names must hold the first address of the service range, at which every pod looks for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import yaml
+
+from trainfleet.errors import Problem, TrainfleetError
+from trainfleet.files import write_whole
+from trainfleet.local_cluster.state import State
+
+DAYS = 365
+LOOPBACK = "https://127.0.0.1:6443"
+
+
+def clients(state: State) -> dict[str, str]:
+    """The subject of each client certificate: the name is its kubeconfig's too."""
+    return {
+        "admin": "/O=system:masters/CN=trainfleet-admin",
+        "kubelet-client": "/O=system:masters/CN=kube-apiserver",
+        "kubelet": f"/O=system:nodes/CN=system:node:{state.node}",
+        "kube-controller-manager": "/CN=system:kube-controller-manager",
+        "kube-scheduler": "/CN=system:kube-scheduler",
+        "kube-proxy": "/CN=system:kube-proxy",
+        "coredns": "/CN=trainfleet:coredns",
+        "ray-operator": "/CN=trainfleet:ray-operator",
+        "volumes": "/CN=trainfleet:volumes",
+        "kwok": "/CN=trainfleet:kwok",
+    }
+
+
+def make(state: State) -> None:
+    """Make certificates and kubeconfigs, unless they are there."""
+    folder = state.file("pki")
+    if not folder.is_dir():
+        work = state.file("pki.new")
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(mode=0o700)
+        _certificates(state, work)
+        os.replace(work, folder)
+    for name in clients(state):
+        if name != "kubelet-client":
+            target = state.kubeconfig if name == "admin" else state.file("config", f"{name}.kubeconfig")
+            server = f"https://{state.inside}:6443" if name == "admin" else LOOPBACK
+            write_whole(target, yaml.safe_dump(_kubeconfig(state, name, server), sort_keys=False), 0o600)
+
+
+def _certificates(state: State, folder: Path) -> None:
+    _openssl(folder, "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", "ca.key")
+    _openssl(folder, "req", "-x509", "-new", "-key", "ca.key", "-out", "ca.crt", "-days", str(DAYS), "-subj", f"/CN={state.context}")
+    names = [f"IP:{address}" for address in ("127.0.0.1", state.inside, state.services[1])]
+    names += [
+        f"DNS:{name}" for name in ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
+    ]
+    _issue(folder, "apiserver", "/CN=kube-apiserver", names)
+    for name, subject in clients(state).items():
+        _issue(folder, name, subject, [f"DNS:{state.node}", f"IP:{state.inside}"] if name == "kubelet" else ())
+    # Tokens of service accounts are signed with RSA: some libraries know no other.
+    _openssl(folder, "genrsa", "-out", "sa.key", "2048")
+    _openssl(folder, "rsa", "-in", "sa.key", "-pubout", "-out", "sa.pub")
+
+
+def _issue(folder: Path, name: str, subject: str, names: Iterable[str]) -> None:
+    _openssl(folder, "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", f"{name}.key")
+    _openssl(folder, "req", "-new", "-key", f"{name}.key", "-subj", subject, "-out", f"{name}.csr")
+    extensions = "extendedKeyUsage=serverAuth,clientAuth\n"
+    if joined := ",".join(names):
+        extensions += f"subjectAltName={joined}\n"
+    (folder / f"{name}.ext").write_text(extensions)
+    signed = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", str(DAYS), "-extfile", f"{name}.ext")
+    _openssl(folder, "x509", "-req", "-in", f"{name}.csr", *signed, "-out", f"{name}.crt")
+
+
+def _kubeconfig(state: State, name: str, server: str) -> dict[str, object]:
+    def data(file: str) -> str:
+        return base64.b64encode(state.file("pki", file).read_bytes()).decode()
+
+    context = state.context
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": context, "cluster": {"server": server, "certificate-authority-data": data("ca.crt")}}],
+        "users": [{"name": context, "user": {"client-certificate-data": data(f"{name}.crt"), "client-key-data": data(f"{name}.key")}}],
+        "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
+        "current-context": context,
+    }
+
+
+def _openssl(folder: Path, *arguments: str) -> None:
+    done = subprocess.run(["openssl", *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise TrainfleetError("a certificate cannot be made", [Problem(f"openssl {arguments[0]}", done.stderr.strip()[-300:])])

@@ -1,0 +1,235 @@
+"""The cluster's servers: the command line and the configuration file of each.
+
+Paths below /run, /var/lib and /var/log are the node's own (init.py). Easy to get wrong: a setting that reaches the machine
+outside. The control groups do, so all of them lie below one folder, and image clean-up is off, because no registry could
+bring an image back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainfleet.files import write_whole
+from trainfleet.local_cluster import builds, pins
+from trainfleet.local_cluster.pki import LOOPBACK
+from trainfleet.local_cluster.state import State
+
+SOCKET = "/run/containerd/containerd.sock"
+PAUSE = "localhost/pause:1"
+HOST_NAME = "host.trainfleet.internal"
+"""The name by which pods reach this machine."""
+STORAGE_CLASS = "local"
+VOLUMES = "/var/lib/volumes"
+
+
+@dataclass(frozen=True)
+class Server:
+    command: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def wanted(self) -> dict[str, Any]:
+        """What the node's first process runs; it starts a server again when any of it changes, the text of its configuration included."""
+        files = [path for word in self.command if (path := Path(word.rpartition("=")[2])).parent.name == "config" and path.is_file()]
+        configuration = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+        return {"command": self.command, "environment": self.environment, "configuration": configuration}
+
+
+def write_configuration(state: State) -> None:
+    """Write the file of each server that takes one."""
+
+    def write(name: str, text: str) -> None:
+        write_whole(state.file("config", name), text)
+
+    write("resolv.conf", f"nameserver {state.dns}\nsearch svc.cluster.local cluster.local\noptions ndots:5\n")
+    write("containerd.toml", _containerd(state))
+    write("kubelet.yaml", yaml.safe_dump(_kubelet(state)))
+    write("cni/10-pods.conflist", json.dumps(_pod_network(state), indent=1) + "\n")
+    write("Corefile", _corefile(state))
+
+
+def runtime(state: State) -> dict[str, Server]:
+    """What images need, and nothing more."""
+    return {"containerd": Server(["containerd", "--config", str(state.file("config", "containerd.toml"))])}
+
+
+def control_plane(state: State) -> dict[str, Server]:
+    """What has to answer before the rest is started."""
+    etcd = [
+        "etcd",
+        "--name",
+        "node",
+        "--data-dir",
+        "/var/lib/etcd",
+        "--logger",
+        "zap",
+        "--log-outputs",
+        "stderr",
+        "--quota-backend-bytes",
+        str(2 << 30),
+    ]
+    etcd += ["--listen-client-urls", "http://127.0.0.1:2379", "--advertise-client-urls", "http://127.0.0.1:2379"]
+    etcd += ["--listen-peer-urls", "http://127.0.0.1:2380", "--initial-advertise-peer-urls", "http://127.0.0.1:2380"]
+    etcd += ["--initial-cluster", "node=http://127.0.0.1:2380", "--auto-compaction-retention", "1"]
+    return {"etcd": Server(etcd), **runtime(state), "kube-apiserver": _kube("kube-apiserver", *_apiserver(state))}
+
+
+def workers(state: State) -> dict[str, Server]:
+    """What talks to the API server."""
+
+    def config(name: str) -> str:
+        return f"--kubeconfig={state.file('config', name)}.kubeconfig"
+
+    pki = state.file("pki")
+    controllers = ["kube-controller-manager", config("kube-controller-manager"), "--use-service-account-credentials=true", "--leader-elect=false"]
+    controllers += [f"--service-account-private-key-file={pki}/sa.key", f"--root-ca-file={pki}/ca.crt"]
+    controllers += [f"--cluster-signing-cert-file={pki}/ca.crt", f"--cluster-signing-key-file={pki}/ca.key"]
+    controllers += ["--allocate-node-cidrs=false", f"--cluster-cidr={state.pods}", f"--service-cluster-ip-range={state.services}"]
+    controllers += ["--node-monitor-grace-period=20s"]
+    proxy = ["kube-proxy", config("kube-proxy"), f"--hostname-override={state.node}", f"--cluster-cidr={state.pods}", "--proxy-mode=nftables"]
+    proxy += ["--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s"]
+    kubelet = ["kubelet", config("kubelet"), f"--config={state.file('config', 'kubelet.yaml')}", f"--hostname-override={state.node}"]
+    kubelet += [f"--node-ip={state.inside}", f"--node-labels=trainfleet.io/cluster={state.name}"]
+    operator = [str(builds.executable(pins.RAY_OPERATOR)), config("ray-operator"), "--enable-leader-election=false", "--enable-metrics=true"]
+    operator += ["--metrics-addr=:8080", "--health-probe-bind-address=:8082", "--log-stdout-encoder=console"]
+    return {
+        "kube-controller-manager": _kube(*controllers),
+        "kube-scheduler": _kube("kube-scheduler", config("kube-scheduler"), "--leader-elect=false"),
+        "kube-proxy": _kube(*proxy),
+        "kubelet": _kube(*kubelet),
+        "coredns": Server([str(builds.executable(pins.COREDNS)), "-conf", str(state.file("config", "Corefile"))]),
+        "ray-operator": Server(operator, {"ENABLE_INIT_CONTAINER_INJECTION": "false", "GOMEMLIMIT": "512MiB"}),
+        "volumes": _volumes(state),
+    }
+
+
+def simulated(state: State) -> dict[str, Server]:
+    """What plays the kubelet of nodes that are not there."""
+    command = [str(builds.executable(pins.KWOK)), f"--kubeconfig={state.file('config', 'kwok.kubeconfig')}", "--manage-all-nodes=false"]
+    command += ["--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", f"--cidr={state.pods}", f"--node-ip={state.inside}"]
+    return {"kwok": Server(command)}
+
+
+def _kube(program: str, *flags: str) -> Server:
+    # Idle servers give memory back sooner at the price of some more collecting.
+    return Server([str(builds.executable(pins.KUBE)), program, *flags], {"GOGC": "50"})
+
+
+def _apiserver(state: State) -> list[str]:
+    pki = state.file("pki")
+    return [
+        "--etcd-servers=http://127.0.0.1:2379",
+        f"--service-cluster-ip-range={state.services}",
+        f"--advertise-address={state.inside}",
+        "--secure-port=6443",
+        f"--tls-cert-file={pki}/apiserver.crt",
+        f"--tls-private-key-file={pki}/apiserver.key",
+        f"--client-ca-file={pki}/ca.crt",
+        f"--kubelet-certificate-authority={pki}/ca.crt",
+        f"--kubelet-client-certificate={pki}/kubelet-client.crt",
+        f"--kubelet-client-key={pki}/kubelet-client.key",
+        "--kubelet-preferred-address-types=InternalIP",
+        f"--service-account-key-file={pki}/sa.pub",
+        f"--service-account-signing-key-file={pki}/sa.key",
+        "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        "--allow-privileged=true",
+        "--event-ttl=6h",
+        # It asks etcd for how far it has got; Debian's 3.4 does not say, and each list would wait for it in vain.
+        "--feature-gates=SizeBasedListCostEstimate=false",
+    ]
+
+
+def _containerd(state: State) -> str:
+    # restrict_oom_score_adj: where a machine does not let root lower it, runc would end with "can't get final child's PID from pipe: EOF".
+    return f"""version = 2
+root = "/var/lib/containerd"
+state = "/run/containerd"
+disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper"]
+[grpc]
+  address = "{SOCKET}"
+[plugins."io.containerd.grpc.v1.cri"]
+  restrict_oom_score_adj = true
+  sandbox_image = "{PAUSE}"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "{state.file("config", "cni")}"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      SystemdCgroup = false
+"""
+
+
+def _kubelet(state: State) -> dict[str, Any]:
+    pki = state.file("pki")
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {"x509": {"clientCAFile": f"{pki}/ca.crt"}, "webhook": {"enabled": True}, "anonymous": {"enabled": False}},
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": f"{pki}/kubelet.crt",
+        "tlsPrivateKeyFile": f"{pki}/kubelet.key",
+        "containerRuntimeEndpoint": f"unix://{SOCKET}",
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{state.cgroup}",
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        "enforceNodeAllocatable": [],
+        "clusterDNS": [str(state.dns)],
+        "clusterDomain": "cluster.local",
+        "resolvConf": str(state.file("config", "resolv.conf")),
+        "evictionPressureTransitionPeriod": "15s",
+        "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        "imageGCHighThresholdPercent": 100,
+        "imageGCLowThresholdPercent": 99,
+        "nodeStatusUpdateFrequency": "5s",
+        "containerLogMaxSize": "20Mi",
+        "maxPods": 200,
+    }
+
+
+def _pod_network(state: State) -> dict[str, Any]:
+    # ptp and not bridge: what pods say to each other is routed, so a service's answers pass the node's rules without br_netfilter.
+    ipam = {"type": "host-local", "ranges": [[{"subnet": str(state.pods)}]], "routes": [{"dst": "0.0.0.0/0"}]}
+    plugins: list[dict[str, Any]] = [{"type": "ptp", "ipMasq": False, "ipam": ipam}, {"type": "portmap", "capabilities": {"portMappings": True}}]
+    return {"cniVersion": "0.4.0", "name": "pods", "plugins": plugins}
+
+
+def _corefile(state: State) -> str:
+    # Other names are refused at once (`hosts` without fallthrough answers SERVFAIL): there is nobody to ask, and a client would wait
+    # for its time-out. Two blocks, because a plug-in's place in a block is CoreDNS' own and not the order of these lines.
+    return f"""cluster.local:53 in-addr.arpa:53 {{
+  bind {state.inside}
+  errors
+  ready 127.0.0.1:8181
+  kubernetes cluster.local in-addr.arpa {{
+    kubeconfig {state.file("config", "coredns.kubeconfig")} {state.context}
+    pods insecure
+    ttl 5
+  }}
+  cache 5
+}}
+.:53 {{
+  bind {state.inside}
+  errors
+  hosts {{
+    {state.outside} {HOST_NAME}
+  }}
+}}
+"""
+
+
+def _volumes(state: State) -> Server:
+    import sys
+
+    from trainfleet.local_cluster.volumes import __file__ as program
+
+    pki = state.file("pki")
+    return Server([sys.executable, "-I", "-S", program, LOOPBACK, str(pki), STORAGE_CLASS, VOLUMES])

@@ -1,0 +1,24 @@
+"""`python -m trainfleet.local_cluster.stores`: fetch and build the stores now, so that no test has to."""
+
+from __future__ import annotations
+
+import sys
+
+from trainfleet.console import print_error
+from trainfleet.errors import TrainfleetError
+from trainfleet.local_cluster.stores.build import azurite, gateways
+
+
+def main() -> int:
+    """Build all; print where they are. Returns the exit code."""
+    try:
+        print(gateways())
+        print(azurite()[-1])
+    except TrainfleetError as error:
+        print_error(error)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Commands of the rehearsal, one file per command."""

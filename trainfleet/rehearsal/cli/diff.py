@@ -1,0 +1,146 @@
+"""`trainfleet diff`: reads arguments, shows progress on stderr and the diff on stdout or in a file.
+
+Its exit codes are its own: 2 and 3 tell what the change is, so every error, also wrong input, ends with 1. Easy to get
+wrong: wrong flags are refused before this module's code runs, by the command's class.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    from trainfleet.rehearsal.diff.diff import Show
+    from trainfleet.rehearsal.diff.model import Diff
+    from trainfleet.rehearsal.engine.find import Engine
+
+FORMATS = ("table", "markdown", "html", "json")
+EXIT_CODES = "Exit codes: 0 no change; 1 error, also wrong input; 2 change; 3 destructive change (something is lost); 130 interrupted."
+
+_HELP = f"""Say what a change would do to a stack: made, changed, [bold]replaced[/] or lost, what it costs, which policy it breaks.
+
+Base and head are built from git in clean folders; the base is applied to a simulated cloud by the real engine and the head is
+previewed on it. No account, no key, no network.
+
+BASE is where the head left main (on main: the commit before). HEAD is the commit that is checked out; the working tree has to be
+clean, or say --worktree.
+
+[bold]Examples[/]
+
+  trainfleet diff aws-prod
+
+  trainfleet diff aws-prod --base v1.4 --format markdown
+
+  trainfleet diff aws-prod --worktree
+
+  trainfleet diff gcp-prod --base origin/main --format html --output diff.html
+
+{EXIT_CODES}
+"""
+
+
+class DiffCommand(TyperCommand):
+    """Ends with 1 on a wrong flag, where other commands end with 2: here 2 means that something changes."""
+
+    def make_context(self, *arguments: Any, **settings: Any) -> Any:
+        try:
+            return super().make_context(*arguments, **settings)
+        except Exception as error:
+            if getattr(error, "exit_code", None) == 2:
+                error.exit_code = 1  # type: ignore[attr-defined] # a usage error of Click, which Typer hides
+            raise
+
+
+diff = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+
+@diff.command(cls=DiffCommand, help=_HELP)
+def main(  # noqa: PLR0917 - one per flag
+    stack: Annotated[str, typer.Argument(metavar="STACK", help="A stack of this project, in the base or in the head.")],
+    base: Annotated[str, typer.Option(metavar="REF", help="Compare with this commit, branch or tag.", show_default=False)] = "",
+    head: Annotated[str, typer.Option(metavar="REF", help="Compare this instead of HEAD; `.` is the working tree.", show_default=False)] = "",
+    worktree: Annotated[bool, typer.Option("--worktree", help="Compare the files as they are, with what is not committed.")] = False,
+    form: Annotated[str, typer.Option("--format", metavar="|".join(FORMATS), help="How to show it.")] = "table",
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there, whole or not at all.")] = None,
+    cached: Annotated[bool, typer.Option("--cache/--no-cache", help="Keep the applied base for the next diff, and use a kept one.")] = True,
+) -> None:
+    """See _HELP."""
+    from trainfleet.console import run
+
+    found: list[Diff] = []
+    code = run(lambda: found.append(_diff(stack, (base, head, worktree, cached), "json" if as_json else form, output)))
+    if code == 0 and found:
+        code = found[0].exit_code
+    elif code not in (0, 130):
+        code = 1
+    raise typer.Exit(code)
+
+
+def _diff(stack: str, which: tuple[str, str, bool, bool], form: str, output: Path | None) -> Diff:
+    from trainfleet.errors import InputError, Problem
+    from trainfleet.rehearsal.diff.diff import Wishes, compute
+    from trainfleet.rehearsal.project_lookup import project_root
+    from trainfleet.suggestions import did_you_mean
+
+    if form not in FORMATS:
+        raise InputError("unknown format", [Problem("--format", f"`{form}` is not known", did_you_mean(form, FORMATS))])
+    if output is not None and not output.resolve().parent.is_dir():
+        raise InputError("cannot write there", [Problem(str(output), "its folder does not exist", f"mkdir -p {output.parent}")])
+    base, head, worktree, cached = which
+    with _progress() as show:
+        found = compute(stack, project_root(), _engine, Wishes(base, head, worktree, cached), show)
+    _write(found, form, output)
+    return found
+
+
+def _write(found: Diff, form: str, output: Path | None) -> None:
+    from trainfleet.console import out, print_json
+    from trainfleet.files import write_whole
+    from trainfleet.rehearsal.diff.render import as_html, as_markdown, as_table, as_text
+
+    if form == "table" and output is None:
+        as_table(found, out())
+        return
+    if form == "json" and output is None:
+        print_json(found.as_json())
+        return
+    text = {"table": as_text, "markdown": as_markdown, "html": as_html, "json": _json}[form](found)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        write_whole(output, text)
+        typer.echo(f"{found.stack}: {found.verdict}; {found.blast_radius}", err=True)
+
+
+def _json(found: Diff) -> str:
+    import json
+
+    return json.dumps(found.as_json(), indent=2, default=str) + "\n"
+
+
+def _engine() -> Engine:
+    from trainfleet.console import err
+    from trainfleet.rehearsal.engine.find import find_engine
+
+    return find_engine(lambda line: err().print(line, highlight=False))
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Show]:
+    """One line on stderr while it runs, on a terminal; nothing in a log."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from trainfleet.console import err
+    from trainfleet.rehearsal.diff.diff import Show
+
+    console = err()
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:.0f} resources"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal, redirect_stdout=False) as bars:
+        task = bars.add_task("starting", total=None)
+        yield Show(begin=lambda what: bars.reset(task, description=what, total=None), resource=lambda _, count: bars.advance(task, count))

@@ -1,0 +1,72 @@
+"""Applied bases, kept in the user's cache folder: the second diff against the same base need not apply it again.
+
+An entry is one file, whole or absent, and there are at most KEEP of them. Easy to get wrong: the key has to name everything
+that the result rests on: the commit's tree, the stack, the engine, the SDKs, the rehearsal's own source, and the day.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import json
+import os
+import sys
+from datetime import date
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from trainfleet.errors import TrainfleetError
+from trainfleet.files import write_whole
+
+KEEP = 12
+FORMAT = 2
+_PACKAGES = ("pulumi", "pulumi-policy", "pulumi-aws", "pulumi-gcp", "pulumi-azure-native", "pulumi-kubernetes")
+
+
+def folder() -> Path:
+    """Return where entries are."""
+    from trainfleet.rehearsal.engine.build import cache_folder
+
+    return cache_folder() / "diff"
+
+
+def key(tree: str, project: str, stack: str, engine: str) -> str:
+    """Return the name of an entry."""
+    digest = hashlib.sha256()
+    parts = [str(FORMAT), tree, project, stack, engine, sys.version, date.today().isoformat(), *(_version(name) for name in _PACKAGES)]
+    for part in parts:
+        digest.update(f"{part}\0".encode())
+    own = Path(__file__).resolve().parents[1]
+    for file in sorted([*own.rglob("*.py"), *own.rglob("*.toml")]):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def load(name: str) -> dict[str, Any] | None:
+    """Return an entry, or None when it is absent or cannot be read."""
+    file = folder() / f"{name}.json.gz"
+    try:
+        document = json.loads(gzip.decompress(file.read_bytes()))
+        os.utime(file)
+    except (OSError, EOFError, ValueError, gzip.BadGzipFile):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def save(name: str, document: dict[str, Any]) -> None:
+    """Keep an entry and drop the least used ones; a cache that cannot be written to is no error."""
+    with contextlib.suppress(OSError, TrainfleetError):
+        target = folder()
+        write_whole(target / f"{name}.json.gz", gzip.compress(json.dumps(document).encode(), 3))
+        entries = sorted(target.glob("*.json.gz"), key=lambda file: file.stat().st_mtime, reverse=True)
+        for old in entries[KEEP:]:
+            old.unlink(missing_ok=True)
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "none"

@@ -1,0 +1,224 @@
+"""From the engine's events to changes: which resources, which properties from what to what, and what forces a replacement.
+
+Pure functions over the event log's documents. Easy to get wrong: a replacement is three events of one resource; the engine
+has masked secrets already; a JSON document in a string is compared inside, or its one changed word is lost in a page.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from trainfleet.rehearsal.diff.data_loss import loss_of
+from trainfleet.rehearsal.diff.model import SECRET, UNKNOWN, Change, Property, Verb
+from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN as WIRE_UNKNOWN
+from trainfleet.rehearsal.simulation.pulumi_values import is_secret, plain
+from trainfleet.rehearsal.simulation.replacement import join_path, split_path
+from trainfleet.rehearsal.steps.selection import is_real
+
+HIDDEN = {"kubernetes:core/v1:Secret": ("data", "stringData")}
+"""Properties that are secret whatever the program says of them."""
+_QUIET = {"same", "read", "refresh", "read-replacement", "read-discard", "discard", "import"}
+INSIDE = " → "
+"""Between a property and the place inside the JSON document that it holds as text."""
+Path = tuple[str, ...]
+Event = Mapping[str, Any]
+Words = Callable[[str], str]
+
+
+def changes(events: Iterable[Event], before: Iterable[Mapping[str, Any]]) -> tuple[list[Change], int]:
+    """Return what a preview does to things in a cloud, and how many of them it leaves alone.
+
+    Args:
+        events: the metadata of the engine's resource events.
+        before: the resources in the state before, as they were protected.
+    """
+    events, by_urn = list(events), dict[str, list[Event]]()
+    for event in events:
+        if _shown(event["type"], event["urn"]):
+            by_urn.setdefault(event["urn"], []).append(event)
+    known = {resource["urn"]: resource for resource in before}
+    words = _made_up(known.values(), events)
+    found, unchanged = [], 0
+    for urn, own in by_urn.items():
+        acting = [event for event in own if event["op"] not in _QUIET]
+        if acting:
+            found.append(_change(urn, acting, known.get(urn, {}), words))
+        else:
+            unchanged += any(event["op"] == "same" for event in own)
+    return sorted(found, key=lambda change: (list(Verb).index(change.verb), change.type, change.name)), unchanged
+
+
+def deletions(before: Iterable[Mapping[str, Any]]) -> list[Change]:
+    """Return the change that takes everything away: the stack is gone."""
+    events = [{"op": "delete", "urn": each["urn"], "type": each["type"], "old": each, "new": None} for each in before if not each.get("external")]
+    return changes(events, before)[0]
+
+
+def _shown(token: str, urn: str) -> bool:
+    """Leave out components, the stack and the engine's own default providers; the programs' providers are settings of theirs."""
+    if token.startswith("pulumi:providers:"):
+        return "::default_" not in urn
+    return is_real(token)
+
+
+def _change(urn: str, events: list[Event], before: Mapping[str, Any], words: Words) -> Change:
+    ops = {event["op"] for event in events}
+    verb = next((verb for verb, words in _VERBS if any(word in op for op in ops for word in words)), Verb.UPDATE)
+    event = next((each for each in events if each.get("detailedDiff")), events[0])
+    token = event["type"]
+    properties = tuple(_properties(event, words)) if verb in (Verb.UPDATE, Verb.REPLACE) else ()
+    forced = tuple(dict.fromkeys(each.path.split(INSIDE)[0] for each in properties if each.forces)) or tuple(event.get("keys") or ())
+    order = [each["op"] for each in events]
+    gone = verb in (Verb.REPLACE, Verb.DELETE)
+    return Change(
+        verb,
+        urn,
+        token,
+        urn.rsplit("::", 1)[-1],
+        properties,
+        forced if verb is Verb.REPLACE else (),
+        loss_of(token) if gone else None,
+        protected=gone and bool(before.get("protect")),
+        kept=gone and bool(before.get("retainOnDelete")),
+        delete_first=verb is Verb.REPLACE and "delete-replaced" in order and order.index("delete-replaced") < _first(order, "create-replacement"),
+    )
+
+
+_VERBS = ((Verb.REPLACE, ("replace",)), (Verb.DELETE, ("delete",)), (Verb.CREATE, ("create",)), (Verb.UPDATE, ("update",)))
+
+
+def _first(order: list[str], op: str) -> int:
+    return order.index(op) if op in order else len(order)
+
+
+def _properties(event: Event, words: Words) -> Iterator[Property]:
+    old, new = (event.get("old") or {}).get("inputs") or {}, (event.get("new") or {}).get("inputs") or {}
+    detailed: Mapping[str, Mapping[str, Any]] = event.get("detailedDiff") or {name: {} for name in event.get("diffs") or ()}
+    hidden = HIDDEN.get(event["type"], ())
+    seen: set[Path] = set()
+    for text in sorted(detailed, key=_natural):
+        if text.startswith("__"):
+            continue
+        path = split_path(text)
+        forces = str(detailed[text].get("diffKind", "")).endswith("replace")
+        path, before, after = _whole_list(path, old, new)
+        if path in seen:
+            continue
+        seen.add(path)
+        if path[:1] and path[0] in hidden:
+            yield Property(join_path(path), SECRET if before is not None else None, SECRET if after is not None else None, forces)
+            continue
+        for below, inner_old, inner_new in _inside(before, after):
+            shown = join_path(path) + (f"{INSIDE}{below}" if below else "")
+            yield Property(shown, _value(inner_old, words), _value(inner_new, words), forces)
+
+
+def _natural(text: str) -> list[Any]:
+    """Sort `[2]` before `[10]`."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
+
+
+def _whole_list(path: Path, old: Any, new: Any) -> tuple[Path, Any, Any]:
+    """Return the two values at a path; an item of a list of plain values stands for the list, whose items have no names."""
+    for length in range(len(path)):
+        if path[length].startswith("["):
+            before, after = _at(old, path[:length]), _at(new, path[:length])
+            if _is_plain_list(before) and _is_plain_list(after):
+                return path[:length], before, after
+    return path, _at(old, path), _at(new, path)
+
+
+def _is_plain_list(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and not any(isinstance(item, dict | list) for item in value))
+
+
+def _at(value: Any, path: Path) -> Any:
+    for step in path:
+        value = plain(value) if is_secret(value) else value
+        if step.startswith("["):
+            index = int(step[1:-1]) if step[1:-1].isdigit() else -1
+            value = value[index] if isinstance(value, list) and 0 <= index < len(value) else None
+        else:
+            value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _inside(old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the leaves that differ inside two JSON documents written as text; the two values themselves when they are none."""
+    one, two = _document(old), _document(new)
+    if one is None or two is None:
+        yield "", old, new
+        return
+    found = list(_leaves(one, two, ()))
+    if 0 < len(found) <= 12:
+        for path, before, after in found:
+            yield join_path(path), before, after
+    else:
+        yield "", old, new
+
+
+def _document(value: Any) -> Any:
+    if not isinstance(value, str) or value[:1] not in "{[" or WIRE_UNKNOWN in value:
+        return None
+    try:
+        return json.loads(value)
+    except ValueError:
+        return None
+
+
+def _leaves(old: Any, new: Any, path: Path) -> Iterator[tuple[Path, Any, Any]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys([*old, *new]):
+            yield from _leaves(old.get(key), new.get(key), (*path, str(key)))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, (one, two) in enumerate(zip(old, new, strict=True)):
+            yield from _leaves(one, two, (*path, f"[{index}]"))
+    elif old != new:
+        yield path, old, new
+
+
+def _value(value: Any, words: Words) -> Any:
+    """Return a value as it may be shown: secrets hidden, what only the apply will know and made-up ids said in words."""
+    if is_secret(value):
+        return SECRET
+    if isinstance(value, str):
+        return UNKNOWN if value == WIRE_UNKNOWN else words(value.replace(WIRE_UNKNOWN, f"[{UNKNOWN}]"))
+    if isinstance(value, dict):
+        return {key: _value(item, words) for key, item in value.items() if not key.startswith("__")}
+    if isinstance(value, list):
+        return [_value(item, words) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _made_up(before: Iterable[Mapping[str, Any]], events: Iterable[Event]) -> Words:
+    """Return what puts the name of a resource in place of an id, ARN, address or name that the simulated cloud made up.
+
+    A reviewer knows `prod-vpc` and not `vpc-061b374a7955f4dc2`, which no cloud has ever seen and which differs in each run.
+    """
+    names: dict[str, str] = {}
+    made = [each for each in before if each.get("custom")]
+    for resource in (*made, *(new for event in events if (new := event.get("new")) and new.get("custom"))):
+        name, inputs = resource["urn"].rsplit("::", 1)[-1], resource.get("inputs") or {}
+        own = set(_texts({key: value for key, value in inputs.items() if key not in (inputs.get("__defaults") or ())}))
+        drawn = {key: inputs.get(key) for key in inputs.get("__defaults") or ()}
+        for key, value in {"id": resource.get("id"), **drawn, **(resource.get("outputs") or {})}.items():
+            if isinstance(value, str) and len(value) >= 9 and value not in own and re.search(r"[0-9a-f]{7}", value) and value != WIRE_UNKNOWN:
+                names.setdefault(value, f"‹{name}›" if key == "id" or key in drawn else f"‹{name}.{key}›")
+    if not names:
+        return lambda text: text
+    any_of = re.compile("|".join(re.escape(value) for value in sorted(names, key=len, reverse=True)))
+    return lambda text: any_of.sub(lambda match: names[match.group()], text)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, str):
+        yield value

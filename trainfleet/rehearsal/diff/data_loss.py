@@ -1,0 +1,63 @@
+"""What is lost when a resource of a type is deleted or replaced: the table losses.toml, a row per type or per family of types.
+
+Read by the diff. Easy to get wrong: a type without a row counts as loud, because nobody has said that it is harmless.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainfleet.errors import InputError, Problem
+
+TABLE = Path(__file__).with_name("data_loss.toml")
+KINDS = ("data", "keys", "access", "work", "addresses", "secrets", "downtime", "nothing")
+QUIET = frozenset({"nothing", "downtime"})
+"""Kinds that a later apply mends by itself."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What goes with a resource of one type. `loud`: a later apply does not bring it back."""
+
+    kinds: tuple[str, ...]
+    why: str
+    loud: bool
+
+
+@functools.cache
+def table(file: Path = TABLE) -> dict[str, Loss]:
+    """Return the rows by type token, or by the beginning of tokens (ends with `*`).
+
+    Raises:
+        InputError: the file is not TOML, or a row lacks its kinds or its reason.
+    """
+    try:
+        rows = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise InputError("the table of losses cannot be read", [Problem(str(file), str(error))]) from error
+    wrong = [
+        Problem(f"{file.name} [{token}]", f"needs `loses` (of {', '.join(KINDS)}) and `why`")
+        for token, row in rows.items()
+        if not row.get("loses") or not set(row["loses"]) <= set(KINDS) or not isinstance(row.get("why"), str)
+    ]
+    if wrong:
+        raise InputError("the table of losses is not complete", wrong)
+    return {token: Loss(tuple(row["loses"]), row["why"], not set(row["loses"]) <= QUIET) for token, row in rows.items()}
+
+
+def loss_of(token: str) -> Loss | None:
+    """Return what goes with a resource of this type; None when no row says it. The longest beginning decides."""
+    rows = table()
+    if token in rows:
+        return rows[token]
+    families = [key for key in rows if key.endswith("*") and token.startswith(key[:-1])]
+    return rows[max(families, key=len)] if families else None
+
+
+def weight(loss: Loss | None) -> int:
+    """Return where a loss stands in the table, what matters most first; an unknown one before all."""
+    rows = list(table().values())
+    return rows.index(loss) if loss in rows else -1

@@ -1,0 +1,245 @@
+"""Computes a diff: two checkouts, the base applied to a simulated cloud (or taken from the cache), the head previewed on it.
+
+`compute` is what the command line calls; it raises a `TrainfleetError` that says which side is wrong. Easy to get wrong:
+the head's settings are checked before the engine starts, the base's are not (it was right on its day).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.infra.spec.load import load_stack
+from trainfleet.infra.spec.stack_file import StackFile
+from trainfleet.rehearsal.diff import cache, compare
+from trainfleet.rehearsal.diff.model import Change, Diff, Failing
+from trainfleet.rehearsal.diff.settings import bill_of, for_build, spec_changes, stack_file
+from trainfleet.rehearsal.diff.two_sided_run import Applied, Side, Stage, stage
+from trainfleet.rehearsal.diff.worktrees import Repository, Revision, refuse_uncommitted, scratch
+from trainfleet.rehearsal.engine.engine_cli import Violation
+from trainfleet.rehearsal.engine.find import Engine
+from trainfleet.rehearsal.engine.sandbox import Project, read_project
+from trainfleet.suggestions import did_you_mean
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """Which sides, and how: empty names are chosen by `sides`."""
+
+    base: str = ""
+    head: str = ""
+    worktree: bool = False
+    use_cache: bool = True
+
+
+@dataclass(frozen=True)
+class Show:
+    """Where progress goes: what begins, and a resource that is done."""
+
+    begin: Callable[[str], None] = lambda _: None
+    resource: Callable[[str, int], None] = lambda *_: None
+
+
+def sides(repository: Repository, wishes: Wishes) -> tuple[Revision, Revision]:
+    """Return the base and the head.
+
+    Raises:
+        InputError: an unknown revision, uncommitted changes in the way, nothing to compare with.
+    """
+    if wishes.worktree and wishes.head not in ("", "."):
+        raise InputError("two heads", [Problem("--head", f"is `{wishes.head}`, and --worktree is another", "leave one of them out")])
+    if wishes.worktree or wishes.head == ".":
+        head = repository.working_tree()
+    else:
+        head = repository.revision(wishes.head or "HEAD", "--head")
+        if not wishes.head:
+            refuse_uncommitted(repository)
+    base = repository.revision(wishes.base, "--base") if wishes.base else repository.default_base(head)
+    return base, head
+
+
+def compute(stack: str, root: Path, find_engine: Callable[[], Engine], wishes: Wishes | None = None, show: Show | None = None) -> Diff:
+    """Compute the diff of a stack.
+
+    Args:
+        stack: its name; a stack that only one side has is new or deleted.
+        root: the project's folder in the user's checkout.
+        find_engine: returns the engine; called when everything else is known to be right.
+
+    Raises:
+        TrainfleetError: a side that cannot be found, read or built.
+    """
+    wishes, show = wishes or Wishes(), show or Show()
+    began = time.monotonic()
+    repository = Repository(root)
+    base, head = sides(repository, wishes)
+    with scratch() as folder:
+        show.begin("checking out both sides")
+        base_root = repository.check_out(base, folder / "base")
+        head_root = repository.check_out(head, folder / "head")
+        base_file = stack_file(base_root, stack, f"the base ({base.short})") if base_root.is_dir() else None
+        head_file = stack_file(head_root, stack, f"the head ({head.short})") if head_root.is_dir() else None
+        _exists(stack, base_file, head_file, (base_root, head_root))
+        notes = _check_head(head_file, head)
+        prepared = _Prepared(stack, base, head, (base_root, head_root), (base_file, head_file))
+        if base.tree and base.tree == head.tree:
+            made = _Made(notes=["both sides are the same files"])
+        else:
+            engine = find_engine()
+            with stage(engine, folder, show.resource) as on:
+                made = prepared.make(on, repository.prefix, wishes, show)
+                made.notes[:0] = notes
+    before, why_not_before = bill_of(base_file)
+    after, why_not_after = bill_of(head_file)
+    made.notes.extend(f"{side}: {why}" for side, why in (("base", why_not_before), ("head", why_not_after)) if why)
+    return Diff(
+        stack,
+        base,
+        head,
+        "new" if base_file is None else "deleted" if head_file is None else "there",
+        tuple(made.changes),
+        before,
+        after,
+        newly_failing(made.violations_before, made.violations_after),
+        made.policies_ran,
+        tuple(spec_changes(base_file, head_file)),
+        tuple(made.notes),
+        time.monotonic() - began,
+        made.from_cache,
+        made.unchanged,
+    )
+
+
+class _Made:
+    """What the engine found."""
+
+    def __init__(self, notes: Iterable[str] = ()) -> None:
+        self.changes: list[Change] = []
+        self.unchanged = 0
+        self.violations_before: list[Violation] = []
+        self.violations_after: list[Violation] = []
+        self.policies_ran = True
+        self.from_cache = False
+        self.notes = list(notes)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """Both checkouts, ready for the engine."""
+
+    stack: str
+    base: Revision
+    head: Revision
+    roots: tuple[Path, Path]
+    files: tuple[StackFile | None, StackFile | None]
+
+    def make(self, on: Stage, prefix: str, wishes: Wishes, show: Show) -> _Made:
+        """Apply the base, preview the head on it, and compare."""
+        made = _Made()
+        applied: Applied | None = None
+        base: Side | None = None
+        if self.files[0] is not None:
+            base, notes = self._side("base", 0)
+            made.notes += notes
+            show.begin("applying the base to a simulated cloud")
+            applied, made.from_cache = self._applied(on, base, prefix, wishes)
+        if self.files[1] is None:
+            made.changes = compare.deletions(applied.resources() if applied else [])
+            return made
+        head, notes = self._side("head", 1)
+        made.notes += notes
+        if base is not None:
+            _same_project(base.project, head.project)
+        show.begin("previewing the head on it")
+        outcome, events = on.preview(head, applied.without_protection() if applied else None)
+        made.violations_after, made.policies_ran = outcome.violations, head.pack is not None
+        made.changes, made.unchanged = compare.changes(events, applied.resources() if applied else [])
+        if made.violations_after and applied is not None and base is not None:
+            show.begin("judging the base by its policies, for the head breaks some")
+            made.violations_before = self._violations(on, base, applied, prefix, wishes)
+        return made
+
+    def _side(self, label: str, index: int) -> tuple[Side, list[str]]:
+        file, revision = self.files[index], (self.base, self.head)[index]
+        assert file is not None
+        try:
+            project = read_project(self.roots[index], self.stack)
+        except InputError as error:
+            raise InputError(f"the {label} ({revision.short}): {error.summary}", error.problems) from error
+        settings, notes = for_build(file.document, date.today()) if label == "base" else (for_build(file.document, date.min)[0], [])
+        return Side(label, revision, project, settings), notes
+
+    def _applied(self, on: Stage, side: Side, prefix: str, wishes: Wishes) -> tuple[Applied, bool]:
+        name = self._key(on, prefix)
+        if wishes.use_cache and (kept := cache.load(name)) is not None:
+            return Applied.from_json(kept), True
+        applied = on.apply(side)
+        if wishes.use_cache:
+            cache.save(name, applied.as_json())
+        return applied, False
+
+    def _violations(self, on: Stage, side: Side, applied: Applied, prefix: str, wishes: Wishes) -> list[Violation]:
+        if applied.violations is None:
+            applied.violations = on.violations(side, applied)
+            if wishes.use_cache:
+                cache.save(self._key(on, prefix), applied.as_json())
+        return applied.violations
+
+    def _key(self, on: Stage, prefix: str) -> str:
+        return cache.key(self.base.tree, prefix, self.stack, on.engine.version)
+
+
+def newly_failing(before: Iterable[Violation], after: Iterable[Violation]) -> tuple[Failing, ...]:
+    """Return the policies that resources of the head break and did not break in the base."""
+    old, new = _failing(before), _failing(after)
+    return tuple(failing for key, failing in sorted(new.items()) if key not in old)
+
+
+def _failing(violations: Iterable[Violation]) -> dict[tuple[str, str], Failing]:
+    found = {}
+    for violation in violations:
+        name = violation.urn.rsplit("::", 1)[-1] if violation.urn else violation.message.partition(":")[0]
+        found[violation.policy, name] = Failing(violation.policy, name, violation.message, violation.level)
+    return found
+
+
+def _exists(stack: str, base: StackFile | None, head: StackFile | None, roots: tuple[Path, Path]) -> None:
+    if base is not None or head is not None:
+        return
+    from trainfleet.infra.spec.stack_file import stack_names
+
+    names = sorted({name for root in roots if root.is_dir() for name in stack_names(root)})
+    raise InputError("unknown stack", [Problem(stack, "has no settings file, neither in the base nor in the head", did_you_mean(stack, names))])
+
+
+def _check_head(file: StackFile | None, head: Revision) -> list[str]:
+    """Refuse a head whose settings are wrong, every mistake with its line, before the engine starts."""
+    if file is None:
+        return []
+    try:
+        load_stack(str(file.path), file.path.parent)
+    except TrainfleetError as error:
+        root = str(file.path)[: -len(file.shown_as)]
+        places = (f"{os.path.relpath(root)}/", root)  # as the check shows a file: from here, or in full
+
+        def plain(text: str) -> str:
+            for place in places:
+                text = text.replace(place, "")
+            return text
+
+        problems = [Problem(plain(each.where), plain(each.what), plain(each.fix)) for each in error.problems]
+        raise InputError(f"the head ({head.short}) cannot be built: {plain(error.summary)}", problems) from error
+    return []
+
+
+def _same_project(base: Project, head: Project) -> None:
+    if base.name != head.name:
+        raise InputError(
+            "the project has another name",
+            [Problem("Pulumi.yaml: name", f"was `{base.name}` and is `{head.name}`: Pulumi keeps a state for each name", f"name: {base.name}")],
+        )

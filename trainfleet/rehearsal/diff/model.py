@@ -1,0 +1,243 @@
+"""What a diff is made of, in the order a reviewer reads it; everything here is plain data that can be written as JSON.
+
+Values are as shown: secrets are `[secret]`, what only the apply will know is UNKNOWN. Easy to get wrong: a replacement of
+a resource that is kept in the cloud loses nothing for good, but the platform loses it all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, Bill
+from trainfleet.rehearsal.diff.data_loss import Loss, weight
+from trainfleet.rehearsal.diff.worktrees import Revision
+
+SCHEMA_VERSION = 1
+UNKNOWN = "known after apply"
+SECRET = "[secret]"
+
+
+class Verb(StrEnum):
+    """What happens to a resource."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    REPLACE = "replace"
+    DELETE = "delete"
+
+
+class Verdict(StrEnum):
+    """What the whole change is; each has an exit code of its own."""
+
+    NONE = "no change"
+    CHANGE = "change"
+    DESTRUCTIVE = "destructive change"
+
+
+EXIT = {Verdict.NONE: 0, Verdict.CHANGE: 2, Verdict.DESTRUCTIVE: 3}
+
+
+@dataclass(frozen=True)
+class Property:
+    """One property, old and new; None means absent."""
+
+    path: str
+    old: Any
+    new: Any
+    forces: bool = False
+
+
+@dataclass(frozen=True)
+class Change:
+    """One resource that a change touches."""
+
+    verb: Verb
+    urn: str
+    token: str
+    name: str
+    properties: tuple[Property, ...] = ()
+    forced_by: tuple[str, ...] = ()
+    """Properties that force a replacement."""
+    loss: Loss | None = None
+    """What goes away with the old one (replacements and deletions)."""
+    protected: bool = False
+    """Pulumi refuses to replace or delete it until someone lifts the protection."""
+    kept: bool = False
+    """The old one stays in the cloud, out of the stack (retain on delete)."""
+    delete_first: bool = False
+    """The old one goes before the new one exists."""
+
+    @property
+    def destructive(self) -> bool:
+        """Whether something is lost that a later apply does not bring back."""
+        return self.verb in (Verb.REPLACE, Verb.DELETE) and (self.loss is None or self.loss.loud)
+
+    @property
+    def type(self) -> str:
+        """The type without the module's file name: aws:s3:Bucket."""
+        package, module, kind = (*self.token.split(":", 2), "", "")[:3]
+        module = module.split("/")[0]
+        return ":".join(part for part in (package, module, kind) if part and part != "index")
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A policy that a resource breaks."""
+
+    policy: str
+    resource: str
+    message: str
+    level: str
+
+
+@dataclass(frozen=True)
+class SpecChange:
+    """One setting of the stack's file that differs, and where it stands."""
+
+    path: str
+    old: Any
+    new: Any
+    where: str
+
+
+@dataclass(frozen=True)
+class Diff:
+    """A whole diff. `bills` are None where the stack does not exist or its spec cannot be read."""
+
+    stack: str
+    base: Revision
+    head: Revision
+    stack_is: str
+    """`there` in both; `new` in head; `deleted` in head."""
+    changes: tuple[Change, ...]
+    before: Bill | None
+    after: Bill | None
+    newly_failing: tuple[Failing, ...] = ()
+    policies_ran: bool = True
+    spec: tuple[SpecChange, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    base_from_cache: bool = False
+    unchanged: int = 0
+
+    def of(self, verb: Verb) -> list[Change]:
+        """The changes of one kind, in the order of their names."""
+        return [change for change in self.changes if change.verb is verb]
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the change comes to. A setting or a policy alone changes nothing in a cloud."""
+        if any(change.destructive for change in self.changes):
+            return Verdict.DESTRUCTIVE
+        return Verdict.CHANGE if self.changes or self.newly_failing else Verdict.NONE
+
+    @property
+    def exit_code(self) -> int:
+        """0 nothing changes, 2 something does, 3 something is lost."""
+        return EXIT[self.verdict]
+
+    @property
+    def destructive(self) -> list[Change]:
+        """The changes that lose something, the deletions first."""
+        return sorted((change for change in self.changes if change.destructive), key=lambda change: (change.verb is not Verb.DELETE, change.name))
+
+    @property
+    def blast_radius(self) -> str:
+        """One line that says it all: how many, what is lost, what it costs, what it breaks."""
+        words = {Verb.CREATE: "created", Verb.UPDATE: "updated", Verb.REPLACE: "replaced", Verb.DELETE: "deleted"}
+        parts = [f"{len(found)} {words[verb]}{self._lost(found)}" for verb in Verb if (found := self.of(verb))]
+        parts = [", ".join(parts) or "nothing changes in the cloud", *self._money(), *self._policies()]
+        return "; ".join(parts)
+
+    def _lost(self, changes: Sequence[Change]) -> str:
+        """Name what goes, the data first; a handful by name."""
+        if not (loud := [change for change in changes if change.destructive]):
+            return ""
+        groups: dict[str, list[str]] = {}
+        for change in sorted(loud, key=lambda change: (weight(change.loss), change.name)):
+            kind = "LEAVES BEHIND" if change.kept else f"LOSES {(change.loss.kinds[0] if change.loss else 'what is not known').upper()}"
+            groups.setdefault(kind, []).append(change.name)
+        order = sorted(groups, key=lambda kind: (_ORDER.index(kind) if kind in _ORDER else len(_ORDER), kind))
+        return f" ({'; '.join(f'{kind}: {_some(groups[kind])}' for kind in order)})"
+
+    def _money(self) -> list[str]:
+        if self.before is None and self.after is None:
+            return ["cost not known"]
+        before, after = self.before or Bill(()), self.after or Bill(())
+        low = (after.min_usd_per_hour - before.min_usd_per_hour) * HOURS_PER_MONTH
+        high = (after.max_usd_per_hour - before.max_usd_per_hour) * HOURS_PER_MONTH
+        missing = list(dict.fromkeys([*before.unknown, *after.unknown]))
+        text = _difference(low, high)
+        return [text + (f" (no price known for {', '.join(missing)})" if missing else "")]
+
+    def _policies(self) -> list[str]:
+        if not self.policies_ran:
+            return []
+        count = len({failing.policy for failing in self.newly_failing})
+        return [f"{count} {'policy newly fails' if count == 1 else 'policies newly fail'}"] if count else []
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of `--format json`; `schema_version` rises when a key changes its meaning."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "stack": self.stack,
+            "stack_is": self.stack_is,
+            "verdict": self.verdict,
+            "exit_code": self.exit_code,
+            "blast_radius": self.blast_radius,
+            "base": {"ref": self.base.shown_as, "commit": self.base.commit or None, "subject": self.base.subject},
+            "head": {"ref": self.head.shown_as, "commit": self.head.commit or None, "subject": self.head.subject},
+            "counts": {verb.value: len(self.of(verb)) for verb in Verb} | {"unchanged": self.unchanged},
+            "changes": [_change(change) for change in self.changes],
+            "cost": {"before": self.before.as_json() if self.before else None, "after": self.after.as_json() if self.after else None},
+            "policies": {
+                "ran": self.policies_ran,
+                "newly_failing": [vars(failing) for failing in self.newly_failing],
+            },
+            "spec": [vars(change) for change in self.spec],
+            "notes": list(self.notes),
+            "seconds": round(self.seconds, 2),
+            "base_from_cache": self.base_from_cache,
+        }
+
+
+_ORDER = ["LOSES DATA", "LOSES KEYS", "LEAVES BEHIND", "LOSES ACCESS", "LOSES WORK", "LOSES ADDRESSES"]
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "verb": change.verb,
+        "type": change.token,
+        "name": change.name,
+        "urn": change.urn,
+        "destructive": change.destructive,
+        "properties": [vars(each) for each in change.properties],
+        "forced_by": list(change.forced_by),
+        "loss": {"kinds": list(change.loss.kinds), "why": change.loss.why, "loud": change.loss.loud} if change.loss else None,
+        "protected": change.protected,
+        "kept": change.kept,
+        "delete_first": change.delete_first,
+    }
+
+
+def _some(names: list[str], most: int = 4) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _difference(low: float, high: float) -> str:
+    """Say what a month costs more or less, with the fewest nodes and with the most."""
+    if abs(low) < 0.5 and abs(high) < 0.5:
+        return "cost as before"
+    if abs(low - high) < 0.5:
+        return f"{money(low)}/month"
+    least = f"{money(low)}/month at min" if abs(low) >= 0.5 else "at min as before"
+    return f"{least}, {money(high)}/month at max" if abs(high) >= 0.5 else f"{least}, at max as before"
+
+
+def money(usd: float, *, sign: bool = True) -> str:
+    """Dollars without cents, with a sign where they are a difference."""
+    mark = "−" if usd < -0.5 else ("+" if sign else "")
+    return f"{mark}${abs(usd):,.0f}"

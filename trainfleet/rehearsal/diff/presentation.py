@@ -1,0 +1,248 @@
+"""What every way of showing a diff has in common: groups of alike changes, values in short, the rows of the cost.
+
+Used by the table, the Markdown and the HTML. Easy to get wrong: a network change replaces a hundred resources for the same
+reason, and a reviewer reads the reason once, with the names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, NOT_COUNTED, Bill, Part
+from trainfleet.rehearsal.diff.data_loss import Loss, weight
+from trainfleet.rehearsal.diff.model import Change, Diff, Property, Verb, money
+
+TITLES = {Verb.DELETE: "Deleted", Verb.REPLACE: "Replaced", Verb.UPDATE: "Updated", Verb.CREATE: "Created"}
+"""In the order in which a reviewer wants them: what is lost first."""
+_PAGE = 160
+_LONG, _AROUND = 80, 24
+
+
+@dataclass(frozen=True)
+class Group:
+    """Changes that happen for the same reason: of one type, or updates of one and the same property."""
+
+    type: str
+    changes: tuple[Change, ...]
+
+    @property
+    def first(self) -> Change:
+        """One of them: the others are like it."""
+        return self.changes[0]
+
+    @property
+    def names(self) -> list[str]:
+        """The resources."""
+        return [change.name for change in self.changes]
+
+    @property
+    def loss(self) -> Loss | None:
+        """What goes with each."""
+        return self.first.loss
+
+    @property
+    def properties(self) -> Sequence[Property]:
+        """The properties, where it is one resource, or where all change alike."""
+        same = all(change.properties == self.first.properties for change in self.changes)
+        return _merged(self.first.properties) if same else ()
+
+    @property
+    def fate(self) -> str:
+        """What becomes of the old ones, in words; empty for what is made or changed in place."""
+        if self.first.verb not in (Verb.REPLACE, Verb.DELETE):
+            return ""
+        first = self.first
+        if self.loss is None:
+            words = ["nobody has written down what is lost with this type: look at it"]
+        elif first.kept and first.destructive:
+            words = ["it stays in the cloud with what is in it, but out of the stack: nobody manages it any more"]
+            words += ["the new one starts without it"] if first.verb is Verb.REPLACE else []
+        else:
+            words = [self.loss.why]
+            words += ["made anew from the program"] if first.verb is Verb.REPLACE and not first.destructive else []
+            words += ["the old one stays in the cloud"] if first.kept else []
+        if first.protected:
+            words.append("it is protected: the apply refuses until somebody lifts that (pulumi state unprotect)")
+        if first.delete_first:
+            words.append("the old one goes before the new one is there")
+        return "; ".join(words)
+
+    @property
+    def mark(self) -> str:
+        """The loud mark: LOSES DATA, LEAVES BEHIND, or nothing."""
+        if not self.first.destructive:
+            return ""
+        if self.first.kept:
+            return "LEAVES BEHIND"
+        return "LOSES " + (", ".join(self.loss.kinds).upper() if self.loss else "WHAT IS NOT KNOWN")
+
+
+def _merged(properties: Sequence[Property]) -> list[Property]:
+    """Return properties with those of many list items that change alike as one: `interfaces[0-31].groups`."""
+    alike: dict[Any, list[Property]] = {}
+    for each in properties:
+        alike.setdefault((re.sub(r"\[\d+\]", "[*]", each.path), repr(each.old), repr(each.new), each.forces), []).append(each)
+    found = []
+    for (path, *_), same in alike.items():
+        first = same[0]
+        found.append(first if len(same) < 3 else Property(f"{path} ({len(same)} items)", first.old, first.new, first.forces))
+    return found
+
+
+def groups(diff: Diff, verb: Verb) -> list[Group]:
+    """Return the changes of one kind, alike ones together, what loses most first."""
+    found: dict[Any, list[Change]] = {}
+    for change in diff.of(verb):
+        reason = (change.forced_by, change.kept, change.protected, change.delete_first)
+        # What all resources have in common, such as a tag, is one change for a reviewer, whatever their types.
+        key = repr(change.properties) if verb is Verb.UPDATE else (change.type, reason)
+        found.setdefault(key, []).append(change)
+    made = [Group(_types(changes), tuple(changes)) for changes in found.values()]
+    return sorted(made, key=lambda group: (not group.first.destructive, weight(group.first.loss), group.type, group.names[0]))
+
+
+def _types(changes: Sequence[Change]) -> str:
+    types = list(dict.fromkeys(change.type for change in changes))
+    return types[0] if len(types) == 1 else f"resources of {len(types)} types"
+
+
+def some(names: Sequence[str], most: int = 8) -> str:
+    """Return a list of names, cut to a handful."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def short(value: Any, most: int = _PAGE) -> str:
+    """Return a value as a reviewer reads it: text as it is, the rest as JSON, cut to a length."""
+    if value is None:
+        return "(none)"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    text = " ".join(text.split()) or '""'
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def arrow(each: Property, most: int = _PAGE) -> str:
+    """Return `old → new`; lists of plain values as what came and went."""
+    old, new = each.old, each.new
+    if isinstance(old, list) and isinstance(new, list):
+        gone, come = [item for item in old if item not in new], [item for item in new if item not in old]
+        if (gone or come) and len(gone) + len(come) < len(old) + len(new):
+            parts = [f"− {short(item, most)}" for item in gone] + [f"+ {short(item, most)}" for item in come]
+            return ", ".join(parts)
+    if old is None:
+        return f"+ {short(new, most)}"
+    if new is None:
+        return f"− {short(old, most)}"
+    if old == new:
+        return f"{short(old, most)} (changed)"
+    if isinstance(old, str) and isinstance(new, str) and len(old) > _LONG and len(new) > _LONG:
+        old, new = _apart(old, new)
+    return f"{short(old, most)} → {short(new, most)}"
+
+
+def _alike(one: str, two: str) -> int:
+    """Return how many letters two texts share from the start."""
+    return next((index for index, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+
+
+def _apart(old: str, new: str) -> tuple[str, str]:
+    """Return two long texts cut to where they differ, with a few words around it."""
+    start = _alike(old, new)
+    end = _alike(old[start:][::-1], new[start:][::-1])
+    start, end = max(0, start - _AROUND), max(0, end - _AROUND)
+    cut = [text[start : len(text) - end] for text in (old, new)]
+    return tuple(f"{'…' if start else ''}{text}{'…' if end else ''}" for text in cut)  # type: ignore[return-value] # two in, two out
+
+
+@dataclass(frozen=True)
+class CostRow:
+    """One line of the cost, as text: before and after, each from the least to the most."""
+
+    name: str
+    what: str
+    before: str
+    after: str
+    month: str
+    price: str
+    changed: bool
+
+
+def cost_rows(diff: Diff) -> list[CostRow]:
+    """Return a line for each part on either side, the sums last."""
+    before, after = _parts(diff.before), _parts(diff.after)
+    rows = [_row(name, before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after])]
+    if not rows:
+        return []
+    old, new = diff.before or Bill(()), diff.after or Bill(())
+    for label, hours in (("all, by the hour", 1), ("all, by the month", HOURS_PER_MONTH)):
+        low, high = (new.min_usd_per_hour - old.min_usd_per_hour) * hours, (new.max_usd_per_hour - old.max_usd_per_hour) * hours
+        delta = _delta(low, high) if hours > 1 else ""
+        rows.append(CostRow(label, "", _sum(diff.before, hours), _sum(diff.after, hours), delta, "", abs(low) + abs(high) > 0.005))
+    return rows
+
+
+def _parts(bill: Bill | None) -> dict[str, Part]:
+    return {part.name: part for part in bill.parts} if bill else {}
+
+
+def _row(name: str, old: Part | None, new: Part | None) -> CostRow:
+    part = new or old
+    assert part is not None
+    what = part.what if old is None or new is None or old.what == new.what else f"{old.what} → {new.what}"
+    known = all(each is None or each.usd_per_hour is not None for each in (old, new))
+    low = ((new and new.min_usd_per_hour) or 0.0) - ((old and old.min_usd_per_hour) or 0.0)
+    high = ((new and new.max_usd_per_hour) or 0.0) - ((old and old.max_usd_per_hour) or 0.0)
+    month = _delta(low * HOURS_PER_MONTH, high * HOURS_PER_MONTH) if known else "not known"
+    dated = f"{part.price_date or 'estimate, undated'}, {part.price_region}" if part.usd_per_hour is not None else "no price known"
+    return CostRow(name, what, _range(old), _range(new), month, dated, old is None or new is None or old != new)
+
+
+def _range(part: Part | None) -> str:
+    if part is None:
+        return "–"
+    if part.usd_per_hour is None:
+        return f"{part.least:g}–{part.most:g} × unknown"
+    least, most = (part.min_usd_per_hour or 0.0), (part.max_usd_per_hour or 0.0)
+    return f"${least:,.2f}" if least == most else f"${least:,.2f} – ${most:,.2f}"
+
+
+def _sum(bill: Bill | None, hours: int) -> str:
+    if bill is None:
+        return "–"
+    least, most = bill.min_usd_per_hour * hours, bill.max_usd_per_hour * hours
+    digits = 2 if hours == 1 else 0
+    more = " + unknown" if bill.unknown else ""
+    return f"${least:,.{digits}f} – ${most:,.{digits}f}{more}"
+
+
+def _delta(low: float, high: float) -> str:
+    if abs(low) < 0.5 and abs(high) < 0.5:
+        return "–"
+    return money(low) if abs(low - high) < 0.5 else f"{money(low)} to {money(high)}"
+
+
+def cost_notes(diff: Diff) -> list[str]:
+    """Return what has to stand below a cost: whose prices, what is unknown, what is not counted."""
+    if diff.before is None and diff.after is None:
+        return ["The cost is not known."]
+    if not any(bill and bill.parts for bill in (diff.before, diff.after)):
+        return ["No cost is counted: the cluster is already there, and its machines are paid elsewhere."]
+    notes = []
+    if unknown := list(dict.fromkeys([*(diff.before.unknown if diff.before else ()), *(diff.after.unknown if diff.after else ())])):
+        notes.append(f"No price is known for {', '.join(unknown)}: missing in every sum, which is too low by that much.")
+    if estimated := list(dict.fromkeys([*(diff.before.estimated if diff.before else ()), *(diff.after.estimated if diff.after else ())])):
+        notes.append(f"Estimated: {', '.join(estimated)}. The source of their price has no date.")
+    notes.append(f"List prices, each of its date and region; reserved capacity as on demand. Not counted: {NOT_COUNTED}.")
+    return notes
+
+
+def sides(diff: Diff) -> str:
+    """Return `abc123 (merge base with main) → def456 (HEAD)`."""
+    return f"{_side(diff.base)} → {_side(diff.head)}"
+
+
+def _side(revision: Any) -> str:
+    return f"{revision.short} ({revision.shown_as})" if revision.commit and not revision.commit.startswith(revision.shown_as) else revision.short

@@ -1,0 +1,140 @@
+"""The stack's settings on both sides: what is built from them, what they cost, and which of them differ, with their line.
+
+Easy to get wrong: a base was right on its day, so it is not judged by today's rules; a secret's ciphertext differs each time
+it is encrypted, so only that it was written anew can be said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.infra.catalog.cost import Bill, bill
+from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.spec.stack_file import PLATFORM_KEY, StackFile, read_stack_file
+from trainfleet.rehearsal.diff.model import SECRET, SpecChange
+
+KeyPath = tuple[str | int, ...]
+STAND_IN = "rehearsal-secret"
+
+
+def stack_file(root: Path, stack: str, shown_as: str) -> StackFile | None:
+    """Read a stack's file in a checkout, shown as it is called in the user's; None when the checkout has no such stack.
+
+    Raises:
+        InputError: it is no YAML, or no group of keys.
+    """
+    folder = root / _settings_folder(root)
+    file = next((path for suffix in ("yaml", "yml") if (path := folder / f"Pulumi.{stack}.{suffix}").is_file()), None)
+    if file is None:
+        return None
+    try:
+        found = read_stack_file(file)
+    except InputError as error:
+        problems = [Problem(problem.where.replace(_shown(file), file.name), problem.what, problem.fix) for problem in error.problems]
+        raise InputError(f"{shown_as}: {error.summary}", problems) from error
+    return StackFile(str(file.relative_to(root)), file, found.document, found.lines)
+
+
+def _settings_folder(root: Path) -> str:
+    try:
+        document = yaml.safe_load((root / "Pulumi.yaml").read_text())
+    except (OSError, yaml.YAMLError):
+        return "."
+    folder = document.get("stackConfigDir") if isinstance(document, dict) else None
+    return folder if isinstance(folder, str) else "."
+
+
+def _shown(file: Path) -> str:
+    from trainfleet.infra.spec.stack_file import shown_path
+
+    return shown_path(file)
+
+
+def for_build(document: Mapping[str, Any], today: date) -> tuple[dict[str, Any], list[str]]:
+    """Return settings that can be built without a key and on a later day, and what was left out of them.
+
+    The sandbox replaces secrets that are a whole value; here those inside a value follow. An exception that has run out is
+    dropped: it makes no resource, and the program would refuse the whole spec for it.
+    """
+    config = {key: _without_ciphertext(value, top=True) for key, value in (document.get("config") or {}).items()}
+    platform, notes = config.get(PLATFORM_KEY), []
+    if isinstance(platform, dict) and isinstance(exceptions := platform.get("exceptions"), list):
+        kept = [each for each in exceptions if not _past(each, today)]
+        if len(kept) < len(exceptions):
+            notes.append(f"{len(exceptions) - len(kept)} policy exceptions of the base have run out: they are left out of it")
+            config[PLATFORM_KEY] = {**platform, "exceptions": kept}
+    return {"config": config}, notes
+
+
+def _without_ciphertext(value: Any, *, top: bool) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {"secure"}:
+            return value if top else STAND_IN
+        return {key: _without_ciphertext(item, top=False) for key, item in value.items()}
+    return [_without_ciphertext(item, top=False) for item in value] if isinstance(value, list) else value
+
+
+def _past(exception: Any, today: date) -> bool:
+    until = exception.get("until") if isinstance(exception, dict) else None
+    return isinstance(until, date) and until < today
+
+
+def bill_of(file: StackFile | None) -> tuple[Bill | None, str]:
+    """Return what a stack costs; None and why, where its spec cannot be read (an old one, by today's fields)."""
+    if file is None:
+        return None, ""
+    try:
+        return bill(PlatformSpec.model_validate((file.document.get("config") or {}).get(PLATFORM_KEY))), ""
+    except (ValueError, TypeError, LookupError, TrainfleetError) as error:
+        return None, f"its cost is not known: {str(error).splitlines()[0]}"
+
+
+def spec_changes(base: StackFile | None, head: StackFile | None) -> list[SpecChange]:
+    """Return the settings that differ, platform settings by their short path; pools and exceptions by name, not by place."""
+    if base is None and head is None:
+        return []
+    old, new = (dict(_leaves((each.document.get("config") or {}) if each else {}, ())) for each in (base, head))
+    found = []
+    for path in dict.fromkeys([*old, *new]):
+        before, after = old.get(path, (None, ()))[0], new.get(path, (None, ()))[0]
+        if before == after:
+            continue
+        side = head if path in new else base
+        where = side.locate(("config", *(new.get(path) or old[path])[1])) if side else ""
+        found.append(SpecChange(_text(path), _hidden(before), _hidden(after), where if path in new else f"{where} in the base"))
+    return found
+
+
+def _leaves(value: Any, path: KeyPath, real: KeyPath = ()) -> Iterator[tuple[KeyPath, tuple[Any, KeyPath]]]:
+    """Yield each leaf by a path that survives reordering, with its real path in the document."""
+    if isinstance(value, dict) and set(value) != {"secure"} and value:
+        for key, item in value.items():
+            yield from _leaves(item, (*path, str(key)), (*real, key))
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        for index, item in enumerate(value):
+            name = item.get("name") or item.get("policy") if isinstance(item, dict) else None
+            yield from _leaves(item, (*path, f"[{name if name is not None else index}]"), (*real, index))
+    else:
+        yield path, (value, real)
+
+
+def _text(path: KeyPath) -> str:
+    parts = [str(part) for part in path]
+    if parts[:1] == [PLATFORM_KEY]:
+        parts = parts[1:] or ["the platform"]
+    text = ""
+    for part in parts:
+        text += part if part.startswith("[") or not text else f".{part}"
+    return text
+
+
+def _hidden(value: Any) -> Any:
+    if isinstance(value, dict):
+        return SECRET if set(value) == {"secure"} else {key: _hidden(item) for key, item in value.items()}
+    return str(value) if isinstance(value, date) else value

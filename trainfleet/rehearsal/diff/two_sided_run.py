@@ -1,0 +1,237 @@
+"""Runs the two sides on the real engine over one simulated cloud: applies the base, previews the head on what came of it.
+
+Each program runs from its own checkout with this interpreter: a small entry puts the checkout before everything else on
+sys.path. Easy to get wrong: `protect` has to be lifted in the base's state, or the preview stops at the first protected
+resource instead of showing all that the change does; what was protected is remembered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from trainfleet.errors import TrainfleetError
+from trainfleet.rehearsal.diff.worktrees import Revision
+from trainfleet.rehearsal.engine import language
+from trainfleet.rehearsal.engine.engine_cli import Outcome, Runner, Violation
+from trainfleet.rehearsal.engine.find import Engine
+from trainfleet.rehearsal.engine.sandbox import Project, Sandbox, sandbox
+from trainfleet.rehearsal.simulation import provider
+from trainfleet.rehearsal.simulation.state import Cloud
+from trainfleet.rehearsal.steps import diagnostics
+from trainfleet.rehearsal.steps.session import sigterm_as_interrupt
+
+APPLY = ("up", "--yes", "--skip-preview", "--suppress-outputs")
+_ENTRY = """import os, runpy, sys
+program, root = {program!r}, {root!r}
+sys.path[0] = program if os.path.isdir(program) else os.path.dirname(program)
+sys.path.insert(1, root)
+os.chdir(sys.path[0])
+runpy.run_path(program, run_name="__main__")
+"""
+Events = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a diff: its checkout's project and the stack's settings there."""
+
+    label: str
+    revision: Revision
+    project: Project
+    settings: dict[str, Any]
+
+    @property
+    def shown(self) -> str:
+        """How messages call it."""
+        return f"{self.label} ({self.revision.short})"
+
+    @property
+    def pack(self) -> Path | None:
+        """The checkout's policy pack, where it has one."""
+        pack = self.project.root / "policies"
+        return pack if (pack / "PulumiPolicy.yaml").is_file() else None
+
+
+@dataclass
+class Applied:
+    """What is left of an applied base: the engine's files by their path, the salt of its settings, the policies it breaks.
+
+    `violations` is None as long as nobody asked: a head that breaks no policy breaks none newly.
+    """
+
+    files: dict[str, str] = field(default_factory=dict)
+    salt: str = ""
+    violations: list[Violation] | None = None
+
+    def resources(self) -> list[dict[str, Any]]:
+        """The resources in the state."""
+        return [resource for document in self._states().values() for resource in _resources(document)]
+
+    def without_protection(self) -> Applied:
+        """The same with nothing protected, so that a preview shows every replacement and deletion."""
+        files = dict(self.files)
+        for name, document in self._states().items():
+            for resource in _resources(document):
+                resource.pop("protect", None)
+            files[name] = json.dumps(document)
+        return Applied(files, self.salt, self.violations)
+
+    def as_json(self) -> dict[str, Any]:
+        """For the cache."""
+        violations = None if self.violations is None else [vars(violation) for violation in self.violations]
+        return {"files": self.files, "salt": self.salt, "violations": violations}
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Applied:
+        """From the cache."""
+        kept = document["violations"]
+        return cls(document["files"], document["salt"], None if kept is None else [Violation(**each) for each in kept])
+
+    def _states(self) -> dict[str, dict[str, Any]]:
+        return {name: json.loads(text) for name, text in self.files.items() if "/stacks/" in name}
+
+
+def _resources(document: dict[str, Any]) -> list[dict[str, Any]]:
+    checkpoint = document.get("checkpoint", document)
+    latest = checkpoint.get("latest") or {}
+    return list(latest.get("resources") or [])
+
+
+@dataclass
+class Stage:
+    """The simulated cloud, its providers and the language host, shared by both sides."""
+
+    engine: Engine
+    cloud: Cloud
+    programs: language.Programs
+    environment: dict[str, str]
+    scratch: Path
+    boxes: contextlib.ExitStack
+    progress: Callable[[str, int], None]
+
+    def apply(self, side: Side) -> Applied:
+        """Apply a side to the empty cloud, without its policies.
+
+        Raises:
+            TrainfleetError: its program fails, or a cloud would refuse it; says which side.
+        """
+        runner = self._runner(side)
+        runner.init()
+        self._judge(side, runner.run(*APPLY))
+        return Applied(*_kept(runner.sandbox), None if side.pack else [])
+
+    def violations(self, side: Side, applied: Applied) -> list[Violation]:
+        """Return the policies that an applied side breaks by its own policy pack.
+
+        Raises:
+            TrainfleetError: its program fails now; says which side.
+        """
+        runner = self._runner(side)
+        self._restore(runner.sandbox, applied)
+        outcome = runner.run("preview", *self._policies(side, advise=True))
+        self._judge(side, outcome)
+        return outcome.violations
+
+    def preview(self, side: Side, on: Applied | None) -> tuple[Outcome, Events]:
+        """Preview a side on an applied one, or on nothing; return the outcome and the engine's resource events.
+
+        Raises:
+            TrainfleetError: its program fails; says which side.
+        """
+        runner = self._runner(side)
+        if on is None:
+            runner.init()
+        else:
+            self._restore(runner.sandbox, on)
+        outcome = runner.run("preview", *self._policies(side, advise=False))
+        if strict := diagnostics.mandatory(outcome):
+            # A mandatory violation keeps the engine from judging the stack as a whole: once more, only advising.
+            outcome = runner.run("preview", *self._policies(side, advise=True))
+            levels = {violation.policy: violation.level for violation in strict}
+            outcome.violations = [replace(each, level=levels.get(each.policy, each.level)) for each in outcome.violations]
+        self._judge(side, outcome)
+        return outcome, _events(runner.sandbox.file(f"events-{runner.count}.jsonl"))
+
+    def _restore(self, box: Sandbox, applied: Applied) -> None:
+        _restore(box, applied)
+        if not self.cloud.records:  # the base came from the cache
+            self.cloud.remember(applied.resources())
+
+    def _runner(self, side: Side) -> Runner:
+        entry = self.scratch / f"entry-{side.label}"
+        entry.mkdir(exist_ok=True)
+        (entry / "__main__.py").write_text(_ENTRY.format(program=str(side.project.main), root=str(side.project.root)))
+        box = self.boxes.enter_context(sandbox(replace(side.project, main=entry), side.settings))
+        self.programs.environment = self.programs.environment or box.environment
+        self.programs.output = self.programs.output or box.file("program.txt")
+        self.programs.secret_keys, self.programs.root = box.secret_keys, side.project.root
+        self.programs.failure_file = box.file("failure.json")
+        self.cloud.mistakes.clear()
+        self.cloud.unknown_functions.clear()
+        # The policy pack is started by the engine; it has to find the checkout's `policies`, not the installed one.
+        path = os.pathsep.join(filter(None, (str(side.project.root), os.environ.get("PYTHONPATH", ""))))
+        return Runner(self.engine.path, box, {**self.environment, "PYTHONPATH": path}, self.progress)
+
+    def _policies(self, side: Side, *, advise: bool) -> list[str]:
+        if side.pack is None:
+            return []
+        if not advise:
+            return ["--policy-pack", str(side.pack)]
+        config = self.scratch / "advisory.json"
+        config.write_text('{"all": "advisory"}')
+        return ["--policy-pack", str(side.pack), "--policy-pack-config", str(config)]
+
+    def _judge(self, side: Side, outcome: Outcome) -> None:
+        if not outcome.ok:
+            problems = diagnostics.problems(outcome, self.cloud, self.programs.failure_file or Path())
+            raise TrainfleetError(f"the {side.shown} cannot be built", problems)
+
+
+@contextlib.contextmanager
+def stage(engine: Engine, scratch: Path, progress: Callable[[str, int], None]) -> Iterator[Stage]:
+    """Set the stage; everything on it is gone at the end, also after Ctrl-C or SIGTERM."""
+    cloud, programs = Cloud(), language.Programs(python=sys.executable)
+    with (
+        sigterm_as_interrupt(),
+        contextlib.ExitStack() as boxes,
+        provider.serve(cloud) as providers,
+        language.serve(programs) as languages,
+    ):
+        environment = {"PULUMI_DEBUG_PROVIDERS": providers, "PULUMI_DEBUG_LANGUAGES": languages}
+        yield Stage(engine, cloud, programs, environment, scratch, boxes, progress)
+
+
+def _kept(box: Sandbox) -> tuple[dict[str, str], str]:
+    """Return the engine's state files and the salt of the settings, as far as a later command needs them."""
+    import yaml
+
+    state = box.folder / "state"
+    wanted = [*state.rglob("meta.yaml"), *([box.state] if box.state.is_file() else [])]
+    settings = yaml.safe_load((box.project / f"Pulumi.{box.stack}.yaml").read_text()) or {}
+    return {str(file.relative_to(state)): file.read_text() for file in wanted}, str(settings.get("encryptionsalt", ""))
+
+
+def _restore(box: Sandbox, applied: Applied) -> None:
+    for name, text in applied.files.items():
+        target = box.folder / "state" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    if applied.salt:
+        with (box.project / f"Pulumi.{box.stack}.yaml").open("a") as file:
+            file.write(f"encryptionsalt: {applied.salt}\n")
+
+
+def _events(log: Path) -> Events:
+    found = []
+    for line in log.read_text(errors="replace").splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            if event := json.loads(line).get("resourcePreEvent"):
+                found.append(event["metadata"])
+    return found

@@ -1,0 +1,204 @@
+"""Two clean copies of the project out of git: the base and the head of a diff, gone at the end.
+
+Git's own index and folder are never written to (a private index, no `git worktree`), so a read-only checkout will do and
+nothing is left to prune. Easy to get wrong: the project may lie below git's top, and git's hooks set GIT_DIR.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainfleet.errors import InputError, MissingToolError, Problem
+from trainfleet.rehearsal.engine.sandbox import unwritable
+from trainfleet.suggestions import did_you_mean
+
+MAIN_BRANCHES = ("origin/HEAD", "origin/main", "origin/master", "main", "master")
+"""Where a change will be merged, in the order in which they are looked for."""
+SOURCES = (".py", ".yaml", ".yml", ".toml")
+"""Files that git does not know yet and that a build would read; a report written into the checkout is none."""
+_WORKTREE = "working tree"
+
+
+@dataclass(frozen=True)
+class Revision:
+    """What one side of the diff is made of: a commit, or the working tree as it is (`tree` is empty then)."""
+
+    shown_as: str
+    commit: str
+    tree: str
+    subject: str = ""
+
+    @property
+    def short(self) -> str:
+        """The commit in short, or what stands for it."""
+        return self.commit[:9] or self.shown_as
+
+
+class Repository:
+    """The git repository around a project's folder.
+
+    Raises:
+        InputError: the folder is in no repository, or git refuses to read it.
+        MissingToolError: there is no git.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        code, said = self._try("rev-parse", "--show-toplevel")
+        if code != 0:
+            fix = "run it inside a clone" if "not a git repository" in said else ""
+            raise InputError("the project is not in a git repository", [Problem(str(root), said.removeprefix("fatal: "), fix)])
+        self.top = Path(said)
+        self.prefix = self.git("rev-parse", "--show-prefix").strip("/")
+
+    def git(self, *arguments: str, index: Path | None = None) -> str:
+        """Run git and return what it said, or raise with its words."""
+        code, said = self._try(*arguments, index=index)
+        if code != 0:
+            raise InputError("git could not do it", [Problem("git", said.removeprefix("fatal: "))])
+        return said
+
+    def _try(self, *arguments: str, index: Path | None = None) -> tuple[int, str]:
+        environment = {key: value for key, value in os.environ.items() if key not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")}
+        environment |= {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+        if index is not None:
+            environment["GIT_INDEX_FILE"] = str(index)
+        settings = ("-c", "core.fsmonitor=false", "-c", "core.splitIndex=false", "-c", "core.quotePath=false", "-c", "advice.detachedHead=false")
+        try:
+            done = subprocess.run(["git", *settings, *arguments], cwd=self.root, env=environment, capture_output=True, text=True, check=False)
+        except FileNotFoundError as error:
+            raise MissingToolError("a diff needs git", [Problem("git", "is not on PATH", "install git")]) from error
+        return done.returncode, (done.stdout if done.returncode == 0 else done.stderr or done.stdout).strip("\n")
+
+    def revision(self, ref: str, flag: str) -> Revision:
+        """Return the commit that a name stands for.
+
+        Raises:
+            InputError: there is none; the nearest branch or tag is offered.
+        """
+        code, commit = self._try("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+        if code != 0:
+            raise InputError("unknown revision", [Problem(flag, f"git knows no commit `{ref}`", self._offered(ref))])
+        tree, subject = self.git("log", "-1", "--format=%T%n%s", commit).partition("\n")[::2]
+        return Revision(ref, commit, tree, subject)
+
+    def _offered(self, ref: str) -> str:
+        if self.git("rev-parse", "--is-shallow-repository") == "true":
+            return "the clone is shallow: git fetch --unshallow (in CI: a checkout with the whole history)"
+        names = self.git("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags", "refs/remotes").splitlines()
+        return did_you_mean(ref, names) if names else "commit something first"
+
+    def default_base(self, head: Revision) -> Revision:
+        """Return where the head left the main branch; on the main branch itself the commit before (with a working tree: HEAD).
+
+        Raises:
+            InputError: there is nothing to compare with.
+        """
+        commit = head.commit or self.revision("HEAD", "HEAD").commit
+        for branch in MAIN_BRANCHES:
+            code, main = self._try("rev-parse", "--verify", "--quiet", f"{branch}^{{commit}}")
+            if code != 0:
+                continue
+            code, fork = self._try("merge-base", main, commit)
+            if code == 0 and fork and fork != commit:
+                return self.named(fork, f"merge base with {branch}")
+        if not head.tree:
+            return self.named(commit, "HEAD")
+        code, parent = self._try("rev-parse", "--verify", "--quiet", f"{commit}^1")
+        if code != 0:
+            fix = "name one with --base, or --worktree to compare uncommitted changes"
+            raise InputError("nothing to compare with", [Problem("--base", f"{head.short} has no commit before it", fix)])
+        return self.named(parent, "the commit before")
+
+    def named(self, commit: str, shown_as: str) -> Revision:
+        """Return a commit under a name of its own."""
+        found = self.revision(commit, "--base")
+        return Revision(shown_as, found.commit, found.tree, found.subject)
+
+    def working_tree(self) -> Revision:
+        """Return the files as they are."""
+        return Revision(_WORKTREE, "", "")
+
+    def uncommitted(self) -> list[str]:
+        """Return the files of the project that are not as committed, in git's two letters and the path."""
+        said = self.git("status", "--porcelain", "--untracked-files=all", "--no-renames", "--", ".")
+        return [line for line in said.splitlines() if not line.startswith("??") or line.strip('"').endswith(SOURCES)]
+
+    def check_out(self, revision: Revision, folder: Path) -> Path:
+        """Write a revision's files below a folder and return where the project lies in it.
+
+        Raises:
+            InputError: no space, or git cannot read an object.
+        """
+        folder.mkdir()
+        if revision.tree:
+            index = folder.with_suffix(".index")
+            self.git("read-tree", revision.commit, index=index)
+            self.git("-C", str(self.top), "checkout-index", "--all", "--force", "--quiet", f"--prefix={folder}/", index=index)
+            index.unlink(missing_ok=True)
+        else:
+            listed = self.git("-C", str(self.top), "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+            for name in filter(None, listed.split("\0")):
+                _copy(self.top / name, folder / name)
+        return folder / self.prefix if self.prefix else folder
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_symlink() or source.is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def refuse_uncommitted(repository: Repository) -> None:
+    """Say which files would be missing in a diff of commits.
+
+    Raises:
+        InputError: there are some.
+    """
+    found = repository.uncommitted()
+    if not found:
+        return
+    shown = [Problem(line[3:].strip('"'), _STATES.get(line[:2].strip()[:1], "is changed")) for line in found[:20]]
+    if len(found) > len(shown):
+        shown.append(Problem("", f"and {len(found) - len(shown)} more"))
+    shown.append(
+        Problem("", "a diff compares commits", "commit them, or add --worktree to compare the files as they are, or --head HEAD to leave them out")
+    )
+    raise InputError("the working tree has changes that are not committed", shown)
+
+
+_STATES = {"?": "is new and not added", "A": "is added and not committed", "D": "is deleted", "M": "is changed", "U": "is in conflict"}
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """Make a folder for both copies, and remove it whatever happens.
+
+    Raises:
+        InputError: it cannot be made.
+    """
+    import signal
+
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="trainfleet-diff-"))
+    except OSError as error:
+        raise unwritable(error, Path(tempfile.gettempdir())) from error
+    try:
+        yield folder
+    except OSError as error:
+        if error.errno in (28, 30, 13):
+            raise unwritable(error, folder) from error
+        raise
+    finally:
+        with contextlib.suppress(ValueError):  # not the main thread
+            before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(ValueError, UnboundLocalError):
+            signal.signal(signal.SIGINT, before)

@@ -1,0 +1,259 @@
+"""Runs the engine's command line and reads its event log: what it planned, did, refused and said.
+
+Every command runs in a process group of its own and is ended with all its children when the rehearsal is interrupted.
+Easy to get wrong: the log is hidden behind PULUMI_DEBUG_COMMANDS; a replacement is several events of one resource.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from trainfleet.errors import TrainfleetError
+from trainfleet.rehearsal.engine.sandbox import Sandbox, unwritable
+
+POLL = 0.05
+QUIET_OPS = ("same", "read", "refresh")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A resource as a step saw it: the operation and its new state (None when it goes away)."""
+
+    op: str
+    urn: str
+    token: str
+    new: dict[str, Any] | None
+    keys: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The logical name."""
+        return self.urn.rsplit("::", 1)[-1]
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A policy that a resource breaks."""
+
+    policy: str
+    urn: str
+    message: str
+    level: str
+
+
+@dataclass
+class Outcome:
+    """What one command of the engine came to."""
+
+    command: str
+    code: int = 0
+    seconds: float = 0.0
+    steps: list[Planned] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    errors: list[tuple[str, str]] = field(default_factory=list)
+    """Diagnostics of severity error: URN (may be empty) and text."""
+    violations: list[Violation] = field(default_factory=list)
+    policies_passed: int = 0
+    changes: dict[str, int] = field(default_factory=dict)
+    output: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the engine ended well."""
+        return self.code == 0
+
+    def ops(self) -> dict[str, str]:
+        """Return the operation on every resource that was changed; a replacement counts once, as `replace`."""
+        result: dict[str, str] = {}
+        for step in self.steps:
+            if step.op in QUIET_OPS:
+                continue
+            op = "replace" if "replace" in step.op else step.op
+            if result.get(step.urn) != "replace":
+                result[step.urn] = op
+        return result
+
+    def count(self) -> dict[str, int]:
+        """Return how many resources were created, updated, replaced, deleted."""
+        counts: dict[str, int] = {}
+        for op in self.ops().values():
+            counts[op] = counts.get(op, 0) + 1
+        return counts
+
+
+Progress = Callable[[str, int], None]
+
+
+class Runner:
+    """Runs commands of one engine in one sandbox. `progress` hears of every resource that is done."""
+
+    def __init__(self, engine: Path, sandbox: Sandbox, environment: dict[str, str], progress: Progress | None = None) -> None:
+        self.engine, self.sandbox, self.progress = engine, sandbox, progress
+        self.environment = {**sandbox.environment, **environment}
+        self.count = 0
+        self.child: subprocess.Popen[bytes] | None = None
+
+    def init(self) -> None:
+        """Make the empty stack."""
+        outcome = self.run("stack", "init", self.sandbox.stack, events=False)
+        if not outcome.ok:
+            raise TrainfleetError(f"the engine could not make a stack: {outcome.output.strip()[-600:]}")
+
+    def kill(self) -> None:
+        """End the engine that runs now as if its machine had lost power; may be called from any thread."""
+        if self.child is not None:
+            self.child.kill()
+
+    def run(self, *arguments: str, events: bool = True, checkpoints: bool = False) -> Outcome:
+        """Run one command to its end; with `checkpoints` the state is written after each resource, as the engine does by itself.
+
+        Raises:
+            InputError: the sandbox's folder cannot be written to.
+        """
+        self.count += 1
+        log, text = self.sandbox.file(f"events-{self.count}.jsonl"), self.sandbox.file(f"output-{self.count}.txt")
+        command = [str(self.engine), *arguments, "--non-interactive", "--color", "never"]
+        if events:
+            command += ["--stack", self.sandbox.stack, "--event-log", str(log)]
+        outcome = Outcome(" ".join(arguments))
+        environment = {name: value for name, value in self.environment.items() if not checkpoints or name != "PULUMI_SKIP_CHECKPOINTS"}
+        started = time.monotonic()
+        try:
+            log.touch()
+            with text.open("wb") as output, log.open("rb") as reader:
+                child = spawn(
+                    command,
+                    cwd=self.sandbox.project,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+                self.child = child
+                try:
+                    self._follow(child, reader, outcome)
+                finally:
+                    kill_tree(child)
+        except OSError as error:
+            raise unwritable(error, self.sandbox.folder) from error
+        outcome.code, outcome.seconds = child.returncode, time.monotonic() - started
+        outcome.output = text.read_text(errors="replace")
+        if not outcome.ok and "no space left on device" in outcome.output:
+            raise unwritable(OSError(28, "no space left on device"), self.sandbox.folder)
+        return outcome
+
+    def _follow(self, child: subprocess.Popen[bytes], reader: Any, outcome: Outcome) -> None:
+        rest = b""
+        while True:
+            ended = child.poll() is not None
+            rest += reader.read()
+            *lines, rest = rest.split(b"\n")
+            for line in lines:
+                with contextlib.suppress(json.JSONDecodeError):
+                    self._event(json.loads(line), outcome)
+            if ended:
+                return
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(POLL)
+
+    def _event(self, event: dict[str, Any], outcome: Outcome) -> None:
+        if made := event.get("resourcePreEvent"):
+            outcome.steps.append(_planned(made["metadata"]))
+        elif done := event.get("resOutputsEvent"):
+            if self.progress:
+                self.progress(done["metadata"]["op"], 1)
+        elif failed := event.get("resOpFailedEvent"):
+            outcome.failed.append(failed["metadata"]["urn"])
+        elif said := event.get("diagnosticEvent"):
+            if said.get("severity") == "error":
+                outcome.errors.append((said.get("urn", ""), _plain_text(said["message"])))
+        elif policy := event.get("policyEvent"):
+            outcome.violations.append(
+                Violation(
+                    policy["policyName"],
+                    policy.get("resourceUrn", ""),
+                    _without_description(_plain_text(policy["message"])),
+                    policy["enforcementLevel"],
+                )
+            )
+        elif summary := event.get("summaryEvent"):
+            outcome.changes = {key: value for key, value in (summary.get("resourceChanges") or {}).items() if value}
+        for name in ("policyAnalyzeSummaryEvent", "policyAnalyzeStackSummaryEvent"):
+            outcome.policies_passed += len((event.get(name) or {}).get("passed") or ())
+
+
+def _planned(metadata: dict[str, Any]) -> Planned:
+    return Planned(metadata["op"], metadata["urn"], metadata["type"], metadata.get("new"), tuple(metadata.get("diffs") or metadata.get("keys") or ()))
+
+
+def _plain_text(message: str) -> str:
+    """Return an engine's message without its colour marks."""
+    import re
+
+    return re.sub(r"<\{%.*?%\}>", "", message).strip()
+
+
+def _without_description(message: str) -> str:
+    """Return what a policy reported; the engine puts the policy's description on a line before it."""
+    first, _, rest = message.partition("\n")
+    return " ".join((rest or first).split())
+
+
+def spawn(command: list[str], **settings: Any) -> subprocess.Popen[bytes]:
+    """Start a process; a Ctrl-C that arrives while it starts ends it, instead of leaving it to nobody."""
+    came: list[int] = []
+    try:
+        before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    except ValueError:  # not the main thread: signals do not come here
+        return subprocess.Popen(command, **settings)
+    try:
+        child = subprocess.Popen(command, **settings)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        kill_tree(child)
+        raise KeyboardInterrupt
+    return child
+
+
+def kill_tree(child: subprocess.Popen[bytes]) -> None:
+    """End a process and all its descendants, and wait for it."""
+    if child.poll() is not None:
+        return
+    with contextlib.suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(child.pid)
+        family = [parent, *parent.children(recursive=True)]
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(family, timeout=5)
+    child.wait()
+
+
+def resources_of(state: Path) -> list[dict[str, Any]]:
+    """Return the resources in a state file (the engine's own export format); none when there is no file."""
+    return list(_latest(state).get("resources") or [])
+
+
+def pending_of(state: Path) -> list[dict[str, Any]]:
+    """Return the resources whose create a state file calls pending: begun, and its end was never heard of."""
+    return [operation["resource"] for operation in _latest(state).get("pending_operations") or () if operation["type"] == "creating"]
+
+
+def _latest(state: Path) -> dict[str, Any]:
+    if not state.is_file():
+        return {}
+    document = json.loads(state.read_text())
+    checkpoint = document.get("checkpoint", document)
+    return checkpoint.get("latest") or checkpoint.get("Latest") or {}  # `pulumi state` commands write it with a capital

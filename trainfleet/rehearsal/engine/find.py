@@ -1,0 +1,93 @@
+"""Finds the Pulumi engine: the one named in TRAINFLEET_PULUMI, one on PATH that is new enough, else one built from the pins.
+
+Used by every command that runs a stack. A build is made once per machine and user and shared by all checkouts
+(`trainfleet/rehearsal/engine/build.py`); two processes that ask at once wait for one build.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainfleet.errors import MissingToolError, Problem
+
+MINIMUM = (3, 200, 0)
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A Pulumi command line that can be run. `built` says that it was built from the pins and has no language hosts of its own."""
+
+    path: Path
+    version: str
+    built: bool = False
+
+
+def find_engine(progress: Progress | None = None) -> Engine:
+    """Return an engine, building it when none is installed.
+
+    Raises:
+        MissingToolError: TRAINFLEET_PULUMI is no usable Pulumi, or there is neither a Pulumi nor a way to build one.
+    """
+    if named := os.environ.get("TRAINFLEET_PULUMI"):
+        return _named(Path(named))
+    if (found := installed()) is not None:
+        return found
+    from trainfleet.rehearsal.engine.build import built_engine
+
+    return Engine(*built_engine(progress or (lambda _: None)), built=True)
+
+
+def installed() -> Engine | None:
+    """Return the Pulumi on PATH when it is new enough, else None."""
+    found = shutil.which("pulumi")
+    version = version_of(Path(found)) if found else None
+    return Engine(Path(found), version) if found and version and is_enough(version) else None
+
+
+def is_enough(version: str) -> bool:
+    """Say whether a version text is at least the minimum."""
+    numbers = re.match(r"v?(\d+)\.(\d+)\.(\d+)", version.strip())
+    return numbers is not None and tuple(map(int, numbers.groups())) >= MINIMUM
+
+
+def version_of(path: Path) -> str | None:
+    """Return what `pulumi version` says, without the `v`, or None when it cannot be run."""
+    environment = {**os.environ, "PULUMI_SKIP_UPDATE_CHECK": "true"}
+    try:
+        said = subprocess.run([str(path), "version"], capture_output=True, text=True, timeout=60, check=True, env=environment).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r"v?(\d+\.\d+\.\d+\S*)", said)
+    return match.group(1) if match else None
+
+
+def _named(path: Path) -> Engine:
+    version = version_of(path)
+    if version is None or not is_enough(version):
+        what = f"is Pulumi {version}, older than {'.'.join(map(str, MINIMUM))}" if version else "is not a Pulumi that can be run"
+        raise MissingToolError("TRAINFLEET_PULUMI names no usable engine", [Problem(str(path), what, "unset it, or name a newer pulumi")])
+    return Engine(path, version)
+
+
+def main() -> None:
+    """`python -m trainfleet.rehearsal.engine.find`, for the set-up: make sure there is an engine, progress on stderr, one line on stdout."""
+    import sys
+
+    from trainfleet.console import run
+
+    def find() -> None:
+        engine = find_engine(lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201 - set-up shows it as it is
+        print(f"Pulumi {engine.version}{' (built from the pins)' if engine.built else ''}: {engine.path}")  # noqa: T201
+
+    sys.exit(run(find))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""A language host for Python programs: the part of Pulumi that starts a program, which no Python package ships.
+
+Used in two ways: attached to the engine by the rehearsal (PULUMI_DEBUG_LANGUAGES), and as the executable
+`pulumi-language-python` beside an engine that was built from source, so that plain `pulumi preview` works with it.
+An official Pulumi has its own host and needs neither. Easy to get wrong: GetRequiredPackages must say "none", or the engine
+goes and downloads plugins although providers are attached.
+"""
+
+# ruff: noqa: N802, ARG002 - the protocol gives the methods their names and arguments
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent import futures
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf import empty_pb2, json_format
+from pulumi.runtime.proto import language_pb2 as pb
+from pulumi.runtime.proto import language_pb2_grpc as rpc
+from pulumi.runtime.proto import plugin_pb2
+
+from trainfleet.rehearsal.engine import process_pool as warm
+from trainfleet.rehearsal.engine.process_pool import PROGRAM, Warm
+from trainfleet.rehearsal.engine.program import SHOWN
+
+
+@dataclass
+class Programs:
+    """How programs are to be run, and which run now. The rehearsal changes `changes` between steps."""
+
+    python: str = ""
+    """Interpreter; empty means the project's own `virtualenv` option, else this one."""
+    environment: dict[str, str] | None = None
+    changes: list[dict[str, Any]] = field(default_factory=list)
+    secret_keys: list[str] = field(default_factory=list)
+    failure_file: Path | None = None
+    output: Path | None = None
+    root: Path | None = None
+    """The project's real folder, where the engine sees a copy."""
+    running: set[subprocess.Popen[bytes]] = field(default_factory=set)
+    warm: Warm | None = None
+
+    def run(self, python: str, described: dict[str, Any]) -> int:
+        """Run a program to its end and return its exit code; a rehearsal's programs share one warm process."""
+        if self.environment is not None:
+            if self.warm is None or not self.warm.usable:
+                self.end()
+                self.warm = warm.take(python, self.environment)
+            output = self.output or Path(os.devnull)
+            kept = {"environment": self.environment, "output": str(output), "seen": str(output.with_suffix(".modules")) if self.output else ""}
+            return self.warm.run(described | kept)
+        environment = {**os.environ, "TRAINFLEET_RUN": json.dumps(described)}
+        child = subprocess.Popen([python, "-u", str(PROGRAM)], cwd=described["folder"], env=environment, stdin=subprocess.DEVNULL)
+        self.running.add(child)
+        try:
+            return child.wait()
+        finally:
+            self.running.discard(child)
+
+    def kill(self) -> None:
+        """End every program that still runs, and the warm process with its forks."""
+        if self.warm is not None:
+            self.warm.kill()
+            self.warm = None
+        for child in list(self.running):
+            with contextlib.suppress(ProcessLookupError):
+                child.terminate()
+            child.wait()
+            self.running.discard(child)
+
+    def end(self) -> None:
+        """End what still runs; a warm process in which nothing runs may serve another rehearsal."""
+        if self.warm is not None:
+            warm.give_back(self.warm)
+            self.warm = None
+        self.kill()
+
+
+class LanguageHost(rpc.LanguageRuntimeServicer):
+    """Answers what the engine asks of a language."""
+
+    def __init__(self, programs: Programs, engine: str = "") -> None:
+        self.programs, self.engine = programs, engine
+
+    def Handshake(self, request: Any, context: Any) -> Any:
+        self.engine = request.engine_address
+        return pb.LanguageHandshakeResponse()
+
+    def GetPluginInfo(self, request: Any, context: Any) -> Any:
+        from trainfleet import __version__
+
+        return plugin_pb2.PluginInfo(version=__version__)
+
+    def GetRequiredPackages(self, request: Any, context: Any) -> Any:
+        return pb.GetRequiredPackagesResponse()
+
+    def GetRequiredPlugins(self, request: Any, context: Any) -> Any:
+        return pb.GetRequiredPluginsResponse()
+
+    def GetProgramDependencies(self, request: Any, context: Any) -> Any:
+        return pb.GetProgramDependenciesResponse()
+
+    def RuntimeOptionsPrompts(self, request: Any, context: Any) -> Any:
+        return pb.RuntimeOptionsResponse()
+
+    def About(self, request: Any, context: Any) -> Any:
+        return pb.AboutResponse(executable=sys.executable, version=sys.version.split()[0])
+
+    def InstallDependencies(self, request: Any, context: Any) -> Iterator[Any]:
+        yield pb.InstallDependenciesResponse(stdout=b"nothing to install: the environment is the project's own\n")
+
+    def Cancel(self, request: Any, context: Any) -> Any:
+        self.programs.kill()
+        return empty_pb2.Empty()
+
+    def Run(self, request: Any, context: Any) -> Any:
+        """Run the program and say how it ended."""
+        info = request.info
+        described: dict[str, Any] = {
+            "program": os.path.join(info.program_directory or request.pwd, info.entry_point or "."),  # noqa: PTH118 - the entry may be "."
+            "config": dict(request.config),
+            "secret_keys": [*request.configSecretKeys, *self.programs.secret_keys],
+            "changes": self.programs.changes,
+            "failure_file": str(self.programs.failure_file or ""),
+            "settings": {
+                "monitor": request.monitor_address,
+                "engine": self.engine,
+                "project": request.project,
+                "stack": request.stack,
+                "parallel": request.parallel,
+                "dry_run": request.dryRun,
+                "organization": request.organization,
+                "root_directory": str(self.programs.root or info.root_directory),
+            },
+        }
+        python = self.programs.python or _virtualenv(Path(info.root_directory), Path(info.program_directory), json_format.MessageToDict(info.options))
+        described |= {"folder": request.pwd, "quiet": self.programs.environment is not None}
+        code = self.programs.run(python, described)
+        said = self.programs.warm.last_words() if code < 0 and self.programs.warm is not None else ""
+        why = f"{python} did not run it: {said}" if said else f"the program ended with exit code {code}"
+        return pb.RunResponse(bail=code == SHOWN, error="" if code in (0, SHOWN) else why)
+
+
+def _virtualenv(root: Path, program: Path, options: dict[str, Any]) -> str:
+    """Return the interpreter that Pulumi.yaml's `virtualenv` names, looked for beside Pulumi.yaml and beside the program."""
+    if name := options.get("virtualenv"):
+        for base in (root, program):
+            python = base / str(name) / "bin" / "python"
+            if python.exists():
+                return str(python)
+    return sys.executable
+
+
+def _server(host: LanguageHost) -> tuple[Any, int]:
+    server = grpc.server(futures.ThreadPoolExecutor(8, thread_name_prefix="language"), options=[("grpc.max_receive_message_length", 400 << 20)])
+    rpc.add_LanguageRuntimeServicer_to_server(host, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    return server, port
+
+
+@contextlib.contextmanager
+def serve(programs: Programs) -> Iterator[str]:
+    """Serve the host inside this process; yields the value of PULUMI_DEBUG_LANGUAGES."""
+    server, port = _server(LanguageHost(programs))
+    try:
+        yield f"python:{port}"
+    finally:
+        programs.end()
+        server.stop(None)
+
+
+def main() -> None:
+    """The executable: print the port, serve until the engine ends."""
+    programs = Programs()
+    done = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: done.set())
+    engine = next((argument for argument in reversed(sys.argv[1:]) if not argument.startswith("-")), "")
+    server, port = _server(LanguageHost(programs, engine))
+    print(port, flush=True)  # noqa: T201 - the protocol: the engine reads the port from here
+    done.wait()
+    programs.kill()
+    server.stop(None)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

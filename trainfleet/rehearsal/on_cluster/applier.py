@@ -1,0 +1,195 @@
+"""Makes objects on a real cluster, and knows of each whether it is ours: what somebody else made is never changed and never removed.
+
+Used by `cloud.py` and `charts.py`. What is there already and says just the same is shared: it is used, and left as it is. Easy to get wrong:
+an object that goes may take long (finalizers, a namespace's content), and a call may still be under way when the rehearsal ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from trainfleet.errors import InputError
+from trainfleet.rehearsal.on_cluster.api import MANAGER, Api, ApiError, Document, UnknownKindError
+from trainfleet.rehearsal.on_cluster.objects import shown
+from trainfleet.rehearsal.simulation.state import RefusedError
+
+GONE_S = 180.0
+ESTABLISHED_S = 60.0
+CLEAN_UP = "`trainfleet rehearse STACK --on-cluster NAME --clean-up` removes it"
+
+
+@dataclass(frozen=True)
+class Made:
+    """An object of ours on the cluster."""
+
+    path: str
+    uid: str
+    shown: str
+
+
+class Maker:
+    """The objects of one rehearsal on one cluster."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.made: dict[str, Made] = {}
+        """By path, in the order in which they were made."""
+        self.shared: dict[str, str] = {}
+        """What was there and says the same: who made it, by path."""
+        self._lock = threading.RLock()
+        self._closed = False
+
+    def make(self, document: Document) -> Document:
+        """Make an object, and wait until a definition is in use.
+
+        Raises:
+            RefusedError: in the API server's words; or somebody else's object has this name.
+        """
+        with self._lock:
+            if self._closed:
+                raise RefusedError("the rehearsal has ended")
+            path = _asked(lambda: self.api.path_of(document))
+            there = _asked(lambda: self.api.get(path))
+            if there is not None and path not in self.made:
+                return self._shared(path, document, there)
+            live: Document = _asked(lambda: self.api.apply(document))
+            self.made[path] = Made(path, live["metadata"]["uid"], shown(live))
+        if document["kind"] == "CustomResourceDefinition":
+            self._established(path, document)
+        return live
+
+    def _shared(self, path: str, document: Document, there: Document) -> Document:
+        owners = ", ".join(sorted(managers(there))) or "somebody"
+        if MANAGER in managers(there):
+            raise RefusedError(f"{shown(there)} is there already, left by a rehearsal, or of one that runs now ({CLEAN_UP})")
+        try:
+            after = self.api.apply(document, dry_run=True)
+        except ApiError as error:
+            raise RefusedError(f"{shown(there)} is there already, made by {owners}, and is left alone: {error.message}") from error
+        if _content(after) != _content(there):
+            raise RefusedError(f"{shown(there)} is there already, made by {owners}, and says something else: it is left alone")
+        self.shared[path] = owners
+        return there
+
+    def _established(self, path: str, document: Document) -> None:
+        spec = document["spec"]
+        version = f"{spec['group']}/{next(row['name'] for row in spec['versions'] if row.get('storage'))}"
+
+        def done() -> bool:
+            found = self.api.get(path) or {}
+            conditions = {row["type"]: row["status"] for row in (found.get("status") or {}).get("conditions") or ()}
+            if conditions.get("Established") != "True" or conditions.get("NamesAccepted") != "True":
+                return False
+            try:
+                listing = self.api.kind(version, spec["names"]["kind"])
+                self.api.listed(listing)
+            except (UnknownKindError, ApiError):
+                return False
+            return True
+
+        if not self.api.wait(done, ESTABLISHED_S):
+            raise RefusedError(f"{shown(document)} did not become established in {ESTABLISHED_S:.0f} s")
+
+    def change(self, document: Document) -> Document:
+        """Bring an object of ours to this state.
+
+        Raises:
+            RefusedError: in the API server's words; or it is somebody else's, or another manager changed the same field.
+        """
+        with self._lock:
+            path = _asked(lambda: self.api.path_of(document))
+            if path in self.shared:
+                raise RefusedError(f"{shown(document)} was made by {self.shared[path]} and is left alone")
+            if path not in self.made:
+                raise RefusedError(f"{shown(document)} was not made by this rehearsal")
+            live: Document = _asked(lambda: self.api.apply(document))
+            return live
+
+    def remove(self, path: str) -> None:
+        """Begin to remove an object, if it is ours; `wait_gone` waits for its end."""
+        with self._lock:
+            self.shared.pop(path, None)
+            if (ours := self.made.get(path)) is not None:
+                _asked(lambda: self.api.delete(path, ours.uid))
+
+    def wait_gone(self, path: str, limit: float = GONE_S) -> None:
+        """Wait until an object of ours is no longer there.
+
+        Raises:
+            RefusedError: it did not go in time; with what it waits for.
+        """
+        if (ours := self.made.get(path)) is None:
+            return
+        if not _asked(lambda: self.api.gone(path, limit, ours.uid)):
+            raise RefusedError(f"{ours.shown} did not go in {limit:.0f} s{_waits_for(self.api.get(path))}")
+        with self._lock:
+            self.made.pop(path, None)
+
+    def close(self) -> None:
+        """Let nothing more be made; a call that is under way ends first."""
+        with self._lock:
+            self._closed = True
+
+    def clear(self, limit: float = GONE_S) -> list[str]:
+        """Remove what is left of ours, the last made first; returns what could not be removed."""
+        left = [*reversed(self.made.values())]
+        return remove_all(self.api, left, limit)
+
+
+def remove_all(api: Api, left: list[Made], limit: float = GONE_S) -> list[str]:
+    """Ask for the end of each, then wait for it; definitions go last, because a kind without one can no longer be looked at."""
+    refused = []
+    for some in ([each for each in left if not _is_definition(each)], [each for each in left if _is_definition(each)]):
+        for each in some:
+            try:
+                api.delete(each.path, each.uid)
+            except ApiError as error:
+                refused.append(f"{each.shown}: {error.message}")
+        for each in some:
+            try:
+                if not api.gone(each.path, limit, each.uid):
+                    refused.append(f"{each.shown} did not go in {limit:.0f} s{_waits_for(api.get(each.path))}")
+            except ApiError as error:
+                refused.append(f"{each.shown}: {error.message}")
+    return refused
+
+
+def _is_definition(made: Made) -> bool:
+    return "/customresourcedefinitions/" in made.path
+
+
+def managers(document: Document) -> set[str]:
+    """Who set the fields of an object, controllers' reports of its state left out."""
+    return {row["manager"] for row in document["metadata"].get("managedFields", ()) if row.get("subresource") != "status"}
+
+
+def _content(document: Document) -> Document:
+    """What an object says, without what the API server notes about it."""
+    kept = {key: value for key, value in document["metadata"].items() if key not in ("managedFields", "resourceVersion", "generation")}
+    return {**document, "metadata": kept}
+
+
+def _waits_for(document: Document | None) -> str:
+    metadata = (document or {}).get("metadata") or {}
+    waiting = [
+        *map(str, metadata.get("finalizers") or ()),
+        *(
+            row["message"]
+            for row in ((document or {}).get("status") or {}).get("conditions") or ()
+            if row.get("status") == "True" and row.get("message")
+        ),
+    ]
+    return f": it waits for {'; '.join(waiting)}" if waiting else ""
+
+
+def _asked(ask: Any) -> Any:
+    try:
+        return ask()
+    except ApiError as error:
+        raise RefusedError(
+            f"the API server says: {error.message}" if error.status else f"the API server cannot be reached: {error.message}"
+        ) from error
+    except (UnknownKindError, InputError) as error:
+        raise RefusedError(error.summary) from error

@@ -1,0 +1,96 @@
+"""Definitions of other projects' kinds, made of the schemas that the project holds of them: as much as a chart brings that validates.
+
+Used by `charts.py` in place of charts that cannot be had. Source of the schemas: `trainfleet/rehearsal/simulation/facts/kubernetes`. Easy to get wrong: what
+was left out there (defaults, descriptions, rules in CEL) is not judged, and the API server wants a type at every place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainfleet.rehearsal.simulation.facts.custom import custom_kinds
+
+Schema = dict[str, Any]
+
+KINDS: dict[str, dict[str, tuple[str, str]]] = {
+    "prometheus-operator-crds": {
+        "monitoring.coreos.com/v1:PodMonitor": ("podmonitors", "Namespaced"),
+        "monitoring.coreos.com/v1:ServiceMonitor": ("servicemonitors", "Namespaced"),
+        "monitoring.coreos.com/v1:PrometheusRule": ("prometheusrules", "Namespaced"),
+    },
+    "kueue": {
+        "kueue.x-k8s.io/v1beta2:ResourceFlavor": ("resourceflavors", "Cluster"),
+        "kueue.x-k8s.io/v1beta2:ClusterQueue": ("clusterqueues", "Cluster"),
+        "kueue.x-k8s.io/v1beta2:LocalQueue": ("localqueues", "Namespaced"),
+        "kueue.x-k8s.io/v1beta2:WorkloadPriorityClass": ("workloadpriorityclasses", "Cluster"),
+    },
+    "external-secrets": {
+        "external-secrets.io/v1:ClusterSecretStore": ("clustersecretstores", "Cluster"),
+        "external-secrets.io/v1:ExternalSecret": ("externalsecrets", "Namespaced"),
+    },
+    "cert-manager": {
+        "cert-manager.io/v1:Certificate": ("certificates", "Namespaced"),
+        "cert-manager.io/v1:Issuer": ("issuers", "Namespaced"),
+    },
+}
+"""Of each chart the kinds that the stacks use, with their plurals and scopes."""
+BROUGHT: dict[str, tuple[str, str]] = {
+    "networking.gke.io/v1:Network": ("networks", "Cluster"),
+    "networking.gke.io/v1:GKENetworkParamSet": ("gkenetworkparamsets", "Cluster"),
+}
+"""Kinds whose definitions come with a cloud's own clusters and with no chart."""
+OPEN = {"x-kubernetes-preserve-unknown-fields": True}
+
+
+def definitions_of(chart: str) -> list[dict[str, Any]]:
+    """The definitions that stand for a chart's; none for a chart that brings none which the stacks use."""
+    return [_definition(kind, plural, scope) for kind, (plural, scope) in KINDS.get(chart, {}).items()]
+
+
+def brought(kind: str) -> dict[str, Any] | None:
+    """The definition of a kind (group/version:Kind) that a cloud's own clusters bring; None for others."""
+    return _definition(kind, *BROUGHT[kind]) if kind in BROUGHT else None
+
+
+def _definition(kind: str, plural: str, scope: str) -> dict[str, Any]:
+    api_version, _, short = kind.partition(":")
+    group, _, version = api_version.partition("/")
+    schema = structural(custom_kinds(group)[f"{version}:{short}"])
+    schema["properties"] = {**schema.get("properties", {}), "status": {"type": "object", **OPEN}}
+    names = {"kind": short, "listKind": f"{short}List", "plural": plural, "singular": short.lower()}
+    versions = [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "names": names, "scope": scope, "versions": versions},
+    }
+
+
+def structural(schema: Schema) -> Schema:
+    """A schema as the API server takes it: a type everywhere, and open where nothing is known of what is inside."""
+    if schema.get("x-kubernetes-int-or-string"):
+        return {key: value for key, value in schema.items() if key in ("x-kubernetes-int-or-string", "pattern")}
+    made = {key: value for key, value in schema.items() if key not in ("properties", "items", "additionalProperties")}
+    if properties := schema.get("properties"):
+        made["properties"] = {name: structural(held) for name, held in properties.items()}
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            made[key] = structural(schema[key]) if isinstance(schema[key], dict) else dict(OPEN)
+    kind = made.setdefault("type", "object" if properties or "additionalProperties" in made else "array" if "items" in made else "")
+    if kind == "array":
+        made.setdefault("items", dict(OPEN))
+        _without_unkeyed_maps(made)
+    elif kind == "object" and not properties and "additionalProperties" not in made:
+        made |= OPEN
+    elif not kind:
+        return dict(OPEN)
+    return made
+
+
+def _without_unkeyed_maps(made: Schema) -> None:
+    """The keys of a list that is a map must be required or have a default, and defaults were left out."""
+    keys = made.get("x-kubernetes-list-map-keys") or ()
+    if not set(keys) <= set(made["items"].get("required") or ()):
+        made.pop("x-kubernetes-list-map-keys", None)
+        made.pop("x-kubernetes-list-type", None)

@@ -1,0 +1,38 @@
+"""Removes what a rehearsal with `--leave`, or one that was killed, left on a cluster: every object with our field manager, and the operator that it started.
+
+Used by `--clean-up`. Easy to get wrong: a rehearsal that runs now on the same cluster loses its objects too.
+"""
+
+from __future__ import annotations
+
+import json
+
+from trainfleet.errors import Problem, TrainfleetError
+from trainfleet.local_cluster import servers
+from trainfleet.local_cluster.start import want
+from trainfleet.rehearsal.on_cluster.api import connected
+from trainfleet.rehearsal.on_cluster.applier import remove_all
+from trainfleet.rehearsal.on_cluster.cluster_target import Target
+from trainfleet.rehearsal.on_cluster.inventory import inventory
+from trainfleet.rehearsal.on_cluster.operator import SERVER, login
+
+
+def clean(target: Target) -> list[str]:
+    """Remove it; returns what was removed.
+
+    Raises:
+        TrainfleetError: the cluster cannot be reached, or something cannot be removed.
+    """
+    with connected(target) as api:
+        ours = [*inventory(api).ours]
+        refused = remove_all(api, ours)
+    removed = [made.shown for made in ours]
+    if target.built_in is not None and (it := target.built_in):
+        wanted = json.loads(it.file("processes.json").read_text())
+        if any(str(login(it)) in part for part in wanted[SERVER]["command"]):
+            want(it, {**wanted, SERVER: servers.workers(it)[SERVER].wanted()})
+            removed.append("KubeRay's operator with the stack's flags")
+        login(it).unlink(missing_ok=True)
+    if refused:
+        raise TrainfleetError("something is left on the cluster", [Problem(target.context, text) for text in refused])
+    return removed

@@ -1,0 +1,129 @@
+"""The steps of a rehearsal on a cluster: those of every rehearsal, with a look at the cluster after the apply and after the destroy.
+
+Easy to get wrong: with server-side apply a field that somebody else added is nobody's drift of ours; what drifts is a field that the program set,
+and only what others took away can be put right without force.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from trainfleet.rehearsal.on_cluster.api import ApiError
+from trainfleet.rehearsal.on_cluster.cloud import ClusterCloud
+from trainfleet.rehearsal.on_cluster.dry_run import pods_refused
+from trainfleet.rehearsal.on_cluster.inventory import inventory, left_over
+from trainfleet.rehearsal.on_cluster.objects import to_object
+from trainfleet.rehearsal.report import Step
+from trainfleet.rehearsal.simulation.kubernetes import is_object
+from trainfleet.rehearsal.steps import selection
+from trainfleet.rehearsal.steps.session import Rehearsal
+from trainfleet.rehearsal.steps.steps import STEPS as SIMULATED
+from trainfleet.rehearsal.steps.steps import found_and_put_right
+
+SOMEBODY = "somebody-else"
+"""The field manager of what happens behind the engine's back."""
+
+
+def _cloud(r: Rehearsal) -> ClusterCloud:
+    assert isinstance(r.cloud, ClusterCloud)
+    return r.cloud
+
+
+def on_the_cluster(r: Rehearsal, step: Step) -> None:
+    """Look at what the apply made: each object is there, admission lets its pods in, and what stands for the charts is said."""
+    began = time.monotonic()
+    cloud = _cloud(r)
+    documents = [to_object(record.inputs) for record in cloud.everything() if _is_live(record.token)]
+    step.resources = len(cloud.maker.made)
+    for path, made in cloud.maker.made.items():
+        try:
+            found = cloud.api.get(path)
+        except ApiError as error:
+            r.unexpected(step, f"cannot be looked at: {error.message}")
+            return
+        if found is None:
+            r.unexpected(step, f"{made.shown} was made and is not on the cluster")
+    for shown, why in pods_refused(cloud.api, documents):
+        r.unexpected(step, f"a pod of {shown} would be refused: {why}")
+    told = [*cloud.charts.told.values()]
+    told += [f"there already, saying the same, and left alone: {len(cloud.maker.shared)}"] if cloud.maker.shared else []
+    told += [f"warning: {text}" for texts in cloud.api.warnings.values() for text in dict.fromkeys(texts)]
+    step.detail = "\n    ".join([f"{cloud.target.context} holds {len(cloud.maker.made)} objects of this stack", *dict.fromkeys(told)])
+    step.seconds = time.monotonic() - began
+
+
+def _is_live(token: str) -> bool:
+    return token.startswith("kubernetes:") and is_object(token)
+
+
+def drift(r: Rehearsal, step: Step) -> None:
+    """Let somebody else take a label away from an object: refresh finds it, the next apply puts it back."""
+    cloud = _cloud(r)
+    found = next(((choice, key) for choice in selection.updatable(r.resources(), r.rules, r.seed + 1) if (key := _own_key(r, choice))), None)
+    if found is None:
+        step.ran, step.detail = False, "no object with labels or annotations"
+        return
+    choice, key = found
+    path = cloud.live_path(choice.urn)
+    edit: dict[str, Any] = {"metadata": {choice.path[1]: {key: None}}}
+    cloud.api.request("PATCH", path, {"fieldManager": SOMEBODY}, edit, "application/merge-patch+json")
+    step.resources, step.detail = 1, f"{choice.name}, without {key}"
+
+    def still() -> str:
+        there = ((cloud.api.get(path) or {}).get("metadata") or {}).get(choice.path[1]) or {}
+        return "" if key in there else f"is still without {key}"
+
+    found_and_put_right(r, step, choice.urn, still)
+
+
+def _own_key(r: Rehearsal, choice: selection.Choice) -> str:
+    """A label or annotation that the program itself gave to an object of ours on the cluster."""
+    if choice.path[:1] != ("metadata",) or not _cloud(r).live_path(choice.urn):
+        return ""
+    record = r.cloud.of_urn(choice.urn)
+    given = ((record.inputs.get("metadata") or {}).get(choice.path[1]) or {}) if record else {}
+    return next(iter(sorted(given)), "")
+
+
+def nothing_left(r: Rehearsal, step: Step) -> None:
+    """List the whole cluster: nothing of this stack may be there. What the program keeps on purpose is removed here, and said."""
+    began = time.monotonic()
+    cloud = _cloud(r)
+    kept = {path for record in cloud.everything() if (path := cloud.live_path(record.urn))}
+    for path, made in cloud.maker.made.items():
+        if path not in kept and path not in cloud.charts.brought:
+            r.unexpected(step, f"{made.shown} should have gone with the stack")
+    if kept:
+        step.detail = f"kept by the stack and removed now: {', '.join(made.shown for path, made in cloud.maker.made.items() if path in kept)}"
+    for text in (*cloud.charts.end(), *cloud.maker.clear()):
+        r.unexpected(step, text)
+    after = inventory(cloud.api)
+    step.resources = len(after.objects)
+    for path in left_over(cloud.before, after, *_places(r, cloud)):
+        r.unexpected(step, f"{path} was not on the cluster before")
+    step.seconds = time.monotonic() - began
+
+
+def _places(r: Rehearsal, cloud: ClusterCloud) -> tuple[set[str], set[str]]:
+    """The stack's namespaces, and the definitions that were not there before it."""
+
+    def names(kind: str) -> set[str]:
+        found = (((planned.new or {}).get("inputs") or {}).get("metadata") or {} for planned in r.plan if planned.token.endswith(f":{kind}"))
+        return {str(metadata["name"]) for metadata in found if "name" in metadata}
+
+    there = {path.rpartition("/")[2] for path in cloud.before.objects if "/customresourcedefinitions/" in path}
+    return names("Namespace"), names("CustomResourceDefinition") - there
+
+
+def _with_the_cluster() -> Iterator[tuple[str, str, Callable[[Rehearsal, Step], None]]]:
+    for name, title, act in SIMULATED:
+        yield name, title, drift if name == "drift" else act
+        if name == "apply":
+            yield "cluster", "on the cluster", on_the_cluster
+        if name == "destroy":
+            yield "left", "nothing left there", nothing_left
+
+
+STEPS = tuple(_with_the_cluster())

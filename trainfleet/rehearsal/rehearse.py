@@ -1,0 +1,135 @@
+"""Rehearses a program: every step from the first preview to the last delete, on the real engine over simulated clouds.
+
+`rehearse(...)` sets the stage (sandbox, providers, language host, engine) and walks through `steps.py`, stopping at
+the first step that is not as expected. Nothing outside the sandbox is written; Ctrl-C leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from trainfleet.errors import TrainfleetError
+from trainfleet.files import write_whole
+from trainfleet.rehearsal.engine.find import Engine
+from trainfleet.rehearsal.engine.sandbox import Project
+from trainfleet.rehearsal.report import Report, Step
+from trainfleet.rehearsal.simulation.pulumi_values import masked
+from trainfleet.rehearsal.steps.isolated_faults import Order, beside, differences
+from trainfleet.rehearsal.steps.session import Rehearsal, Show, Wishes, staged
+from trainfleet.rehearsal.steps.steps import STEPS
+
+
+def rehearse(
+    project: Project,
+    engine: Engine,
+    wishes: Wishes | None = None,
+    *,
+    subject: str = "",
+    settings: dict[str, Any] | None = None,
+    show: Show | None = None,
+    checked: Step | None = None,
+) -> Report:
+    """Rehearse a program and return what came of it. `checked` is the check that its reader made before: the first row.
+
+    Raises:
+        InputError: nowhere to write, or a wished file cannot be written.
+    """
+    wishes, show = wishes or Wishes(), show or Show()
+    began = time.monotonic()
+    report = Report(subject or project.name, engine.version, wishes.seed)
+    if checked is not None:
+        report.steps.append(checked)
+        show.end(checked)
+    with staged(project, engine, wishes, settings=settings, show=show) as rehearsal:
+        rehearsal.report = report
+        if wishes.fault == "all" and not wishes.until:
+            _with_rounds(rehearsal, show, Order(project, engine, wishes, settings, []))
+        else:
+            collections.deque(_walk(rehearsal, show, wishes.until, steps_of(wishes)), maxlen=0)
+        if wishes.leave and report.ok:
+            rehearsal.cloud.leave = True
+        report.resources = len(rehearsal.plan)
+        report.missing_rules = rehearsal.missing_rules
+        if wishes.resources:
+            write_whole(wishes.resources, resource_lines(rehearsal))
+        if wishes.outputs and rehearsal.outputs:
+            write_whole(wishes.outputs, json.dumps(rehearsal.outputs.get("platform", rehearsal.outputs), indent=2) + "\n")
+        if wishes.keep:
+            rehearsal.cloud.save(rehearsal.runner.sandbox.file("cloud.json"))
+            report.kept = str(rehearsal.runner.sandbox.folder)
+    report.seconds = time.monotonic() - began + (checked.seconds if checked else 0.0)
+    return report
+
+
+Steps = Sequence[tuple[str, str, Callable[[Rehearsal, Step], None]]]
+
+
+def steps_of(wishes: Wishes) -> Steps:
+    """The steps of a rehearsal: on a cluster there are two more."""
+    if wishes.cluster is None:
+        return STEPS
+    from trainfleet.rehearsal.on_cluster.steps import STEPS as ON_CLUSTER
+
+    return ON_CLUSTER
+
+
+def _walk(rehearsal: Rehearsal, show: Show, until: str, steps: Steps) -> Iterator[Step]:
+    """Take one step after another; yields each that was taken."""
+    report = rehearsal.report
+    names = [name for name, _, _ in steps]
+    for name, title, act in steps[: names.index(until) + 1 if until else None]:
+        step = Step(name, title)
+        if report.steps and not report.ok:
+            step.ran = False
+            if name != "update-fault" or rehearsal.fault == "all":
+                report.steps.append(step)
+            continue
+        show.begin(step)
+        act(rehearsal, step)
+        if step.ran or step.detail:
+            report.steps.append(step)
+        show.end(step)
+        yield step
+
+
+def _with_rounds(rehearsal: Rehearsal, show: Show, order: Order) -> None:
+    """Walk, with the faults that need a stack of their own in a second process beside; everything has to end with the same things."""
+    made: dict[str, str] = {}
+    with contextlib.ExitStack() as ending:
+        others = None
+        for step in _walk(rehearsal, show, "", STEPS):
+            if step.name == "preview" and step.ok and rehearsal.plan:
+                others = ending.enter_context(
+                    beside(replace(order, plan=rehearsal.plan), rehearsal.runner.sandbox.file("rounds"))
+                )
+            elif step.name == "apply" and step.ok:
+                made = rehearsal.fingerprint()
+        if others is None or not rehearsal.report.ok:
+            return
+        waiting = Step("rounds", "other faults")
+        show.begin(waiting)
+        answer = others.wait()
+        resumed = next(step for step in rehearsal.report.steps if step.name == "apply")
+        if answer.made:
+            differences(rehearsal, resumed, made, answer.made)
+        rehearsal.report.add(answer.steps, answer.faults, answer.made_twice, answer.lost)
+        for step in answer.steps:
+            show.end(step)
+
+
+def resource_lines(rehearsal: Rehearsal) -> str:
+    """Return every planned resource as a line of JSON; secrets are masked."""
+    lines = [
+        {"type": planned.token, "name": planned.name, "urn": planned.urn, "inputs": masked((planned.new or {}).get("inputs") or {})}
+        for planned in rehearsal.everything
+    ]
+    return "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)
+
+
+__all__ = ["Rehearsal", "Show", "TrainfleetError", "Wishes", "rehearse", "resource_lines", "staged"]

@@ -1,0 +1,268 @@
+"""Checks a resource's inputs against the SDK: unknown names, missing ones, wrong types, values outside an enum.
+
+Used by the simulated providers in Check, so that a mistake is refused with the resource's name before anything is made.
+Values that are not known yet are not judged. Text that spells a number or a boolean is accepted where the SDK converts it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainfleet.rehearsal.simulation.docstrings import Said
+from trainfleet.rehearsal.simulation.facts import ANY, NO_FACT, Fact, Limits
+from trainfleet.rehearsal.simulation.pulumi_values import SIGNATURE, UNKNOWN, masked
+from trainfleet.rehearsal.simulation.schema import Kind, Property, ResourceType, inputs_of
+from trainfleet.suggestions import did_you_mean, nearest
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One mistake in a resource's inputs: the property's path, what is wrong and what would be right."""
+
+    path: str
+    what: str
+    fix: str = ""
+    documented: bool = False
+    """Whether it is the documentation alone that says so."""
+
+    @property
+    def property(self) -> str:
+        """The path without indexes and keys."""
+        return re.sub(r"\[[^\]]*\]", "", self.path)
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.what}" + (f" ({self.fix})" if self.fix else "")
+
+
+def check_inputs(resource: ResourceType, inputs: dict[str, Any], *, strict: bool = False) -> list[Mistake]:
+    """Return every mistake in plain inputs (see `wire.plain`) of a resource; `strict` refuses text that only spells a number."""
+    return list(_Check(strict).object("", inputs, resource.inputs))
+
+
+def check_object(path: str, value: Any, cls: type, *, strict: bool = False) -> list[Mistake]:
+    """Return every mistake in a plain value that should be a `cls` (an SDK input class)."""
+    return list(_Check(strict).value(path, value, Property(Kind("object", cls=cls), required=True)))
+
+
+@dataclass(frozen=True)
+class _Check:
+    """One reading of a value against its declared type.
+
+    A bridged provider converts "3" to 3 and 3 to "3"; the APIs of Kubernetes and of Azure do not (`strict`).
+    """
+
+    strict: bool
+
+    def object(self, path: str, value: dict[str, Any], properties: dict[str, Property]) -> Iterator[Mistake]:
+        prefix = f"{path}." if path else ""
+        for name, item in value.items():
+            if name.startswith("__"):
+                continue
+            if name not in properties:
+                yield Mistake(f"{prefix}{name}", "unknown property", did_you_mean(name, properties))
+            elif item is not None:
+                yield from self.value(f"{prefix}{name}", item, properties[name])
+        present = {name for name, item in value.items() if item is not None}
+        for name, declared in properties.items():
+            if declared.required and name not in present:
+                yield Mistake(f"{prefix}{name}", "missing required property")
+
+    def value(self, path: str, value: Any, declared: Property) -> Iterator[Mistake]:
+        kind = declared.kind
+        if value == UNKNOWN or value is None or kind.name == "any" or (isinstance(value, dict) and SIGNATURE in value):
+            return
+        if kind.name == "union":
+            found = [list(self.value(path, value, replace(declared, kind=choice))) for choice in kind.choices]
+            if all(found):
+                yield from min(found, key=lambda mistakes: ("must be" in str(mistakes[0]), len(mistakes)))
+        elif kind.name == "list":
+            if not isinstance(value, list):
+                yield _wrong(path, value, "a list")
+                return
+            yield from _counted(path, len(value), declared.fact.count)
+            said = Said(declared.said.values, declared.said.closed, declared.said.mentioned)
+            item = Property(kind.item or Kind("any"), required=True, said=said, fact=replace(declared.fact, count=ANY))
+            for index, entry in enumerate(value):
+                yield from self.value(f"{path}[{index}]", entry, item)
+        elif kind.name in ("map", "object"):
+            yield from self.mapping(path, value, kind, declared.fact)
+        else:
+            yield from self.scalar(path, value, declared)
+
+    def mapping(self, path: str, value: Any, kind: Kind, fact: Fact = NO_FACT) -> Iterator[Mistake]:
+        if not isinstance(value, dict):
+            yield _wrong(path, value, "a map" if kind.name == "map" else "an object")
+            return
+        yield from _counted(path, len(value), fact.count)
+        if kind.cls is not None:
+            yield from self.object(path, value, inputs_of(kind.cls))
+        else:
+            quantities = path.rsplit(".", 1)[-1] in _QUANTITIES
+            for key, entry in value.items():
+                if not (quantities and isinstance(entry, (int, float)) and not isinstance(entry, bool)):
+                    yield from self.value(f'{path}["{key}"]', entry, Property(kind.item or Kind("any"), required=True))
+
+    def scalar(self, path: str, value: Any, declared: Property) -> Iterator[Mistake]:
+        kind = declared.kind
+        if isinstance(value, (dict, list)):
+            yield _wrong(path, value, f"a {_PLAIN.get(kind.name, kind.name)}")
+        elif kind.name == "enum":
+            yield from list(_by_fact(path, value, declared)) or _enum(path, value, declared)
+        elif kind.name == "string":
+            if isinstance(value, bool) or (self.strict and isinstance(value, (int, float))):
+                yield _wrong(path, value, "a string")
+            else:
+                yield from list(_by_fact(path, value, declared)) or _text(path, str(value), declared)
+        elif kind.name == "boolean":
+            if not isinstance(value, bool) and (self.strict or value not in ("true", "false")):
+                yield _wrong(path, value, "true or false")
+        elif not _is_number(value, whole=kind.name == "integer") or (self.strict and isinstance(value, str)):
+            yield _wrong(path, value, "a whole number" if kind.name == "integer" else "a number")
+        else:
+            yield from list(_by_fact(path, value, declared)) or _number(path, value, declared.said)
+
+
+_QUANTITIES = frozenset(
+    {
+        "limits",
+        "requests",
+        "capacity",
+        "allocatable",
+        "hard",
+        "default",
+        "defaultRequest",
+        "max",
+        "min",
+        "overhead",
+        "maxLimitRequestRatio",
+        "podFixed",
+    }
+)
+"""Maps of Kubernetes quantities, whose values may be plain numbers (apimachinery, Quantity.UnmarshalJSON)."""
+
+
+def _enum(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
+    known = [str(choice) for choice in declared.kind.values]
+    if str(value) in (*known, *declared.said.values, *declared.said.mentioned, *declared.fact.values):
+        return
+    near = nearest(str(value), known) if len(known) <= _FEW else _respelt(str(value), known)
+    # Where others may come, a value is refused only when it is all but one of the known: two names may well share a beginning.
+    if declared.kind.closed or (near and _similar(str(value), near)):
+        yield Mistake(path, f"{value!r} is not one of the values", did_you_mean(str(value), known), documented=True)
+
+
+def _respelt(value: str, known: Iterable[str]) -> str | None:
+    """Return the known value that differs in capitals and punctuation alone."""
+    return next((choice for choice in known if _bare(choice) == _bare(value)), None)
+
+
+def _bare(value: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", value.lower())
+
+
+def _similar(value: str, near: str) -> bool:
+    return _bare(value) == _bare(near) or difflib.SequenceMatcher(None, value.lower(), near.lower()).ratio() >= _ALL_BUT
+
+
+_FEW = 30
+_ALL_BUT = 0.8
+
+
+def _by_fact(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
+    """What the API's own model refuses; a value that the SDK names or the documentation quotes is right all the same."""
+    fact, text = declared.fact, str(value)
+    quoted = {*map(str, declared.kind.values), *declared.said.values, *declared.said.mentioned}
+    if fact == NO_FACT or text == "" or text in quoted or text in fact.also or UNKNOWN in text:
+        return
+    if fact.values and not _among(text, fact.values, quoted) and (fact.closed or _slip(text, fact.values)):
+        yield Mistake(path, f"{_shortened(text)} is not one of the values that the API takes", did_you_mean(text, fact.values), documented=True)
+        return
+    low, high = fact.numbers
+    if (low, high) != ANY and _is_number(value, whole=False) and not _within(float(value), fact.numbers):
+        yield Mistake(path, f"{text} is out of range", _between(low, high), documented=True)
+    if not _within(len(text), fact.length):
+        yield Mistake(path, f"{_shortened(text)} has {len(text)} characters", _between(*fact.length, "characters"), documented=True)
+    elif fact.pattern and not re.fullmatch(fact.pattern, text):
+        yield Mistake(path, f"{_shortened(text)} is not valid here", f"it must match {fact.pattern}", documented=True)
+
+
+def _among(text: str, values: tuple[str, ...], quoted: set[str]) -> bool:
+    """Say whether a value is one of the API's, in any capitals where the documentation writes one of them in its own."""
+    if text in values:
+        return True
+    lower = {value.lower() for value in values}
+    return text.lower() in lower and any(word.lower() in lower and word not in values for word in quoted)
+
+
+def _slip(text: str, values: tuple[str, ...]) -> bool:
+    return _respelt(text, values) is not None or ((near := nearest(text, values)) is not None and _similar(text, near))
+
+
+def _counted(path: str, number: int, limits: Limits) -> Iterator[Mistake]:
+    if not _within(number, limits):
+        yield Mistake(path, f"has {number} entries", _between(*limits), documented=True)
+
+
+def _within(number: float, limits: Limits) -> bool:
+    low, high = limits
+    return (low is None or number >= low) and (high is None or number <= high)
+
+
+def _text(path: str, value: str, declared: Property) -> Iterator[Mistake]:
+    said = declared.said
+    if (
+        said.values
+        and value
+        and value not in declared.fact.values
+        and value not in said.values
+        and value not in said.mentioned
+        and (said.closed or nearest(value, said.values) is not None or _respelt(value, said.values))
+    ):
+        yield Mistake(path, f"{value!r} is not one of the documented values", did_you_mean(value, said.values), documented=True)
+    low, high = said.length
+    if not (low or 0) <= len(value) <= (high or len(value)):
+        yield Mistake(path, f"{_shortened(value)} has {len(value)} characters", _between(low, high, "characters"), documented=True)
+    if said.pattern and not re.fullmatch(said.pattern, value):
+        yield Mistake(path, f"{_shortened(value)} is no valid name", f"it must match {said.pattern}", documented=True)
+
+
+def _number(path: str, value: Any, said: Said) -> Iterator[Mistake]:
+    number = float(value)
+    shown = str(int(number)) if number.is_integer() else str(value)
+    low, high = said.numbers
+    if said.values and said.closed and shown not in said.values and shown not in said.mentioned:
+        yield Mistake(path, f"{shown} is not one of the documented values", f"known: {', '.join(said.values)}", documented=True)
+    elif shown not in said.mentioned and ((low is not None and number < low) or (high is not None and number > high)):
+        yield Mistake(path, f"{shown} is out of range", _between(low, high), documented=True)
+
+
+def _between(low: float | None, high: float | None, what: str = "") -> str:
+    words = f"from {low:g} to {high:.15g}" if low and high is not None else f"at most {high:.15g}" if high is not None else f"at least {low:g}"
+    return f"it must be {words} {what}".rstrip()
+
+
+def _shortened(value: str) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
+_PLAIN = {"integer": "whole number", "enum": "string"}
+
+
+def _is_number(value: Any, *, whole: bool) -> bool:
+    if isinstance(value, bool):
+        return False
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return False
+    return number.is_integer() if whole else True
+
+
+def _wrong(path: str, value: Any, wanted: str) -> Mistake:
+    shown = repr(masked(value))
+    return Mistake(path, f"must be {wanted}, not {shown if len(shown) <= 60 else shown[:57] + '...'}")

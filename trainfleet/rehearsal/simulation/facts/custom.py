@@ -1,0 +1,37 @@
+"""The schemas of custom resources of well-known projects (Kueue, cert-manager, External Secrets, Prometheus operator …), by group.
+
+Made by `gather_crds.py`, read when a kind of the group is first met, used by `kubernetes.py`. Easy to get wrong: a definition in the same
+program says more truly what a cluster takes, and comes first.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+from trainfleet.rehearsal.simulation.facts import FACTS
+
+Schema = dict[str, Any]
+
+
+@functools.cache
+def custom_kinds(group: str) -> dict[str, Schema]:
+    """Return the schemas of a group by `version:Kind`; none for a group that nobody gathered."""
+    file = FACTS / "kubernetes" / f"{group}.json"
+    if "/" in group or not file.is_file():
+        return {}
+    held = json.loads(file.read_text())
+    parts: dict[str, Schema] = held["parts"]
+    known: dict[str, Schema] = {}
+
+    def whole(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        if name := value.get("$ref") if isinstance(value.get("$ref"), str) else None:
+            if name not in known:
+                known[name] = whole(parts[name])
+            return known[name]
+        return {key: whole(item) for key, item in value.items()}
+
+    return {kind: whole(schema) for kind, schema in held["kinds"].items()}

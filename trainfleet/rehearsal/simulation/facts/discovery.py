@@ -1,0 +1,131 @@
+"""Reads Google's discovery documents: of each property of an API's schemas, its values, its format and what its description limits.
+
+`Apis(folder)` is used by `gather_gcp.py`; the folder is `googleapiclient/discovery_cache/documents` of google-api-python-client. Easy to get
+wrong: versions of one API differ, so a set of values is the union of all of them; and a value that stands for "not said" is right too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainfleet.rehearsal.simulation.docstrings import read
+
+Schemas = dict[str, dict[str, dict[str, Any]]]
+FORMATS: dict[str, dict[str, Any]] = {
+    "google-duration": {"pattern": r"-?\d+(\.\d{1,9})?s"},
+    "google-datetime": {"pattern": r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)"},
+    "date": {"pattern": r"\d{4}-\d\d-\d\d"},
+    "uint32": {"range": [0, 2**32 - 1]},
+    "uint64": {"range": [0, None]},
+}
+"""What a format says of a value. Source: developers.google.com/discovery/v1/type-format."""
+
+
+@dataclass
+class Api:
+    """One API in all its versions: properties by schema and by name, under names without capitals and plurals."""
+
+    name: str
+    revision: str = ""
+    versions: list[Schemas] = field(default_factory=list)
+    ids: list[dict[str, dict[str, str]]] = field(default_factory=list)
+    """For each version, what is said of the id that a caller gives: by schema and by parameter."""
+
+    def pairs(self) -> Iterator[tuple[int, str]]:
+        """Yield every schema with its version's index."""
+        for index, schemas in enumerate(self.versions):
+            for name in schemas:
+                yield index, name
+
+
+def normal(name: str) -> str:
+    """Return a name as Pulumi, Terraform and the API agree on it: without capitals, underscores and the plural."""
+    bare = name.replace("_", "").lower()
+    if bare.endswith("ies"):
+        return bare[:-3] + "y"
+    if bare.endswith(("sses", "xes", "ches", "shes")):
+        return bare[:-2]
+    return bare[:-1] if bare.endswith("s") and not bare.endswith("ss") else bare
+
+
+def read_apis(folder: Path, names: list[str]) -> list[Api]:
+    """Return the APIs of these names that the folder has."""
+    found = []
+    for name in names:
+        api = Api(name)
+        for file in sorted(folder.glob(f"{name}.v*.json")) + sorted(folder.glob(f"{name}.alpha.json")) + sorted(folder.glob(f"{name}.beta.json")):
+            document = json.loads(file.read_text())
+            api.versions.append({schema: _properties(body) for schema, body in document.get("schemas", {}).items()})
+            api.ids.append(_ids(document))
+            api.revision = max(api.revision, str(document.get("revision", "")))
+        if api.versions:
+            found.append(api)
+    return found
+
+
+def _ids(holder: dict[str, Any]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for method in holder.get("methods", {}).values():
+        for name, entry in method.get("parameters", {}).items() if method.get("httpMethod") == "POST" else ():
+            if name.endswith("Id") and entry.get("location") == "query" and name != "requestId":
+                found.setdefault(str(method.get("request", {}).get("$ref", "")), {})[normal(name)] = str(entry.get("description", ""))
+    for inside in holder.get("resources", {}).values():
+        for schema, held in _ids(inside).items():
+            found.setdefault(schema, {}).update(held)
+    return found
+
+
+def _properties(body: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {normal(name): entry for name, entry in body.get("properties", {}).items()}
+
+
+def inner(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return what a property's items are, for a list."""
+    while entry.get("type") == "array":
+        entry = entry.get("items", {})
+    return entry
+
+
+def facts(entries: list[dict[str, Any]], *, number: bool) -> dict[str, Any]:
+    """Return what all descriptions of one property agree on; `entries` are the same property in several versions."""
+    plain = [inner(entry) for entry in entries]
+    if plain and all(entry.get("enum") for entry in plain):
+        return {"values": sorted({str(value) for entry in plain for value in entry["enum"]})}
+    formats = {str(entry.get("format")) for entry in plain}
+    found: dict[str, Any] = {}
+    if len(formats) == 1 and ("range" in FORMATS.get(one := formats.pop(), {})) == number:
+        found |= FORMATS.get(one, {})
+    patterns = {entry["pattern"] for entry in plain if "pattern" in entry}
+    if len(patterns) == 1 and not number:
+        found.setdefault("pattern", patterns.pop())
+    return found | _described(plain, number=number)
+
+
+def _described(entries: list[dict[str, Any]], *, number: bool) -> dict[str, Any]:
+    said = [read(str(entry.get("description", "")), number=number) for entry in entries]
+    if not said:
+        return {}
+    found: dict[str, Any] = {}
+    if number and all(one.numbers != (None, None) for one in said):
+        found["range"] = list(_widest([one.numbers for one in said]))
+    if not number and all(one.length != (None, None) for one in said):
+        found["length"] = list(_widest([one.length for one in said]))
+    if not number and all(one.values and one.closed for one in said):
+        values = {value for one in said for value in (*one.values, *_words(one.mentioned))}
+        if all(re.fullmatch(r"[A-Z][A-Z0-9_]+", value) for value in values):  # other words in prose are examples as often as not
+            found["values"] = sorted(values)
+    return found
+
+
+def _words(mentioned: frozenset[str]) -> set[str]:
+    return {word for word in mentioned if re.fullmatch(r"[\w.-]{1,60}", word)}
+
+
+def _widest(limits: list[tuple[Any, Any]]) -> tuple[Any, Any]:
+    lows, highs = [low for low, _ in limits], [high for _, high in limits]
+    return (None if None in lows else min(lows)), (None if None in highs else max(highs))

@@ -1,0 +1,154 @@
+"""Writes what was gathered of a cloud's API model as files that `facts/__init__.py` reads: one per module of the SDK, shapes said once.
+
+Shared by the gatherers of all clouds. A gatherer yields `Found`; what the SDK's documentation contradicts is left out here.
+Easy to get wrong: files are sorted and compact, so that gathering again from the same model changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainfleet.rehearsal.simulation.facts import FACTS
+from trainfleet.rehearsal.simulation.schema import Kind, Property
+
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Found:
+    """One fact: the SDK's module and input class, the property by its wire name, the shape's name in the API and what it says."""
+
+    module: str
+    cls: str
+    name: str
+    shape: str
+    entry: Entry
+
+
+def scalar(kind: Kind) -> str:
+    """Return the plain kind of a property's value, or of a list's items: text, number, boolean, object or nothing."""
+    if kind.name == "list" and kind.item:
+        return scalar(kind.item)
+    if kind.name == "union":
+        return next((scalar(choice) for choice in kind.choices if choice.name in ("string", "enum", "integer", "number")), "")
+    return {"string": "text", "enum": "text", "integer": "number", "number": "number", "boolean": "boolean", "object": "object"}.get(kind.name, "")
+
+
+def agreed(name: str, declared: Property, entry: Entry) -> Entry:
+    """Return what of an entry does not contradict the SDK: what it is a fact about, and what its documentation says."""
+    kind, said, kept = scalar(declared.kind), declared.said, relaxed(name, entry)
+    for key in {"text": ("range", "also"), "number": ("length", "pattern")}.get(kind, tuple(kept)):
+        kept.pop(key, None)
+    if declared.kind.name != "list":
+        kept.pop("count", None)
+    if values := kept.get("values"):
+        lower = {value.lower() for value in values}
+        words = [*map(str, declared.kind.values), *said.values]
+        if words and not lower & {word.lower() for word in words}:
+            kept.pop("values")
+    if (limits := kept.get("range")) and not _covers(limits, said.numbers):
+        kept.pop("range")
+        kept.pop("also", None)
+    if (limits := kept.get("length")) and not _covers(limits, said.length):
+        kept.pop("length")
+    return kept
+
+
+def _covers(limits: list[float | None], said: tuple[float | None, float | None]) -> bool:
+    low, high = limits
+    return not ((low is not None and said[0] is not None and said[0] < low) or (high is not None and said[1] is not None and said[1] > high))
+
+
+def anchored(pattern: str) -> str:
+    """Return an expression to ask of a whole text: one that is anchored at one end alone says nothing of the other."""
+    if pattern.startswith("^") == pattern.endswith("$") or "|" in pattern or not pattern:
+        return pattern
+    return f"{pattern}.*" if pattern.startswith("^") else f".*{pattern}"
+
+
+_DIGITS = re.compile(r"(\[[^\]]+\]|\\[dwS])\{(?!12\})(\d+)(?:,\d*)?\}")
+
+
+def relaxed(name: str, entry: Entry) -> Entry:
+    """Return what an entry says of an id without how many digits it has: people shorten ids, and what they shorten is no mistake."""
+    if not re.search(r"(?<!ccount)(Id|Arn|Identifier)s?$|^(id|arn)s?$", name):
+        return entry
+    found = dict(entry)
+    if (limits := found.pop("length", None)) and limits[1] is not None:
+        found["length"] = [None, limits[1]]
+    if pattern := found.pop("pattern", ""):
+        loose = _DIGITS.sub(lambda digits: digits[1] + ("*" if digits[2] == "0" else "+"), pattern)
+        if usable(loose):
+            found["pattern"] = loose
+    return found
+
+
+def usable(pattern: str) -> bool:
+    """Say whether an expression can be asked of a whole text: valid in Python, of more than one character, not everything."""
+    if (
+        len(pattern) > 600
+        or "\\\\" in pattern
+        or (pattern.startswith("/") and pattern.endswith("/"))
+        or re.search(r"\\p\{|\\P\{|\[:|&&|\\[hXZRG]|\(\?<[a-z]|\\x\{|[\uD800-\uDFFF]|\\u\{|\\uD[89a-fA-F]", pattern)
+    ):
+        return False
+    if not re.search(r"[*+{?|]", pattern) or re.fullmatch(r"[\^]?[(]?(\.|\[\\s\\S\]|\[\^\]|\\S)[*+]?[)]?[$]?", pattern):
+        return False
+    try:
+        expression = re.compile(pattern)
+    except re.error:
+        return False
+    return not (expression.fullmatch("~!#% \u00e9\n") and expression.fullmatch("a"))
+
+
+def write(
+    package: str, source: str, found: Iterable[Found], where: Path = FACTS, rules: dict[str, dict[str, list[dict[str, Any]]]] | None = None
+) -> dict[str, int]:
+    """Write a package's files and return how many facts each holds; files of modules without facts are removed.
+
+    `rules` are rows of `rules/reader.py` by module and type (see `relations.py`).
+    """
+    modules: dict[str, list[Found]] = defaultdict(list)
+    for item in found:
+        if item.entry:
+            modules[item.module].append(item)
+    folder = where / package
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.json"):
+        if old.stem not in modules and old.stem not in (rules or {}):
+            old.unlink()
+    for module in rules or ():
+        modules.setdefault(module, [])
+    for module, items in sorted(modules.items()):
+        (folder / f"{module}.json").write_text(_text(source, items, (rules or {}).get(module, {})))
+    return {module: len(items) for module, items in sorted(modules.items())}
+
+
+def _text(source: str, items: list[Found], rules: dict[str, list[dict[str, Any]]]) -> str:
+    shapes: dict[str, Entry] = {}
+    names: dict[tuple[str, str], str] = {}
+    types: dict[str, dict[str, str]] = defaultdict(dict)
+    for item in sorted(items, key=lambda item: (item.cls, item.name, item.shape)):
+        key = (item.shape, json.dumps(item.entry, sort_keys=True))
+        if key not in names:
+            number = 1
+            while (name := item.shape if number == 1 else f"{item.shape}.{number}") in shapes:
+                number += 1
+            names[key], shapes[name] = name, item.entry
+        types[item.cls][item.name] = names[key]
+    lines = [f'{{"source": {json.dumps(source)},', '"shapes": {']
+    lines += [",\n".join(f"{json.dumps(name)}: {json.dumps(entry, sort_keys=True, separators=(',', ':'))}" for name, entry in sorted(shapes.items()))]
+    lines += ["},", '"types": {']
+    lines += [",\n".join(f"{json.dumps(cls)}: {json.dumps(held, sort_keys=True, separators=(',', ':'))}" for cls, held in sorted(types.items()))]
+    if rules:
+        lines += ["},", '"rules": {']
+        lines += [
+            ",\n".join(f"{json.dumps(name)}: {json.dumps(rows, sort_keys=True, separators=(',', ':'))}" for name, rows in sorted(rules.items()))
+        ]
+    return "\n".join([*lines, "}}", ""])

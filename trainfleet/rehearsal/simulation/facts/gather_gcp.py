@@ -1,0 +1,265 @@
+"""Makes trainfleet/rehearsal/simulation/facts/gcp from Google's discovery documents and the SDK's own documentation.
+
+    python -m trainfleet.rehearsal.simulation.facts.gather_gcp --documents FOLDER [--module NAME ...]
+
+`--documents` is `googleapiclient/discovery_cache/documents` of google-api-python-client. Run by hand when the SDK moves. Easy to get
+wrong: names decide what belongs together, so an input class is matched only when most of its properties are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import re
+import sys
+import tomllib
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainfleet.rehearsal.simulation.facts import FACTS
+from trainfleet.rehearsal.simulation.facts.discovery import Api, facts, inner, normal, read_apis
+from trainfleet.rehearsal.simulation.facts.naming import name_rule
+from trainfleet.rehearsal.simulation.schema import Kind, Property, documents_of, inputs_of, packages
+
+LEAST = 0.5
+"""How much of an input class a schema must have."""
+_ANYWHERE = frozenset(
+    map(normal, ("project", "region", "zone", "location", "labels", "annotations", "name", "parent", "deletionPolicy", "deletionProtection", "etag"))
+)
+_SCALARS = {"string": False, "enum": False, "integer": True, "number": True}
+
+Entry = dict[str, Any]
+
+
+@dataclass
+class Gathered:
+    """What was found for one module of the SDK."""
+
+    types: dict[str, dict[str, Entry]] = field(default_factory=lambda: defaultdict(dict))
+    sources: set[str] = field(default_factory=set)
+
+    def add(self, cls: type, name: str, found: Entry) -> None:
+        """Add facts of a property; of two that differ neither holds."""
+        held = self.types[cls.__name__]
+        held[name] = found if name not in held or held[name] == found else {}
+
+
+def scalar(kind: Kind) -> str:
+    """Return the name of a scalar, or of a list's items."""
+    if kind.name == "union":
+        return next((choice.name for choice in kind.choices if choice.name in _SCALARS), "")
+    return scalar(kind.item) if kind.name == "list" and kind.item else kind.name
+
+
+def input_class(kind: Kind) -> type | None:
+    """Return the class of an object or of a list's items."""
+    if kind.name == "union":
+        return next((choice.cls for choice in kind.choices if choice.cls is not None), None)
+    return input_class(kind.item) if kind.name == "list" and kind.item else kind.cls
+
+
+# The API's documents ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Documents:
+    """The APIs behind one module."""
+
+    apis: list[Api]
+
+    def best(self, cls: type, name: str) -> list[tuple[Api, int, str]]:
+        """Return the schema of each version that has most of a class, and most of its name."""
+        own = {normal(key) for key in inputs_of(cls)} - _ANYWHERE
+        found = []
+        for api in self.apis:
+            for index, schemas in enumerate(api.versions):
+                scored = [(self._score(own, schemas[schema], schema, name), schema) for schema in schemas]
+                score, schema = max(scored, default=(0.0, ""))
+                if score >= LEAST + 0.3:
+                    found.append((score, api, index, schema))
+        most = max((score for score, *_ in found), default=0)
+        return [(api, index, schema) for score, api, index, schema in found if score >= most - 0.25]
+
+    @staticmethod
+    def _score(own: set[str], properties: dict[str, Any], schema: str, name: str) -> float:
+        shared = len(own & set(properties))
+        part = shared / max(1, len(own))
+        if part < LEAST or not shared:
+            return 0
+        same = normal(re.sub(r"^GoogleCloud(.*?V\d+(?:(?:alpha|beta|main)\d*)?)", "", schema))
+        alike = difflib.SequenceMatcher(None, same, normal(name)).ratio()
+        return part + alike * 0.8
+
+    def walk(self, gathered: Gathered, cls: type, places: list[tuple[Api, int, str]], depth: int = 0) -> None:
+        """Add the facts of the schemas at `places` to a class, and of what is inside."""
+        for name, declared in inputs_of(cls).items():
+            entries = self.entries(places, name)
+            if not entries:
+                continue
+            kind = scalar(declared.kind)
+            nested = input_class(declared.kind)
+            if nested is not None and depth < 10:
+                inside = [(api, index, schema) for api, index, entry in entries if (schema := inner(entry).get("$ref", ""))]
+                inside = [place for place in inside if self._fits(nested, place)]
+                if inside:
+                    self.walk(gathered, nested, inside, depth + 1)
+            elif kind in _SCALARS and declared.kind.name != "map":
+                self.add(gathered, cls, name, declared, facts([entry for *_, entry in entries], number=_SCALARS[kind]))
+
+    def entries(self, places: list[tuple[Api, int, str]], name: str) -> list[tuple[Api, int, Entry]]:
+        """Return a property in every version, also where the SDK has drawn it out of an object inside."""
+        found = []
+        for api, index, schema in places:
+            properties = api.versions[index][schema]
+            if normal(name) in properties:
+                found.append((api, index, properties[normal(name)]))
+                continue
+            below = [
+                deeper[normal(name)]
+                for entry in properties.values()
+                if (deeper := api.versions[index].get(entry.get("$ref", ""), {})) and normal(name) in deeper
+            ]
+            if len(below) == 1 and normal(name) not in ("type", "name", "id", "kind", "state", "mode", "value"):
+                found.append((api, index, below[0]))
+        return found
+
+    @staticmethod
+    def _fits(nested: type, place: tuple[Api, int, str]) -> bool:
+        api, index, schema = place
+        own = {normal(key) for key in inputs_of(nested)}
+        return len(own & set(api.versions[index].get(schema, {}))) >= LEAST * len(own)
+
+    def add(self, gathered: Gathered, cls: type, name: str, declared: Property, found: Entry) -> None:
+        """Add what the API says, unless the documentation says something else."""
+        said = declared.said
+        if not found:
+            return
+        if said.closed and said.values:
+            return  # the provider takes what it documents
+        values = found.get("values", [])
+        known = {*said.values, *map(str, declared.kind.values)}
+        if values and known and not known & set(values):
+            return  # other words than the API's
+        if "range" in found and (said.numbers != (None, None) or scalar(declared.kind) not in ("integer", "number")):
+            found = {key: value for key, value in found.items() if key != "range"}
+        if "length" in found and said.length != (None, None):
+            found = {key: value for key, value in found.items() if key != "length"}
+        if found:
+            gathered.add(cls, name, found)
+
+
+# Names -----------------------------------------------------------------------------------------------------------------------
+
+_NAMES = re.compile(r"name|id|\w+(?:Id|Name)")
+_PLACE = "(?:.+/)?"
+
+
+def from_prose(gathered: Gathered, cls: type, seen: set[type]) -> None:
+    """Add the rules of names that stand in the SDK's documentation alone."""
+    seen.add(cls)
+    documents = documents_of(cls)
+    for name, declared in inputs_of(cls).items():
+        if _NAMES.fullmatch(name) and scalar(declared.kind) == "string":
+            add_name(gathered, cls, name, declared, documents.get(name, ""))
+        nested = input_class(declared.kind)
+        if nested is not None and nested not in seen:
+            from_prose(gathered, nested, seen)
+
+
+def add_name(gathered: Gathered, cls: type, name: str, declared: Property, text: str) -> None:
+    """Add the rule of a name, which may come with the path before it."""
+    found = name_rule(text)
+    if not found or gathered.types[cls.__name__].get(name, {}).keys() & {"pattern", "values"} or declared.said.values or declared.said.pattern:
+        return
+    if limits := found.pop("length", None):
+        found["pattern"] = f"(?=[^/]{{{limits[0] or 1},{limits[1]}}}$){found['pattern']}"
+    if "(default)" in text:
+        found["pattern"] = rf"(?:\(default\)|{found['pattern']})"
+    gathered.add(cls, name, {**gathered.types[cls.__name__].pop(name, {}), "pattern": f"{_PLACE}{found['pattern']}"})
+
+
+def own_name(gathered: Gathered, cls: type, places: list[tuple[Api, int, str]]) -> None:
+    """Add the rule of the id that a caller gives when a resource is made."""
+    said = [rules for api, index, schema in places if (rules := api.ids[index].get(schema))]
+    inputs = inputs_of(cls)
+    for parameter, text in said[0].items() if said else ():
+        name = next((own for own in inputs if normal(own) == parameter), "name" if len(said[0]) == 1 else "")
+        if name in inputs and scalar(inputs[name].kind) == "string":
+            add_name(gathered, cls, name, inputs[name], text)
+
+
+# Files -----------------------------------------------------------------------------------------------------------------------
+
+
+def gather(documents: Path, only: set[str]) -> dict[str, Gathered]:
+    """Return what is found for each module of the SDK."""
+    package = packages()["gcp"]
+    names = tomllib.loads((FACTS / "gcp.toml").read_text())
+    doubtful = {(entry["class"], entry["property"]) for entry in names["without"]}
+    result: dict[str, Gathered] = defaultdict(Gathered)
+    apis: dict[str, Documents] = {}
+    for token in sorted(package.classes):
+        module = token.split(":")[1].split("/")[0]
+        resource = package.resource(token)
+        if resource is None or resource.args is None or (only and module not in only):
+            continue
+        gathered = result[module]
+        from_prose(gathered, resource.args, set())
+        if re.search("I[aA][mM]", token):
+            continue
+        if module not in apis:
+            apis[module] = Documents(read_apis(documents, names["apis"].get(module, [module])))
+            gathered.sources |= {f"{api.name} revision {api.revision}" for api in apis[module].apis}
+        own = apis[module]
+        if places := own.best(resource.args, token.split(":")[-1]):
+            own.walk(gathered, resource.args, places)
+            own_name(gathered, resource.args, places)
+    for gathered in result.values():
+        for cls, properties in gathered.types.items():
+            gathered.types[cls] = {name: found for name, found in properties.items() if found and (cls, name) not in doubtful}
+    return result
+
+
+def written(gathered: Gathered, source: str) -> str:
+    """Return a file of facts as text: shapes by what they say, sorted, one line each."""
+    shapes: dict[str, str] = {}
+    types: dict[str, dict[str, str]] = {}
+    for cls in sorted(gathered.types):
+        for name in sorted(gathered.types[cls]):
+            text = json.dumps(gathered.types[cls][name], sort_keys=True)
+            shapes.setdefault(text, f"s{len(shapes) + 1}")
+            types.setdefault(cls, {})[name] = shapes[text]
+    lines = [f' "source": {json.dumps(source)}']
+    lines.append(' "shapes": {\n' + ",\n".join(f"  {json.dumps(name)}: {text}" for text, name in shapes.items()) + "\n }")
+    lines.append(' "types": {\n' + ",\n".join(f"  {json.dumps(cls)}: {json.dumps(types[cls])}" for cls in types) + "\n }")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def main(options: list[str]) -> int:
+    """Gather and write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--documents", type=Path, required=True, help="the discovery documents of google-api-python-client")
+    parser.add_argument("--module", action="append", default=[], help="only this module of the SDK")
+    arguments = parser.parse_args(options)
+    folder = FACTS / "gcp"
+    folder.mkdir(exist_ok=True)
+    for module, gathered in sorted(gather(arguments.documents, set(arguments.module)).items()):
+        file = folder / f"{module}.json"
+        if not any(gathered.types.values()):
+            file.unlink(missing_ok=True)
+            continue
+        source = (
+            f"Google API discovery documents: {', '.join(sorted(gathered.sources))}"
+            if gathered.sources
+            else f"the documentation of pulumi-gcp {packages()['gcp'].version}"
+        )
+        file.write_text(written(gathered, source))
+        sys.stdout.write(f"{file.name}: {sum(map(len, gathered.types.values()))} facts\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,29 @@
+"""Rules between properties that were gathered with the facts: rows like those of rules/*.toml, by type, under `rules` in facts/<package>/<module>.json.
+
+`rules/reader.py` adds them to the rows written by hand. Easy to get wrong: a module's file is read when one of its types is met.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+from trainfleet.rehearsal.simulation.facts import FACTS
+
+Row = dict[str, Any]
+
+
+def gathered_rows(package: str, short: str) -> tuple[Row, ...]:
+    """Return the gathered rows of a type, given without its package."""
+    module = short.partition("/")[0].partition(":")[0]
+    return tuple(_rules(FACTS / package.replace("-", "_") / f"{module}.json").get(short, ()))
+
+
+@functools.cache
+def _rules(file: Path) -> dict[str, list[Row]]:
+    if not file.is_file():
+        return {}
+    rules: dict[str, list[Row]] = json.loads(file.read_text()).get("rules", {})
+    return rules

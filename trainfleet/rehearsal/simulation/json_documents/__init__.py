@@ -1,0 +1,1 @@
+"""Validation of JSON documents inside resource inputs."""

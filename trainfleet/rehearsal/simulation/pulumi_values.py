@@ -1,0 +1,87 @@
+"""How values travel between the engine and a provider: protobuf structs with wrapped secrets and marks for unknowns.
+
+Everything else in `trainfleet.rehearsal.simulation` works on plain JSON values; only a secret's wrapper is kept, so that what went in
+secret comes out secret. Easy to get wrong: integers arrive as floats.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf import json_format, struct_pb2
+
+UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+"""What the engine writes in place of a value that is not known yet."""
+SIGNATURE = "4dabf18193072939515e22adb298388d"
+SECRET = "1b47061264138c4ac30d75fd1eb44270"
+
+Json = Any
+
+
+def from_struct(struct: Any) -> dict[str, Json]:
+    """Return a protobuf struct as a dictionary; secrets keep their wrapper."""
+    return dict(json_format.MessageToDict(struct))
+
+
+def to_struct(value: dict[str, Json]) -> Any:
+    """Return a dictionary as a protobuf struct."""
+    struct = struct_pb2.Struct()
+    json_format.ParseDict(value, struct)
+    return struct
+
+
+def is_secret(value: Json) -> bool:
+    """Say whether a value is a secret's wrapper."""
+    return isinstance(value, dict) and value.get(SIGNATURE) == SECRET
+
+
+def secret(value: Json) -> Json:
+    """Wrap a value as a secret, once."""
+    return value if is_secret(value) else {SIGNATURE: SECRET, "value": value}
+
+
+def _unwrap(value: Json, when_secret: Callable[[Json], Json]) -> Json:
+    if isinstance(value, dict):
+        if value.get(SIGNATURE) == SECRET:
+            return when_secret(value.get("value"))
+        return {key: _unwrap(item, when_secret) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_unwrap(item, when_secret) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def plain(value: Json) -> Json:
+    """Return a value without wrappers, for checking and comparing; never for showing."""
+    return _unwrap(value, plain)
+
+
+def masked(value: Json) -> Json:
+    """Return a value fit for a file or a screen: secrets as `[secret]`, unknowns as `[unknown]`."""
+    return _mark_unknown(_unwrap(value, lambda _: "[secret]"))
+
+
+def digested(value: Json) -> Json:
+    """Return a value whose secrets are replaced by a digest: changes can be seen and the secret cannot."""
+    return _unwrap(value, lambda inner: f"[secret {hashlib.sha256(json.dumps(plain(inner), sort_keys=True).encode()).hexdigest()[:12]}]")
+
+
+def has_unknown(value: Json) -> bool:
+    """Say whether any part of a value is not known yet."""
+    if isinstance(value, dict):
+        return any(has_unknown(item) for item in value.values())
+    if isinstance(value, list):
+        return any(has_unknown(item) for item in value)
+    return bool(value == UNKNOWN)
+
+
+def _mark_unknown(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {key: _mark_unknown(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_mark_unknown(item) for item in value]
+    return "[unknown]" if value == UNKNOWN else value

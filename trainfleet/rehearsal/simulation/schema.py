@@ -1,0 +1,230 @@
+"""What the installed Pulumi SDKs say about resource types: inputs, which are required, nested types, enums, outputs.
+
+Used by the checks and by the makers of outputs. The provider's own schema files do not ship with the Python packages; the
+classes do, and say the same except for defaults, conflicts and what forces a replacement (see replacements/). A type is
+read when it is first met and kept. Easy to get wrong: `<Resource>Args` of a module may be a nested type; where the names
+collide, the resource's own class is called `<Resource>InitArgs`.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import enum
+import functools
+import importlib
+import inspect
+import json
+import re
+import sys
+import threading
+import types
+import typing
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainfleet.rehearsal.simulation.docstrings import NOTHING, Said, read
+from trainfleet.rehearsal.simulation.facts import NO_FACT, Fact, facts_of
+
+_LOCK = threading.RLock()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type: `name` is string, integer, number, boolean, list, map, object, enum or any."""
+
+    name: str
+    item: Kind | None = None
+    choices: tuple[Kind, ...] = ()
+    cls: type | None = None
+    values: tuple[Any, ...] = ()
+    closed: bool = True
+
+
+@dataclass(frozen=True)
+class Property:
+    """An input or output: its type, whether it must be there, and what its documentation and the API's model say of its value."""
+
+    kind: Kind
+    required: bool
+    said: Said = NOTHING
+    fact: Fact = NO_FACT
+
+    @property
+    def documented(self) -> tuple[str, ...]:
+        """Return the values that the documentation lists, which are all there are or not."""
+        return self.said.values
+
+
+@dataclass(frozen=True)
+class ResourceType:
+    """One resource type of an SDK."""
+
+    token: str
+    inputs: dict[str, Property]
+    outputs: dict[str, Property]
+    args: type | None = None
+    """The input class."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """An installed SDK: its plugin's name and version, and the class of every resource type."""
+
+    name: str
+    version: str
+    module: str
+    classes: dict[str, tuple[str, str]] = field(repr=False)
+
+    def resource(self, token: str) -> ResourceType | None:
+        """Return the type behind a token, or None when the SDK has none."""
+        return _resource(self.module, token, *self.classes[token]) if token in self.classes else None
+
+
+@functools.cache
+def packages() -> dict[str, Package]:
+    """Return the installed Pulumi SDKs by plugin name (aws, kubernetes, azure-native …)."""
+    found: dict[str, Package] = {}
+    for folder in map(Path, sys.path):
+        for plugin in sorted(folder.glob("pulumi_*/pulumi-plugin.json")) if folder.is_dir() else ():
+            facts = json.loads(plugin.read_text())
+            name, module = facts.get("name", ""), plugin.parent.name
+            if name and facts.get("resource") and name not in found:
+                found[name] = Package(name, facts.get("version", ""), module, _classes(plugin.parent / "__init__.py"))
+    return found
+
+
+def _classes(init: Path) -> dict[str, tuple[str, str]]:
+    match = re.search(r'resource_modules="""(.*?)"""', init.read_text(), re.S)
+    modules = json.loads(match.group(1)) if match else []
+    return {token: (module["fqn"], name) for module in modules for token, name in module["classes"].items()}
+
+
+@functools.cache
+def _resource(package: str, token: str, fqn: str, name: str) -> ResourceType:  # noqa: ARG001 - part of the cache's key
+    with _LOCK, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of siblings in the module, which nobody asked for
+        module = importlib.import_module(fqn)
+        cls = getattr(module, name)
+        home = sys.modules[cls.__module__]
+        args = getattr(home, f"{name}InitArgs", None) or getattr(home, f"{name}Args", None) or getattr(module, f"{name}Args", None)
+        return ResourceType(token, inputs_of(args) if args else {}, outputs_of(cls), args)
+
+
+@functools.cache
+def inputs_of(args: type) -> dict[str, Property]:
+    """Return the properties of an input class by the names the provider knows."""
+    from pulumi import _types
+
+    with _LOCK:
+        kinds = _types.input_type_types(args)
+        names = {python: wire for python, wire, _ in _types._py_properties(args)}
+        documents = _documents(args)
+        facts = facts_of(args)
+        beside = [name.replace("_", "") for name in names]
+        result = {}
+        for python, parameter in inspect.signature(args).parameters.items():
+            if python not in names:
+                continue
+            kind = kind_of(kinds.get(names[python], object))
+            result[names[python]] = Property(
+                kind,
+                parameter.default is inspect.Parameter.empty,
+                read(documents.get(python, ""), number=_scalar(kind) in ("integer", "number"), names=beside),
+                facts.get(names[python], NO_FACT),
+            )
+        return result
+
+
+def documents_of(args: type) -> dict[str, str]:
+    """Return the documentation of an input class's properties by the names the provider knows."""
+    from pulumi import _types
+
+    with _LOCK:
+        documents = _documents(args)
+        return {wire: documents[python] for python, wire, _ in _types._py_properties(args) if python in documents}
+
+
+@functools.cache
+def outputs_of(cls: type) -> dict[str, Property]:
+    """Return the outputs of a resource or nested output class; `required` is False where the SDK says it may be absent."""
+    from pulumi import _types
+
+    with _LOCK:
+        plain = _types.resource_types(cls)
+        hints = _types._raw_return_hints(cls)
+        return {name: Property(kind_of(plain[name]), not _optional(hints.get(name))) for name in plain if name not in ("id", "urn")}
+
+
+def _is_closed(hint: type[enum.Enum], values: tuple[Any, ...]) -> bool:
+    """Azure calls the enums `Known…` of which it says itself that others may come (their API definition: modelAsString)."""
+    return hint.__module__.startswith(_GENERATED_ENUMS) and len(values) <= _LONGEST_CLOSED and not hint.__name__.startswith("Known")
+
+
+def _scalar(kind: Kind) -> str:
+    """Return the name of a scalar type, or of a list's items."""
+    return _scalar(kind.item) if kind.name in ("list", "map") and kind.item else kind.name
+
+
+def _optional(hint: Any) -> bool:
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return type(None) in arguments
+    return any(_optional(argument) for argument in arguments[:1]) if "Output" in str(typing.get_origin(hint)) else False
+
+
+def kind_of(hint: Any) -> Kind:  # noqa: PLR0911 - one line per kind
+    """Return the type behind an annotation, without Output, Awaitable and Optional."""
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _union([argument for argument in typing.get_args(hint) if not _is_wrapper(argument)])
+    if origin is typing.Literal:
+        return Kind("enum", values=typing.get_args(hint))
+    if origin in (collections.abc.Sequence, list):
+        return Kind("list", kind_of(typing.get_args(hint)[0]))
+    if origin in (collections.abc.Mapping, dict):
+        return Kind("map", kind_of(typing.get_args(hint)[1]))
+    if not inspect.isclass(hint):
+        return Kind("any")
+    if issubclass(hint, enum.Enum):
+        values = tuple(member.value for member in hint)
+        return Kind("enum", values=values, closed=_is_closed(hint, values))
+    if hint in _SCALARS:
+        return Kind(_SCALARS[hint])
+    if getattr(hint, "_pulumi_input_type", False) or getattr(hint, "_pulumi_output_type", False):
+        return Kind("object", cls=hint)
+    return Kind("any")
+
+
+_GENERATED_ENUMS = ("pulumi_azure_native.", "pulumi_kubernetes.")
+"""SDKs whose enums are made from the API's own description; those of others are written by hand and lag behind."""
+_LONGEST_CLOSED = 60
+"""Enums longer than this are catalogues (sizes of machines, regions) that grow without a new API version."""
+
+_SCALARS = {str: "string", bool: "boolean", int: "integer", float: "number"}
+
+
+def _is_wrapper(argument: Any) -> bool:
+    from pulumi import Output
+
+    origin = typing.get_origin(argument) or argument
+    return argument is type(None) or origin in (Output, collections.abc.Awaitable) or (inspect.isclass(argument) and typing.is_typeddict(argument))
+
+
+def _union(arguments: list[Any]) -> Kind:
+    kinds = tuple(dict.fromkeys(kind_of(argument) for argument in arguments))
+    if not kinds or any(kind.name == "any" for kind in kinds):
+        return Kind("any")
+    if len(kinds) == 1:
+        return kinds[0]
+    enums = [kind for kind in kinds if kind.name == "enum"]
+    if len(enums) == 1 and len(kinds) == 2 and all(kind.name in ("enum", "string") for kind in kinds):
+        return Kind("enum", values=enums[0].values, closed=enums[0].closed)
+    return Kind("union", choices=kinds)
+
+
+def _documents(args: type) -> dict[str, str]:
+    text = vars(args)["__init__"].__doc__ or "" if "__init__" in vars(args) else ""
+    parts = re.split(r"^\s*:param [^\n]*?\b(\w+): ", text, flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2], strict=False))

@@ -1,0 +1,146 @@
+"""Rules of a cloud that depend on what else exists there: what is still in use, ranges that overlap, zones, quotas.
+
+The rules are the TOML files here, one per provider, each row with its source; `cloud_refuses` judges one operation by them.
+Easy to get wrong: a program may name a thing by id, name, ARN or self link, so all of them count.
+"""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, plain
+
+if TYPE_CHECKING:
+    from trainfleet.rehearsal.simulation.cloud_object import Record
+
+HERE = Path(__file__).parent
+KINDS = {
+    "in_use": {"type", "by", "source"},
+    "inside": {"type", "ranges", "network", "of", "source"},
+    "zones": {"type", "places", "of", "least", "source"},
+}
+KINDS |= {"quota": {"type", "most", "source"}}
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Rows = dict[str, dict[str, list[dict[str, Any]]]]
+
+
+@functools.cache
+def rules() -> Rows:
+    """Return the rows by kind and type."""
+    found: Rows = {kind: {} for kind in KINDS}
+    for file in sorted(HERE.glob("*.toml")):
+        for kind, rows in tomllib.loads(file.read_text()).items():
+            for row in rows:
+                assert kind in KINDS, f"{file.name}: {kind} is no kind of rule"
+                assert KINDS[kind] <= set(row), f"{file.name} [{kind}] {row.get('type')} needs {', '.join(sorted(KINDS[kind]))}"
+                found[kind].setdefault(row["type"], []).append(row)
+    return found
+
+
+def cloud_refuses(verb: str, record: Record, others: Iterable[Record], quotas: Mapping[str, int]) -> str:
+    """Return why a cloud refuses to create, update or delete a thing among others, or nothing when it does not."""
+    rest = [other for other in others if other is not record and (other.token, other.id) != (record.token, record.id)]
+    if verb == "delete":
+        return _in_use(record, rest)
+    return _ranges(record, rest) or _zones(record, rest) or (_quota(record, rest, quotas) if verb == "create" else "")
+
+
+def _in_use(record: Record, others: list[Record]) -> str:
+    known = names_of(record)
+    for row in rules()["in_use"].get(record.token, ()):
+        if row.get("unless") and plain(record.inputs).get(row["unless"]):
+            continue
+        for user in row["by"]:
+            token, path = user.split(" ")
+            for other in others:
+                if other.token == token and known & set(_texts(other, path)):
+                    return f"{record.id} is still in use by {_logical(other)} ({path})"
+    return ""
+
+
+def _ranges(record: Record, others: list[Record]) -> str:
+    for row in rules()["inside"].get(record.token, ()):
+        own = [network for path in row["ranges"] for network in _networks(record, path)]
+        token, path = row["network"].split(" ")
+        home = next((other for other in others if other.token == token and names_of(other) & set(_texts(record, path))), None)
+        if home is None:
+            continue
+        space = [network for each in row["of"] for network in _networks(home, each)]
+        for extra in row.get("more", ()):
+            kind, reference, what = extra.split(" ")
+            space += [n for other in others if other.token == kind and names_of(home) & set(_texts(other, reference)) for n in _networks(other, what)]
+        for network in own:
+            if space and not any(_lies_in(network, whole) for whole in space):
+                return f"{network} does not lie in {', '.join(map(str, space))} of {_logical(home)}"
+        for other in others:
+            if other.token == record.token and names_of(home) & set(_texts(other, path)):
+                there = [network for each in row["ranges"] for network in _networks(other, each)]
+                if clash := next(((a, b) for a in own for b in there if a.overlaps(b)), None):
+                    return f"{clash[0]} overlaps {clash[1]} of {_logical(other)}"
+    return ""
+
+
+def _zones(record: Record, others: list[Record]) -> str:
+    for row in rules()["zones"].get(record.token, ()):
+        token, path = row["of"].split(" ")
+        named = set(_texts(record, row["places"]))
+        places = [other for other in others if other.token == token and names_of(other) & named]
+        zones = {zone for place in places for zone in _texts(place, path)}
+        if len(places) == len(named) and zones and len(zones) < row["least"]:
+            return f"{row['places']} must be in at least {row['least']} zones, and all are in {', '.join(sorted(zones))}"
+    return ""
+
+
+def _quota(record: Record, others: list[Record], quotas: Mapping[str, int]) -> str:
+    most = quotas.get(record.token, next((row["most"] for row in rules()["quota"].get(record.token, ())), None))
+    there = sum(other.token == record.token for other in others)
+    return f"the quota is {most} of {record.token}, and {there} exist" if most is not None and there >= most else ""
+
+
+def names_of(record: Record) -> set[str]:
+    """Return everything by which a program may name a thing."""
+    outputs = plain(record.outputs)
+    return {
+        value for value in (record.id, *(outputs.get(name) for name in ("arn", "name", "selfLink", "bucket", "address"))) if isinstance(value, str)
+    }
+
+
+def _texts(record: Record, path: str) -> Iterator[str]:
+    """Yield the texts at a path; lists on the way are looked through, and what the cloud filled in counts."""
+    yield from _at(plain(record.inputs), path.split("."))
+    if "." not in path:
+        yield from _at(plain(record.outputs), [path])
+
+
+def _at(value: Any, steps: list[str]) -> Iterator[str]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _at(item, steps)
+    elif steps:
+        if isinstance(value, dict):
+            yield from _at(value.get(steps[0]), steps[1:])
+    elif isinstance(value, str) and value != UNKNOWN:
+        yield value
+
+
+def _networks(record: Record, path: str) -> list[Network]:
+    found: list[Network] = []
+    for text in _at(plain(record.inputs), path.split(".")):
+        try:
+            found.append(ipaddress.ip_network(text))
+        except ValueError:
+            continue  # no range at all: said by the checks of inputs
+    return found
+
+
+def _lies_in(network: Network, whole: Network) -> bool:
+    return network.version == whole.version and network.subnet_of(whole)  # type: ignore[arg-type]  # the versions are the same
+
+
+def _logical(record: Record) -> str:
+    return record.urn.rsplit("::", 1)[-1]

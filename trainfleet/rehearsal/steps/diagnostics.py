@@ -1,0 +1,77 @@
+"""Turns what went wrong in a step into problems in plain words: the resource, the property, and what would be right.
+
+In order of worth: what Check refused, where the program failed, functions without an answer, what the engine said.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from trainfleet.errors import Problem
+from trainfleet.rehearsal.engine.engine_cli import Outcome, Violation
+from trainfleet.rehearsal.simulation.state import Cloud
+from trainfleet.suggestions import did_you_mean
+
+
+def problems(outcome: Outcome, cloud: Cloud, failure_file: Path) -> list[Problem]:
+    """Return why a command failed; at least one problem."""
+    found = [
+        Problem(f"{resource_of(urn)} {mistake.path}", mistake.what, mistake.fix)
+        for urn, mistakes in sorted(cloud.mistakes.items())
+        for mistake in mistakes
+    ]
+    told = json.loads(failure_file.read_text()) if failure_file.is_file() else None
+    if not found:
+        found += [
+            Problem(
+                told["where"] if told else "",
+                f"the rehearsal has no answer to the function {token}",
+                "pass the value as a setting, or add an answer to trainfleet/rehearsal/simulation",
+            )
+            for token in dict.fromkeys(cloud.unknown_functions)
+        ]
+    if not found and told:
+        found.append(_program(told))
+    found += [Problem(resource_of(violation.urn), f"policy {violation.policy}: {violation.message}") for violation in mandatory(outcome)]
+    if not found:
+        said = [Problem(resource_of(urn), _sentence(text)) for urn, text in outcome.errors if text and text not in _EMPTY]
+        found = list(dict.fromkeys(said)) or [Problem(outcome.command, outcome.output.strip()[-800:] or f"ended with exit code {outcome.code}")]
+    return found
+
+
+_EMPTY = ("update failed", "preview failed", "destroy failed", "refresh failed")
+
+
+def mandatory(outcome: Outcome) -> list[Violation]:
+    """Return the violations that stop an update."""
+    return list(dict.fromkeys(violation for violation in outcome.violations if violation.level == "mandatory"))
+
+
+def resource_of(urn: str) -> str:
+    """Return `aws:eks/cluster:Cluster prod-eks` of a URN."""
+    parts = urn.split("::")
+    return f"{parts[-2].rsplit('$', 1)[-1]} {parts[-1]}" if len(parts) >= 4 else urn
+
+
+def _program(told: dict[str, str]) -> Problem:
+    what = f"{told['kind']}: {told['message']}" if told["kind"] not in ("InputError", "TrainfleetError") else told["message"]
+    resource, prop = told.get("resource", ""), told.get("property", "")
+    if prop:
+        owner = f"{told.get('type', '')} {resource}".strip()
+        what = (
+            f"{owner or told['kind']} has no property `{prop}`"
+            if "Missing" not in told["message"]
+            else f"{owner}: required property `{prop}` is missing"
+        )
+        what += f" (in: {told['code']})" if told.get("code") else ""
+    elif resource:
+        what = f"{resource}: {what}"
+    known = [name for name in told.get("known", "").split(",") if name]
+    return Problem(told["where"], what, did_you_mean(prop, known) if prop and known else "")
+
+
+def _sentence(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return re.sub(r"\s+", " ", " ".join(lines))[:1200]

@@ -1,0 +1,224 @@
+"""What the steps of a rehearsal share: the stack's engine, cloud and program, what is planned, and how a step books what it saw.
+
+`staged` makes a `Rehearsal`; `steps.py` and `breakage.py` are functions over one; `rehearse.py` and `rounds.py` walk through them.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import hashlib
+import json
+import signal
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainfleet.errors import Problem
+from trainfleet.rehearsal.engine import language
+from trainfleet.rehearsal.engine.engine_cli import Outcome, Planned, Runner, pending_of, resources_of
+from trainfleet.rehearsal.engine.find import Engine
+from trainfleet.rehearsal.engine.language import Programs
+from trainfleet.rehearsal.engine.sandbox import Project, sandbox
+from trainfleet.rehearsal.report import Report, Step
+from trainfleet.rehearsal.simulation import provider
+from trainfleet.rehearsal.simulation.pulumi_values import digested
+from trainfleet.rehearsal.simulation.replacement import Rule, table
+from trainfleet.rehearsal.simulation.state import Cloud
+from trainfleet.rehearsal.steps import diagnostics
+from trainfleet.rehearsal.steps import selection as plan
+
+if TYPE_CHECKING:
+    from trainfleet.rehearsal.on_cluster.cluster_target import Target
+
+APPLY = ("up", "--yes", "--skip-preview", "--suppress-outputs")
+DESTROY = ("destroy", "--yes", "--skip-preview")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user asked for beside the program itself."""
+
+    policy_packs: Sequence[Path] = ()
+    fault: str = "one"
+    seed: int = 0
+    keep: Path | None = None
+    resources: Path | None = None
+    outputs: Path | None = None
+    until: str = ""
+    """The last step to take; empty for all of them."""
+    quotas: dict[str, int] = field(default_factory=dict)
+    """How many of a type the cloud grants."""
+    cluster: Target | None = None
+    """Where Kubernetes' objects are made for real; None: nowhere."""
+    leave: bool = False
+    """Whether they stay there, if all goes well."""
+
+
+@dataclass(frozen=True)
+class Show:
+    """Where progress goes: a step begins, a resource is done, a step ends."""
+
+    begin: Callable[[Step], None] = lambda _: None
+    resource: Callable[[str, int], None] = lambda *_: None
+    end: Callable[[Step], None] = lambda _: None
+
+
+@dataclass
+class Rehearsal:
+    """Everything the steps share."""
+
+    project: Project
+    runner: Runner
+    cloud: Cloud
+    programs: Programs
+    rules: dict[str, Rule]
+    policy_packs: Sequence[Path]
+    fault: str
+    seed: int
+    report: Report = field(default_factory=lambda: Report("", "", 0))
+    plan: list[Planned] = field(default_factory=list)
+    """What the first preview wants to make in clouds, in order."""
+    everything: list[Planned] = field(default_factory=list)
+    """The same with components and providers."""
+    missing_rules: list[str] = field(default_factory=list)
+    outputs: dict[str, Any] = field(default_factory=dict)
+    touched: set[str] = field(default_factory=set)
+
+    half_made: set[str] = field(default_factory=set)
+    """What exists and did not become ready in time: a resumed apply puts it right by an update."""
+
+    def run(self, step: Step, *arguments: str, checkpoints: bool = False) -> Outcome:
+        """Run a command and book its time and changes on the step; with `checkpoints` the state is written after each resource."""
+        if self.programs.failure_file:
+            self.programs.failure_file.unlink(missing_ok=True)
+        self.cloud.mistakes.clear()
+        outcome = self.runner.run(*arguments, checkpoints=checkpoints)
+        step.seconds += outcome.seconds
+        return outcome
+
+    def failed(self, step: Step, outcome: Outcome) -> None:
+        """Book a command that ended badly, with the reasons."""
+        step.ok = False
+        step.problems += diagnostics.problems(outcome, self.cloud, self.programs.failure_file or Path())
+
+    def unexpected(self, step: Step, what: str, urn: str = "", fix: str = "") -> None:
+        """Book something that should not have happened."""
+        step.ok = False
+        step.problems.append(Problem(diagnostics.resource_of(urn) if urn else step.title, what, fix))
+
+    def resources(self) -> list[dict[str, Any]]:
+        """Return what the engine's state holds."""
+        return resources_of(self.runner.sandbox.state)
+
+    def real(self) -> list[dict[str, Any]]:
+        """Return what the engine's state holds of things that clouds made."""
+        return [resource for resource in self.resources() if resource.get("custom") and plan.is_real(resource["type"])]
+
+    def pending(self) -> list[dict[str, Any]]:
+        """Return the resources whose create the engine began and never heard of again."""
+        return pending_of(self.runner.sandbox.state)
+
+    def state_matches_cloud(self, step: Step, *, kept: Collection[str] = ()) -> bool:
+        """Book what exists in the cloud and is not in the engine's state, or the other way round.
+
+        `kept` may leave the state and stay in the cloud: what the program keeps when it is destroyed (retain_on_delete).
+        """
+        # What had to go before its successor was made, and has none yet, stays in the state with a mark.
+        made = [resource for resource in self.real() if resource.get("id") and not resource.get("pendingReplacement")]
+        known = {(resource["type"], resource["id"]): resource["urn"] for resource in made}
+        meant = collections.Counter((resource["type"], resource["id"]) for resource in made)
+        there = collections.Counter((record.token, record.id) for record in self.cloud.records.values())
+        for record in self.cloud.records.values():
+            key = record.token, record.id
+            # The same object in two clusters has one id, and while the first is replaced both are in the state.
+            if (key not in known or (record.place and there[key] > meant[key])) and record.urn not in kept:
+                self.report.lost.append(record.urn)
+                self.unexpected(step, "exists in the cloud and is not in the engine's state", record.urn)
+        for key, urn in known.items():
+            if key not in there:
+                self.report.lost.append(urn)
+                self.unexpected(step, "is in the engine's state and does not exist in the cloud", urn)
+        return step.ok
+
+    def nothing_made_twice(self, step: Step) -> None:
+        """Book what was made more than once; for a stack in which nothing was replaced yet."""
+        made = collections.Counter(op.urn for op in self.cloud.operations if op.verb == "create")
+        for urn, times in made.items():
+            if times > 1:
+                self.report.made_twice.append(urn)
+                self.unexpected(step, f"was made {times} times", urn)
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return a digest of everything that exists, by URN: two rehearsals that end alike have the same."""
+        return {
+            record.urn: hashlib.sha256(
+                json.dumps([record.id, digested(record.inputs), digested(record.outputs)], sort_keys=True).encode()
+            ).hexdigest()
+            for record in self.cloud.records.values()
+        }
+
+    def packs(self) -> list[str]:
+        """Return the flags that attach the policy packs."""
+        return [argument for pack in self.policy_packs for argument in ("--policy-pack", str(pack))]
+
+    def only(self, outcome: Outcome) -> dict[str, str]:
+        """Return the operations on things that clouds make."""
+        made = {step.urn for step in outcome.steps if plan.is_real(step.token)}
+        return {urn: op for urn, op in outcome.ops().items() if urn in made}
+
+
+def counted(ops: Iterable[str]) -> dict[str, int]:
+    """Return how often each operation is there."""
+    return dict(collections.Counter(ops))
+
+
+@contextlib.contextmanager
+def staged(
+    project: Project, engine: Engine, wishes: Wishes, *, settings: dict[str, Any] | None = None, show: Show | None = None
+) -> Iterator[Rehearsal]:
+    """Set the stage: a sandbox with an empty stack, simulated providers and a language host, all gone at the end."""
+    programs = language.Programs(python=sys.executable, root=project.root)
+    with (
+        sigterm_as_interrupt(),
+        sandbox(project, settings, keep=wishes.keep) as box,
+        _cloud(wishes) as cloud,
+        provider.serve(cloud) as providers,
+        language.serve(programs) as languages,
+    ):
+        programs.environment, programs.secret_keys = box.environment, box.secret_keys
+        programs.failure_file, programs.output = box.file("failure.json"), box.file("program.txt")
+        if wishes.cluster is not None:
+            box.environment["KUBECONFIG"] = str(wishes.cluster.write_kubeconfig(box.file("kubeconfig")))
+        environment = {"PULUMI_DEBUG_PROVIDERS": providers, "PULUMI_DEBUG_LANGUAGES": languages}
+        runner = Runner(engine.path, box, environment, (show or Show()).resource)
+        runner.init()
+        yield Rehearsal(project, runner, cloud, programs, table(), wishes.policy_packs, wishes.fault, wishes.seed)
+
+
+def _cloud(wishes: Wishes) -> contextlib.AbstractContextManager[Cloud]:
+    if wishes.cluster is None:
+        return contextlib.nullcontext(Cloud(quotas=wishes.quotas))
+    from trainfleet.rehearsal.on_cluster.cloud import on
+
+    return on(wishes.cluster, wishes.quotas)
+
+
+@contextlib.contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does, so that it cleans up."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,175 @@
+"""`trainfleet tune`: a search over a recipe's keys, resumable, with its table, its page and the best recipe.
+
+Answers `--help` in half a second: torch and Ray are imported by the processes that train.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trainfleet.console import EXIT_CODES
+
+if TYPE_CHECKING:
+    from trainfleet.training.recipe.load import Recipe
+    from trainfleet.training.tune.search import Search
+
+tune = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+
+@tune.command(epilog=EXIT_CODES)
+def tune_command(  # noqa: PLR0917 - Typer passes options by name
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="A YAML file with `tune:`, or the name of one that comes with Trainfleet.", show_default=False)
+    ],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Change the recipe, such as tune.trials=20.", show_default=False)
+    ] = None,
+    run: Annotated[str | None, typer.Option("--run", metavar="NAME", help="The search's name; by default the recipe's.")] = None,
+    storage: Annotated[str | None, typer.Option("--storage", metavar="DIR", help="Where it is kept, in DIR/NAME-tune; by default runs/.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start anew; what a search left before is moved aside, never deleted.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="No progress; one JSON document on stdout at the end.")] = False,
+) -> None:
+    """Try recipes by Ray Tune, and write the best one to best.yaml; typed again after an interruption it goes on.
+
+    The space stands in the recipe: [dim]tune: {trials: 12, space: {optimizer.lr: {log_uniform: [1e-4, 1e-2]}}}[/];
+    ways to choose are choice, uniform, log_uniform and integer.
+
+    [bold]Examples[/]
+
+    trainfleet tune my-search.yaml
+
+    trainfleet tune lm-tiny 'tune={trials: 6, space: {optimizer.lr: {log_uniform: [1e-4, 1e-1]}}}' scaling.workers=1
+
+    trainfleet tune my-search.yaml tune.trials=30 --json
+    """
+    import os
+
+    from trainfleet.console import out, print_json
+    from trainfleet.errors import InputError, Problem
+    from trainfleet.training.recipe.load import load_recipe
+    from trainfleet.training.runtime.counted_progress import Headway
+    from trainfleet.training.tune.search import check_space
+    from trainfleet.training.tune.trials import folder_of
+    from trainfleet.training.tune.trials import tune as search_for
+
+    said = [*(overrides or ()), *([f"name={json.dumps(run)}"] if run else ()), *([f"storage={json.dumps(storage)}"] if storage else ())]
+    wanted = load_recipe(recipe, said, os.environ)
+    if wanted.tune is None:
+        fix = "tune: {space: {optimizer.lr: {log_uniform: [1e-4, 1e-2]}}}"
+        raise InputError("the recipe says nothing about a search", [Problem(f"{recipe}: tune", "is missing", fix)])
+    check_space(wanted)
+    folder = folder_of(wanted)
+    with _locked(folder, fresh):
+        with Headway("trials", quiet=as_json) as headway:
+
+            def hear(event: Mapping[str, Any]) -> None:
+                if event["kind"] == "trial":
+                    headway(event["done"], event["total"])
+                    if event["status"] != "running":
+                        headway.say(_line(event))
+
+            found = search_for(wanted, folder, hear)
+        _write(found, folder)
+    if as_json:
+        print_json(_document(found, folder, wanted))
+        return
+    out().print(_table(found))
+    for name in ("best.yaml", "report.html"):
+        out().print(f"{name:<12} {folder / name}", soft_wrap=True, markup=False)
+
+
+def _write(search: Search, folder: Path) -> None:
+    """best.yaml and report.html."""
+    import yaml
+
+    from trainfleet.files import write_whole
+    from trainfleet.training.tune.page import write_page
+
+    document = search.best_recipe(f"{search.recipe.name[:58]}-best")
+    if document is not None:
+        best = search.best()
+        assert best is not None
+        head = f"# Trial {best.number} of {len(search.trials)} of {search.recipe.name}'s search by {search.tune.metric}.\n"
+        write_whole(folder / "best.yaml", head + yaml.safe_dump(document, sort_keys=False))
+    write_page(search, folder / "report.html")
+
+
+def _document(search: Search, folder: Path, recipe: Recipe) -> dict[str, Any]:
+    best = search.best()
+    assert recipe.tune is not None
+    assert best is not None
+    step, value = best.best(recipe.tune.mode) or (0, 0.0)
+    return {
+        "search": str(folder),
+        "metric": recipe.tune.metric,
+        "mode": recipe.tune.mode,
+        "best": {"trial": best.number, "values": best.values, "value": value, "step": step, "run": str(search.trial_folder(best.number))},
+        "recipe": str(folder / "best.yaml"),
+        "report": str(folder / "report.html"),
+        "trials": [
+            {"number": each.number, "status": each.status, "values": each.values, "rows": each.rows, "error": each.error} for each in search.table()
+        ],
+    }
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    from trainfleet.training.tune.page import shown
+
+    values = ", ".join(f"{key} {shown(value)}" for key, value in event["values"].items())
+    figure = f"{event['best'][1]:.6g} at step {event['best'][0]}" if event["best"] else (event["error"] or "no figure")
+    return f"trial {event['number']} {event['status']}: {figure}  ({values})"
+
+
+def _table(search: Search) -> Any:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from trainfleet.training.tune.page import shown
+
+    table = Table()
+    for name in ("trial", search.tune.metric, *search.tune.space, "validations", "ended"):
+        table.add_column(name)
+    best = search.best()
+    for trial in search.table():
+        figure = trial.best(search.tune.mode)
+        cells = [str(trial.number), f"{figure[1]:.6g}" if figure else "-", *(shown(trial.values[key]) for key in search.tune.space)]
+        style = "bold" if best is not None and trial.number == best.number else ""
+        table.add_row(*map(escape, [*cells, str(len(trial.rows)), f"{trial.status} {trial.error}".strip()]), style=style)
+    return table
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, fresh: bool) -> Iterator[None]:
+    """Hold the search's folder; with `fresh`, what was there has been moved aside.
+
+    Raises:
+        InputError: another search holds it, or it cannot be written.
+    """
+    from filelock import FileLock, Timeout
+
+    from trainfleet.errors import InputError, Problem
+
+    lock = FileLock(folder.with_name(f".{folder.name}.lock"), timeout=0)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+        if fresh and folder.exists():
+            folder.rename(folder.with_name(f"{folder.name}.{datetime.now(UTC):%Y%m%dT%H%M%S}"))
+        folder.mkdir(exist_ok=True)
+    except Timeout as error:
+        raise InputError(
+            "this search is going on already", [Problem(str(folder), "another command holds it", "wait for it, or --run NAME")]
+        ) from error
+    except OSError as error:
+        raise InputError("cannot write the search's folder", [Problem(str(folder), error.strerror or str(error), "another --storage DIR")]) from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,221 @@
+"""Parts into blocks: the samples of all units, in the units' order or dealt out at random, the same number in each block.
+
+Used by `preparation`, which has made one part file per unit: a record batch per split. Easy to get wrong: a part of a packed
+stream holds single values, not samples, and a sample may begin in one part and end in the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainfleet.errors import InputError, Problem
+from trainfleet.files import write_whole
+from trainfleet.training.data.blocks import BlockEntry, read_batch, write_batches
+from trainfleet.training.data.columns import Column, fixed
+from trainfleet.training.data.worker_pool import cpus
+from trainfleet.training.runtime import failpoints
+
+_OPEN_PARTS = 64
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How blocks are cut; see `trainfleet.training.data.prepare.prepare` for what the fields mean."""
+
+    columns: dict[str, Column]
+    pack: int | None
+    rows_per_block: int | None
+    block_bytes: int
+    scatter: int | None
+    splits: tuple[str, ...]
+
+    def written(self) -> dict[str, Column]:
+        """The columns as they lie in blocks: of a packed stream, samples of `pack` + 1 values."""
+        if self.pack is None:
+            return self.columns
+        return {name: Column(column.dtype, (self.pack + 1,)) for name, column in self.columns.items()}
+
+
+@dataclass(frozen=True)
+class Assembled:
+    entries: dict[str, list[BlockEntry]]
+    rows_per_block: int
+
+
+def part_batch(columns: Mapping[str, Column], samples: Sequence[Mapping[str, Any]], stream: bool) -> dict[str, Any]:
+    """Arrow arrays of one split of a part; of a stream the values of all samples, one after the other."""
+    if not stream:
+        return {name: column.arrow([sample[name] for sample in samples]) for name, column in columns.items()}
+    import pyarrow as pa
+
+    name, column = next(iter(columns.items()))
+    return {name: pa.array(np.concatenate([np.zeros(0, column.dtype), *(sample[name] for sample in samples)]))}
+
+
+def blocks(
+    building: Path, sizes: Sequence[Sequence[int]], layout: Layout, processes: int | None, progress: Callable[[str, int, int], Any]
+) -> Assembled:
+    """Write the blocks of all splits; those that are there already are kept.
+
+    Args:
+        sizes: by part and split, how many samples (values, of a stream) the part has.
+
+    Raises:
+        InputError: a split has no sample.
+    """
+    firsts = {split: np.concatenate(([0], np.cumsum([each[place] for each in sizes], dtype=np.int64))) for place, split in enumerate(layout.splits)}
+    counts = {split: _samples(int(first[-1]), layout.pack) for split, first in firsts.items()}
+    if empty := [split for split in layout.splits if not counts[split]]:
+        found = ", ".join(f"{split} {counts[split]}" for split in layout.splits)
+        what = f"{', '.join(empty)}: less than one sample ({found})"
+        raise InputError("there is too little data", [Problem("", what, "more data, other shares of the splits, another seed, or shorter samples")])
+    rows = layout.rows_per_block or _fitting(building, sizes, layout, counts)
+    parts = _Parts(building)
+    jobs = [
+        _Block(building, split, place, number, rows, counts[split], firsts[split], _dealt(counts[split], layout.scatter, place), layout, parts)
+        for place, split in enumerate(layout.splits)
+        for number in range(-(-counts[split] // rows))
+    ]
+    entries: dict[str, list[BlockEntry]] = {split: [] for split in layout.splits}
+    with ThreadPoolExecutor(processes or cpus()) as pool:
+        for done, (job, entry) in enumerate(zip(jobs, pool.map(_Block.write, jobs), strict=True), 1):
+            entries[job.split].append(entry)
+            failpoints.strike("in-assembly", done)
+            progress("writing blocks", done, len(jobs))
+    return Assembled(entries, rows)
+
+
+class _Parts:
+    """Part files mapped into memory, some at a time."""
+
+    def __init__(self, building: Path) -> None:
+        self._open = lru_cache(maxsize=_OPEN_PARTS)(lambda number: _mapped(building / f"part-{number:06}.arrow"))
+
+    def batch(self, number: int, split: int) -> Any:
+        return read_batch(self._open(number), split)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One block to be written: which samples of which split, and where they are found."""
+
+    building: Path
+    split: str
+    place: int
+    number: int
+    rows: int
+    count: int
+    firsts: NDArray[np.int64]
+    dealt: NDArray[np.int64] | None
+    layout: Layout
+    parts: _Parts
+
+    def write(self) -> BlockEntry:
+        name = f"{self.split}/{self.number:05}.arrow"
+        path = self.building / name
+        note = path.with_suffix(".json")
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            entry = BlockEntry(**json.loads(note.read_text()))
+            if path.stat().st_size == entry.bytes:
+                return entry
+        first, end = self.number * self.rows, min((self.number + 1) * self.rows, self.count)
+        if self.layout.pack is not None:
+            arrays = self._packed(first, end, self.layout.pack)
+        elif self.dealt is not None:
+            arrays = self._gathered(self.dealt[first:end])
+        else:
+            arrays = self._consecutive(first, end)
+        payload = write_batches(arrays)
+        entry = BlockEntry.of(name, end - first, payload)
+        write_whole(path, payload)
+        write_whole(note, json.dumps(vars(entry)).encode())
+        return entry
+
+    def _slices(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Parts that hold `first` to `end`: number, and from where to where within it."""
+        for part in range(int(np.searchsorted(self.firsts, first, side="right")) - 1, len(self.firsts) - 1):
+            start = int(self.firsts[part])
+            if start >= end:
+                return
+            if int(self.firsts[part + 1]) > first:
+                yield part, max(first - start, 0), min(end, int(self.firsts[part + 1])) - start
+
+    def _packed(self, first: int, end: int, length: int) -> dict[str, Any]:
+        name = next(iter(self.layout.columns))
+        pieces = [
+            self.parts.batch(part, self.place).column(0).slice(start, stop - start).to_numpy()
+            for part, start, stop in self._slices(first * length, end * length + 1)
+        ]
+        stream = np.concatenate(pieces)
+        rows = np.lib.stride_tricks.sliding_window_view(stream, length + 1)[::length]
+        return {name: fixed(rows)}
+
+    def _consecutive(self, first: int, end: int) -> dict[str, Any]:
+        return _joined([self.parts.batch(part, self.place).slice(start, stop - start) for part, start, stop in self._slices(first, end)])
+
+    def _gathered(self, samples: NDArray[np.int64]) -> dict[str, Any]:
+        """Samples from anywhere: taken part by part, then put in their order."""
+        import pyarrow as pa
+
+        ranked = np.argsort(samples, kind="stable")
+        wanted = samples[ranked]
+        homes = np.searchsorted(self.firsts, wanted, side="right") - 1
+        taken = [self.parts.batch(int(part), self.place).take(pa.array(wanted[homes == part] - self.firsts[part])) for part in np.unique(homes)]
+        back = np.empty(len(ranked), dtype=np.int64)
+        back[ranked] = np.arange(len(ranked))
+        joined = pa.Table.from_batches(taken).take(pa.array(back))
+        return _joined(joined.to_batches())
+
+
+def scattered(count: int, seed: int) -> NDArray[np.int64]:
+    """A permutation of `count` that is the same with every version of every library: ranks of hashed numbers (splitmix64)."""
+    with np.errstate(over="ignore"):
+        x = (np.arange(count, dtype=np.uint64) + np.uint64(seed)) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x ^= x >> np.uint64(31)
+    return np.argsort(x, kind="stable")
+
+
+def _dealt(count: int, seed: int | None, split: int) -> NDArray[np.int64] | None:
+    return None if seed is None else scattered(count, (seed * 3 + split) << 20)
+
+
+def _samples(values: int, pack: int | None) -> int:
+    return values if pack is None else max(0, values - 1) // pack
+
+
+def _fitting(building: Path, sizes: Sequence[Sequence[int]], layout: Layout, counts: Mapping[str, int]) -> int:
+    """As many samples as make about `block_bytes`."""
+    if layout.pack is not None:
+        each = (layout.pack + 1) * np.dtype(next(iter(layout.columns.values())).dtype).itemsize
+    else:
+        total = sum((building / f"part-{number:06}.arrow").stat().st_size for number in range(len(sizes)))
+        each = max(1, total // max(1, sum(counts.values())))
+    return int(max(1, layout.block_bytes // each))
+
+
+def _joined(batches: list[Any]) -> dict[str, Any]:
+    """Batches one after the other, as one array per column; the empty one makes a copy of a single slice, without what is beside it."""
+    import pyarrow as pa
+
+    whole = pa.Table.from_batches([*batches, batches[0].slice(0, 0)]).combine_chunks().to_batches()[0]
+    return dict(zip(whole.schema.names, whole.columns, strict=True))
+
+
+def _mapped(path: Path) -> Any:
+    import pyarrow as pa
+
+    with pa.memory_map(os.fspath(path)) as file:
+        return file.read_buffer()

@@ -1,0 +1,203 @@
+"""Why a run is not running, in plain words, from what Kubernetes, KubeRay and Kueue say. Pure functions of their documents.
+
+Used by `trainfleet.training.launch.kuberay.follow`. Easy to get wrong: a pod that waits for a node and one whose image cannot be had both are
+`Pending`; only the first may become right by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+Document = dict[str, Any]
+
+IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable")
+HOPELESS_AT_ONCE = ("InvalidImageName", "ErrImageNeverPull")
+CONFIG_REASONS = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError")
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What a pod waits for; `kind` is node, image, config, crash, start or none."""
+
+    kind: str
+    text: str
+
+
+def pod_wait(pod: Document) -> Wait:
+    """What a pod waits for."""
+    status = pod.get("status", {})
+    for condition in status.get("conditions", []):
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return Wait("node", unschedulable(condition.get("message", "")))
+    for container in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
+        waiting = container.get("state", {}).get("waiting") or {}
+        reason, message = waiting.get("reason", ""), waiting.get("message", "")
+        if reason in IMAGE_REASONS:
+            return Wait("image", f"image {container.get('image', '')} cannot be pulled: {_image_reason(message) or reason}")
+        if reason in CONFIG_REASONS:
+            return Wait("config", f"container {container.get('name', '')} cannot be made: {message or reason}")
+        if reason == "CrashLoopBackOff":
+            return Wait("crash", f"container {container.get('name', '')} ends again and again ({_last_end(container)})")
+    if status.get("phase") == "Pending":
+        return Wait("start", "the machine is fetching the image or mounting volumes")
+    return Wait("none", "")
+
+
+def unschedulable(message: str) -> str:
+    """The scheduler's message as people say it: how many nodes there are, and what each group of them lacks."""
+    head = re.match(r"(\d+)/(\d+) nodes are available: ?(.*)", message, re.DOTALL)
+    if not head:
+        return message or "no node has been found yet"
+    total, rest = int(head[2]), re.split(r"\.?\s+(?:preemption:|no new claims)", f"{head[3]} ")[0].rstrip(". ")
+    if total == 0:
+        return "the cluster has no node"
+    reasons = [_node_reason(part.strip()) for part in re.split(r",\s+(?=\d+ )", rest) if part.strip()]
+    return f"none of {total} node{'s' if total != 1 else ''} fits: {'; '.join(reasons)}" if reasons else f"none of {total} nodes fits"
+
+
+def _node_reason(part: str) -> str:
+    for pattern, one, many in _NODE_REASONS:
+        if found := re.fullmatch(pattern, part.rstrip(".")):
+            detail = found[2].strip("{}: ") if found.re.groups > 1 else ""
+            return f"{found[1]} {one if found[1] == '1' else many}".replace("@", _resource(detail))
+    return part.rstrip(".")
+
+
+_NODE_REASONS = (
+    (r"(\d+) Insufficient (\S+)", "has too little @ free", "have too little @ free"),
+    (r"(\d+) node\(s\) had untolerated taint\(s\)", "has a taint that the pod does not tolerate", "have taints that the pod does not tolerate"),
+    (r"(\d+) node\(s\) had untolerated taint ?(.*)", "has the taint @", "have the taint @"),
+    (r"(\d+) node\(s\) didn't match Pod's node affinity/selector", "lacks the labels asked for", "lack the labels asked for"),
+    (r"(\d+) node\(s\) were unschedulable", "is closed to new pods", "are closed to new pods"),
+    (r"(\d+) node\(s\) had volume node affinity conflict", "is in another zone than the volume", "are in another zone than the volume"),
+    (r"(\d+) Too many pods", "holds as many pods as it may", "hold as many pods as they may"),
+)
+"""Of kube-scheduler's plugins (pkg/scheduler/framework/plugins): what each says of so many nodes, and how people say it."""
+
+
+def _resource(name: str) -> str:
+    return {"cpu": "CPU", "memory": "memory", "nvidia.com/gpu": "GPUs (nvidia.com/gpu)"}.get(name, name)
+
+
+def short_of(nodes: list[Document]) -> str:
+    """Which nodes have run short of something, and so are tainted against new pods; the scheduler does not say which taint it was."""
+    said = [
+        f"{node['metadata']['name']} is short of {_SHORT[condition['type']]}"
+        for node in nodes
+        for condition in node.get("status", {}).get("conditions", [])
+        if condition.get("type") in _SHORT and condition.get("status") == "True"
+    ]
+    return f"node {', '.join(said)} and takes no new pods until there is room" if said else ""
+
+
+_SHORT = {"DiskPressure": "disk", "MemoryPressure": "memory", "PIDPressure": "process numbers"}
+
+
+def _image_reason(message: str) -> str:
+    for needle, text in (
+        ("not found", "the registry has no such image or tag"),
+        ("NotFound", "the registry has no such image or tag"),
+        ("unauthorized", "the registry wants a login"),
+        ("authorization failed", "the registry wants a login, or has no such image"),
+        ("denied", "the registry refuses this cluster, or has no such image"),
+        ("no such host", "the registry's name is not known in the cluster"),
+        ("connection refused", "the registry does not answer"),
+        ("i/o timeout", "the registry does not answer"),
+        ("no basic auth", "the registry wants a login"),
+    ):
+        if needle in message:
+            return text
+    return message.strip().splitlines()[-1][:200] if message.strip() else ""
+
+
+def restarts(pod: Document) -> int:
+    """How often the containers of a pod were started again."""
+    return sum(int(each.get("restartCount", 0)) for each in pod.get("status", {}).get("containerStatuses", []))
+
+
+def last_end(pod: Document) -> str:
+    """How the container of a pod that was started again had ended."""
+    return next((_last_end(each) for each in pod.get("status", {}).get("containerStatuses", []) if each.get("restartCount")), "it has not said why")
+
+
+def _last_end(container: Document) -> str:
+    ended = container.get("lastState", {}).get("terminated") or {}
+    return ended_text(ended) if ended else "it has not said why"
+
+
+def ended_text(ended: Document) -> str:
+    """How a container ended."""
+    if ended.get("reason") == "OOMKilled":
+        return "it ran out of memory"
+    code = ended.get("exitCode")
+    said = str(ended.get("message") or "").strip().splitlines()
+    return f"exit code {code}" + (f": {said[-1][:160]}" if said else "")
+
+
+def quota(message: str) -> str | None:
+    """The words for a refusal by a ResourceQuota, or None where the message is of something else."""
+    found = re.search(r"exceeded quota: ([^,]+), requested: (\S+), used: (\S+), limited: (\S+?)\.?$", message.strip())
+    if not found:
+        return None
+    name, wanted, used, limit = found.groups()
+    what, _, amount = wanted.partition("=")
+    return f"the namespace's quota `{name}` allows {limit.partition('=')[2]} {what}, {used.partition('=')[2]} are used, and this needs {amount} more"
+
+
+def why_not_made(events: list[Document]) -> str:
+    """Why pods of a Ray cluster could not be made, from its events; empty where nothing says so."""
+    for event in sorted(events, key=_when, reverse=True):
+        if event.get("type") == "Warning" and "Failed" in str(event.get("reason", "")):
+            message = str(event.get("message", ""))
+            return quota(message) or message.rpartition(": ")[2][:240] or message[:240]
+    return ""
+
+
+def _when(event: Document) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or event.get("metadata", {}).get("creationTimestamp") or "")
+
+
+def queued(workload: Document | None, queue: str) -> str:
+    """What a run in Kueue's queue waits for."""
+    for condition in (workload or {}).get("status", {}).get("conditions", []):
+        if condition.get("type") == "QuotaReserved" and condition.get("status") == "False" and condition.get("message"):
+            return f"queued in `{queue}`: {condition['message']}"
+        if condition.get("type") == "Evicted" and condition.get("status") == "True":
+            return f"put back into queue `{queue}`: {condition.get('message', '')}"
+    return f"queued in `{queue}`"
+
+
+def node_type(pod: Document) -> str:
+    """head, worker, or submitter."""
+    return str(pod.get("metadata", {}).get("labels", {}).get("ray.io/node-type") or "submitter")
+
+
+def summary(pods: list[Document], wanted: int) -> str:
+    """One line for pods of a Ray cluster that are not all running yet."""
+    running = [pod for pod in pods if is_ready(pod)]
+    workers = [pod for pod in pods if node_type(pod) == "worker"]
+    ready_workers = sum(is_ready(pod) for pod in workers)
+    waits = [(pod, pod_wait(pod)) for pod in pods if not is_ready(pod)]
+    said: dict[str, list[str]] = {}
+    for pod, wait in waits:
+        if wait.text:
+            said.setdefault(wait.text, []).append(node_type(pod))
+    if not said and len(running) == wanted + 1:
+        return ""
+    head = f"setting up: {ready_workers} of {wanted} workers and {'the' if len(running) > ready_workers else 'no'} head ready"
+    return "; ".join([head, *(f"{_who(names)} {text}" for text, names in said.items())])
+
+
+def _who(names: list[str]) -> str:
+    if len(names) == 1:
+        return f"the {names[0]} waits:"
+    kinds = sorted(set(names))
+    return f"{len(names)} pods ({', '.join(kinds)}) wait:"
+
+
+def is_ready(pod: Document) -> bool:
+    """Whether a pod is at work."""
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)

@@ -1,0 +1,1 @@
+"""What launchers on other machines share."""

@@ -1,0 +1,103 @@
+"""What a recipe needs of a GPU: memory, and operations per sample; and what each kind of GPU can do. Pure, and without torch.
+
+Used by `trainfleet.training.launch.sky.plan`. Every figure is an estimate that errs on the small side: a machine that is refused is too small for
+sure, one that is taken may still run out of memory. Easy to get wrong: weights, gradients and AdamW's two moments are kept
+in 32 bits under either precision, and under fsdp each rank holds its share of all four.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.workloads.lm.settings import GptSettings, LmSettings
+
+BF16_FLOPS = {
+    "A10": 125e12,
+    "A10G": 70e12,
+    "A100": 312e12,
+    "A100-80GB": 312e12,
+    "B200": 2250e12,
+    "B300": 2250e12,
+    "H100": 989e12,
+    "H100-MEGA": 989e12,
+    "H200": 989e12,
+    "L4": 121e12,
+    "L40S": 362e12,
+    "RTXPRO6000": 503.8e12,
+}
+"""Dense bf16 operations per second by SkyPilot's name. Source: NVIDIA's data sheets, without sparsity. T4 has no bf16."""
+FP32_SHARE = 0.5
+"""fp32 matrices run in TF32 on these GPUs, at half of bf16's rate."""
+STATE_BYTES = 16
+"""Per parameter: weight, gradient and two moments in 32 bits."""
+USABLE = 0.92
+"""Share of a GPU's memory that is left beside the CUDA context, NCCL's buffers and what the allocator cannot join."""
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Needs:
+    """A recipe's needs; None where nothing can be said without its data."""
+
+    parameters: float | None
+    flops_per_sample: float | None
+    tokens_per_sample: int
+    activation_bytes: float
+    """Of one micro batch on one rank, at least."""
+    samples: float | None
+    """Of the whole run; None where the recipe counts epochs."""
+
+    def gpu_bytes(self, recipe: Recipe, workers: int) -> float | None:
+        """Memory that each rank needs at least; None where the size of the model is not known."""
+        if self.parameters is None:
+            return None
+        shards = {"ddp": 1, "fsdp": workers}.get(recipe.strategy) or max(1, workers // (recipe.sharding.replicas or 1))
+        states = STATE_BYTES * self.parameters / shards
+        if recipe.strategy == "ddp":
+            states += 4 * self.parameters  # the buckets in which gradients travel
+        elif recipe.sharding.cpu_offload:
+            states = 0.0
+        return states + self.activation_bytes
+
+
+def needs_of(recipe: Recipe, parameters: float | None = None) -> Needs:
+    """What can be said of a recipe's needs; `parameters` says the model's size where it is not declared in the recipe."""
+    samples = None if recipe.steps is None else float(recipe.steps * recipe.batch.global_batch)
+    workload = recipe.workload
+    if not isinstance(workload, LmSettings):
+        flops = None if parameters is None else 6.0 * parameters
+        return Needs(parameters, flops, 1, 0.0, samples)
+    model, vocabulary = workload.model, vocabulary_size(workload)
+    size = gpt_parameters(model, vocabulary) if model.pretrained is None else None
+    size = parameters if parameters is not None else size
+    attention = 12.0 * model.layers * model.width * model.context if model.pretrained is None else 0.0
+    flops_per_token = None if size is None else 6.0 * size + attention
+    flops = None if flops_per_token is None else flops_per_token * model.context
+    activations = _activations(recipe, model, vocabulary) if model.pretrained is None else 0.0
+    return Needs(size, flops, model.context, activations, samples)
+
+
+def vocabulary_size(settings: LmSettings) -> int:
+    """Tokens of the vocabulary; bytes have one more, which ends a document."""
+    return 257 if settings.data.tokens == "bytes" else settings.data.vocabulary
+
+
+def gpt_parameters(model: GptSettings, vocabulary: int) -> float:
+    """Numbers in `trainfleet.training.workloads.lm.gpt.Gpt`."""
+    hidden = max(8, round(model.width * model.mlp_ratio / 8) * 8)
+    mlp = (3 if model.mlp == "swiglu" else 2) * model.width * hidden
+    block = 4 * model.width**2 + mlp + 2 * model.width
+    return float(vocabulary * model.width + model.layers * block + model.width)
+
+
+def _activations(recipe: Recipe, model: GptSettings, vocabulary: int) -> float:
+    """What a forward pass leaves for the backward one.
+
+    With fused attention about 34 numbers of 2 bytes per token, layer and unit of width without recomputing (Korthikanti et al. 2022,
+    equation 2, without the attention matrix), and one where everything is recomputed; and the logits with their gradient.
+    """
+    tokens = recipe.batch.micro_batch * model.context
+    width = 2 if recipe.precision == "bf16" else 4
+    per_layer = {"none": 17, "selective": 9, "full": 1}[recipe.activation_checkpointing]
+    return float(tokens * (model.layers * model.width * per_layer * width + vocabulary * (width + 4)))

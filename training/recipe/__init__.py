@@ -1,0 +1,1 @@
+"""The recipe: schema, loading and overrides, and generated documentation."""

@@ -1,0 +1,308 @@
+"""A run as it is read for a report: what it left in its folder or below its URL, and the figures that follow from that.
+
+Used by the pages. Everything is read at once and nothing later, so a run that goes on cannot change between two charts.
+Easy to get wrong: rows may be missing or cut, values may be no numbers, and another machine's run has no lock to look at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.training.report.cost import Priced, priced
+from trainfleet.training.report.time_breakdown import shares, wall_seconds
+from trainfleet.training.runs.reader import MARKER, Rows, last_lines, last_sign, read_rows, read_run
+from trainfleet.training.runs.storage import HOME
+from trainfleet.training.stores import NotThereError, Patience, is_remote, open_store
+
+HURRIED = Patience(attempts=2, first_s=0.5, longest_s=2.0, stall_s=20.0)
+"""A report is asked for by a person, who can ask again."""
+WORDS = {
+    "loss": "loss",
+    "nats_per_byte": "nats per byte",
+    "accuracy": "accuracy",
+    "f1": "F1",
+    "wer": "word error rate",
+    "cer": "character error rate",
+}
+RISING = ("accuracy", "f1", "precision", "recall", "auroc")
+"""Figures that are better when they are higher; a recipe says so itself for the one in `checkpoint.metric`."""
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Something that a validation measures: its name in rows, and which way is better."""
+
+    name: str
+    mode: str
+
+    @property
+    def words(self) -> str:
+        return WORDS.get(self.name, self.name.replace("_", " "))
+
+    def best(self, points: Iterable[Point]) -> Point | None:
+        """The first of the best points."""
+        sign = 1 if self.mode == "min" else -1
+        return min(points, key=lambda point: sign * point[1], default=None)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint that is whole."""
+
+    name: str
+    bytes: int
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Story:
+    """A run as it was when it was read.
+
+    Attributes:
+        place: its folder or URL, as it was named.
+        home: the folder or URL that holds its checkpoints.
+        run, rows, recipe: run.json, metrics.jsonl and recipe.yaml (as text).
+        checkpoints: those that are whole, oldest first; None where their store did not answer.
+        held: whether a launcher on this machine holds it; None where that cannot be known.
+        last_words: the last line of launch.log.
+        seen: when something in its folder last changed, in seconds since 1970.
+    """
+
+    place: str
+    home: str
+    run: dict[str, Any]
+    rows: Rows
+    recipe: str
+    checkpoints: list[Saved] | None
+    held: bool | None
+    last_words: str
+    seen: float | None
+
+    @property
+    def name(self) -> str:
+        return str(self.run.get("name") or self.place.rstrip("/").rpartition("/")[2])
+
+    @property
+    def launches(self) -> list[dict[str, Any]]:
+        return _mappings(self.run.get("launches"))
+
+    @property
+    def starts(self) -> list[dict[str, Any]]:
+        return _mappings(self.run.get("starts"))
+
+    @property
+    def resumes(self) -> list[int]:
+        """Steps from which the run went on."""
+        return [int(start["from_step"]) for start in self.starts if number_in(start, "from_step")]
+
+    @property
+    def last_step(self) -> int:
+        return max((row["step"] for row in self.rows.rows), default=int(self.run.get("step", 0)))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The recipe as a document; empty where it cannot be read."""
+        try:
+            document = yaml.safe_load(self.recipe)
+        except yaml.YAMLError:
+            return {}
+        return document if isinstance(document, dict) else {}
+
+    def status(self) -> str:
+        """finished, stopped, failed, running, or killed where it says running and no process holds it."""
+        said = str(self.run.get("status", "not started"))
+        if said != "running" or self.held is None:
+            return said
+        last = self.launches[-1].get("status") if self.launches else None
+        return str(last) if last in ("interrupted", "failed", "killed") else "running" if self.held else "killed"
+
+    def measured(self) -> list[Figure]:
+        """Every figure that validations have: the main one first."""
+        names = dict.fromkeys(key.partition("/")[2] for row in self.rows.of("validation") for key in row if key.startswith("validation/"))
+        main = self.main()
+        return [main, *(self._figure(name) for name in names if name != main.name)] if names else []
+
+    def main(self) -> Figure:
+        """What the run is judged by: the recipe's `checkpoint.metric`; instead of a plain loss, what a baseline is given in."""
+        chosen = str(self._checkpoint().get("metric", "validation/loss")).partition("/")[2] or "loss"
+        if chosen == "loss":
+            chosen = next((figure for figure, _, _ in self._baselines()), "loss")
+        return self._figure(chosen)
+
+    def baselines(self, figure: str) -> list[tuple[str, float]]:
+        """Simple models by name, each with its value of a figure."""
+        return [(name, value) for of, name, value in self._baselines() if of == figure]
+
+    def baseline(self, figure: Figure) -> tuple[str, float] | None:
+        """The simple model that is best by a figure."""
+        sign = 1 if figure.mode == "min" else -1
+        return min(self.baselines(figure.name), key=lambda each: sign * each[1], default=None)
+
+    def curve(self, key: str, kind: str = "train") -> list[Point]:
+        """A figure of rows over steps; what is no number is left out."""
+        return [(float(row["step"]), value) for row in self.rows.of(kind) if (value := number_in(row, key)) is not None]
+
+    def figures(self) -> dict[str, Any]:
+        """The figures of the report, for `--json`."""
+        main = self.main()
+        validation = self.curve(f"validation/{main.name}", "validation")
+        best, train = main.best(validation), self.curve("loss")
+        baseline = self.baseline(main)
+        ahead = (best[1] - baseline[1]) * (1 if main.mode == "max" else -1) if best and baseline else None
+        tests = self.curve(f"test/{main.name}", "test")
+        return {
+            "run": self.place,
+            "name": self.name,
+            "status": self.status(),
+            "step": self.last_step,
+            "steps": self.run.get("steps"),
+            "figure": main.name,
+            "mode": main.mode,
+            "train_loss": train[-1][1] if train else None,
+            "validation": validation[-1][1] if validation else None,
+            "best_validation": best[1] if best else None,
+            "best_step": int(best[0]) if best else None,
+            "test": tests[-1][1] if tests else None,
+            "baseline": {"name": baseline[0], "value": baseline[1]} if baseline else None,
+            "ahead_of_baseline": ahead,
+            "tokens_per_second": _median([value for _, value in self.curve("tokens_per_second")]),
+            "samples_per_second": _median([value for _, value in self.curve("samples_per_second")]),
+            "launches": len(self.launches),
+            "resumes": len([step for step in self.resumes if step]),
+            "decisions": len(self.rows.of("decision")),
+            "events": len(self.rows.of("event")),
+            "seconds": wall_seconds(self.launches, self.seen),
+            "time": dict(self.time_shares()),
+            "cost": [each.document() for each in self.cost()],
+            "unreadable_rows": self.rows.unreadable,
+        }
+
+    def time_shares(self) -> list[tuple[str, float]]:
+        """Seconds by what they went into."""
+        return shares(self.rows, self.launches, self.seen)
+
+    def cost(self) -> list[Priced]:
+        """What the time cost at the prices of the platform's pools."""
+        return priced(self.launches)
+
+    def _checkpoint(self) -> Mapping[str, Any]:
+        said = self.settings.get("checkpoint")
+        return said if isinstance(said, Mapping) else {}
+
+    def _figure(self, name: str) -> Figure:
+        said = self._checkpoint()
+        if said.get("metric") == f"validation/{name}" and said.get("mode") in ("min", "max"):
+            return Figure(name, str(said["mode"]))
+        return Figure(name, "max" if any(part in RISING for part in name.split("_")) else "min")
+
+    def _baselines(self) -> list[tuple[str, str, float]]:
+        """Figure, simple model and value, from names such as `bigram_nats_per_byte`."""
+        validated = {key.partition("/")[2] for row in self.rows.of("validation") for key in row if key.startswith("validation/")}
+        found = []
+        baseline = self.run.get("baseline")
+        said: Mapping[str, Any] = baseline if isinstance(baseline, Mapping) else {}
+        for key in said:
+            value = number_in(said, key)
+            figure = max((name for name in {*validated, *WORDS} if key.endswith(f"_{name}")), key=len, default=None)
+            if figure is not None and value is not None:
+                found.append((figure, key.removesuffix(f"_{figure}").replace("_", " "), value))
+        return found
+
+
+def read_story(place: str | Path) -> Story:
+    """Read a run's folder, or what lies below its URL.
+
+    Raises:
+        InputError: there is no run.
+        StoreError: the store does not answer.
+    """
+    if not is_remote(str(place)):
+        return _read(Path(str(place).removeprefix("file://")), str(place))
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(str(place), HURRIED)
+        for name in ("run.json", "recipe.yaml", "metrics.jsonl"):
+            with contextlib.suppress(NotThereError):
+                store.fetch(name, Path(folder, name))
+        return _read(Path(folder), str(place), remote=True)
+
+
+def number_in(row: Mapping[str, Any], key: str) -> float | None:
+    """A finite number, or None."""
+    value = row.get(key)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
+
+
+def _read(folder: Path, place: str, *, remote: bool = False) -> Story:
+    if not folder.is_dir():
+        raise InputError("no such run", [Problem(place, "is no folder", "name a run's folder, such as runs/lm-small, or its URL")])
+    run, rows = read_run(folder), read_rows(folder)
+    if not run and not rows.rows:
+        fix = "name a run's folder, such as runs/lm-small, or its URL"
+        raise InputError("no run there", [Problem(place, "holds neither run.json nor metrics.jsonl", fix)])
+    try:
+        recipe = (folder / "recipe.yaml").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        recipe = ""
+    home = place if remote else _home(folder)
+    saved = _checkpoints(home)
+    words = next(last_lines(folder / "launch.log"), "")
+    return Story(place, home, run, rows, recipe, saved, None if remote else _held(folder), words, None if remote else last_sign(folder))
+
+
+def _home(folder: Path) -> str:
+    """Where a run of this folder keeps its checkpoints: there, or below the URL that it noted."""
+    try:
+        return str(json.loads((folder / HOME).read_text(encoding="utf-8"))["url"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return str(folder)
+
+
+def _checkpoints(home: str) -> list[Saved] | None:
+    """The checkpoints that have their marker, by which alone they are whole; None where the store does not answer."""
+    found = []
+    try:
+        store = open_store(f"{home}/checkpoints", HURRIED)
+        sizes = store.sizes()
+        for name in sorted(path.partition("/")[0] for path in sizes if path.count("/") == 1 and path.endswith(f"/{MARKER}")):
+            try:
+                note = json.loads(store.read(f"{name}/{MARKER}"))["note"]
+                metrics = {str(key): value for key in note.get("metrics", {}) if (value := number_in(note["metrics"], key)) is not None}
+            except (NotThereError, ValueError, KeyError, TypeError, AttributeError):
+                continue  # taken away meanwhile, or no marker of ours
+            found.append(Saved(name, sum(size for path, size in sizes.items() if path.startswith(f"{name}/")), metrics))
+    except TrainfleetError:
+        return None
+    return found
+
+
+def _held(run_dir: Path) -> bool:
+    """Whether a launcher holds the run right now."""
+    from filelock import FileLock, Timeout
+
+    if not (run_dir / ".lock").exists():
+        return False
+    try:
+        with FileLock(run_dir / ".lock", timeout=0):
+            return False
+    except (Timeout, OSError):
+        return True
+
+
+def _mappings(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _median(values: list[float]) -> float | None:
+    return sorted(values)[len(values) // 2] if values else None

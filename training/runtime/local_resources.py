@@ -1,0 +1,63 @@
+"""What this machine has, for launchers that run on it: processors this process may use, GPUs, and a line that describes it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+from trainfleet.errors import InputError, Problem
+from trainfleet.training.recipe.sections import Scaling
+
+
+def cpus() -> int:
+    """Processors this process may use: its affinity, cut by a container's quota."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return count
+    return count if quota == "max" else max(1, min(count, -(-int(quota) // int(period))))
+
+
+def gpus() -> int:
+    """NVIDIA GPUs this process may see, without importing torch."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([part for part in visible.split(",") if part.strip()])
+    return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+
+
+def require(scaling: Scaling) -> None:
+    """Refuse more workers than this machine can hold.
+
+    Raises:
+        InputError: fewer CPUs or GPUs than the workers need.
+    """
+    wanted = [("CPUs", float(cpus()), scaling.workers * scaling.cpus_per_worker, f"scaling.workers={max(1, int(cpus() // scaling.cpus_per_worker))}")]
+    if scaling.use_gpu:
+        wanted.append(("GPUs", float(gpus()), float(scaling.workers), f"scaling.workers={gpus()}" if gpus() else "scaling.use_gpu=false"))
+    problems = [
+        Problem("scaling.workers", f"{scaling.workers} workers need {need:g} {what}, this machine has {have:g}", f"such as {fix}")
+        for what, have, need, fix in wanted
+        if need > have
+    ]
+    if problems:
+        raise InputError("this machine is too small for the recipe's workers", problems)
+
+
+def describe() -> str:
+    """This machine in a line: processor, count, memory, system."""
+    import psutil
+
+    model = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    except OSError:
+        pass
+    memory = psutil.virtual_memory().total / 2**30
+    gpu = f", {gpus()} GPU" if gpus() else ""
+    return f"{model}, {cpus()} CPUs{gpu}, {memory:.0f} GiB, {platform.system()} {platform.release()}, Python {platform.python_version()}"

@@ -1,0 +1,229 @@
+"""Ray for a run: one of its own on this machine, or the cluster of RAY_ADDRESS. Used by `trainfleet.training.run` alone.
+
+A local Ray is started small (no dashboard, a small object store, a token of its own) because a start on two cores is
+mostly Python imports. Easy to get wrong: Ray 2.60 writes its token to the home folder unless it is given one, and its
+session folder must have a short path, for the sockets in it may have 107 characters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.training.recipe.sections import Scaling
+from trainfleet.training.runtime import prestart
+from trainfleet.training.runtime.events import RAY_FOR_RUN, RAY_TEMP
+
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # paths in a recipe are relative to where the command was typed
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",  # a busy machine imports slowly
+}
+ALONE = {
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # one machine: if it is preempted, so is everything
+    "RAY_TRAIN_METRICS_ENABLED": "0",  # gauges that nobody scrapes; the loop writes its own metrics
+}
+OBJECT_STORE_BYTES = 150 * 2**20  # the loop sends nothing through it
+START_TRIES = 2
+
+
+@dataclass(frozen=True)
+class RayCluster:
+    """A connected Ray."""
+
+    own: bool
+    """Whether this process started it, on this machine."""
+    storage: str
+    for_run: bool = True
+    """Whether it was started for this run and ends with it."""
+
+    def require(self, scaling: Scaling) -> None:
+        """Refuse a cluster that can never hold the workers (an autoscaled one may grow, and is believed).
+
+        Raises:
+            InputError: too few CPUs or GPUs.
+        """
+        import ray
+
+        have: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]  # ray is typed in part
+        workers = scaling.min_workers or scaling.workers
+        needs = {"CPU": workers * scaling.cpus_per_worker, "GPU": float(workers if scaling.use_gpu else 0)}
+        for kind, need in needs.items():
+            if have.get(kind, 0.0) < need and not os.environ.get("TRAINFLEET_AUTOSCALED"):
+                raise too_few(f"{kind}s", have.get(kind, 0.0), need, workers)
+
+    def train(self, function: Callable[[dict[str, Any]], None], config: dict[str, Any], scaling: Scaling) -> None:
+        """Run `function(config)` on each worker under Ray Train.
+
+        Raises:
+            TrainfleetError: a worker failed more often than `scaling.restarts` allows.
+        """
+        from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
+        from ray.train.torch import TorchConfig
+
+        from trainfleet.training.runtime.ray_storage import nothing
+
+        trainer = _trainer_class(self.for_run)(
+            function,
+            train_loop_config=config,
+            torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if scaling.use_gpu else "gloo"),
+            scaling_config=ScalingConfig(
+                num_workers=(scaling.min_workers, scaling.workers) if scaling.min_workers and not self.own else scaling.workers,  # type: ignore[arg-type]  # typed for Tune's search space, documented for two numbers
+                use_gpu=scaling.use_gpu,
+                resources_per_worker={"CPU": scaling.cpus_per_worker} | ({"GPU": 1} if scaling.use_gpu else {}),
+                # Ray counts whole processors of a machine: workers that ask for parts would all crowd into one, and the others idle.
+                placement_strategy="PACK" if self.own or scaling.use_gpu else "SPREAD",
+            ),
+            # The run's checkpoints are the loop's own: a restarted worker finds them in the run's folder.
+            run_config=RunConfig(
+                name=f"run-{secrets.token_hex(4)}",
+                storage_path=self.storage,
+                storage_filesystem=None if self.own or "TRAINFLEET_RAY_STORAGE" in os.environ else nothing(),
+                failure_config=FailureConfig(max_failures=scaling.restarts),
+                worker_runtime_env=prestart.environment() if config.get("standby") else None,  # type: ignore[call-arg]  # typed for Ray Train's first version
+            ),
+        )
+        try:
+            trainer.fit()
+        except TrainingFailedError as error:
+            raise TrainfleetError(f"the workers failed: {str(error).strip().splitlines()[-1]}") from error
+
+
+def too_few(what: str, have: float, need: float, workers: int) -> InputError:
+    """The error for a machine or cluster that is too small."""
+    problem = Problem(
+        "scaling.workers", f"{workers} workers need {need:g} {what}, here are {have:g}", "ask for fewer workers, or for a larger machine"
+    )
+    return InputError(f"fewer {what} than the recipe's workers need", [problem])
+
+
+def _trainer_class(for_run: bool) -> Any:
+    """TorchTrainer without actors that a run has no use for: they start when its workers do, for 2 to 5 CPU seconds each.
+
+    They are the dataset server (no ray.data here) and, in a Ray that ends with the run, the cleaner of placement groups (the whole cluster goes with us).
+    """
+    from ray.train.torch import TorchTrainer
+
+    if not hasattr(TorchTrainer, "_create_default_callbacks"):
+        return TorchTrainer
+    unused = {"DatasetsCallback"} | ({"PlacementGroupCleanerCallback"} if for_run else set())
+
+    class LeanTorchTrainer(TorchTrainer):
+        def _create_default_callbacks(self) -> list[Any]:
+            callbacks = super()._create_default_callbacks()  # type: ignore[misc]  # checked above
+            return [callback for callback in callbacks if type(callback).__name__ not in unused]
+
+    return LeanTorchTrainer
+
+
+@contextlib.contextmanager
+def connect(scaling: Scaling, env: Mapping[str, str]) -> Iterator[RayCluster]:
+    """Connect to RAY_ADDRESS, or start Ray here; it ends, and its files go, with the block."""
+    for key, value in QUIET.items():
+        os.environ.setdefault(key, value)
+    if env.get("RAY_ADDRESS"):
+        with _remote(env) as cluster:
+            yield cluster
+    else:
+        with _local(scaling, env) as cluster:
+            yield cluster
+
+
+@contextlib.contextmanager
+def _remote(env: Mapping[str, str]) -> Iterator[RayCluster]:
+    import ray
+
+    try:
+        ray.init(address=env["RAY_ADDRESS"], log_to_driver=False, logging_level=logging.ERROR)
+    except Exception as error:
+        raise TrainfleetError(f"cannot connect to Ray at {env['RAY_ADDRESS']}: {_last_line(error)}") from error
+    try:
+        _start_coordinator()
+        storage = env.get("TRAINFLEET_RAY_STORAGE", os.path.join(tempfile.gettempdir(), "trainfleet-ray-results"))  # noqa: PTH118
+        yield RayCluster(own=False, storage=storage, for_run=RAY_FOR_RUN in env)
+    finally:
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def _local(scaling: Scaling, env: Mapping[str, str]) -> Iterator[RayCluster]:
+    os.environ |= ALONE
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    # Ray's start is waiting for its own processes; torch and pandas, which ray.train needs, load meanwhile.
+    warm = threading.Thread(target=_import_ahead, daemon=True)
+    warm.start()
+    temp = env.get(RAY_TEMP)
+    folder = temp or tempfile.mkdtemp(prefix="tf-ray-")
+    import ray
+
+    try:
+        _start(scaling, folder)
+        warm.join()
+        _start_coordinator()
+        yield RayCluster(own=True, storage=os.path.join(folder, "results"))  # noqa: PTH118 - Ray wants a string
+    finally:
+        with contextlib.suppress(Exception):
+            ray.shutdown()
+        if temp is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(scaling: Scaling, folder: str) -> None:
+    """Start Ray, twice if need be: on a busy machine its agents can be too slow for their own time limit."""
+    import ray
+
+    for attempt in range(1, START_TRIES + 1):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=max(1, -int(-scaling.workers * scaling.cpus_per_worker // 1)),
+                num_gpus=scaling.workers if scaling.use_gpu else 0,
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                _temp_dir=folder,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                configure_logging=False,
+            )
+            return
+        except Exception as error:
+            ray.shutdown()
+            if attempt == START_TRIES:
+                raise TrainfleetError(
+                    f"Ray did not start in {START_TRIES} tries ({_last_line(error)}); the machine may be too busy, `--on torchrun` needs no Ray"
+                ) from error
+            sys.stderr.write(f"Ray did not start ({_last_line(error)}); trying once more\n")
+            time.sleep(2)
+
+
+def _import_ahead() -> None:
+    with contextlib.suppress(ImportError):
+        for name in ("torch", "pandas"):
+            importlib.import_module(name)
+
+
+def _start_coordinator() -> None:
+    """Start, without waiting, the actor that Ray Train's controller otherwise waits for (4 s) in the middle of its start."""
+    with contextlib.suppress(ImportError):
+        from ray.data._internal.cluster_autoscaler.default_autoscaling_coordinator import get_or_create_autoscaling_coordinator
+
+        get_or_create_autoscaling_coordinator()  # type: ignore[no-untyped-call]  # ray is typed in part
+
+
+def _last_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[-1].strip() if lines else type(error).__name__

@@ -1,0 +1,1 @@
+"""The trainer: step loop, state, guards, metrics, optimizer, controllers and strategies."""

@@ -1,0 +1,65 @@
+"""DDP: every rank holds the whole model and gradients are averaged over ranks; with one rank, the model as it is.
+
+Used through `trainfleet.training.trainer.strategies.make_strategy`. Easy to get wrong: DDP settles the order in which gradients are summed only
+after its first backward pass, and with it the last bits; `settle` has that pass over with before step one, in a fresh and a
+resumed run alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.trainer.context import RunContext
+from trainfleet.training.trainer.strategies.base import Strategy
+from trainfleet.training.trainer.strategies.init_weights import build
+from trainfleet.training.trainer.strategies.wrap import compile_blocks, find_blocks, recompute
+
+LOOK_EVERY = 10
+"""In every so many steps DDP notes how long it computed and exchanged."""
+
+
+class Replicated(Strategy):
+    """The whole model on every rank."""
+
+    def __init__(self, recipe: Recipe, make: Callable[[], nn.Module], context: RunContext) -> None:
+        module = build(make, recipe.seed, meta=recipe.sharding.meta_init).materialise().to(context.device)
+        super().__init__(module)
+        blocks = find_blocks(module, recipe.sharding.blocks)
+        recompute(blocks, recipe.activation_checkpointing)
+        if recipe.compile:
+            compile_blocks(module, blocks)
+        self._autocast = (context.device.partition(":")[0], torch.bfloat16) if recipe.precision == "bf16" else None
+        if context.world_size > 1:
+            ids = [torch.device(context.device)] if context.device.startswith("cuda") else None
+            self.parallel = DistributedDataParallel(module, device_ids=ids, gradient_as_bucket_view=True)
+            self.parallel._set_ddp_runtime_logging_sample_rate(LOOK_EVERY)  # type: ignore[no-untyped-call]  # torch types it not
+
+    def settle(self, backward: Callable[[nn.Module], Any]) -> None:
+        if self.parallel is not self.module:
+            for _ in range(2):
+                backward(self.parallel)
+                self.module.zero_grad(set_to_none=True)
+
+    def turn(self, last: bool) -> AbstractContextManager[Any]:
+        if last or not isinstance(self.parallel, DistributedDataParallel):
+            return contextlib.nullcontext()
+        return self.parallel.no_sync()
+
+    def exchange_seconds(self) -> float | None:
+        if not isinstance(self.parallel, DistributedDataParallel):
+            return None
+        seen: dict[str, Any] = self.parallel._get_ddp_logging_data()  # type: ignore[no-untyped-call]  # torch types it not; its own clocks
+        if "backward_comm_time" not in seen:
+            return None
+        return max(0.0, float(seen["backward_comm_time"] - seen["backward_compute_comm_overlap_time"]) / 1e9)
+
+    def precision(self) -> AbstractContextManager[Any]:
+        return torch.autocast(*self._autocast) if self._autocast else contextlib.nullcontext()

@@ -1,0 +1,82 @@
+"""A model's blocks: the unit that is sharded, recomputed and compiled. Used by every strategy.
+
+A block is a member of an `nn.ModuleList` or `nn.Sequential` whose class fills it: a transformer's layers. Easy to get wrong:
+nothing here wraps a module, so that parameters keep the names that a checkpoint knows them by.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+from trainfleet.errors import InputError, Problem
+from trainfleet.suggestions import did_you_mean
+
+Recompute = Literal["none", "selective", "full"]
+
+
+def find_blocks(model: nn.Module, names: Sequence[str] = ()) -> list[nn.Module]:
+    """The outermost blocks in the model's order: of the classes `names`, or else of those that repeat in a list of modules.
+
+    Raises:
+        InputError: the model has no module of a class in `names`.
+    """
+    if names:
+        classes = {type(each).__name__ for each in model.modules()}
+        problems = [
+            Problem("sharding.blocks", f"the model has no `{name}`", did_you_mean(name, sorted(classes))) for name in names if name not in classes
+        ]
+        if problems:
+            raise InputError("no such block in the model", problems)
+        return _outermost(model, lambda _, child: type(child).__name__ in names)
+    return _outermost(model, _repeats)
+
+
+def _outermost(parent: nn.Module, is_block: Any) -> list[nn.Module]:
+    found: list[nn.Module] = []
+    for child in parent.children():
+        found += [child] if is_block(parent, child) else _outermost(child, is_block)
+    return found
+
+
+def _repeats(parent: nn.Module, child: nn.Module) -> bool:
+    """Whether `child` is what its list is a list of: not a single layer, and most of what there is."""
+    if not isinstance(parent, nn.ModuleList | nn.Sequential) or not any(True for _ in child.children()):
+        return False
+    ((kind, count),) = Counter(type(each) for each in parent.children()).most_common(1)
+    alone = count == 1 and len(parent) == 1 and isinstance(parent, nn.ModuleList)
+    return type(child) is kind and (count > 1 or alone) and any(True for _ in child.parameters())
+
+
+def recompute(blocks: Sequence[nn.Module], what: Recompute) -> None:
+    """Keep less of the blocks' activations for the backward pass: `selective` keeps products of matrices and attention, `full` only inputs."""
+    if what == "none":
+        return
+    more: dict[str, Any] = {}
+    if what == "selective":
+        more = {"context_fn": functools.partial(create_selective_checkpoint_contexts, _policy)}
+    for block in blocks:
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False, **more)
+
+
+KEPT = ("mm", "addmm", "bmm", "baddbmm", "_scaled_dot_product_", "convolution")
+"""What is dear to compute again, by the beginning of the operation's name."""
+
+
+def _policy(_context: Any, operation: Any, *_arguments: Any, **_named: Any) -> CheckpointPolicy:
+    name = str(getattr(operation, "overloadpacket", operation)).removeprefix("aten.")
+    dear = name in KEPT or name.startswith(tuple(each for each in KEPT if each.endswith("_")))
+    return CheckpointPolicy.MUST_SAVE if dear else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def compile_blocks(model: nn.Module, blocks: Sequence[nn.Module]) -> None:
+    """Compile each block in place (they share what is compiled), or a model without blocks as a whole."""
+    torch._dynamo.config.cache_size_limit = max(torch._dynamo.config.cache_size_limit, 64)
+    for each in blocks or [model]:
+        each.compile()

@@ -1,0 +1,315 @@
+"""Text into blocks of tokens: found, split by document, tokenised and packed, once per machine and whole or not at all.
+
+Used by the `lm` workload. Easy to get wrong: the split is a hash of a document's own path, so a new file never moves
+another one to a different split; and the tokenizer sees the training split only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sysconfig
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from trainfleet.errors import InputError, Problem
+from trainfleet.files import write_whole
+from trainfleet.training.data import Bad, Blocks, Column, Integrity, Prepared, Row, Source, SplitRule, find_source, open_prepared, prepare, spread
+from trainfleet.training.data.progress import announce
+from trainfleet.training.data.remote import filesystem, is_url
+from trainfleet.training.data.sources import rows_of
+from trainfleet.training.workloads import Split
+from trainfleet.training.workloads.lm.hf_tokenizer import ModelEncoder, byte_of
+from trainfleet.training.workloads.lm.settings import TextSettings
+
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+LEFT_OUT = frozenset({"site-packages", "dist-packages", "test", "tests", "__pycache__"})
+END = "<|end|>"
+TOKENIZER = "tokenizer.json"
+TOKENIZER_BYTES = 1 << 30
+"""As much of the training split, from its start, is what a BPE vocabulary is made from."""
+ALL = 1 << 62
+STREAM_FROM = 4 << 30
+"""From so many bytes of tokens on, `stream: auto` reads block by block."""
+
+
+class Encoder(Protocol):
+    """Text to tokens. A frozen dataclass: it travels to other processes."""
+
+    @property
+    def key(self) -> str:
+        """Identifies the vocabulary."""
+        ...
+
+    @property
+    def vocabulary(self) -> int: ...
+
+    @property
+    def spelling(self) -> list[bytes]:
+        """The bytes of each token; the byte 0 stands for the end of a document."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """The token after each document."""
+        ...
+
+    @property
+    def tokenizer(self) -> bytes | None:
+        """A tokenizer.json, kept with the blocks."""
+        ...
+
+    def encode(self, documents: Sequence[bytes]) -> list[NDArray[Any]]: ...
+
+
+@dataclass(frozen=True)
+class ByteEncoder:
+    """A token is a byte."""
+
+    key: str = "bytes"
+    vocabulary: int = 256
+    end: int = 0
+    tokenizer: bytes | None = None
+
+    @property
+    def spelling(self) -> list[bytes]:
+        return [bytes([value]) for value in range(256)]
+
+    def encode(self, documents: Sequence[bytes]) -> list[NDArray[Any]]:
+        return [np.frombuffer(document, dtype=np.uint8) for document in documents]
+
+
+@dataclass(frozen=True)
+class BpeEncoder:
+    """Byte-level BPE by a tokenizer.json; bytes that are no UTF-8 are replaced."""
+
+    tokenizer: bytes
+
+    @property
+    def key(self) -> str:
+        return f"bpe {hashlib.sha256(self.tokenizer).hexdigest()}"
+
+    @property
+    def vocabulary(self) -> int:
+        return int(_loaded(self.tokenizer).get_vocab_size())
+
+    @property
+    def spelling(self) -> list[bytes]:
+        """Byte-level BPE writes a byte as a printable character: itself, or one from U+0100 on."""
+        tokenizer = _loaded(self.tokenizer)
+        tokens = (str(tokenizer.id_to_token(token)) for token in range(tokenizer.get_vocab_size()))
+        return [b"\0" if token == END else bytes(byte_of()[character] for character in token) for token in tokens]
+
+    @property
+    def end(self) -> int:
+        return int(_loaded(self.tokenizer).token_to_id(END) or 0)
+
+    def encode(self, documents: Sequence[bytes]) -> list[NDArray[Any]]:
+        encoded = _loaded(self.tokenizer).encode_batch_fast([document.decode("utf-8", "replace") for document in documents])
+        return [np.asarray(each.ids, dtype=token_type(self.vocabulary)) for each in encoded]
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The transform that `prepare` runs: documents to tokens, with the end's token after each."""
+
+    encoder: Encoder
+    column: str
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        return {"tokens": Column(token_type(self.encoder.vocabulary), (None,))}
+
+    @property
+    def key(self) -> str:
+        return f"tokens 1 {self.column} {self.encoder.key}"
+
+    def __call__(self, rows: Sequence[Row]) -> list[Mapping[str, Any] | Bad | None]:
+        texts = [_text(row, self.column) for row in rows]
+        encoded = iter(self.encoder.encode([each for each in texts if isinstance(each, bytes)]))
+        end = np.array([self.encoder.end], dtype=token_type(self.encoder.vocabulary))
+        return [
+            each if isinstance(each, Bad) else {"tokens": np.concatenate((next(encoded), end)) if row.get("last", True) else next(encoded)}
+            for row, each in zip(rows, texts, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class TokenFiles:
+    """Prepared text.
+
+    Attributes:
+        prepared: the folder and what its manifest says.
+        blocks: per split, samples of `context` + 1 tokens in a column `tokens`, each beginning with the last of the one before.
+        vocabulary: how many tokens there are.
+        encoder: turns text into the same tokens.
+        spelling: the bytes of each token; the byte 0 stands for the end of a document.
+        digest: identifies the tokens of all splits.
+        streamed: too large to be shuffled as a whole, or so by setting.
+    """
+
+    prepared: Prepared
+    blocks: dict[Split, Blocks]
+    encoder: Encoder
+    vocabulary: int
+    spelling: list[bytes]
+    digest: str
+    streamed: bool
+
+    def tokens(self, split: Split, at_most: int | None = None) -> Iterator[NDArray[Any]]:
+        """A split's tokens block by block, each piece beginning with the last token before it; `at_most` so many blocks, evenly spread."""
+        blocks = self.blocks[split]
+        for number in spread(len(blocks.entries), at_most):
+            rows = blocks.block(number)["tokens"]
+            yield np.concatenate((rows[:, :-1].reshape(-1), rows[-1:, -1]))
+
+
+def token_files(settings: TextSettings, cache: Path, context: int, given: Encoder | None = None) -> TokenFiles:
+    """Open the blocks for these settings, preparing them first where the cache lacks them; `given` are a pretrained model's tokens.
+
+    Raises:
+        InputError: there is no such text, some of it cannot be used, there is too little, or the cache cannot be written.
+    """
+    prepared = _prepared(settings, cache, context, given)
+    stream = prepared.manifest.bytes() >= STREAM_FROM if settings.stream == "auto" else settings.stream
+    remote = {"cache": cache / "blocks", "disk": int(settings.disk_gib * 2**30)} if is_url(prepared.where) else {}
+    blocks = {split: prepared.blocks(split, memory=settings.memory_mib << 20 if stream else ALL, **remote) for split in SPLITS}
+    encoder = _encoder_of(prepared)
+    return TokenFiles(prepared, blocks, encoder, encoder.vocabulary, encoder.spelling, prepared.manifest.digest(), stream)
+
+
+def split_of(name: str, settings: TextSettings) -> Split:
+    """Where a document goes: a function of its name and the split seed alone."""
+    return next(split for split in SPLITS if split == _rule(settings).of_name(name))
+
+
+def token_type(vocabulary: int) -> str:
+    """The smallest type that holds a vocabulary's tokens."""
+    return "uint8" if vocabulary <= 2**8 else "uint16" if vocabulary <= 2**16 else "uint32"
+
+
+def _prepared(settings: TextSettings, cache: Path, context: int, given: Encoder | None) -> Prepared:
+    if _is_prepared(settings.source):
+        prepared = open_prepared(settings.source)
+        have, want = prepared.manifest.notes, {"tokens": settings.tokens, "context": context}
+        if given is not None:
+            want["vocabulary"] = given.vocabulary
+        wrong = [
+            Problem("workload.data.source", f"{settings.source} was prepared with {key} {have.get(key)}, the recipe says {value}", "make them agree")
+            for key, value in want.items()
+            if have.get(key) != value
+        ]
+        if wrong:
+            raise InputError("the prepared data is not what the recipe says", wrong)
+        return prepared
+    source = _source(settings)
+    encoder = given or (ByteEncoder() if settings.tokens == "bytes" else _trained_bpe(settings, source, cache))
+    return prepare(
+        source,
+        Tokens(encoder, settings.column),
+        cache,
+        name="text",
+        rule=_rule(settings),
+        integrity=Integrity(settings.integrity, settings.quarantine_limit),
+        pack=context,
+        rows_per_block=settings.block_rows,
+        notes={"tokens": settings.tokens, "context": context, "vocabulary": encoder.vocabulary, **({"end": given.end} if given else {})},
+        extras={TOKENIZER: encoder.tokenizer} if encoder.tokenizer else {},
+        settings=settings.model_dump(mode="json"),
+        progress=announce("text"),
+    )
+
+
+def _is_prepared(source: str) -> bool:
+    if is_url(source):
+        system, path = filesystem(source)
+        return bool(system.get_file_info(f"{path}/manifest.json").is_file)
+    return (Path(source) / "manifest.json").is_file()
+
+
+def _source(settings: TextSettings) -> Source:
+    columns = (settings.column,)
+    if settings.source == "stdlib":  # an empty module is a module
+        root = sysconfig.get_paths()["stdlib"]
+        return find_source(root, "**/*.py", columns=columns, keep=lambda name: not LEFT_OUT.intersection(name.split("/")), allow_empty=True)
+    try:
+        return find_source(settings.source, settings.glob, columns=columns)
+    except InputError as error:
+        problems = [Problem(f"workload.data.source {each.where}", each.what, each.fix) for each in error.problems]
+        raise InputError("there is no text to train on", problems) from error
+
+
+def _rule(settings: TextSettings) -> SplitRule:
+    return SplitRule(settings.validation_share, settings.test_share, settings.split_seed)
+
+
+def _text(row: Row, column: str) -> bytes | Bad:
+    held = row["text"] if "last" in row else row[column]
+    if isinstance(held, bytes):
+        return held
+    if isinstance(held, str):
+        return held.encode("utf-8", "replace")
+    return Bad(row["name"], f"{column} is null" if held is None else f"{column} holds {type(held).__name__} instead of text")
+
+
+def _trained_bpe(settings: TextSettings, source: Source, cache: Path) -> BpeEncoder:
+    """A vocabulary made from the training split; made once, and kept beside the blocks."""
+    asked = [1, source.key, settings.column, settings.vocabulary, asdict(_rule(settings)), TOKENIZER_BYTES]
+    path = cache / f"bpe-{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:20]}.json"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{path}.lock"):
+            if not path.is_file():
+                write_whole(path, _train(settings, source))
+            return BpeEncoder(path.read_bytes())
+    except OSError as error:
+        fix = "set TRAINFLEET_CACHE to a folder that can be written"
+        raise InputError("cannot prepare the data", [Problem(str(cache), error.strerror or str(error), fix)]) from error
+
+
+def _train(settings: TextSettings, source: Source) -> str:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=settings.vocabulary, special_tokens=[END], initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(_training_text(settings, source), trainer)
+    return str(tokenizer.to_str())
+
+
+def _training_text(settings: TextSettings, source: Source) -> Iterator[str]:
+    rule, left = _rule(settings), TOKENIZER_BYTES
+    for unit in source.units:
+        for row in rows_of(unit):
+            text = row if isinstance(row, Bad) else _text(row, settings.column)
+            if isinstance(text, Bad) or isinstance(row, Bad) or rule.of(row) != "train":
+                continue  # what is bad is named when it is tokenised
+            yield text.decode("utf-8", "replace")
+            left -= len(text)
+            if left <= 0:
+                return
+
+
+def _encoder_of(prepared: Prepared) -> Encoder:
+    if TOKENIZER not in prepared.manifest.extras:
+        return ByteEncoder()
+    notes = prepared.manifest.notes
+    if notes.get("tokens") == "model":
+        return ModelEncoder(prepared.extra(TOKENIZER), int(notes["end"]), int(notes["vocabulary"]))
+    return BpeEncoder(prepared.extra(TOKENIZER))
+
+
+@lru_cache(maxsize=4)
+def _loaded(document: bytes) -> Any:
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_str(document.decode())

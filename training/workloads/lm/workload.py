@@ -1,0 +1,175 @@
+"""The language-model workload: a GPT or a pretrained model on packed text, and a bigram model beside it.
+
+Used by the step loop through the `Workload` protocol. Easy to get wrong: sample `i` is tokens i·T to i·T + T of its
+split, inputs and targets overlapping by one, so a split of n tokens holds (n - 1) // T samples, and its last few are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name everyone knows it by
+
+from trainfleet.errors import InputError, Problem
+from trainfleet.training.workloads import Outcome, Split
+from trainfleet.training.workloads.lm.bigram import nats_per_byte, pair_counts
+from trainfleet.training.workloads.lm.gpt import Gpt, flops_per_token
+from trainfleet.training.workloads.lm.gpt_hf_layout import read_gpt, write_gpt
+from trainfleet.training.workloads.lm.hf_tokenizer import model_encoder
+from trainfleet.training.workloads.lm.sampling import continued
+from trainfleet.training.workloads.lm.settings import LmSettings
+from trainfleet.training.workloads.lm.text import END, token_files
+
+_BASELINE_BLOCKS = 64
+"""So many blocks (of 8 MiB, by default) are counted for the bigram model."""
+
+
+class LanguageModel:
+    """See `trainfleet.training.workloads.Workload`. Batches hold `inputs` and `targets`, int64 [B, T]."""
+
+    metrics = ("nats_per_byte", "accuracy")
+
+    def __init__(self, settings: LmSettings, cache: Path) -> None:
+        self.settings = settings
+        given = model_encoder(settings.model.pretrained) if settings.model.pretrained is not None else None
+        self.files = token_files(settings.data, cache, settings.model.context, given)
+        self.streamed = self.files.streamed
+        self.sample_tokens = settings.model.context
+        self.describe = "nats/byte" if settings.data.tokens == "bytes" else "nats/token"
+        self.byte_lengths = torch.tensor([len(each) for each in self.files.spelling])
+        with torch.device("meta"):
+            shape = self.build_model()
+        self.parameters = sum(each.numel() for each in shape.parameters())
+        if settings.model.pretrained is None:
+            self.flops_per_token = flops_per_token(self.parameters, settings.model)
+        else:
+            self.flops_per_token = _pretrained().flops_per_token(shape, settings.model.context)
+
+    def fingerprint(self) -> str:
+        return self.files.digest
+
+    def build_model(self) -> torch.nn.Module:
+        model: torch.nn.Module = Gpt(self.settings.model, self.files.vocabulary) if self._own else _pretrained().build(self.settings.model)
+        return model
+
+    def size(self, split: Split) -> int:
+        return self.files.blocks[split].size
+
+    def blocks(self, split: Split) -> list[int]:
+        """Samples per block file, for a windowed shuffle."""
+        return self.files.blocks[split].sizes()
+
+    def expect(self, split: Split, indices: Sequence[int]) -> None:
+        """Open the blocks of these samples in the background."""
+        self.files.blocks[split].expect(indices)
+
+    def facts(self) -> dict[str, Any]:
+        """What run.json says about the data."""
+        return {"data": self.files.prepared.facts()}
+
+    def batch(self, split: Split, indices: Sequence[int]) -> dict[str, torch.Tensor]:
+        values = torch.from_numpy(self.files.blocks[split].rows(indices, np.int64)["tokens"])
+        return {"inputs": values[:, :-1].contiguous(), "targets": values[:, 1:].contiguous()}
+
+    def weight(self, split: Split, indices: Sequence[int]) -> float:  # noqa: ARG002 - every sample of every split has as many targets
+        return float(len(indices) * self.sample_tokens)
+
+    def outcome(self, model: Callable[..., torch.Tensor], batch: dict[str, torch.Tensor]) -> Outcome:
+        targets = batch["targets"].flatten()
+        logits = model(batch["inputs"]).flatten(0, 1)
+        loss = F.cross_entropy(logits.float(), targets, reduction="sum")
+        with torch.no_grad():
+            right = (logits.argmax(dim=-1) == targets).sum()
+            written = self.byte_lengths.to(targets.device)[targets].sum()
+        count = targets.numel()
+        return Outcome(loss, count, {"nats_per_byte": (loss.detach(), written), "accuracy": (right, count)})
+
+    def baseline(self, indices: Sequence[int]) -> dict[str, float]:
+        """Bigram cross entropy on the bytes that the validation samples `indices` ask for, each after the byte before it."""
+        train = pair_counts(self._train_bytes())
+        spelling, judged = self.files.spelling, []
+        for sample in self.files.blocks["validation"].rows(indices)["tokens"]:
+            row = [spelling[token] for token in sample]
+            judged.append(b"".join([row[0][-1:], *row[1:]]))
+        return {"bigram_nats_per_byte": nats_per_byte(train, pair_counts(judged))}
+
+    def read(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        """Rows with `text`, the beginning of a text; an empty one begins a new document."""
+        problems = [
+            Problem(f"row {number}", "has no text", '{"text": "the beginning"}')
+            for number, row in enumerate(rows)
+            if not isinstance(row.get("text"), str)
+        ]
+        if problems:
+            raise InputError("there are rows without a text", problems)
+        encoder = self.files.encoder
+        tokens = [each.tolist() or [encoder.end] for each in encoder.encode([str(row["text"]).encode() for row in rows])]
+        longest = max(len(each) for each in tokens)
+        padded = torch.tensor([each + [encoder.end] * (longest - len(each)) for each in tokens])
+        return {"tokens": padded, "length": torch.tensor([len(each) for each in tokens])}
+
+    @torch.no_grad()
+    def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor], **settings: Any) -> list[dict[str, Any]]:
+        """What follows each text: `max_tokens` (64) tokens at most, sampled at `temperature` (0.8; 0: the likeliest) from the `top_k` (50)
+        likeliest, the same for the same `seed` (0) and batch."""
+        most, temperature, top_k = int(settings.get("max_tokens", 64)), float(settings.get("temperature", 0.8)), int(settings.get("top_k", 50))
+        if most < 1 or temperature < 0 or top_k < 0:
+            what = f"max_tokens {most}, temperature {temperature}, top_k {top_k}"
+            raise InputError("cannot sample so", [Problem("predict", what, "max_tokens from 1, temperature and top_k from 0")])
+        prompts = [row[:length] for row, length in zip(batch["tokens"].tolist(), batch["length"].tolist(), strict=True)]
+        end = self.files.encoder.end
+        devices = [batch["tokens"].device] if batch["tokens"].is_cuda else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(int(settings.get("seed", 0)))
+            if self._own:
+                context = self.settings.model.context
+                found = continued(model, prompts, most, context=context, temperature=temperature, top_k=top_k, end=end)
+            else:
+                found = model.write(prompts, most, temperature, top_k, end)  # type: ignore[operator]  # it is a pretrained_lm.Causal
+        return [{"text": self._text(tokens)} for tokens in found]
+
+    def export(self, model: torch.nn.Module, folder: Path) -> None:
+        if not self._own:
+            _pretrained().export(model, self.settings.model.pretrained, folder)
+            return
+        assert isinstance(model, Gpt)
+        encoder = self.files.encoder
+        write_gpt(model, folder, encoder.tokenizer, encoder.end, END if encoder.tokenizer else None)
+
+    def import_(self, folder: Path) -> torch.nn.Module:
+        """Build a model from what `export` wrote."""
+        if self._own:
+            return read_gpt(folder)
+        model: torch.nn.Module = _pretrained().build(self.settings.model.model_copy(update={"pretrained": str(folder), "lora": None})).eval()
+        return model
+
+    @property
+    def _own(self) -> bool:
+        return self.settings.model.pretrained is None
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        """Up to the end of the document, in UTF-8."""
+        end = self.files.encoder.end
+        kept = tokens[: tokens.index(end)] if end in tokens else tokens
+        return b"".join(self.files.spelling[token] for token in kept).decode("utf-8", "replace")
+
+    def _train_bytes(self) -> Iterator[bytes]:
+        """The training split as bytes, in pieces that overlap by one byte so that no pair is lost or counted twice; of a large one a part."""
+        spelling = self.files.spelling
+        for tokens in self.files.tokens("train", at_most=_BASELINE_BLOCKS):
+            if self.settings.data.tokens == "bytes":
+                yield tokens.tobytes()
+            else:
+                first, *others = tokens.tolist()
+                yield b"".join([spelling[first][-1:], *map(spelling.__getitem__, others)])
+
+
+def _pretrained() -> Any:
+    """transformers is imported where a pretrained model is used, and nowhere else."""
+    from trainfleet.training.workloads.lm import pretrained
+
+    return pretrained

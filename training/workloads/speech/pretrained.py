@@ -1,0 +1,236 @@
+"""Pretrained speech models of Hugging Face's: wav2vec2 and its kin (CTC), Whisper and its kin (encoder and decoder).
+
+Used by the `speech` workload where `model.pretrained` names one, by name or folder. Easy to get wrong: writing calls the decoder many
+times, which under fsdp every rank must do equally often and from inside the model's own forward pass, where its weights are gathered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name everyone knows it by
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from trainfleet.errors import InputError, Problem
+from trainfleet.training.workloads.model_folder import need_transformers
+from trainfleet.training.workloads.speech.asr_models import IGNORED, Letters, Recogniser, collapsed, ctc_losses
+from trainfleet.training.workloads.speech.settings import SpeechModelSettings, SpeechSettings
+
+
+def pretrained(settings: SpeechSettings) -> Recogniser:
+    """The recogniser of the model that the settings name.
+
+    Raises:
+        InputError: transformers is not installed, there is no such model, or it hears sounds at another rate.
+    """
+    if settings.model.kind == "seq2seq":
+        return Decoder(settings.model, settings.data.rate)
+    return Frames(settings.model, settings.data.rate)
+
+
+class _Pretrained(Recogniser):
+    def __init__(self, settings: SpeechModelSettings, rate: int) -> None:
+        assert settings.pretrained is not None
+        self.settings, self.name, self.rate = settings, settings.pretrained, rate
+        self.tools = need_transformers(f"workload.model.pretrained {self.name}")
+        self.hearing = self.opened(self.tools.AutoFeatureExtractor)
+        if self.hearing.sampling_rate != rate:
+            what = f"{self.name} hears {self.hearing.sampling_rate} samples per second, the data has {rate}"
+            raise InputError("the data's rate is not the model's", [Problem("workload.data.rate", what, str(self.hearing.sampling_rate))])
+
+    def opened(self, kind: Any, **settings: Any) -> Any:
+        """What one of transformers' Auto classes finds under the name.
+
+        Raises:
+            InputError: nothing, or nothing of this kind.
+        """
+        try:
+            return kind.from_pretrained(self.name, **settings)
+        except (OSError, ValueError, KeyError) as error:
+            what = f"`{self.name}`: {(str(error).splitlines() or [type(error).__name__])[0][:200]}"
+            fix = "a folder of save_pretrained, or a model's name on the hub (which must be reached, or be in its cache)"
+            raise InputError(f"there is no {kind.__name__.removeprefix('Auto')}", [Problem("workload.model.pretrained", what, fix)]) from error
+
+    def _heard(self, sounds: Sequence[NDArray[np.int16]], **settings: Any) -> dict[str, Tensor]:
+        scaled = [each.astype(np.float32) / 32768 for each in sounds]
+        found = self.hearing(scaled, sampling_rate=self.rate, return_tensors="pt", **settings)
+        return {key: value for key, value in found.items() if isinstance(value, Tensor)}
+
+
+class Frames(_Pretrained):
+    """wav2vec2 and its kin: letters per frame. With an `alphabet` the model gets a new head for it, else it keeps its own letters."""
+
+    def __init__(self, settings: SpeechModelSettings, rate: int) -> None:
+        super().__init__(settings, rate)
+        self.tokenizer: Any = None
+        if settings.alphabet is None:
+            self.tokenizer = self.opened(self.tools.AutoTokenizer)
+            self.blank = int(self.tokenizer.pad_token_id)
+        else:
+            self.letters = Letters(settings, rate)
+            self.blank = 0
+
+    def build(self) -> nn.Module:
+        more: dict[str, Any] = {"layerdrop": 0.0}  # a layer left out by one rank alone would keep the others waiting
+        if self.tokenizer is None:
+            more |= {"vocab_size": len(self.letters.letters), "pad_token_id": 0, "ignore_mismatched_sizes": True}
+        model = self.opened(self.tools.AutoModelForCTC, **more)
+        if self.settings.freeze_encoder and hasattr(model, "freeze_feature_encoder"):
+            model.freeze_feature_encoder()
+        for name, parameter in model.named_parameters():
+            if name.endswith("masked_spec_embed"):
+                parameter.requires_grad_(False)  # unused where nothing is masked, which ddp takes for a mistake
+        return Hearing(model)
+
+    def inputs(self, sounds: Sequence[NDArray[np.int16]]) -> dict[str, Tensor]:
+        found = self._heard(sounds, padding=True, return_attention_mask=True)
+        return {"sound": found["input_values"], "heard": found["attention_mask"]}
+
+    def targets(self, text: str) -> list[int]:
+        if self.tokenizer is None:
+            return self.letters.targets(text)
+        return [number for number in self.tokenizer(self._cased(text)).input_ids if number != self.tokenizer.unk_token_id]
+
+    def losses(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
+        logits, steps = model(batch["sound"], batch["heard"])
+        return ctc_losses(logits, steps, batch["target"], self.blank)
+
+    def transcripts(self, model: Any, batch: dict[str, Tensor]) -> list[str]:
+        logits, steps = model(batch["sound"], batch["heard"])
+        return [self.spelt(each) for each in collapsed(logits, steps, self.blank)]
+
+    def spelt(self, targets: Sequence[int]) -> str:
+        if self.tokenizer is None:
+            return " ".join(self.letters.spelt(targets).split())
+        return self.plain(self.tokenizer.decode(list(targets), group_tokens=False))
+
+    def plain(self, text: str) -> str:
+        return self.letters.plain(text) if self.tokenizer is None else plain_words(text)
+
+    def export(self, model: nn.Module, folder: Path) -> None:
+        _inner(model).save_pretrained(folder)
+        self.hearing.save_pretrained(folder)
+        if self.tokenizer is not None:
+            self.tokenizer.save_pretrained(folder)
+            return
+        import json
+
+        letters = {letter.replace(" ", "|") or "<pad>": number for number, letter in enumerate(self.letters.letters)}
+        vocabulary = folder / "vocab.json"
+        vocabulary.write_text(json.dumps(letters, ensure_ascii=False), encoding="utf-8")
+        self.tools.Wav2Vec2CTCTokenizer(str(vocabulary), unk_token="<pad>", bos_token=None, eos_token=None).save_pretrained(folder)
+
+    def _cased(self, text: str) -> str:
+        """As the model's letters are: some know large ones alone."""
+        known = self.tokenizer.get_vocab()
+        return text.upper() if "E" in known and "e" not in known else text.lower()
+
+
+class Decoder(_Pretrained):
+    """Whisper and its kin: a spectrogram to tokens, one after the other."""
+
+    def __init__(self, settings: SpeechModelSettings, rate: int) -> None:
+        super().__init__(settings, rate)
+        self.tokenizer = self.opened(self.tools.AutoTokenizer)
+        if settings.language and hasattr(self.tokenizer, "set_prefix_tokens"):
+            self.tokenizer.set_prefix_tokens(language=settings.language, task="transcribe")
+        self.special = set(self.tokenizer.all_special_ids)
+        self.start = int(self.opened(self.tools.AutoConfig).decoder_start_token_id)
+        self.end = int(self.tokenizer.eos_token_id)
+        self.prefix = self._prefix()
+
+    def build(self) -> nn.Module:
+        model = self.opened(self.tools.AutoModelForSpeechSeq2Seq)
+        if self.settings.freeze_encoder and hasattr(model, "freeze_encoder"):
+            model.freeze_encoder()
+        return Writing(model, self.prefix, self.end, self.settings.most_tokens)
+
+    def inputs(self, sounds: Sequence[NDArray[np.int16]]) -> dict[str, Tensor]:
+        found = self._heard(sounds)
+        return {"sound": next(found[key] for key in ("input_features", "input_values") if key in found)}
+
+    def targets(self, text: str) -> list[int]:
+        """What follows the start, the prefix included, the end's token last."""
+        body = [token for token in self.tokenizer(text, add_special_tokens=False).input_ids if token not in self.special]
+        return [*self.prefix[1:], *body, self.end]
+
+    def losses(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
+        targets = batch["target"]
+        before = torch.cat((torch.full_like(targets[:, :1], self.start), targets[:, :-1]), dim=1)
+        logits = model(batch["sound"], before.masked_fill(before == IGNORED, self.end))
+        losses = F.cross_entropy(logits.float().transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
+        return losses.sum(dim=1) / (targets != IGNORED).sum(dim=1).clamp(min=1)
+
+    def transcripts(self, model: Any, batch: dict[str, Tensor]) -> list[str]:
+        return [self.tokenizer.decode(row, skip_special_tokens=True).strip() for row in model(batch["sound"]).tolist()]
+
+    def spelt(self, targets: Sequence[int]) -> str:
+        return self.plain(self.tokenizer.decode(list(targets), skip_special_tokens=True))
+
+    def plain(self, text: str) -> str:
+        return plain_words(text)
+
+    def export(self, model: nn.Module, folder: Path) -> None:
+        _inner(model).save_pretrained(folder)
+        self.hearing.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+    def _prefix(self) -> list[int]:
+        """The start, and what the model is told before the first word: language and task."""
+        told = list(getattr(self.tokenizer, "prefix_tokens", [])) if self.settings.language else []
+        return told if told[:1] == [self.start] else [self.start, *told]
+
+
+class Hearing(nn.Module):
+    """A CTC model: sounds and masks [B, S] to logits [B, T, K] and the steps of each [B]."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, sound: Tensor, heard: Tensor) -> tuple[Tensor, Tensor]:
+        if self.training and self.inner.config.mask_time_prob > 0:
+            shortest = int(self.inner._get_feat_extract_output_lengths(heard.sum(dim=1)).min())
+            self.inner.config.mask_time_length = min(self.inner.config.mask_time_length, max(1, shortest - 1))
+        taken = {"attention_mask": heard} if self.inner.config.feat_extract_norm == "layer" else {}
+        logits: Tensor = self.inner(sound.to(self.inner.lm_head.weight.dtype), **taken).logits
+        return logits, self.inner._get_feat_extract_output_lengths(heard.sum(dim=1)).clamp(max=logits.shape[1])
+
+
+class Writing(nn.Module):
+    """An encoder and decoder: with tokens [B, L] their followers' logits [B, L, V], without, the tokens it writes itself [B, N]."""
+
+    def __init__(self, inner: Any, prefix: Sequence[int], end: int, most: int) -> None:
+        super().__init__()
+        self.inner, self.prefix, self.end, self.most = inner, list(prefix), end, most
+
+    def forward(self, sound: Tensor, before: Tensor | None = None) -> Tensor:
+        sound = sound.to(next(self.inner.parameters()).dtype)
+        if before is not None:
+            logits: Tensor = self.inner(sound, decoder_input_ids=before, use_cache=False).logits
+            return logits
+        encoded = self.inner.get_encoder()(sound)
+        written = torch.tensor([self.prefix] * len(sound), device=sound.device)
+        ended = torch.zeros(len(sound), dtype=torch.bool, device=sound.device)
+        together = any(type(each).__name__ == "DTensor" for each in self.inner.parameters())  # then every rank takes as many steps
+        for _ in range(self.most):
+            found = self.inner(encoder_outputs=encoded, decoder_input_ids=written, use_cache=False).logits[:, -1].argmax(dim=-1)
+            found = found.masked_fill(ended, self.end)
+            written, ended = torch.cat((written, found[:, None]), dim=1), ended | (found == self.end)
+            if bool(ended.all()) and not together:
+                break
+        return written
+
+
+def plain_words(text: str) -> str:
+    """Small letters and single blanks, without punctuation."""
+    return " ".join("".join(letter if letter.isalnum() or letter == "'" else " " for letter in text.lower()).split())
+
+
+def _inner(model: nn.Module) -> Any:
+    return model.inner

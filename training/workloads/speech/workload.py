@@ -1,0 +1,144 @@
+"""The speech-to-text workload: sounds to transcripts by CTC or an encoder and decoder; word and letter error rates by torchmetrics.
+
+Used by the step loop through the `Workload` protocol. Easy to get wrong: error rates are of what the model writes by itself, so
+they are measured in evaluation only; and words are compared as the model can write them, in small letters without punctuation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import trainfleet.training.trainer.torchmetrics_compat  # noqa: F401 - the first import of torchmetrics is to be the lean one
+from trainfleet.errors import InputError, Problem
+from trainfleet.training.data import spread
+from trainfleet.training.data.readers import UnreadableError
+from trainfleet.training.workloads import Outcome, Split
+from trainfleet.training.workloads.speech.asr_models import Letters, Recogniser, filled, load_exported
+from trainfleet.training.workloads.speech.audio import as_int16, resampled, sound_blocks, sound_of
+from trainfleet.training.workloads.speech.settings import SpeechSettings
+
+_TRIED, _JUDGED = 100, 100
+"""Transcripts that the baseline chooses from, and by which it chooses."""
+_LARGE = 4 << 30
+
+
+class Speech:
+    """See `trainfleet.training.workloads.Workload` and `Predicts`. Batches hold what the recogniser hears, and `target`, int64 [B, L]."""
+
+    metrics: tuple[str, ...] = ()
+    sample_tokens = 0
+    flops_per_token = 0.0
+
+    def __init__(self, settings: SpeechSettings, cache: Path) -> None:
+        self.settings = settings
+        self.recogniser = make_recogniser(settings)
+        self.describe = "nats/letter" if settings.model.kind == "ctc" else "nats/token"
+        self.prepared = sound_blocks(settings.data, cache)
+        self._blocks = {split: self.prepared.blocks(split) for split in ("train", "validation", "test")}
+        self.streamed = self.prepared.manifest.bytes() > _LARGE
+
+    def fingerprint(self) -> str:
+        return self.prepared.manifest.digest()
+
+    def build_model(self) -> torch.nn.Module:
+        return self.recogniser.build()
+
+    def size(self, split: Split) -> int:
+        return self._blocks[split].size
+
+    def blocks(self, split: Split) -> list[int]:
+        """Samples per block file, for a windowed shuffle."""
+        return self._blocks[split].sizes()
+
+    def expect(self, split: Split, indices: Sequence[int]) -> None:
+        """Open the blocks of these samples in the background."""
+        self._blocks[split].expect(indices)
+
+    def facts(self) -> dict[str, Any]:
+        """What run.json says about the data."""
+        return {"data": self.prepared.facts()}
+
+    def batch(self, split: Split, indices: Sequence[int]) -> dict[str, torch.Tensor]:
+        rows = self._blocks[split].rows(indices)
+        target = filled([self.recogniser.targets(text) for text in rows["text"]])
+        return {**self.recogniser.inputs(rows["audio"]), "target": target}
+
+    def weight(self, split: Split, indices: Sequence[int]) -> float:  # noqa: ARG002 - every utterance counts alike
+        return float(len(indices))
+
+    def outcome(self, model: Callable[..., torch.Tensor], batch: dict[str, torch.Tensor]) -> Outcome:
+        losses = self.recogniser.losses(model, batch)
+        seen: dict[str, tuple[Any, ...]] = {}
+        if not getattr(model, "training", True):
+            written = [self.recogniser.plain(each) for each in self.recogniser.transcripts(model, batch)]
+            seen = dict.fromkeys(("wer", "cer"), (written, self._said(batch["target"])))
+        return Outcome(losses.sum(), len(losses), seen=seen)
+
+    def collections(self, split: Split) -> dict[str, Any]:
+        """Word and letter error rates over all utterances; not in training, where nothing is written."""
+        if split == "train":
+            return {}
+        from torchmetrics.text import CharErrorRate, WordErrorRate
+
+        return {"wer": WordErrorRate(), "cer": CharErrorRate()}
+
+    def baseline(self, indices: Sequence[int]) -> dict[str, float]:
+        """Error rates of always writing one sentence: the one of the training's that fits others of the training's best."""
+        rates, train = self.collections("validation"), self._blocks["train"]
+        texts = [self.recogniser.plain(text) for text in self._texts("train", spread(train.size, _TRIED + _JUDGED))]
+        tried, judged = texts[::2], texts[1::2] or texts
+        said = [self.recogniser.plain(text) for text in self._texts("validation", indices)]
+        best = min(tried, key=lambda text: float(rates["wer"]([text] * len(judged), judged)))
+        return {f"one_sentence_{name}": float(rate([best] * len(said), said)) for name, rate in rates.items()}
+
+    def read(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        """Rows with `audio`: a path or an encoded file, or samples with `rate` in Hz."""
+        sounds, problems, wanted = [], [], self.settings.data.rate
+        for number, row in enumerate(rows):
+            try:
+                sound, rate = sound_of(row.get("audio"), row.get("rate"))
+                sounds.append(as_int16(resampled(sound, rate, wanted)))
+            except UnreadableError as error:
+                problems.append(Problem(f"row {number}", f"audio {error}", "a path, an encoded file, or samples with their `rate`"))
+        if problems:
+            raise InputError("there are rows without sound", problems)
+        return self.recogniser.inputs(sounds)
+
+    @torch.no_grad()
+    def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor], **settings: Any) -> list[dict[str, Any]]:  # noqa: ARG002 - it has none
+        """What was said."""
+        return [{"text": text} for text in self.recogniser.transcripts(model, batch)]
+
+    def export(self, model: torch.nn.Module, folder: Path) -> None:
+        self.recogniser.export(model, folder)
+
+    def import_(self, folder: Path) -> torch.nn.Module:
+        """Build a model from what `export` wrote."""
+        if self.settings.model.pretrained is None:
+            return load_exported(folder)[0]
+        settings = self.settings.model_copy(update={"model": self.settings.model.model_copy(update={"pretrained": str(folder)})})
+        return make_recogniser(settings).build().eval()
+
+    def _texts(self, split: Split, indices: Sequence[int]) -> list[str]:
+        """Transcripts alone."""
+        rows = self._blocks[split].rows_per_block
+        held: dict[int, list[str]] = {}
+        for number in sorted({index // rows for index in indices}):
+            held[number] = self._blocks[split].block(number)["text"]
+        return [held[index // rows][index % rows] for index in indices]
+
+    def _said(self, targets: torch.Tensor) -> list[str]:
+        return [self.recogniser.spelt([number for number in row if number >= 0]) for row in targets.tolist()]
+
+
+def make_recogniser(settings: SpeechSettings) -> Recogniser:
+    """The way of recognising that the settings name."""
+    if settings.model.pretrained is None:
+        return Letters(settings.model, settings.data.rate)
+    from trainfleet.training.workloads.speech.pretrained import pretrained
+
+    return pretrained(settings)

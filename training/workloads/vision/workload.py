@@ -1,0 +1,162 @@
+"""The image-classification workload: a small convolutional network or vision transformer, accuracy and F1 by torchmetrics.
+
+Used by the step loop through the `Workload` protocol. Easy to get wrong: pictures stay bytes until they are on the device, and
+what is random about them in training (shift, flip) is drawn there from torch's generator, which is part of a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name everyone knows it by
+
+import trainfleet.training.trainer.torchmetrics_compat  # noqa: F401 - the first import of torchmetrics is to be the lean one
+from trainfleet.errors import InputError, Problem
+from trainfleet.training.data import spread
+from trainfleet.training.data.readers import UnreadableError
+from trainfleet.training.workloads import Outcome, Split
+from trainfleet.training.workloads.model_folder import read_config, read_weights, write_model
+from trainfleet.training.workloads.vision.images import picture_blocks, pixels_of, square
+from trainfleet.training.workloads.vision.models import make_model
+from trainfleet.training.workloads.vision.settings import PictureModelSettings, VisionSettings
+
+KIND = "trainfleet-vision"
+_BASELINE_BLOCKS = 16
+"""So many blocks (of 8 MiB, by default) of the training split are averaged for the centroids."""
+
+
+class Vision:
+    """See `trainfleet.training.workloads.Workload` and `Predicts`. Batches hold `image`, uint8 [B, C, S, S], and `label`, int64 [B]."""
+
+    metrics: tuple[str, ...] = ()
+    describe = "nats/image"
+    sample_tokens = 0
+    flops_per_token = 0.0
+
+    def __init__(self, settings: VisionSettings, cache: Path) -> None:
+        self.settings = settings
+        self.prepared, self.classes = picture_blocks(settings.data, cache)
+        self._blocks = {split: self.prepared.blocks(split) for split in ("train", "validation", "test")}
+        self.streamed = sum(self.prepared.manifest.rows(split) for split in self._blocks) * settings.data.size**2 * settings.data.channels > 4 << 30
+
+    def fingerprint(self) -> str:
+        return self.prepared.manifest.digest()
+
+    def build_model(self) -> torch.nn.Module:
+        data = self.settings.data
+        return make_model(self.settings.model, data.size, data.channels, len(self.classes))
+
+    def size(self, split: Split) -> int:
+        return self._blocks[split].size
+
+    def blocks(self, split: Split) -> list[int]:
+        """Samples per block file, for a windowed shuffle."""
+        return self._blocks[split].sizes()
+
+    def expect(self, split: Split, indices: Sequence[int]) -> None:
+        """Open the blocks of these samples in the background."""
+        self._blocks[split].expect(indices)
+
+    def facts(self) -> dict[str, Any]:
+        """What run.json says about the data."""
+        return {"data": self.prepared.facts(), "classes": list(self.classes)}
+
+    def batch(self, split: Split, indices: Sequence[int]) -> dict[str, torch.Tensor]:
+        rows = self._blocks[split].rows(indices)
+        return {"image": torch.from_numpy(rows["image"]), "label": torch.from_numpy(rows["label"])}
+
+    def weight(self, split: Split, indices: Sequence[int]) -> float:  # noqa: ARG002 - one target a picture
+        return float(len(indices))
+
+    def outcome(self, model: Callable[..., torch.Tensor], batch: dict[str, torch.Tensor]) -> Outcome:
+        images, labels = batch["image"], batch["label"]
+        if getattr(model, "training", False):
+            images = augmented(images, self.settings.data.shift, self.settings.data.flip)
+        logits = model(images).float()
+        found = logits.detach().argmax(dim=-1)
+        return Outcome(F.cross_entropy(logits, labels, reduction="sum"), len(labels), seen={"accuracy": (found, labels), "f1": (found, labels)})
+
+    def collections(self, split: Split) -> dict[str, Any]:  # noqa: ARG002 - every split is measured alike
+        """Accuracy over all pictures, and F1 as the mean over classes."""
+        from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
+
+        count = len(self.classes)
+        return {"accuracy": MulticlassAccuracy(count, average="micro"), "f1": MulticlassF1Score(count, average="macro")}
+
+    def baseline(self, indices: Sequence[int]) -> dict[str, float]:
+        """Accuracy of two models without training, on the validation pictures `indices`: the commonest class, and the nearest mean picture."""
+        train, count = self._blocks["train"], len(self.classes)
+        sums, numbers = np.zeros((count, int(np.prod(self._shape())))), np.zeros(count)
+        for number in spread(len(train.entries), _BASELINE_BLOCKS):
+            block = train.block(number)
+            np.add.at(sums, block["label"], block["image"].reshape(len(block["label"]), -1))
+            numbers += np.bincount(block["label"], minlength=count)
+        means = np.where(numbers[:, None] > 0, sums / np.maximum(numbers, 1)[:, None], np.inf)
+        seen = self._blocks["validation"].rows(indices)
+        pictures = seen["image"].reshape(len(indices), -1).astype(np.float64)
+        nearest = np.array([int(np.argmin(((means - picture) ** 2).sum(axis=1))) for picture in pictures])
+        return {
+            "majority_accuracy": float((seen["label"] == int(numbers.argmax())).mean()),
+            "nearest_mean_accuracy": float((seen["label"] == nearest).mean()),
+        }
+
+    def read(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        """Rows with `image`: a path, encoded bytes, an array or nested lists of pixels."""
+        images, problems = [], []
+        for number, row in enumerate(rows):
+            try:
+                images.append(square(pixels_of(row.get("image")), self.settings.data.size, self.settings.data.channels))
+            except UnreadableError as error:
+                problems.append(Problem(f"row {number}", f"image {error}", "a path, encoded bytes, or rows of pixels"))
+        if problems:
+            raise InputError("there are rows without a picture", problems)
+        return {"image": torch.from_numpy(np.stack(images))}
+
+    @torch.no_grad()
+    def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor], **settings: Any) -> list[dict[str, Any]]:
+        """The best class, its probability, and the `top` best ones where asked for."""
+        top = min(int(settings.get("top", 1)), len(self.classes))
+        scores, found = model(batch["image"]).float().softmax(dim=-1).topk(top)
+        named = [
+            [{"label": self.classes[label], "score": score} for label, score in zip(*each, strict=True)]
+            for each in zip(found.tolist(), scores.tolist(), strict=True)
+        ]
+        return [{**each[0], "top": each} if top > 1 else each[0] for each in named]
+
+    def export(self, model: torch.nn.Module, folder: Path) -> None:
+        data = self.settings.data
+        config = {"model": self.settings.model.model_dump(mode="json"), "size": data.size, "channels": data.channels, "classes": list(self.classes)}
+        write_model(folder, KIND, model, config)
+
+    def import_(self, folder: Path) -> torch.nn.Module:
+        """Build a model from what `export` wrote; needs none of the training's data."""
+        return load_exported(folder)
+
+    def _shape(self) -> tuple[int, ...]:
+        data = self.settings.data
+        return data.channels, data.size, data.size
+
+
+def load_exported(folder: Path) -> torch.nn.Module:
+    """A classifier from an exported folder; `config.json` there names its classes in order."""
+    config = read_config(folder, KIND)
+    settings = PictureModelSettings.model_validate(config["model"])
+    return read_weights(folder, make_model(settings, config["size"], config["channels"], len(config["classes"])))
+
+
+def augmented(images: torch.Tensor, shift: int, flip: bool) -> torch.Tensor:
+    """Each picture [B, C, S, S] moved by up to `shift` pixels (its border repeated), and mirrored or not, at random."""
+    if flip:
+        chosen = torch.rand(len(images)).to(images.device) < 0.5
+        images = torch.where(chosen[:, None, None, None], images.flip(-1), images)
+    if shift:
+        count, _, height, width = images.shape
+        moves = torch.randint(-shift, shift + 1, (2, count)).to(images.device)
+        rows = (torch.arange(height, device=images.device)[None] + moves[0][:, None]).clamp(0, height - 1)
+        columns = (torch.arange(width, device=images.device)[None] + moves[1][:, None]).clamp(0, width - 1)
+        images = images[torch.arange(count, device=images.device)[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    return images
