@@ -1,1 +1,3 @@
-"""One file per question about speed. Each prints machine, versions and figures; docs/benchmarks.md keeps dated results."""
+"""One file per question about speed. Each prints machine, versions and figures; docs/benchmarks.md keeps
+dated results.
+"""

@@ -1,6 +1,8 @@
-"""A training loop as one writes it by hand: DDP, AdamW, clipping, a schedule, and nothing else. What the step loop is measured against.
+"""A training loop as one writes it by hand: DDP, AdamW, clipping, a schedule, and nothing else. What the step
+loop is measured against.
 
-Used by `benchmarks.loop` and `benchmarks.gpu`. It takes the same model and the same samples as the run beside it, so that only the
+Used by `benchmarks.loop` and `benchmarks.gpu`. It takes the same model and the same samples as the run beside
+it, so that only the
 loop differs; it keeps no figures, saves nothing, and asks nobody whether to stop.
 """
 
@@ -36,7 +38,10 @@ class BareLoop:
         optimizer = recipe.optimizer
         matrices = [each for each in self.model.parameters() if each.ndim >= 2]
         vectors = [each for each in self.model.parameters() if each.ndim < 2]
-        groups = [{"params": matrices, "weight_decay": optimizer.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+        groups = [
+            {"params": matrices, "weight_decay": optimizer.weight_decay},
+            {"params": vectors, "weight_decay": 0.0},
+        ]
         self.optimizer = torch.optim.AdamW(groups, lr=optimizer.lr, betas=optimizer.betas, fused=True)
         self.number = 0
 
@@ -46,12 +51,18 @@ class BareLoop:
         turns = batch.accumulation(self.world_size)
         kind = self.device.partition(":")[0]
         for turn in range(turns):
-            start = self.number * batch.global_batch + (turn * self.world_size + self.rank) * batch.micro_batch
+            start = (
+                self.number * batch.global_batch + (turn * self.world_size + self.rank) * batch.micro_batch
+            )
             data = self.workload.batch("train", self.order.indices(start, batch.micro_batch))
-            inputs, targets = (data[name].to(self.device, non_blocking=True) for name in ("inputs", "targets"))
+            inputs, targets = (
+                data[name].to(self.device, non_blocking=True) for name in ("inputs", "targets")
+            )
             synced = turn == turns - 1 or not isinstance(self.model, DistributedDataParallel)
             with nullcontext() if synced else self.model.no_sync():  # type: ignore[operator]  # a DDP, as just checked
-                with torch.autocast(kind, torch.bfloat16) if self.recipe.precision == "bf16" else nullcontext():
+                with (
+                    torch.autocast(kind, torch.bfloat16) if self.recipe.precision == "bf16" else nullcontext()
+                ):
                     logits = self.model(inputs)
                 loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten()) / turns
                 loss.backward()  # type: ignore[no-untyped-call]  # torch types it not

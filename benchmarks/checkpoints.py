@@ -1,9 +1,13 @@
-"""What does a checkpoint cost the step loop, and the store? 50 million parameters with AdamW's state, in shards on two ranks.
+"""What does a checkpoint cost the step loop, and the store? 50 million parameters with AdamW's state, in
+shards on two ranks.
 
     python -m benchmarks.checkpoints [--smoke] [--json]
 
-In turn: a plain memory copy of the bytes that a rank saves, the stall of an asynchronous save to a folder, and a synchronous save to
-an S3 gateway on the loopback. Then a run of two workers loses one to SIGKILL, and the time to its next step is taken. Easy to get wrong: the first save also allocates its buffers and plans, and is given apart; and the copy
+In turn: a plain memory copy of the bytes that a rank saves, the stall of an asynchronous save to a folder,
+and a synchronous save to
+an S3 gateway on the loopback. Then a run of two workers loses one to SIGKILL, and the time to its next step
+is taken. Easy to get wrong: the first save also allocates its buffers and plans, and is given apart; and the
+copy
 must be of this rank's share into memory that has been touched before, as the save's is.
 """
 
@@ -42,20 +46,47 @@ def measure(millions: float, rounds: int, places: tuple[str, ...]) -> dict[str, 
     """
     from trainfleet.local_cluster.stores.servers import free_port, start
 
-    with tempfile.TemporaryDirectory(prefix="trainfleet-checkpoints-") as folder, start("s3", _made(Path(folder) / "s3")) as server:
-        environment = os.environ | server.environment(server.port) | {"WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+    with (
+        tempfile.TemporaryDirectory(prefix="trainfleet-checkpoints-") as folder,
+        start("s3", _made(Path(folder) / "s3")) as server,
+    ):
+        environment = (
+            os.environ
+            | server.environment(server.port)
+            | {"WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+        )
         environment |= {"MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"}
-        call = [sys.executable, "-m", "benchmarks.checkpoints", "--rank", folder, server.url, str(millions), str(rounds)]
+        call = [
+            sys.executable,
+            "-m",
+            "benchmarks.checkpoints",
+            "--rank",
+            folder,
+            server.url,
+            str(millions),
+            str(rounds),
+        ]
         ranks = [
-            subprocess.Popen(call, env=environment | {"RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                call,
+                env=environment | {"RANK": str(rank)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
             for rank in range(RANKS)
         ]
         said = [rank.communicate() for rank in ranks]
         for rank, (_, errors) in zip(ranks, said, strict=True):
             if rank.returncode:
-                raise TrainfleetError(f"a rank failed: {errors.strip().splitlines()[-1] if errors.strip() else rank.returncode}")
+                raise TrainfleetError(
+                    f"a rank failed: {errors.strip().splitlines()[-1] if errors.strip() else rank.returncode}"
+                )
         timed = [json.loads(stdout) for stdout, _ in said]
-    slowest = {what: [max(each[what][number] for each in timed) for number in range(rounds)] for what in ("copy", "stall", "sync", "behind")}
+    slowest = {
+        what: [max(each[what][number] for each in timed) for number in range(rounds)]
+        for what in ("copy", "stall", "sync", "behind")
+    }
     stall, sync = statistics.median(slowest["stall"]), statistics.median(slowest["sync"])
     copies = [stalled / copied for stalled, copied in zip(slowest["stall"], slowest["copy"], strict=True)]
     return {
@@ -68,7 +99,11 @@ def measure(millions: float, rounds: int, places: tuple[str, ...]) -> dict[str, 
         "rounds": rounds,
         "share_bytes": timed[0]["share"],
         "seconds": {
-            what: {"median": round(statistics.median(times), 4), "least": round(min(times), 4), "most": round(max(times), 4)}
+            what: {
+                "median": round(statistics.median(times), 4),
+                "least": round(min(times), 4),
+                "most": round(max(times), 4),
+            }
             for what, times in slowest.items()
         },
         "first_save_stall": round(max(each["first"] for each in timed), 4),
@@ -78,7 +113,9 @@ def measure(millions: float, rounds: int, places: tuple[str, ...]) -> dict[str, 
             "stall / synchronous save to S3": round(stall / sync, 4),
             "bytes written / model and optimizer": round(timed[0]["written"] / timed[0]["state"], 5),
         },
-        "seconds_from_kill_to_next_step": {place: round(restart("lm-tiny", place, SIZES["tiny"])["in all"], 2) for place in places},
+        "seconds_from_kill_to_next_step": {
+            place: round(restart("lm-tiny", place, SIZES["tiny"])["in all"], 2) for place in places
+        },
         "target": {
             "seconds from SIGKILL of a worker to the next step": RESTART_TARGET,
             "stall / plain copy": COPY_TARGET,
@@ -101,10 +138,16 @@ def rank_main(folder: str, url: str, millions: float, rounds: int) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     tensors, parameters = _sharded(millions)
-    local = [getattr(each, "to_local", lambda each=each: each)() for each in flat(tensors()).values() if isinstance(each, torch.Tensor)]
+    local = [
+        getattr(each, "to_local", lambda each=each: each)()
+        for each in flat(tensors()).values()
+        if isinstance(each, torch.Tensor)
+    ]
     buffers = [torch.empty_like(each).copy_(each) for each in local]
     settings = Settings(keep_last=1, keep_best=False)
-    near, far = (Checkpoints(open_store(place), settings, _quiet) for place in (f"{folder}/near", f"{url}/far"))
+    near, far = (
+        Checkpoints(open_store(place), settings, _quiet) for place in (f"{folder}/near", f"{url}/far")
+    )
 
     def copy() -> None:
         for buffer, each in zip(buffers, local, strict=True):
@@ -144,14 +187,18 @@ def rank_main(folder: str, url: str, millions: float, rounds: int) -> None:
 
 
 def _sharded(millions: float) -> tuple[Callable[[], dict[str, Any]], int]:
-    """A stack of square layers in shards, with AdamW's state: what gives its tensors, and how many numbers the model has."""
+    """A stack of square layers in shards, with AdamW's state: what gives its tensors, and how many numbers
+    the model has.
+    """
     import torch
     from torch.distributed.checkpoint.state_dict import get_state_dict
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
     width = 1024
-    model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(max(2, round(millions * 1e6 / width / width)))))
+    model = torch.nn.Sequential(
+        *(torch.nn.Linear(width, width) for _ in range(max(2, round(millions * 1e6 / width / width))))
+    )
     mesh = init_device_mesh("cpu", (RANKS,))
     for layer in [*model, model]:
         fully_shard(layer, mesh=mesh)
@@ -199,7 +246,9 @@ def show(document: dict[str, Any]) -> None:
     print(f"{document['date']}, {document['machine']}, load {document['load']} at the end")
     print(", ".join(f"{name} {version}" for name, version in document["versions"].items()))
     share = document["share_bytes"] / 2**20
-    print(f"{document['parameters']:,} parameters with AdamW, {document['ranks']} ranks, {share:.0f} MiB each, {document['rounds']} rounds\n")
+    print(
+        f"{document['parameters']:,} parameters with AdamW, {document['ranks']} ranks, {share:.0f} MiB each, {document['rounds']} rounds\n"
+    )
     print("| what | median s | least | most | target |\n|---|---|---|---|---|")
     names = {
         "copy": "plain memory copy of a rank's share",
@@ -213,13 +262,19 @@ def show(document: dict[str, Any]) -> None:
     print(f"| stall of the first save | {document['first_save_stall']:.4f} | | | |")
     print(f"| asking once per step | {document['poll_seconds']:.6f} | | | |")
     for place, seconds in document["seconds_from_kill_to_next_step"].items():
-        print(f"| from SIGKILL of a worker to the next step, {place} | {seconds} | | | <= {RESTART_TARGET:g} |")
+        print(
+            f"| from SIGKILL of a worker to the next step, {place} | {seconds} | | | <= {RESTART_TARGET:g} |"
+        )
     for name, value in document["ratio"].items():
         print(f"| {name} | {value} | | | <= {document['target'][name]} |")
 
 
 def _chosen(name: str, smoke: bool) -> dict[str, Any]:
-    return measure(float(name or (2 if smoke else 50)), 2 if smoke else 7, ("torchrun",) if smoke else ("torchrun", "local"))
+    return measure(
+        float(name or (2 if smoke else 50)),
+        2 if smoke else 7,
+        ("torchrun",) if smoke else ("torchrun", "local"),
+    )
 
 
 def main() -> int:

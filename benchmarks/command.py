@@ -1,4 +1,6 @@
-"""What every benchmark's command line has in common: `--smoke`, `--json`, and that a figure never makes it fail."""
+"""What every benchmark's command line has in common: `--smoke`, `--json`, and that a figure never makes it
+fail.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,25 @@ from typing import Any
 from trainfleet.errors import TrainfleetError
 
 
-def run(description: str | None, subject: str, measure: Callable[[str, bool], dict[str, Any]], show: Callable[[dict[str, Any]], None]) -> int:
-    """Measure `--<subject> NAME` (empty: the benchmark's own choice) and print. Returns the exit code: 0 whatever the figures are."""
+def run(
+    description: str | None,
+    subject: str,
+    measure: Callable[[str, bool], dict[str, Any]],
+    show: Callable[[dict[str, Any]], None],
+) -> int:
+    """Measure `--<subject> NAME` (empty: the benchmark's own choice) and print. Returns the exit code: 0
+    whatever the figures are.
+    """
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
-    parser.add_argument(f"--{subject}", dest="name", default="", help=f"the {subject} to measure (default: the benchmark's own)")
-    parser.add_argument("--smoke", action="store_true", help="one short round, to see that it works; the figures say little")
+    parser.add_argument(
+        f"--{subject}",
+        dest="name",
+        default="",
+        help=f"the {subject} to measure (default: the benchmark's own)",
+    )
+    parser.add_argument(
+        "--smoke", action="store_true", help="one short round, to see that it works; the figures say little"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     arguments = parser.parse_args()
     try:

@@ -1,7 +1,10 @@
-"""Writes a flat Pulumi program: the resources of a state, one call after another, without components, spec or rules.
+"""Writes a flat Pulumi program: the resources of a state, one call after another, without components, spec or
+rules.
 
-The yardstick of benchmarks/preview.py. A value that came from other resources comes from their ids here too, so that the
-engine sees the same graph and a preview the same unknowns. Easy to get wrong: inputs in a state hold what the provider
+The yardstick of benchmarks/preview.py. A value that came from other resources comes from their ids here too,
+so that the
+engine sees the same graph and a preview the same unknowns. Easy to get wrong: inputs in a state hold what the
+provider
 made up (`__defaults`) and secrets as ciphertext.
 """
 
@@ -62,22 +65,30 @@ class Resource:
 
 
 def resources(state: list[dict[str, Any]], early: Mapping[tuple[str, str], Iterable[str]]) -> list[Resource]:
-    """Return the resources of a state that a program registers itself: no components, no default providers, no stack.
+    """Return the resources of a state that a program registers itself: no components, no default providers,
+    no stack.
 
     `early` has, by type and name, the inputs that a preview knew.
     """
-    return [dataclasses.replace(resource, early=frozenset(early.get((resource.token, resource.name), ()))) for resource in _resources(state)]
+    return [
+        dataclasses.replace(resource, early=frozenset(early.get((resource.token, resource.name), ())))
+        for resource in _resources(state)
+    ]
 
 
 def settings(state: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the stack's settings that the default providers were made with (`aws:region`, `gcp:project`), as a settings file has them."""
+    """Return the stack's settings that the default providers were made with (`aws:region`, `gcp:project`), as
+    a settings file has them.
+    """
     found: dict[str, Any] = {}
     for entry in state:
         if entry["type"].startswith(PROVIDERS) and "::default_" in entry["urn"]:
             package = entry["type"].removeprefix(PROVIDERS)
             plain = _plain(entry.get("inputs") or {})
             found |= {
-                f"{package}:{name}": value for name, value in plain.items() if isinstance(value, str) and name not in ("version", "pluginDownloadURL")
+                f"{package}:{name}": value
+                for name, value in plain.items()
+                if isinstance(value, str) and name not in ("version", "pluginDownloadURL")
             }
     return found
 
@@ -88,10 +99,18 @@ def _resources(state: list[dict[str, Any]]) -> Iterator[Resource]:
         if not entry.get("custom") or (token.startswith(PROVIDERS) and "::default_" in entry["urn"]):
             continue
         made_up = set(inputs.get("__defaults") or ())
-        known = {name: value for name, value in inputs.items() if not name.startswith("__") and name not in made_up}
+        known = {
+            name: value for name, value in inputs.items() if not name.startswith("__") and name not in made_up
+        }
         if token.startswith(PROVIDERS):
-            known = {name: value for name, value in known.items() if name not in ("version", "pluginDownloadURL")}
-        needs = {name: urns for name, urns in (entry.get("propertyDependencies") or {}).items() if urns and name in known}
+            known = {
+                name: value for name, value in known.items() if name not in ("version", "pluginDownloadURL")
+            }
+        needs = {
+            name: urns
+            for name, urns in (entry.get("propertyDependencies") or {}).items()
+            if urns and name in known
+        }
         covered = {urn for urns in needs.values() for urn in urns}
         explicit = [urn for urn in entry.get("dependencies") or () if urn not in covered]
         provider = str(entry.get("provider", "")).rsplit("::", 1)[0]
@@ -110,16 +129,23 @@ def _resources(state: list[dict[str, Any]]) -> Iterator[Resource]:
 def _plain(value: Any) -> Any:
     """Return a value without what marks it: a secret's text cannot be read and does not matter here."""
     if isinstance(value, dict):
-        return "secret" if SECRET in value else {key: _plain(item) for key, item in value.items() if not key.startswith("__")}
+        return (
+            "secret"
+            if SECRET in value
+            else {key: _plain(item) for key, item in value.items() if not key.startswith("__")}
+        )
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
-def write_program(folder: Path, wanted: list[Resource], config: Mapping[str, Any] | None = None, name: str = "flat") -> None:
+def write_program(
+    folder: Path, wanted: list[Resource], config: Mapping[str, Any] | None = None, name: str = "flat"
+) -> None:
     """Write Pulumi.yaml, a stack with these settings and the program into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "Pulumi.yaml").write_text(f"name: {name}\nruntime: python\n")
     (folder / "Pulumi.flat.yaml").write_text(json.dumps({"config": dict(config or {})}))
-    # The resources are a module, so that Python keeps its compiled form as it does for any package of a real platform.
+    # The resources are a module, so that Python keeps its compiled form as it does for any package of a real
+    # platform.
     (folder / "__main__.py").write_text("import everything  # noqa: F401\n")
     (folder / "everything.py").write_text(source(wanted))
 
@@ -138,11 +164,14 @@ def source(wanted: list[Resource]) -> str:
             calls.append(f"{names[resource.urn]} = {_untyped(resource, names)}")
             continue
         module, cls, arguments = _call(resource)
-        # The package alone, as people write it. `import pulumi_kubernetes.apiextensions` beside the SDK's lazy loading was seen
+        # The package alone, as people write it. `import pulumi_kubernetes.apiextensions` beside the SDK's
+        # lazy loading was seen
         # to leave a module where the class CustomResource should be.
         modules[module.partition(".")[0]] = None
         values = [f"{python}={_value(resource, wire, names)}" for python, wire in arguments.items()]
-        lines = "".join(f"    {line},\n" for line in (repr(resource.name), *values, *_options(resource, names)))
+        lines = "".join(
+            f"    {line},\n" for line in (repr(resource.name), *values, *_options(resource, names))
+        )
         calls.append(f"{names[resource.urn]} = {module}.{cls}(\n{lines})\n")
     imports = "".join(f"import {module}\n" for module in sorted(modules))
     return HEADER.replace("import pulumi\n", f"import pulumi\n{imports}", 1) + "".join(calls)
@@ -155,7 +184,9 @@ def _outside(resource: Resource) -> bool:
 
 
 def _untyped(resource: Resource, names: dict[str, str]) -> str:
-    """Return the call that registers a kind of no class, as trainfleet.infra.kubernetes does: by its type and whatever stands in it."""
+    """Return the call that registers a kind of no class, as trainfleet.infra.kubernetes does: by its type and
+    whatever stands in it.
+    """
     inputs = "".join(f"        {wire!r}: {_value(resource, wire, names)},\n" for wire in resource.inputs)
     options = "".join(f"    {line},\n" for line in _options(resource, names))
     return f"pulumi.CustomResource(\n    {resource.token!r},\n    {resource.name!r},\n    {{\n{inputs}    }},\n{options})\n"
@@ -164,7 +195,11 @@ def _untyped(resource: Resource, names: dict[str, str]) -> str:
 def _value(resource: Resource, wire: str, names: dict[str, str]) -> str:
     value = repr(resource.inputs[wire])
     needed = [names[urn] for urn in resource.needs.get(wire, ()) if urn in names]
-    return f"{'at_once' if wire in resource.early else 'after'}({value}, {', '.join(needed)})" if needed else value
+    return (
+        f"{'at_once' if wire in resource.early else 'after'}({value}, {', '.join(needed)})"
+        if needed
+        else value
+    )
 
 
 def _options(resource: Resource, names: dict[str, str]) -> list[str]:
@@ -173,8 +208,16 @@ def _options(resource: Resource, names: dict[str, str]) -> list[str]:
         chosen["depends_on"] = f"[{', '.join(before)}]"
     if resource.provider in names:
         chosen["provider"] = names[resource.provider]
-    chosen |= {key: "True" for key, on in (("protect", resource.protect), ("retain_on_delete", resource.retain)) if on}
-    return [f"opts=pulumi.ResourceOptions({', '.join(f'{key}={value}' for key, value in chosen.items())})"] if chosen else []
+    chosen |= {
+        key: "True"
+        for key, on in (("protect", resource.protect), ("retain_on_delete", resource.retain))
+        if on
+    }
+    return (
+        [f"opts=pulumi.ResourceOptions({', '.join(f'{key}={value}' for key, value in chosen.items())})"]
+        if chosen
+        else []
+    )
 
 
 def _call(resource: Resource) -> tuple[str, str, dict[str, str]]:
@@ -183,7 +226,8 @@ def _call(resource: Resource) -> tuple[str, str, dict[str, str]]:
     if resource.token.startswith(PROVIDERS):
         module, cls = packages()[resource.token.removeprefix(PROVIDERS)].module, "Provider"
     elif package == "kubernetes" and kind.endswith(":CustomResourceDefinition"):
-        # As trainfleet.infra.kubernetes makes it: the untyped class, which translates no key of a large schema.
+        # As trainfleet.infra.kubernetes makes it: the untyped class, which translates no key of a large
+        # schema.
         return (
             "pulumi_kubernetes.apiextensions",
             "CustomResource",
@@ -193,7 +237,11 @@ def _call(resource: Resource) -> tuple[str, str, dict[str, str]]:
         module, cls = packages()[package].classes[resource.token]
     parameters = inspect.signature(getattr(importlib.import_module(module), cls)._internal_init).parameters
     squashed = {name.replace("_", "").lower(): name for name in parameters}
-    return module, cls, {squashed[wire.lower()]: wire for wire in resource.inputs if not _implied(package, wire)}
+    return (
+        module,
+        cls,
+        {squashed[wire.lower()]: wire for wire in resource.inputs if not _implied(package, wire)},
+    )
 
 
 def _implied(package: str, wire: str) -> bool:
@@ -205,14 +253,25 @@ def same_resources(one: dict[tuple[str, str], Any], other: dict[tuple[str, str],
     """Return how two plans differ, by type, name and inputs that are known in both; nothing when they do not."""
     lines = [f"only in one of them: {' '.join(key)}" for key in sorted(one.keys() ^ other.keys())]
     pairs = ((key, unnamed(one[key]), unnamed(other[key])) for key in sorted(one.keys() & other.keys()))
-    lines += [f"{' '.join(key)}: {here[:300]} is not {there[:300]}" for key, here, there in pairs if here != there]
+    lines += [
+        f"{' '.join(key)}: {here[:300]} is not {there[:300]}" for key, here, there in pairs if here != there
+    ]
     return lines
 
 
 def unnamed(inputs: Any) -> str:
-    """Return inputs as text, with a star for what the provider makes up in a name, which depends on the program's.
+    """Return inputs as text, with a star for what the provider makes up in a name, which depends on the
+    program's.
 
     AWS and Google Cloud get seven digits after a hyphen, Azure eight and no hyphen, roles on Azure a UUID.
     """
-    text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", "*", json.dumps(inputs, sort_keys=True))
-    return re.sub(r"-[0-9a-f]{7}(?![0-9a-z])|(?<=[a-z0-9])[0-9a-f]{8}(?![0-9a-z-])", lambda found: "-*" if found[0][0] == "-" else "*", text)
+    text = re.sub(
+        r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}",
+        "*",
+        json.dumps(inputs, sort_keys=True),
+    )
+    return re.sub(
+        r"-[0-9a-f]{7}(?![0-9a-z])|(?<=[a-z0-9])[0-9a-f]{8}(?![0-9a-z-])",
+        lambda found: "-*" if found[0][0] == "-" else "*",
+        text,
+    )

@@ -1,10 +1,14 @@
-"""How fast does a GPT train on GPUs? Tokens/s, MFU and peak memory at 124 million and 1 billion parameters, against a bare loop.
+"""How fast does a GPT train on GPUs? Tokens/s, MFU and peak memory at 124 million and 1 billion parameters,
+against a bare loop.
 
     python -m benchmarks.gpu [--recipe lm-124m|lm-1b] [--smoke] [--json]
 
-Needs a GPU, and uses all of this machine. bf16, compiled. The step loop and a bare loop take turns step by step
-(benchmarks/loop.py); a second run of the step loop alone gives peak memory. MFU = tokens/s x operations per token (6 per parameter
-and attention's) / bf16 peak of all GPUs. Easy to get wrong: a GPU works behind Python's back, so each step waits for it before the
+Needs a GPU, and uses all of this machine. bf16, compiled. The step loop and a bare loop take turns step by
+step
+(benchmarks/loop.py); a second run of the step loop alone gives peak memory. MFU = tokens/s x operations per
+token (6 per parameter
+and attention's) / bf16 peak of all GPUs. Easy to get wrong: a GPU works behind Python's back, so each step
+waits for it before the
 clock is read.
 """
 
@@ -37,7 +41,8 @@ def measure(recipe: str, smoke: bool) -> dict[str, Any]:
     count = local_resources.gpus()
     if not count:
         raise MissingToolError(
-            "this benchmark needs a GPU", [Problem("", "none is visible here", "run it on a GPU machine: make bench leaves it out")]
+            "this benchmark needs a GPU",
+            [Problem("", "none is visible here", "run it on a GPU machine: make bench leaves it out")],
         )
     rows = {name: _row(name, count, 10 if smoke else STEPS) for name in ([recipe] if recipe else RECIPES)}
     return {"machine": local_resources.describe(), "gpus": count, "rows": rows, "target": TARGET}
@@ -51,8 +56,17 @@ def _row(recipe: str, count: int, steps: int) -> dict[str, Any]:
     changes = (*said, "precision=bf16", "compile=true", "deterministic=false", "log.every=10")
     document = loop.measure(recipe, steps + loop.WARM_UP, changes, world_size=count, use_gpu=True)
     with tempfile.TemporaryDirectory(prefix="trainfleet-gpu-") as folder:
-        more = [*loop.COURSE, f"steps={loop.WARM_UP + 5}", "optimizer.warmup=1", f"scaling.workers={count}", "scaling.use_gpu=true", *changes]
-        alone = ranks.start(_alone, count, {"recipe": recipe, "said": more, "folder": folder, "use_gpu": True})
+        more = [
+            *loop.COURSE,
+            f"steps={loop.WARM_UP + 5}",
+            "optimizer.warmup=1",
+            f"scaling.workers={count}",
+            "scaling.use_gpu=true",
+            *changes,
+        ]
+        alone = ranks.start(
+            _alone, count, {"recipe": recipe, "said": more, "folder": folder, "use_gpu": True}
+        )
     rate = document["tokens_per_step"] / document["step_seconds"]["ours"]
     peak = next((value for part, value in PEAK_FLOPS.items() if part in alone[0]["gpu"]), None)
     return {
@@ -75,16 +89,27 @@ def _alone(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, An
 
     recipe = load_recipe(settings["recipe"], settings["said"])
     torch.cuda.reset_peak_memory_stats()
-    train(recipe, RunContext(Path(settings["folder"]), rank, world_size, rank, world_size, device=f"cuda:{rank}"))
+    train(
+        recipe,
+        RunContext(Path(settings["folder"]), rank, world_size, rank, world_size, device=f"cuda:{rank}"),
+    )
     with torch.device("meta"):
-        parameters = sum(each.numel() for each in make_workload(recipe, default_cache()).build_model().parameters())
-    return {"peak": torch.cuda.max_memory_allocated(), "gpu": torch.cuda.get_device_name(), "parameters": parameters}
+        parameters = sum(
+            each.numel() for each in make_workload(recipe, default_cache()).build_model().parameters()
+        )
+    return {
+        "peak": torch.cuda.max_memory_allocated(),
+        "gpu": torch.cuda.get_device_name(),
+        "parameters": parameters,
+    }
 
 
 def show(document: dict[str, Any]) -> None:
     """Print the figures as they go into docs/benchmarks.md."""
     print(f"{document['machine']}\n")
-    print("| recipe | parameters | tokens/s | MFU | speed / bare loop | peak GiB per GPU | target |\n|---|---|---|---|---|---|---|")
+    print(
+        "| recipe | parameters | tokens/s | MFU | speed / bare loop | peak GiB per GPU | target |\n|---|---|---|---|---|---|---|"
+    )
     for name, row in document["rows"].items():
         mfu = f"{row['mfu']:.1%}" if row["mfu"] is not None else "peak unknown"
         figures = f"{row['tokens_per_second']:,} | {mfu} | {row['speed_of_bare_loop']:.4f} | {row['peak_memory_gib']}"

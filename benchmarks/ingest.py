@@ -1,11 +1,16 @@
-"""How fast is data read? Our blocks, in shuffled order, against a torch DataLoader that is tuned and reads the same files.
+"""How fast is data read? Our blocks, in shuffled order, against a torch DataLoader that is tuned and reads
+the same files.
 
     python -m benchmarks.ingest [--smoke] [--json]
 
-Both give int64 batches of the same shape from the same block files, in turn, each round in the other order, so that a busy machine
-slows both. The DataLoader is given every help: batched fetching, no collation, files mapped once, and the number of workers that is
-fastest here. Then the largest resident memory of a process that reads a data set, and one ten times as large (open blocks count); and how long a
-fresh process takes from opening the data to the first batch at 90 % of an epoch. Easy to get wrong: a file that was just written is in memory, so all
+Both give int64 batches of the same shape from the same block files, in turn, each round in the other order,
+so that a busy machine
+slows both. The DataLoader is given every help: batched fetching, no collation, files mapped once, and the
+number of workers that is
+fastest here. Then the largest resident memory of a process that reads a data set, and one ten times as large
+(open blocks count); and how long a
+fresh process takes from opening the data to the first batch at 90 % of an epoch. Easy to get wrong: a file
+that was just written is in memory, so all
 figures are of a warm page cache, for both sides alike.
 """
 
@@ -65,9 +70,20 @@ def make(folder: Path, tokens: int) -> Prepared:
     raw.mkdir(parents=True)
     rng = np.random.default_rng(0)
     for number in range(max(8, tokens // FILE_TOKENS)):
-        (raw / f"{number:05}.bin").write_bytes(rng.integers(0, 50_000, FILE_TOKENS, dtype=np.uint16).tobytes())
+        (raw / f"{number:05}.bin").write_bytes(
+            rng.integers(0, 50_000, FILE_TOKENS, dtype=np.uint16).tobytes()
+        )
     rows = BLOCK_BYTES // (2 * (CONTEXT + 1))
-    prepared = prepare(find_source(str(raw)), Words(), folder / "cache", name="words", rule=FirstTwo(), pack=CONTEXT, rows_per_block=rows, via="here")
+    prepared = prepare(
+        find_source(str(raw)),
+        Words(),
+        folder / "cache",
+        name="words",
+        rule=FirstTwo(),
+        pack=CONTEXT,
+        rows_per_block=rows,
+        via="here",
+    )
     for path in raw.iterdir():
         path.unlink()
     return prepared
@@ -110,7 +126,9 @@ def loader(data: Prepared, batch: int, batches: int, workers: int) -> Iterator[A
 
     dataset = Mapped()
     chosen = RandomSampler(dataset, num_samples=batch * batches, generator=torch.Generator().manual_seed(0))
-    more: dict[str, Any] = {"num_workers": workers, "prefetch_factor": 4, "persistent_workers": True} if workers else {}
+    more: dict[str, Any] = (
+        {"num_workers": workers, "prefetch_factor": 4, "persistent_workers": True} if workers else {}
+    )
     sampled = BatchSampler(chosen, batch, drop_last=True)
     yield from DataLoader(dataset, batch_sampler=sampled, collate_fn=_as_they_are, **more)
 
@@ -130,7 +148,9 @@ def rate(make_batches: Callable[[], Iterator[Any]], batch: int) -> float:
     return count * CONTEXT / (time.perf_counter() - began) / 1e6
 
 
-def speeds(data: Prepared, tokens: int, rounds: int, workers: Sequence[int]) -> dict[str, dict[str, list[float]]]:
+def speeds(
+    data: Prepared, tokens: int, rounds: int, workers: Sequence[int]
+) -> dict[str, dict[str, list[float]]]:
     sizes = [each.rows for each in data.manifest.splits["train"]]
     found: dict[str, dict[str, list[float]]] = {}
     for batch in BATCHES:
@@ -160,12 +180,19 @@ def speeds(data: Prepared, tokens: int, rounds: int, workers: Sequence[int]) -> 
 
 def child(*arguments: str) -> dict[str, Any]:
     """Run a part of this benchmark in a process of its own."""
-    done = subprocess.run([sys.executable, "-m", "benchmarks.ingest", "--part", *arguments], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.ingest", "--part", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return dict(json.loads(done.stdout))
 
 
 def part(what: str, where: str) -> dict[str, Any]:
-    """What a process of its own measures: its largest memory while reading an epoch, or the time to the first batch at 90 % of one."""
+    """What a process of its own measures: its largest memory while reading an epoch, or the time to the first
+    batch at 90 % of one.
+    """
     import psutil
     import pyarrow.fs  # noqa: F401 - loading libraries is part of every start, and is not what is measured
     import torch  # noqa: F401 - the same
@@ -193,16 +220,27 @@ def measure(tokens: int, rounds: int, workers: Sequence[int]) -> dict[str, Any]:
         rates = speeds(data, tokens, rounds, workers)
         memory = {name: child("memory", each.where) for name, each in (("small", small), ("large", data))}
         entries = [child("re-entry", data.where) for _ in range(rounds)]
-        megabytes = {name: round(each.manifest.bytes() / 2**20) for name, each in (("small", small), ("large", data))}
+        megabytes = {
+            name: round(each.manifest.bytes() / 2**20) for name, each in (("small", small), ("large", data))
+        }
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": local_resources.describe(),
         "load": round(os.getloadavg()[0], 2),
-        "versions": {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in PACKAGES}},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in PACKAGES},
+        },
         "data": f"{tokens / 1e6:.0f} million tokens in samples of {CONTEXT}, blocks of {BLOCK_BYTES >> 20} MiB, windows of {WINDOW}",
-        "million_tokens_per_second": {batch: {name: _figures(each) for name, each in sides.items()} for batch, sides in rates.items()},
+        "million_tokens_per_second": {
+            batch: {name: _figures(each) for name, each in sides.items()} for batch, sides in rates.items()
+        },
         "ratio": {batch: _ratios(sides) for batch, sides in rates.items()},
-        "memory": {**memory, "data_mib": megabytes, "ratio": round(memory["large"]["mib"] / memory["small"]["mib"], 3)},
+        "memory": {
+            **memory,
+            "data_mib": megabytes,
+            "ratio": round(memory["large"]["mib"] / memory["small"]["mib"], 3),
+        },
         "re_entry": {
             "seconds": _figures([each["seconds"] for each in entries]),
             "blocks opened": entries[0]["blocks"],
@@ -214,13 +252,26 @@ def measure(tokens: int, rounds: int, workers: Sequence[int]) -> dict[str, Any]:
 
 def _ratios(sides: dict[str, list[float]]) -> dict[str, float]:
     """Each of our orders over the fastest DataLoader: the median over the rounds."""
-    theirs = [max(each) for each in zip(*(rates for name, rates in sides.items() if name.startswith("DataLoader")), strict=True)]
+    theirs = [
+        max(each)
+        for each in zip(
+            *(rates for name, rates in sides.items() if name.startswith("DataLoader")), strict=True
+        )
+    ]
     mine = {name: rates for name, rates in sides.items() if name.startswith("ours")}
-    return {name: round(statistics.median(a / b for a, b in zip(rates, theirs, strict=True)), 3) for name, rates in mine.items()}
+    return {
+        name: round(statistics.median(a / b for a, b in zip(rates, theirs, strict=True)), 3)
+        for name, rates in mine.items()
+    }
 
 
 def _figures(values: list[float]) -> dict[str, Any]:
-    return {"median": round(statistics.median(values), 3), "least": round(min(values), 3), "most": round(max(values), 3), "count": len(values)}
+    return {
+        "median": round(statistics.median(values), 3),
+        "least": round(min(values), 3),
+        "most": round(max(values), 3),
+        "count": len(values),
+    }
 
 
 def show(document: dict[str, Any]) -> None:
@@ -231,19 +282,27 @@ def show(document: dict[str, Any]) -> None:
     print("| what | median | least | most | count | target |\n|---|---|---|---|---|---|")
     for batch, sides in document["million_tokens_per_second"].items():
         for name, row in sides.items():
-            print(f"| million tokens/s, batch {batch}, {name} | {row['median']:.0f} | {row['least']:.0f} | {row['most']:.0f} | {row['count']} | |")
+            print(
+                f"| million tokens/s, batch {batch}, {name} | {row['median']:.0f} | {row['least']:.0f} | {row['most']:.0f} | {row['count']} | |"
+            )
     for batch, ratios in document["ratio"].items():
         for name, value in ratios.items():
-            print(f"| {name} / fastest DataLoader, batch {batch} | {value:.2f} | | | | >= {document['targets']['speed']} |")
+            print(
+                f"| {name} / fastest DataLoader, batch {batch} | {value:.2f} | | | | >= {document['targets']['speed']} |"
+            )
     memory = document["memory"]
     for name in ("small", "large"):
         row = memory[name]
         print(
             f"| largest resident memory, MiB, reading {memory['data_mib'][name]} MiB ({row['grown_mib']} more than before) | {row['mib']} | | | | |"
         )
-    print(f"| largest resident memory, ten times the data / once | {memory['ratio']:.3f} | | | | <= {document['targets']['memory']} |")
+    print(
+        f"| largest resident memory, ten times the data / once | {memory['ratio']:.3f} | | | | <= {document['targets']['memory']} |"
+    )
     row = document["re_entry"]["seconds"]
-    print(f"| re-entry at 90 % of an epoch, s | {row['median']:.3f} | {row['least']:.3f} | {row['most']:.3f} | {row['count']} | <= 2 |")
+    print(
+        f"| re-entry at 90 % of an epoch, s | {row['median']:.3f} | {row['least']:.3f} | {row['most']:.3f} | {row['count']} | <= 2 |"
+    )
 
 
 def _chosen(_: str, smoke: bool) -> dict[str, Any]:

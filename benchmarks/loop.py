@@ -1,10 +1,14 @@
-"""What does the step loop cost? Its steps against those of a minimal hand-written DDP loop, in turn, in the same two processes.
+"""What does the step loop cost? Its steps against those of a minimal hand-written DDP loop, in turn, in the
+same two processes.
 
     python -m benchmarks.loop [--smoke] [--json]
 
-Each step of the run is followed by one of the bare loop (benchmarks/bare.py) on as many samples, so that whatever else the machine
-does slows both. A step of the run is the whole of it: data, gradient, guards, metrics, logging, asking whether to stop. Easy to
-get wrong: the loop waits for all ranks in every step and so does the bare one, or the one after the other would pay for it.
+Each step of the run is followed by one of the bare loop (benchmarks/bare.py) on as many samples, so that
+whatever else the machine
+does slows both. A step of the run is the whole of it: data, gradient, guards, metrics, logging, asking
+whether to stop. Easy to
+get wrong: the loop waits for all ranks in every step and so does the bare one, or the one after the other
+would pay for it.
 """
 
 from __future__ import annotations
@@ -24,16 +28,33 @@ from trainfleet.training.runtime import local_resources
 
 TARGET = 1.02
 WARM_UP = 5
-COURSE = ("validation.every=100000", "checkpoint.every=100000", "checkpoint.metric=validation/loss", "validation.samples=8", "log.tensorboard=false")
+COURSE = (
+    "validation.every=100000",
+    "checkpoint.every=100000",
+    "checkpoint.metric=validation/loss",
+    "validation.samples=8",
+    "log.tensorboard=false",
+)
 
 
-def measure(recipe: str, steps: int, changes: tuple[str, ...] = (), world_size: int = 2, use_gpu: bool = False) -> dict[str, Any]:
+def measure(
+    recipe: str, steps: int, changes: tuple[str, ...] = (), world_size: int = 2, use_gpu: bool = False
+) -> dict[str, Any]:
     """Measure and return the document that `--json` prints. Times are in seconds."""
-    said = [*COURSE, f"steps={steps}", "optimizer.warmup=1", f"scaling.workers={world_size}", f"scaling.use_gpu={str(use_gpu).lower()}", *changes]
+    said = [
+        *COURSE,
+        f"steps={steps}",
+        "optimizer.warmup=1",
+        f"scaling.workers={world_size}",
+        f"scaling.use_gpu={str(use_gpu).lower()}",
+        *changes,
+    ]
     with tempfile.TemporaryDirectory(prefix="trainfleet-loop-") as folder:
         settings = {"recipe": recipe, "said": said, "folder": folder, "use_gpu": use_gpu}
         found = ranks.start(_interleaved, world_size, settings)
-    ours, bare = (statistics.median([step for each in found for step in each[name]]) for name in ("ours", "bare"))
+    ours, bare = (
+        statistics.median([step for each in found for step in each[name]]) for name in ("ours", "bare")
+    )
     pairs = [mine / other for each in found for mine, other in zip(each["ours"], each["bare"], strict=True)]
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -81,7 +102,9 @@ def _interleaved(rank: int, world_size: int, settings: dict[str, Any]) -> dict[s
         times["bare"].append(left - now)
         return False
 
-    context = RunContext(Path(settings["folder"]), rank, world_size, rank, world_size, device=device, should_stop=between_steps)
+    context = RunContext(
+        Path(settings["folder"]), rank, world_size, rank, world_size, device=device, should_stop=between_steps
+    )
     train(recipe, context)
     kept = {name: values[WARM_UP : len(times["ours"])] for name, values in times.items()}
     tokens = recipe.batch.global_batch * bare.workload.sample_tokens

@@ -1,9 +1,12 @@
-"""What does Ray cost? The same recipe by `--on local` (Ray Train) and by `--on torchrun`, the same loop under both.
+"""What does Ray cost? The same recipe by `--on local` (Ray Train) and by `--on torchrun`, the same loop under
+both.
 
     python -m benchmarks.overhead [--smoke] [--json]
 
-Whole runs in turn, each round in the other order, so that a busy machine slows both. Compared are the steady steps (the
-first ones of a run warm caches up and are left out) and the time until the first step is done. Easy to get wrong: both must
+Whole runs in turn, each round in the other order, so that a busy machine slows both. Compared are the steady
+steps (the
+first ones of a run warm caches up and are left out) and the time until the first step is done. Easy to get
+wrong: both must
 have trained the same, so their losses must be equal to the bit, or there is no figure.
 """
 
@@ -63,11 +66,16 @@ def measure(recipe: str, steps: int, rounds: int, changes: Sequence[str] = ()) -
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": local_resources.describe(),
         "load": round(os.getloadavg()[0], 2),
-        "versions": {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in PACKAGES}},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in PACKAGES},
+        },
         "recipe": " ".join((recipe, *changes)),
         "steps": steps,
         "rounds": rounds,
-        "step_seconds": {place: figures([step for run in runs[place] for step in run.steps]) for place in PLACES},
+        "step_seconds": {
+            place: figures([step for run in runs[place] for step in run.steps]) for place in PLACES
+        },
         "first_step_seconds": {place: figures([run.first_step for run in runs[place]]) for place in PLACES},
         "ratio": {
             "of medians": round(pooled(runs["local"]) / pooled(runs["torchrun"]), 4),
@@ -109,10 +117,17 @@ def timed(recipe: str, place: str, steps: int, storage: Path, more: Sequence[str
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise TrainfleetError(f"{recipe} failed on {place}: {done.stderr.strip()}")
-    rows = [json.loads(line) for line in (storage / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = [
+        json.loads(line)
+        for line in (storage / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     train = [row for row in rows if row["kind"] == "train"]
     launch = json.loads((storage / "run" / "run.json").read_text(encoding="utf-8"))["launches"][-1]
-    return Timed([row["step_seconds"] for row in train][min(WARM_UP, steps // 2) :], launch["first_step_seconds"], [row["loss"] for row in train])
+    return Timed(
+        [row["step_seconds"] for row in train][min(WARM_UP, steps // 2) :],
+        launch["first_step_seconds"],
+        [row["loss"] for row in train],
+    )
 
 
 def pooled(runs: list[Timed]) -> float:
@@ -122,7 +137,12 @@ def pooled(runs: list[Timed]) -> float:
 
 def figures(times: list[float]) -> dict[str, Any]:
     """Return the median, the smallest and the largest, and how many."""
-    return {"median": round(statistics.median(times), 4), "least": round(min(times), 4), "most": round(max(times), 4), "count": len(times)}
+    return {
+        "median": round(statistics.median(times), 4),
+        "least": round(min(times), 4),
+        "most": round(max(times), 4),
+        "count": len(times),
+    }
 
 
 def show(document: dict[str, Any]) -> None:
@@ -131,9 +151,14 @@ def show(document: dict[str, Any]) -> None:
     print(", ".join(f"{name} {version}" for name, version in document["versions"].items()))
     print(f"{document['recipe']}, {document['steps']} steps, {document['rounds']} rounds\n")
     print("| what | median s | least | most | count | target |\n|---|---|---|---|---|---|")
-    for what, key in (("steady step", "step_seconds"), ("until the first step is done", "first_step_seconds")):
+    for what, key in (
+        ("steady step", "step_seconds"),
+        ("until the first step is done", "first_step_seconds"),
+    ):
         for place, row in document[key].items():
-            print(f"| {what}, {place} | {row['median']:.4f} | {row['least']:.4f} | {row['most']:.4f} | {row['count']} | |")
+            print(
+                f"| {what}, {place} | {row['median']:.4f} | {row['least']:.4f} | {row['most']:.4f} | {row['count']} | |"
+            )
     for name, value in document["ratio"].items():
         print(f"| step of Ray / step of torchrun, {name} | {value:.4f} | | | | <= {document['target']} |")
 

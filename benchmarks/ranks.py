@@ -1,6 +1,8 @@
-"""Ranks for a benchmark: fresh processes in a process group of their own, one core each. Used by the benchmarks of training.
+"""Ranks for a benchmark: fresh processes in a process group of their own, one core each. Used by the
+benchmarks of training.
 
-A rank is a module-level function of (rank, world size, plain settings) that returns plain values. Easy to get wrong: what a rank
+A rank is a module-level function of (rank, world size, plain settings) that returns plain values. Easy to get
+wrong: what a rank
 prints goes to standard error, for standard output is the benchmark's table.
 """
 
@@ -31,7 +33,10 @@ def start(work: Work, world_size: int, settings: dict[str, Any]) -> list[Any]:
         port = probe.getsockname()[1]
     spawning = multiprocessing.get_context("spawn")
     answers: Any = spawning.Queue()
-    processes = [spawning.Process(target=_rank, args=(work, (rank, world_size, port), settings, answers)) for rank in range(world_size)]
+    processes = [
+        spawning.Process(target=_rank, args=(work, (rank, world_size, port), settings, answers))
+        for rank in range(world_size)
+    ]
     for process in processes:
         process.start()
     found: dict[int, Any] = {}
@@ -52,7 +57,12 @@ def start(work: Work, world_size: int, settings: dict[str, Any]) -> list[Any]:
 def _rank(work: Work, place: tuple[int, int, int], settings: dict[str, Any], answers: Any) -> None:
     rank, world_size, port = place
     sys.stdout = sys.stderr
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size)}
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size),
+    }
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     try:
         import torch

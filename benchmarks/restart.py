@@ -1,10 +1,14 @@
-"""How long is a run away when a worker is killed? SIGKILL for one of two workers, until the workers that take over have done a step.
+"""How long is a run away when a worker is killed? SIGKILL for one of two workers, until the workers that take
+over have done a step.
 
     python -m benchmarks.restart [--recipe NAME] [--smoke] [--json]
 
-Under torchrun and under Ray Train, with a tiny model and with one of 50 million parameters, and split by what the time goes for:
-noticing (the worker that was left has ended too), starting (new workers say that they are there), loading (imports, meeting,
-data, checkpoint) and the step. Easy to get wrong: this is processes and imports more than training, so a busy machine shows in full.
+Under torchrun and under Ray Train, with a tiny model and with one of 50 million parameters, and split by what
+the time goes for:
+noticing (the worker that was left has ended too), starting (new workers say that they are there), loading
+(imports, meeting,
+data, checkpoint) and the step. Easy to get wrong: this is processes and imports more than training, so a busy
+machine shows in full.
 """
 
 from __future__ import annotations
@@ -33,12 +37,22 @@ PLACES = ("torchrun", "local")
 PHASES = ("noticed", "started", "loaded", "stepped")
 TARGET = 10.0
 SETTLED_S = 30.0
-"""How long a run has been at work when it is struck: under Ray the processes that wait for it have imported by then."""
+"""How long a run has been at work when it is struck: under Ray the processes that wait for it have imported
+by then.
+"""
 LIMIT_S = 300.0
-CHANGES = ("steps=100000", "optimizer.warmup=1", "validation.every=100000", "validation.samples=16", "log.every=1", "log.tensorboard=false")
+CHANGES = (
+    "steps=100000",
+    "optimizer.warmup=1",
+    "validation.every=100000",
+    "validation.samples=16",
+    "log.every=1",
+    "log.tensorboard=false",
+)
 SIZES = {
     "tiny": ("checkpoint.every=10",),
-    # About 12 x 4 x 1024^2 weights and little else; one short sample a rank, so that a step is no longer than it must be.
+    # About 12 x 4 x 1024^2 weights and little else; one short sample a rank, so that a step is no longer than
+    # it must be.
     "50 M parameters": (
         "checkpoint.every=2",
         "workload.model.layers=4",
@@ -55,7 +69,9 @@ class Seen(Exception):  # noqa: N818 - ends a run that has shown what it was sta
 
 
 class Watch:
-    """Hears what a run's ranks say, kills the last of them when it has settled and saved twice, and notes when what happened."""
+    """Hears what a run's ranks say, kills the last of them when it has settled and saved twice, and notes
+    when what happened.
+    """
 
     def __init__(self, settled_s: float = SETTLED_S) -> None:
         self.settled_s = settled_s
@@ -92,9 +108,13 @@ class Watch:
         if self.killed is None:
             raise TrainfleetError(f"within {LIMIT_S:g} s the run did not come to its second checkpoint")
         if set(self.at) != set(PHASES):
-            raise TrainfleetError(f"the run did not come back: of {', '.join(PHASES)} it came to {', '.join(self.at) or 'none'}")
+            raise TrainfleetError(
+                f"the run did not come back: of {', '.join(PHASES)} it came to {', '.join(self.at) or 'none'}"
+            )
         marks = [self.killed, *(self.at[phase] for phase in PHASES)]
-        spent = {phase: after - before for phase, before, after in zip(PHASES, marks, marks[1:], strict=False)}
+        spent = {
+            phase: after - before for phase, before, after in zip(PHASES, marks, marks[1:], strict=False)
+        }
         return spent | {"in all": marks[-1] - marks[0]}
 
     def _kill(self) -> None:
@@ -109,7 +129,11 @@ class Watch:
 
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(pid)
-            while process.is_running() and process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < self.deadline:
+            while (
+                process.is_running()
+                and process.status() != psutil.STATUS_ZOMBIE
+                and time.monotonic() < self.deadline
+            ):
                 time.sleep(0.01)
         self.at.setdefault("noticed", time.monotonic())
 
@@ -131,19 +155,33 @@ def restart(recipe: str, place: str, changes: Sequence[str] = ()) -> dict[str, f
         TrainfleetError: the run failed, or did not come back.
     """
     watch = Watch()
-    limit = threading.Timer(LIMIT_S, os.kill, (os.getpid(), signal.SIGTERM))  # which the launcher takes as a wish to stop
+    limit = threading.Timer(
+        LIMIT_S, os.kill, (os.getpid(), signal.SIGTERM)
+    )  # which the launcher takes as a wish to stop
     limit.start()
     try:
-        with tempfile.TemporaryDirectory(prefix="trainfleet-restart-") as folder, contextlib.suppress(Seen, Interrupted):
-            start(Request(recipe, (*CHANGES, "scaling.workers=2", *changes), on=place, run="run", storage=folder), view=watch)
+        with (
+            tempfile.TemporaryDirectory(prefix="trainfleet-restart-") as folder,
+            contextlib.suppress(Seen, Interrupted),
+        ):
+            start(
+                Request(
+                    recipe, (*CHANGES, "scaling.workers=2", *changes), on=place, run="run", storage=folder
+                ),
+                view=watch,
+            )
     finally:
         limit.cancel()
     return watch.seconds()
 
 
-def measure(recipe: str, rounds: int, sizes: Mapping[str, Sequence[str]], places: Sequence[str] = PLACES) -> dict[str, Any]:
+def measure(
+    recipe: str, rounds: int, sizes: Mapping[str, Sequence[str]], places: Sequence[str] = PLACES
+) -> dict[str, Any]:
     """Measure everything and return the document that `--json` prints. Times are in seconds."""
-    found: dict[str, dict[str, list[dict[str, float]]]] = {size: {place: [] for place in places} for size in sizes}
+    found: dict[str, dict[str, list[dict[str, float]]]] = {
+        size: {place: [] for place in places} for size in sizes
+    }
     for number in range(rounds):
         for size, changes in sizes.items():
             for place in places:
@@ -153,11 +191,17 @@ def measure(recipe: str, rounds: int, sizes: Mapping[str, Sequence[str]], places
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": local_resources.describe(),
         "load": round(os.getloadavg()[0], 2),
-        "versions": {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in ("torch", "ray")}},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in ("torch", "ray")},
+        },
         "recipe": recipe,
         "rounds": rounds,
         "seconds": {
-            size: {place: {phase: _figures([each[phase] for each in runs]) for phase in (*PHASES, "in all")} for place, runs in by_place.items()}
+            size: {
+                place: {phase: _figures([each[phase] for each in runs]) for phase in (*PHASES, "in all")}
+                for place, runs in by_place.items()
+            }
             for size, by_place in found.items()
         },
         "target": TARGET,
@@ -165,15 +209,23 @@ def measure(recipe: str, rounds: int, sizes: Mapping[str, Sequence[str]], places
 
 
 def _figures(times: list[float]) -> dict[str, float]:
-    return {"median": round(statistics.median(times), 2), "least": round(min(times), 2), "most": round(max(times), 2)}
+    return {
+        "median": round(statistics.median(times), 2),
+        "least": round(min(times), 2),
+        "most": round(max(times), 2),
+    }
 
 
 def show(document: dict[str, Any]) -> None:
     """Print the figures as they go into docs/benchmarks.md."""
     print(f"{document['date']}, {document['machine']}, load {document['load']} at the end")
     print(", ".join(f"{name} {version}" for name, version in document["versions"].items()))
-    print(f"{document['recipe']}, one of two workers killed, {document['rounds']} rounds; medians, in brackets the least and the most\n")
-    print(f"| model | place | {' | '.join(PHASES)} | in all | target |\n|---|---|{'---|' * (len(PHASES) + 2)}")
+    print(
+        f"{document['recipe']}, one of two workers killed, {document['rounds']} rounds; medians, in brackets the least and the most\n"
+    )
+    print(
+        f"| model | place | {' | '.join(PHASES)} | in all | target |\n|---|---|{'---|' * (len(PHASES) + 2)}"
+    )
     for size, by_place in document["seconds"].items():
         for place, phases in by_place.items():
             cells = " | ".join(f"{row['median']:.1f} s" for row in (phases[phase] for phase in PHASES))
@@ -184,7 +236,11 @@ def show(document: dict[str, Any]) -> None:
 
 
 def _chosen(name: str, smoke: bool) -> dict[str, Any]:
-    return measure(name or "lm-tiny", 1, {"tiny": SIZES["tiny"]}, PLACES[:1]) if smoke else measure(name or "lm-tiny", 3, SIZES)
+    return (
+        measure(name or "lm-tiny", 1, {"tiny": SIZES["tiny"]}, PLACES[:1])
+        if smoke
+        else measure(name or "lm-tiny", 3, SIZES)
+    )
 
 
 def main() -> int:

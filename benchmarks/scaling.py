@@ -1,10 +1,14 @@
-"""What do two workers lose to talking? Steps of two DDP workers against those of two processes side by side that do not talk.
+"""What do two workers lose to talking? Steps of two DDP workers against those of two processes side by side
+that do not talk.
 
     python -m benchmarks.scaling [--smoke] [--json]
 
-Both are the same two processes on the same two cores, a few steps of the one kind after a few of the other, each worker with the
-same work per step (about a second of compute per exchange of gradients): so shared caches and memory slow both. Easy to get
-wrong: against one process alone, with the whole memory to itself, the figure would be the machine's and not the exchange's.
+Both are the same two processes on the same two cores, a few steps of the one kind after a few of the other,
+each worker with the
+same work per step (about a second of compute per exchange of gradients): so shared caches and memory slow
+both. Easy to get
+wrong: against one process alone, with the whole memory to itself, the figure would be the machine's and not
+the exchange's.
 """
 
 from __future__ import annotations
@@ -23,12 +27,28 @@ from trainfleet.training.runtime import local_resources
 
 TARGET = 0.97
 WORLD_SIZE = 2
-SHAPE = ("workload.model.layers=6", "workload.model.width=256", "workload.model.heads=4", "workload.model.context=128", "batch.micro_batch=8")
+SHAPE = (
+    "workload.model.layers=6",
+    "workload.model.width=256",
+    "workload.model.heads=4",
+    "workload.model.context=128",
+    "batch.micro_batch=8",
+)
 
 
-def measure(recipe: str, rounds: int, block: int, turns: int, changes: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Measure `rounds` blocks of `block` steps of each kind, with `turns` micro batches a step, and return the document of `--json`."""
-    settings = {"recipe": recipe, "said": [*changes, f"scaling.workers={WORLD_SIZE}"], "rounds": rounds, "block": block, "turns": turns}
+def measure(
+    recipe: str, rounds: int, block: int, turns: int, changes: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Measure `rounds` blocks of `block` steps of each kind, with `turns` micro batches a step, and return
+    the document of `--json`.
+    """
+    settings = {
+        "recipe": recipe,
+        "said": [*changes, f"scaling.workers={WORLD_SIZE}"],
+        "rounds": rounds,
+        "block": block,
+        "turns": turns,
+    }
     found = ranks.start(_blocks, WORLD_SIZE, settings)
     # Two that do not talk have done their work when each is done for itself; two that do, when both are.
     alone = [statistics.mean(each["alone"][number] for each in found) for number in range(rounds)]
@@ -41,8 +61,15 @@ def measure(recipe: str, rounds: int, block: int, turns: int, changes: tuple[str
         "recipe": " ".join((recipe, *changes)),
         "parameters": found[0]["parameters"],
         "rounds": rounds,
-        "step_seconds": {"side by side": round(statistics.median(alone), 4), "two workers": round(statistics.median(together), 4)},
-        "efficiency": {"median of rounds": round(statistics.median(ratios), 4), "least": round(min(ratios), 4), "most": round(max(ratios), 4)},
+        "step_seconds": {
+            "side by side": round(statistics.median(alone), 4),
+            "two workers": round(statistics.median(together), 4),
+        },
+        "efficiency": {
+            "median of rounds": round(statistics.median(ratios), 4),
+            "least": round(min(ratios), 4),
+            "most": round(max(ratios), 4),
+        },
         "target": TARGET,
     }
 
@@ -57,11 +84,21 @@ def _blocks(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, A
 
     recipe = load_recipe(settings["recipe"], settings["said"])
     workload = make_workload(recipe, default_cache())
-    places = {"alone": RunContext(Path("unused")), "together": RunContext(Path("unused"), rank, world_size, rank, world_size)}
-    strategies = {name: make_strategy(recipe, workload.build_model, context) for name, context in places.items()}
-    optimizers = {name: make_optimizer(recipe.optimizer, strategy.module) for name, strategy in strategies.items()}
+    places = {
+        "alone": RunContext(Path("unused")),
+        "together": RunContext(Path("unused"), rank, world_size, rank, world_size),
+    }
+    strategies = {
+        name: make_strategy(recipe, workload.build_model, context) for name, context in places.items()
+    }
+    optimizers = {
+        name: make_optimizer(recipe.optimizer, strategy.module) for name, strategy in strategies.items()
+    }
     size, turns = recipe.batch.micro_batch, settings["turns"]
-    batches = [workload.batch("train", range((rank * turns + turn) * size, (rank * turns + turn + 1) * size)) for turn in range(turns)]
+    batches = [
+        workload.batch("train", range((rank * turns + turn) * size, (rank * turns + turn + 1) * size))
+        for turn in range(turns)
+    ]
 
     def steps(name: str, count: int) -> float:
         strategy, optimizer = strategies[name], optimizers[name]
@@ -89,12 +126,16 @@ def _blocks(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, A
 def show(document: dict[str, Any]) -> None:
     """Print the figures as they go into docs/benchmarks.md."""
     print(f"{document['date']}, {document['machine']}, load {document['load']} at the end")
-    print(f"{document['recipe']}, {document['parameters']:,} parameters, {document['rounds']} rounds in turn\n")
+    print(
+        f"{document['recipe']}, {document['parameters']:,} parameters, {document['rounds']} rounds in turn\n"
+    )
     print("| what | value | target |\n|---|---|---|")
     for name, value in document["step_seconds"].items():
         print(f"| seconds per step, {name}, median | {value:.4f} | |")
     for name, value in document["efficiency"].items():
-        print(f"| efficiency of two workers, {name} | {value:.4f} | {'>= ' + str(document['target']) if 'median' in name else ''} |")
+        print(
+            f"| efficiency of two workers, {name} | {value:.4f} | {'>= ' + str(document['target']) if 'median' in name else ''} |"
+        )
 
 
 def _chosen(name: str, smoke: bool) -> dict[str, Any]:

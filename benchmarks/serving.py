@@ -1,9 +1,12 @@
-"""How fast does `trainfleet serve` answer, and what happens when more is asked than it can do? Load over the loopback.
+"""How fast does `trainfleet serve` answer, and what happens when more is asked than it can do? Load over the
+loopback.
 
     python -m benchmarks.serving [--run RUN] [--smoke] [--json]
 
-Clients that each ask again as soon as they are answered, few and then many; at last more rows than the queue holds. Without one a
-small picture model is trained first. Easy to get wrong: clients and server share this machine's cores, so these are not the figures
+Clients that each ask again as soon as they are answered, few and then many; at last more rows than the queue
+holds. Without one a
+small picture model is trained first. Easy to get wrong: clients and server share this machine's cores, so
+these are not the figures
 of a server alone; and a refusal is an answer too, so those are counted and timed apart.
 """
 
@@ -70,7 +73,10 @@ def measure(run: str, clients: list[int], seconds: float) -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": local_resources.describe(),
         "load": round(os.getloadavg()[0], 2),
-        "versions": {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in PACKAGES}},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in PACKAGES},
+        },
         "queue": QUEUE,
         "seconds_per_stage": seconds,
         "ready_seconds": round(ready, 1),
@@ -122,24 +128,43 @@ def quantiles(times: list[float]) -> dict[str, float | int]:
     if len(times) < 2:
         return {"count": len(times)}
     cuts = statistics.quantiles(times, n=100, method="inclusive")
-    return {f"p{percent}_ms": round(cuts[percent - 1] * 1e3, 1) for percent in (50, 95, 99)} | {"count": len(times)}
+    return {f"p{percent}_ms": round(cuts[percent - 1] * 1e3, 1) for percent in (50, 95, 99)} | {
+        "count": len(times)
+    }
 
 
 def show(document: dict[str, Any]) -> None:
     """Print the figures as they go into docs/benchmarks.md."""
     print(f"{document['date']}, {document['machine']}, load {document['load']} at the end")
     print(", ".join(f"{name} {version}" for name, version in document["versions"].items()))
-    print(f"ready after {document['ready_seconds']} s, drained in {document['drain_seconds']} s; a queue of {document['queue']} rows\n")
-    print("| clients | answered/s | p50 ms | p95 ms | p99 ms | refused | p99 of a refusal, ms |\n|---|---|---|---|---|---|---|")
+    print(
+        f"ready after {document['ready_seconds']} s, drained in {document['drain_seconds']} s; a queue of {document['queue']} rows\n"
+    )
+    print(
+        "| clients | answered/s | p50 ms | p95 ms | p99 ms | refused | p99 of a refusal, ms |\n|---|---|---|---|---|---|---|"
+    )
     for each in document["stages"]:
         cells = [each["answered"].get(f"p{percent}_ms", "-") for percent in (50, 95, 99)]
         refused = each["refused"].get("p99_ms", "-")
-        print(f"| {each['clients']} | {each['answered_per_second']} | {' | '.join(map(str, cells))} | {each['refused_share']:.1%} | {refused} |")
+        print(
+            f"| {each['clients']} | {each['answered_per_second']} | {' | '.join(map(str, cells))} | {each['refused_share']:.1%} | {refused} |"
+        )
 
 
 def _trained(folder: Path) -> str:
     changes = ["scaling.workers=1", "steps=60", "validation.every=60", "checkpoint.every=60"]
-    arguments = ["launch", "vision-small", *changes, "--on", "torchrun", "--run", "served", "--storage", str(folder), "--json"]
+    arguments = [
+        "launch",
+        "vision-small",
+        *changes,
+        "--on",
+        "torchrun",
+        "--run",
+        "served",
+        "--storage",
+        str(folder),
+        "--json",
+    ]
     done = subprocess.run([TRAINFLEET, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise TrainfleetError(f"the model was not trained: {done.stderr.strip()}")

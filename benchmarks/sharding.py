@@ -1,9 +1,12 @@
-"""What does sharding save? Memory of a rank under ddp, fsdp and hsdp, and what a step takes, for a model of about 50 million parameters.
+"""What does sharding save? Memory of a rank under ddp, fsdp and hsdp, and what a step takes, for a model of
+about 50 million parameters.
 
     python -m benchmarks.sharding [--smoke] [--json]
 
-Memory is said twice: the bytes of weights, gradients and optimizer that a rank keeps between steps, counted, and by how much the
-process grew at most from before the model was made until a few steps were done (on a GPU: the most that was allocated). Easy to
+Memory is said twice: the bytes of weights, gradients and optimizer that a rank keeps between steps, counted,
+and by how much the
+process grew at most from before the model was made until a few steps were done (on a GPU: the most that was
+allocated). Easy to
 get wrong: a peak is a process's for ever, so each strategy has processes of its own.
 """
 
@@ -28,7 +31,12 @@ STRATEGIES: dict[str, tuple[str, ...]] = {
     "hsdp": ("strategy=hsdp", "sharding.meta_init=true"),
 }
 SHAPE = (
-    *("workload.model.layers=12", "workload.model.width=576", "workload.model.heads=9", "workload.model.context=128"),
+    *(
+        "workload.model.layers=12",
+        "workload.model.width=576",
+        "workload.model.heads=9",
+        "workload.model.context=128",
+    ),
     *("batch.global_batch=4", "batch.micro_batch=1", "steps=100"),
 )
 
@@ -37,7 +45,11 @@ def measure(recipe: str, world_size: int, steps: int, changes: tuple[str, ...] =
     """Measure each strategy on `world_size` ranks and return the document of `--json`. Memory is in MiB."""
     rows = {}
     for name, said in STRATEGIES.items():
-        settings = {"recipe": recipe, "said": [*changes, "optimizer.warmup=1", f"scaling.workers={world_size}", *said], "steps": steps}
+        settings = {
+            "recipe": recipe,
+            "said": [*changes, "optimizer.warmup=1", f"scaling.workers={world_size}", *said],
+            "steps": steps,
+        }
         found = ranks.start(_rank, world_size, settings)
         rows[name] = {key: max(each[key] for each in found) for key in found[0]}
     return {
@@ -70,12 +82,21 @@ def _rank(rank: int, world_size: int, settings: dict[str, Any]) -> dict[str, Any
     times, kept = [], 0
     for number in range(settings["steps"]):
         began = time.perf_counter()
-        stepper.gradients([number * recipe.batch.global_batch + place for place in range(recipe.batch.global_batch)], stop=False, look=False)
+        stepper.gradients(
+            [number * recipe.batch.global_batch + place for place in range(recipe.batch.global_batch)],
+            stop=False,
+            look=False,
+        )
         optimizer.step()
         times.append(time.perf_counter() - began)
         kept = _bytes(strategy.module, optimizer)
         optimizer.zero_grad(set_to_none=True)
-    return {"parameters": strategy.parameters, "kept": kept / 2**20, "peak": (_status("VmHWM") - before) / 2**20, "step": statistics.median(times)}
+    return {
+        "parameters": strategy.parameters,
+        "kept": kept / 2**20,
+        "peak": (_status("VmHWM") - before) / 2**20,
+        "step": statistics.median(times),
+    }
 
 
 def _bytes(module: Any, optimizer: Any) -> int:
@@ -83,12 +104,18 @@ def _bytes(module: Any, optimizer: Any) -> int:
     from torch.distributed.tensor import DTensor
 
     tensors = [*module.parameters(), *(each.grad for each in module.parameters() if each.grad is not None)]
-    tensors += [value for state in optimizer.state.values() for value in state.values() if hasattr(value, "nbytes")]
+    tensors += [
+        value for state in optimizer.state.values() for value in state.values() if hasattr(value, "nbytes")
+    ]
     return sum(int((each.to_local() if isinstance(each, DTensor) else each).nbytes) for each in tensors)
 
 
 def _status(name: str) -> int:
-    line = next(line for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines() if line.startswith(name))
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        if line.startswith(name)
+    )
     return int(line.split()[1]) * 1024
 
 

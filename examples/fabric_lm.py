@@ -2,10 +2,14 @@
 
     python examples/fabric_lm.py [RECIPE] [key=value ...]
 
-For those who have a Fabric script and want to keep it: Fabric places the model, speaks to the other processes and chooses the
-precision; the recipe says what is trained, and the order of samples is the step loop's, so the losses are the same as with
-`trainfleet train`. What Fabric does not bring stays behind: exact resume, steering, guards, the report. Easy to get wrong: Fabric
-averages gradients over processes, so a loss that is a sum is divided by this process's share of the targets alone.
+For those who have a Fabric script and want to keep it: Fabric places the model, speaks to the other processes
+and chooses the
+precision; the recipe says what is trained, and the order of samples is the step loop's, so the losses are the
+same as with
+`trainfleet train`. What Fabric does not bring stays behind: exact resume, steering, guards, the report. Easy
+to get wrong: Fabric
+averages gradients over processes, so a loss that is a sum is divided by this process's share of the targets
+alone.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""A Hugging Face model in a workload: transformers' ViT on written digits, or a pretrained one on your own pictures.
+"""A Hugging Face model in a workload: transformers' ViT on written digits, or a pretrained one on your own
+pictures.
 
     cd examples && trainfleet train hf_vision.yaml
 
-Pictures, metrics and baseline are those of Trainfleet's `vision` workload; only the model is another. Easy to get wrong: a model of
-transformers gives an object, and the step loop's strategies want a module whose forward pass gives what `outcome` takes.
+Pictures, metrics and baseline are those of Trainfleet's `vision` workload; only the model is another. Easy to
+get wrong: a model of
+transformers gives an object, and the step loop's strategies want a module whose forward pass gives what
+`outcome` takes.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ class VitSettings(Part):
     """The shape of the ViT, or where its pretrained weights are."""
 
     kind: Literal["vit"] = "vit"
-    pretrained: str | None = Field(None, description="By name or folder, such as google/vit-base-patch16-224-in21k; null: from scratch.")
+    pretrained: str | None = Field(
+        None, description="By name or folder, such as google/vit-base-patch16-224-in21k; null: from scratch."
+    )
     width: int = Field(64, ge=8)
     layers: int = Field(2, ge=1)
     heads: int = Field(4, ge=1)
@@ -65,7 +70,9 @@ class HuggingFaceVit(Vision):
         model.inner.save_pretrained(folder)
 
     def import_(self, folder: Path) -> nn.Module:
-        return Logits(need_transformers("hf_vision").AutoModelForImageClassification.from_pretrained(folder)).eval()
+        return Logits(
+            need_transformers("hf_vision").AutoModelForImageClassification.from_pretrained(folder)
+        ).eval()
 
 
 class Logits(nn.Module):

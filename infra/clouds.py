@@ -1,4 +1,5 @@
-"""The clouds a platform can stand on: one line each. A new cloud is a folder `infra/<cloud>/` and a line here.
+"""The clouds a platform can stand on: one line each. A new cloud is a folder `infra/<cloud>/` and a line
+here.
 
 A cloud's SDK is imported only when a stack on it is built, so an adopter installs the one they use.
 """
@@ -32,10 +33,15 @@ def builder(cloud: Cloud) -> Builder:
         MissingToolError: the cloud's SDK is not installed.
     """
     if cloud not in CLOUDS:
-        raise InputError("the platform cannot be built", [Problem("cloud", f"{cloud} comes with a later release", f"now: {', '.join(CLOUDS)}")])
+        raise InputError(
+            "the platform cannot be built",
+            [Problem("cloud", f"{cloud} comes with a later release", f"now: {', '.join(CLOUDS)}")],
+        )
     try:
         return cast(Builder, import_module(CLOUDS[cloud]).build)
     except ModuleNotFoundError as missing:
         if not (missing.name or "").startswith("pulumi_"):
             raise
-        raise MissingToolError(f"{missing.name} is not installed", [Problem("", "", f'pip install "trainfleet[{cloud}]"')]) from missing
+        raise MissingToolError(
+            f"{missing.name} is not installed", [Problem("", "", f'pip install "trainfleet[{cloud}]"')]
+        ) from missing

@@ -1,7 +1,9 @@
 """Room: what the components of a platform have in common. Each cloud's Network, Cluster, Storage … is one.
 
-A room names its resources `<platform>-<what>`, tags them and gives their options, so that its body says only what the
-cloud needs. Easy to get wrong: a resource that changes its `what` is replaced, unless RENAMED says what it was before.
+A room names its resources `<platform>-<what>`, tags them and gives their options, so that its body says only
+what the
+cloud needs. Easy to get wrong: a resource that changes its `what` is replaced, unless RENAMED says what it
+was before.
 """
 
 from __future__ import annotations
@@ -16,14 +18,18 @@ from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.tags import labels, tags
 
 RENAMED: dict[str, str] = {}
-"""New `what` to the one it had in an earlier release: the engine then keeps the resource and only notes the new name."""
+"""New `what` to the one it had in an earlier release: the engine then keeps the resource and only notes the
+new name.
+"""
 
 
 class Room(pulumi.ComponentResource):
     """A component whose children are `<platform>-<what>`."""
 
     TYPE: ClassVar[str]
-    """The Pulumi type token. It is part of every child's URN, so a released token never changes, whatever the class is called."""
+    """The Pulumi type token. It is part of every child's URN, so a released token never changes, whatever the
+    class is called.
+    """
 
     def __init__(self, spec: PlatformSpec, what: str, opts: pulumi.ResourceOptions | None = None) -> None:
         lean = pulumi.ResourceOptions(transformations=[_without_versioned_aliases])
@@ -43,7 +49,13 @@ class Room(pulumi.ComponentResource):
         return labels(self.spec, self.name(what))
 
     def options(
-        self, what: str, *, keep: bool = False, guard: bool = False, depends_on: Iterable[pulumi.Resource] = (), **more: Any
+        self,
+        what: str,
+        *,
+        keep: bool = False,
+        guard: bool = False,
+        depends_on: Iterable[pulumi.Resource] = (),
+        **more: Any,
     ) -> pulumi.ResourceOptions:
         """Options of a child.
 
@@ -68,10 +80,13 @@ class Room(pulumi.ComponentResource):
 _VERSIONED = re.compile(r"/v\d{8}\w*:")
 
 
-def _without_versioned_aliases(resource: pulumi.ResourceTransformationArgs) -> pulumi.ResourceTransformationResult | None:
+def _without_versioned_aliases(
+    resource: pulumi.ResourceTransformationArgs,
+) -> pulumi.ResourceTransformationResult | None:
     """Leave out aliases to types of one API version, of which azure-native gives each resource about a dozen.
 
-    Nothing here was ever made under such a type, and the engine waits for every one: on Azure they are a fifth of a preview.
+    Nothing here was ever made under such a type, and the engine waits for every one: on Azure they are a
+    fifth of a preview.
     """
     aliases = resource.opts.aliases
     if not aliases:
@@ -82,4 +97,8 @@ def _without_versioned_aliases(resource: pulumi.ResourceTransformationArgs) -> p
 
 
 def _is_versioned(alias: object) -> bool:
-    return isinstance(alias, pulumi.Alias) and isinstance(alias.type_, str) and bool(_VERSIONED.search(alias.type_))
+    return (
+        isinstance(alias, pulumi.Alias)
+        and isinstance(alias.type_, str)
+        and bool(_VERSIONED.search(alias.type_))
+    )

@@ -1,6 +1,8 @@
-"""Platform: what each cloud hands to the cluster layer above it. The one seam between infra/<cloud> and infra/kubernetes.
+"""Platform: what each cloud hands to the cluster layer above it. The one seam between infra/<cloud> and
+infra/kubernetes.
 
-Every cloud's `build(spec)` returns one; `trainfleet.infra.kubernetes.install(platform, spec)` and the stack outputs read nothing else.
+Every cloud's `build(spec)` returns one; `trainfleet.infra.kubernetes.install(platform, spec)` and the stack
+outputs read nothing else.
 """
 
 from __future__ import annotations
@@ -23,13 +25,24 @@ LOGS_NAMESPACE, LOGS_SERVICE_ACCOUNT = "logging", "log-shipper"
 LAUNCHERS_GROUP = "trainfleet:launchers"
 """Kubernetes group of who may launch: the cloud's access entries put people and SkyPilot into it."""
 
-Brought = Literal["gpu-plugin", "rdma-plugin", "gpu-metrics", "autoscaler", "network-metadata-guard", "logs", "node-problems", "storage-class"]
+Brought = Literal[
+    "gpu-plugin",
+    "rdma-plugin",
+    "gpu-metrics",
+    "autoscaler",
+    "network-metadata-guard",
+    "logs",
+    "node-problems",
+    "storage-class",
+]
 """Parts of the cluster layer that a cloud may bring itself, so that the layer must not install a second one."""
 
 
 @dataclass(frozen=True)
 class Pool:
-    """A GPU pool that exists: the wish, the machine that serves it, and the labels its nodes carry (also at zero nodes)."""
+    """A GPU pool that exists: the wish, the machine that serves it, and the labels its nodes carry (also at
+    zero nodes).
+    """
 
     wish: GpuPool
     machine: Machine
@@ -43,19 +56,25 @@ class Pool:
     environment: dict[str, str] = field(default_factory=dict)
     """Environment variables with which NCCL uses the pool's fabric."""
     selector: dict[str, str] = field(default_factory=dict)
-    """Labels that a pod must ask for beside the pool's own (HyperPod: that the node is healthy). Nodes gain and lose them by themselves."""
+    """Labels that a pod must ask for beside the pool's own (HyperPod: that the node is healthy). Nodes gain
+    and lose them by themselves.
+    """
     tolerations: tuple[dict[str, str], ...] = ()
     """For taints that the nodes carry beside the GPU taint (AKS: spot): every pod of the pool needs them."""
 
     @property
     def fabric(self) -> str:
-        """The fabric that pods of this pool can use, by a resource or by networks that they name: the machine's, or none."""
+        """The fabric that pods of this pool can use, by a resource or by networks that they name: the
+        machine's, or none.
+        """
         return self.machine.rdma if self.rdma_resource or self.pod_annotations else "none"
 
 
 @dataclass(frozen=True)
 class ServiceIdentity:
-    """A Kubernetes service account bound to a cloud identity; annotations and labels are what the cloud wants on it."""
+    """A Kubernetes service account bound to a cloud identity; annotations and labels are what the cloud wants
+    on it.
+    """
 
     namespace: str
     service_account: str
@@ -77,7 +96,9 @@ class Platform:
     registry: pulumi.Input[str]
     pools: tuple[Pool, ...]
     identities: dict[str, ServiceIdentity]
-    """By role: training, autoscaler, secrets, csi-… Only those that the cluster layer must create accounts for."""
+    """By role: training, autoscaler, secrets, csi-… Only those that the cluster layer must create accounts
+    for.
+    """
     storage_class_provisioner: str
     """CSI driver of the default encrypted block storage class; empty = the cluster has its own."""
     storage_class_parameters: dict[str, pulumi.Input[str]]
@@ -85,7 +106,9 @@ class Platform:
     autoscaler: str
     """SkyPilot's autoscaler kind for this context."""
     api_cidrs: tuple[pulumi.Input[str], ...]
-    """Where the control plane and cloud endpoints are, for network policies; empty = TLS to anywhere but link-local."""
+    """Where the control plane and cloud endpoints are, for network policies; empty = TLS to anywhere but
+    link-local.
+    """
     system_nodes: tuple[pulumi.Resource, ...] = ()
     """Nodes that run the cluster layer itself: made before it, gone after it."""
     secrets: dict[str, pulumi.Input[str]] = field(default_factory=dict)
@@ -93,13 +116,17 @@ class Platform:
     brings: frozenset[Brought] = frozenset()
     """What the cloud brings itself."""
     secret_store: dict[str, Any] = field(default_factory=dict)
-    """The `provider` block of the external-secrets store for this cloud's secret manager; empty = there is none."""
+    """The `provider` block of the external-secrets store for this cloud's secret manager; empty = there is
+    none.
+    """
     log_store: LogStore | None = None
     """Where the layer sends the logs of pods; None where the cloud gathers them itself, or there is no store."""
     launchers: tuple[Subject, ...] = ()
     """Who may launch, beside LAUNCHERS_GROUP: subjects as the cloud's own login names them in the cluster."""
     metadata_ways: tuple[tuple[str, int], ...] = ()
-    """Link-local addresses (range, port) that pods need for their identity; the rest of link-local stays closed."""
+    """Link-local addresses (range, port) that pods need for their identity; the rest of link-local stays
+    closed.
+    """
 
 
 @dataclass(frozen=True)
@@ -115,7 +142,9 @@ class SharedVolume:
 
 @dataclass(frozen=True)
 class LogStore:
-    """The cloud's log store as a log shipper needs it: a Fluent Bit output and its settings, written under an identity of the platform."""
+    """The cloud's log store as a log shipper needs it: a Fluent Bit output and its settings, written under an
+    identity of the platform.
+    """
 
     output: str
     """Fluent Bit's output plugin: cloudwatch_logs, stackdriver, azure_logs_ingestion."""

@@ -1,6 +1,7 @@
 """The program of every stack: read the spec, build the cloud, install the cluster layer, export the contract.
 
-Run by the engine through stacks/__main__.py. Easy to get wrong: what is exported may hold outputs, and those are
+Run by the engine through stacks/__main__.py. Easy to get wrong: what is exported may hold outputs, and those
+are
 passed on as they are, so that a preview shows what is known already and a launcher reads plain values later.
 """
 
@@ -18,7 +19,13 @@ from trainfleet.infra.clouds import builder
 from trainfleet.infra.kubernetes import install, names
 from trainfleet.infra.kubernetes.features import parts
 from trainfleet.infra.outputs.contract import CONTRACT_VERSION
-from trainfleet.infra.platform import SHARED_CLAIM, TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, Platform, Pool
+from trainfleet.infra.platform import (
+    SHARED_CLAIM,
+    TRAINING_NAMESPACE,
+    TRAINING_SERVICE_ACCOUNT,
+    Platform,
+    Pool,
+)
 from trainfleet.infra.spec.load import parse_spec
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.spec.stack_file import PLATFORM_PATH, project_root, read_stack
@@ -36,7 +43,8 @@ def run() -> None:
     Raises:
         RunError: the stack's spec is wrong; the engine shows its text without a traceback.
     """
-    # What a program makes it keeps until its end: looking for garbage among an SDK's objects finds next to none, and took half of a preview.
+    # What a program makes it keeps until its end: looking for garbage among an SDK's objects finds next to
+    # none, and took half of a preview.
     gc.set_threshold(GARBAGE_AFTER)
     try:
         data = pulumi.Config("trainfleet").require_object("platform")
@@ -49,7 +57,9 @@ def run() -> None:
 
 
 def locate(path: Path) -> str:
-    """The stack file's line of a path; the file alone where the config came from elsewhere. Read only once there is a mistake to show."""
+    """The stack file's line of a path; the file alone where the config came from elsewhere. Read only once
+    there is a mistake to show.
+    """
     stack = pulumi.get_stack()
     try:
         return read_stack(stack, project_root()).locate(PLATFORM_PATH + path)
@@ -77,9 +87,12 @@ def outputs(platform: Platform, spec: PlatformSpec) -> Mapping[str, Any]:
         "service_account": TRAINING_SERVICE_ACCOUNT,
         "training_identity": training.cloud_identity if training else "",
         "pod_labels": training.labels if training else {},
-        # Only where the cluster layer installs one: a launcher that names a queue nobody serves waits for ever.
+        # Only where the cluster layer installs one: a launcher that names a queue nobody serves waits for
+        # ever.
         "queue": names.QUEUE if installed.queue else "",
-        "priority_classes": sorted(names.PRIORITIES, key=names.PRIORITIES.__getitem__, reverse=True) if installed.priority_classes else [],
+        "priority_classes": sorted(names.PRIORITIES, key=names.PRIORITIES.__getitem__, reverse=True)
+        if installed.priority_classes
+        else [],
         "launcher_account": names.LAUNCHER_ACCOUNT if installed.launcher_access else "",
         "launcher_token_secret": names.LAUNCHER_TOKEN if installed.launcher_access else "",
         "autoscaler": platform.autoscaler,
@@ -107,7 +120,9 @@ def ray_certificates() -> Mapping[str, Any]:
 
 
 def image(registry: pulumi.Input[str], spec: PlatformSpec) -> pulumi.Input[str]:
-    """The image of training pods: the spec's, else this release's in the platform's registry, else one that the cluster holds itself."""
+    """The image of training pods: the spec's, else this release's in the platform's registry, else one that
+    the cluster holds itself.
+    """
     if spec.ray.image:
         return spec.ray.image
     if registry == "":
@@ -140,6 +155,8 @@ def pool_output(pool: Pool) -> Mapping[str, Any]:
 
 
 def node_selector(pool: Pool) -> dict[str, str]:
-    """How a pod finds this pool: by the label that our node groups carry, else by those the spec says the nodes have; and only healthy nodes."""
+    """How a pod finds this pool: by the label that our node groups carry, else by those the spec says the
+    nodes have; and only healthy nodes.
+    """
     own = {POOL_LABEL: pool.labels[POOL_LABEL]} if POOL_LABEL in pool.labels else pool.labels
     return {**own, **pool.selector}

@@ -1,6 +1,8 @@
-"""The tags every resource carries: whose it is and which platform it belongs to. Used by every room of every cloud.
+"""The tags every resource carries: whose it is and which platform it belongs to. Used by every room of every
+cloud.
 
-Written on each resource and not as the provider's defaults, because policies and reviewers read a resource's own inputs.
+Written on each resource and not as the provider's defaults, because policies and reviewers read a resource's
+own inputs.
 The spec's own tags come first, so that no team tag can hide the ones that budgets and policies look for.
 """
 
@@ -29,8 +31,13 @@ def tags(spec: PlatformSpec, name: str) -> dict[str, str]:
 
 
 def labels(spec: PlatformSpec, name: str) -> dict[str, str]:
-    """The same as Google Cloud's labels, which know lower case letters, digits, `-` and `_` only, and 63 of them."""
-    return {_label(key.replace("trainfleet:", "trainfleet-")): _label(value) for key, value in tags(spec, name).items()}
+    """The same as Google Cloud's labels, which know lower case letters, digits, `-` and `_` only, and 63 of
+    them.
+    """
+    return {
+        _label(key.replace("trainfleet:", "trainfleet-")): _label(value)
+        for key, value in tags(spec, name).items()
+    }
 
 
 def _label(text: str) -> str:

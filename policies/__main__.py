@@ -1,4 +1,6 @@
-"""The policy pack as Pulumi starts it: the only file that makes a PolicyPack, because making one serves until it is stopped."""
+"""The policy pack as Pulumi starts it: the only file that makes a PolicyPack, because making one serves until
+it is stopped.
+"""
 
 from pulumi_policy import EnforcementLevel, PolicyPack
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from trainfleet.policies.engine.accessors import at, at_least, is_true, lacking, listed, none_of, number, numbered, one_of, there
+from trainfleet.policies.engine.accessors import (
+    at,
+    at_least,
+    is_true,
+    lacking,
+    listed,
+    none_of,
+    number,
+    numbered,
+    one_of,
+    there,
+)
 from trainfleet.policies.engine.rule import ADVICE, FROM_STAGING, Check, Resource, Rule, StackCheck, Violation
 from trainfleet.policies.gpu import aks_gpu, eks_gpu, gke_gpu
 from trainfleet.policies.resource_types import (
@@ -29,7 +40,9 @@ from trainfleet.policies.resource_types import (
 )
 
 MOST_NODES = 256
-"""More nodes in one pool than this are a slip of the finger. Set `most_nodes` in the policy's configuration for more."""
+"""More nodes in one pool than this are a slip of the finger. Set `most_nodes` in the policy's configuration
+for more.
+"""
 
 
 def _limit(resource: Resource) -> float:
@@ -61,7 +74,9 @@ def aks_bounded(resource: Resource) -> Iterable[Violation]:
 def eks_from_zero(resource: Resource) -> Iterable[Violation]:
     least = number(at(resource.props, "scalingConfig.minSize")) or 0
     if least > 0 and eks_gpu(resource):
-        yield Violation(f"scalingConfig.minSize is {least:g}: these GPU nodes are paid also when nothing runs")
+        yield Violation(
+            f"scalingConfig.minSize is {least:g}: these GPU nodes are paid also when nothing runs"
+        )
 
 
 def gke_from_zero(resource: Resource) -> Iterable[Violation]:
@@ -87,7 +102,8 @@ def aws_alerts(resource: Resource) -> Iterable[Violation]:
     told = [
         notification
         for _, notification in numbered("notifications", resource.props.get("notifications"))
-        if listed(notification.get("subscriberEmailAddresses")) or listed(notification.get("subscriberSnsTopicArns"))
+        if listed(notification.get("subscriberEmailAddresses"))
+        or listed(notification.get("subscriberSnsTopicArns"))
     ]
     if not told:
         yield Violation("notifications tells nobody")
@@ -105,7 +121,12 @@ def gcp_alerts(resource: Resource) -> Iterable[Violation]:
 def azure_alerts(resource: Resource) -> Iterable[Violation]:
     notifications = resource.props.get("notifications") or {}
     on = [each for each in notifications.values() if isinstance(each, dict) and is_true(each.get("enabled"))]
-    if not any(listed(each.get("contactEmails")) or listed(each.get("contactGroups")) or listed(each.get("contactRoles")) for each in on):
+    if not any(
+        listed(each.get("contactEmails"))
+        or listed(each.get("contactGroups"))
+        or listed(each.get("contactRoles"))
+        for each in on
+    ):
         yield Violation("notifications tells nobody")
 
 
@@ -121,7 +142,10 @@ def _no_budget(cluster: str, budgets: Sequence[str]) -> StackCheck:
 
 def unfinished_uploads(resource: Resource) -> Iterable[Violation]:
     rules = [rule for _, rule in numbered("rules", resource.props.get("rules"))]
-    if not any(rule.get("status") == "Enabled" and rule.get("abortIncompleteMultipartUpload") is not None for rule in rules):
+    if not any(
+        rule.get("status") == "Enabled" and rule.get("abortIncompleteMultipartUpload") is not None
+        for rule in rules
+    ):
         yield Violation("rules has none that ends unfinished uploads (abortIncompleteMultipartUpload)")
 
 
@@ -140,7 +164,11 @@ POOLS_HAVE_A_LIMIT = Rule(
     statement="Every pool has a largest size, and it is not beyond reason.",
     reason="One loop that submits jobs starts nodes until the limit, and an 8-GPU node costs as much per day as a small car per month.",
     fix="set max_nodes of the pool; for more than 256 nodes set the policy's `most_nodes`",
-    references=("EKS best practices: cost, cluster autoscaler", "GKE: cluster autoscaler limits", "AKS: cluster autoscaler"),
+    references=(
+        "EKS best practices: cost, cluster autoscaler",
+        "GKE: cluster autoscaler limits",
+        "AKS: cluster autoscaler",
+    ),
     severity="high",
     checks={
         EKS_NODES: _bounded("scalingConfig.maxSize"),
@@ -192,7 +220,12 @@ OLD_DATA_GOES = Rule(
     statement="A bucket has rules for what is old: unfinished uploads and overwritten versions go.",
     reason="Half of a large checkpoint that was never finished is invisible and is paid by the month.",
     fix="give the bucket a lifecycle; unfinished uploads end after a week",
-    references=("CKV2_AWS_61", "CKV_AWS_300", "Cloud Storage: object lifecycle", "Azure Storage: lifecycle management"),
+    references=(
+        "CKV2_AWS_61",
+        "CKV_AWS_300",
+        "Cloud Storage: object lifecycle",
+        "Azure Storage: lifecycle management",
+    ),
     severity="low",
     levels=FROM_STAGING,
     checks={
@@ -220,7 +253,14 @@ OLD_IMAGES_GO = Rule(
     severity="low",
     levels=FROM_STAGING,
     checks={GCP_IMAGES: there("cleanupPolicies"), ACR: acr_untagged},
-    stack={ECR: lacking((ECR,), ("aws:ecr/lifecyclePolicy:LifecyclePolicy",), "repository", "the repository has no lifecycle")},
+    stack={
+        ECR: lacking(
+            (ECR,),
+            ("aws:ecr/lifecyclePolicy:LifecyclePolicy",),
+            "repository",
+            "the repository has no lifecycle",
+        )
+    },
 )
 STANDARD_SUPPORT = Rule(
     name="no-extended-support",
@@ -236,4 +276,12 @@ STANDARD_SUPPORT = Rule(
         AKS: none_of("supportPlan", ("AKSLongTermSupport",)),
     },
 )
-RULES = (POOLS_HAVE_A_LIMIT, GPU_FROM_ZERO, BUDGET, LOGS_EXPIRE, OLD_DATA_GOES, OLD_IMAGES_GO, STANDARD_SUPPORT)
+RULES = (
+    POOLS_HAVE_A_LIMIT,
+    GPU_FROM_ZERO,
+    BUDGET,
+    LOGS_EXPIRE,
+    OLD_DATA_GOES,
+    OLD_IMAGES_GO,
+    STANDARD_SUPPORT,
+)

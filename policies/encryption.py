@@ -1,6 +1,8 @@
-"""Encryption: what lies on a disk is encrypted, with keys that the platform owns, that rotate and that cannot vanish.
+"""Encryption: what lies on a disk is encrypted, with keys that the platform owns, that rotate and that cannot
+vanish.
 
-Easy to get wrong: Google and Azure encrypt every disk by themselves with keys of their own, so there the question is whose
+Easy to get wrong: Google and Azure encrypt every disk by themselves with keys of their own, so there the
+question is whose
 key it is; AWS encrypts a node's disk only when told to.
 """
 
@@ -122,7 +124,9 @@ def storage_class(resource: Resource) -> Iterable[Violation]:
     if parameter == "encrypted" and not is_true(value):
         yield Violation("parameters.encrypted is not `true`")
     if value is None and parameter != "encrypted":
-        yield Violation(f"parameters.{parameter} is missing: the key would be the provider's and not the platform's")
+        yield Violation(
+            f"parameters.{parameter} is missing: the key would be the provider's and not the platform's"
+        )
 
 
 def s3_key(resource: Resource) -> Iterable[Violation]:
@@ -131,19 +135,29 @@ def s3_key(resource: Resource) -> Iterable[Violation]:
         if algorithm not in ("aws:kms", "aws:kms:dsse", "AES256"):
             yield Violation(f"{where}.applyServerSideEncryptionByDefault.sseAlgorithm is missing")
         elif algorithm != "AES256" and at(rule, "applyServerSideEncryptionByDefault.kmsMasterKeyId") is None:
-            yield Violation(f"{where}.applyServerSideEncryptionByDefault.kmsMasterKeyId is missing: the key would be the provider's")
+            yield Violation(
+                f"{where}.applyServerSideEncryptionByDefault.kmsMasterKeyId is missing: the key would be the provider's"
+            )
     if not listed(resource.props.get("rules")):
         yield Violation("rules is empty")
 
 
 def _with_a_key(resource: Resource) -> bool:
     rules = listed(resource.props.get("rules"))
-    return any(str(at(rule, "applyServerSideEncryptionByDefault.sseAlgorithm")).startswith("aws:kms") for rule in rules)
+    return any(
+        str(at(rule, "applyServerSideEncryptionByDefault.sseAlgorithm")).startswith("aws:kms")
+        for rule in rules
+    )
 
 
 def ecr_key(resource: Resource) -> Iterable[Violation]:
-    found = [each for _, each in numbered("encryptionConfigurations", resource.props.get("encryptionConfigurations"))]
-    if not any(str(each.get("encryptionType")).startswith("KMS") and each.get("kmsKey") is not None for each in found):
+    found = [
+        each
+        for _, each in numbered("encryptionConfigurations", resource.props.get("encryptionConfigurations"))
+    ]
+    if not any(
+        str(each.get("encryptionType")).startswith("KMS") and each.get("kmsKey") is not None for each in found
+    ):
         yield Violation("encryptionConfigurations has no `KMS` with a kmsKey")
 
 
@@ -174,23 +188,31 @@ def aws_rotation(resource: Resource) -> Iterable[Violation]:
     """Only symmetric keys that encrypt can be rotated."""
     if str(resource.props.get("keyUsage") or "ENCRYPT_DECRYPT") != "ENCRYPT_DECRYPT":
         return
-    if str(resource.props.get("customerMasterKeySpec") or "SYMMETRIC_DEFAULT") == "SYMMETRIC_DEFAULT" and not is_true(
-        resource.props.get("enableKeyRotation")
-    ):
+    if str(
+        resource.props.get("customerMasterKeySpec") or "SYMMETRIC_DEFAULT"
+    ) == "SYMMETRIC_DEFAULT" and not is_true(resource.props.get("enableKeyRotation")):
         yield Violation("enableKeyRotation is not true")
 
 
 def fixed_keys(resources: Sequence[Resource]) -> Iterable[Violation]:
-    """Azure's keys but those of a cluster: AKS encrypts secrets with one named version, and a new one is an upgrade of the cluster."""
+    """Azure's keys but those of a cluster: AKS encrypts secrets with one named version, and a new one is an
+    upgrade of the cluster.
+    """
     named = {urn for one in resources if one.kind == AKS for urn in one.depends.get("securityProfile", ())}
     for key in resources:
-        if key.kind == AZURE_KEY and key.urn not in named and not at(key.props, "properties.rotationPolicy.lifetimeActions"):
+        if (
+            key.kind == AZURE_KEY
+            and key.urn not in named
+            and not at(key.props, "properties.rotationPolicy.lifetimeActions")
+        ):
             yield Violation("properties.rotationPolicy.lifetimeActions is missing", key.urn, key.name)
 
 
 def secure_boot(resource: Resource) -> Iterable[Violation]:
     """Not on GPU nodes: it refuses kernel modules that Google did not sign, the GPU driver's among them."""
-    if not gke_gpu(resource) and not is_true(at(resource.props, "nodeConfig.shieldedInstanceConfig.enableSecureBoot")):
+    if not gke_gpu(resource) and not is_true(
+        at(resource.props, "nodeConfig.shieldedInstanceConfig.enableSecureBoot")
+    ):
         yield Violation("nodeConfig.shieldedInstanceConfig.enableSecureBoot is not true")
 
 
@@ -199,7 +221,13 @@ SECRETS_ENCRYPTED = Rule(
     statement="Kubernetes secrets are encrypted with a key that the platform owns.",
     reason="Without it a copy of the control plane's store is a copy of every secret, and nobody but the cloud can lock it.",
     fix="give the cluster an encryption configuration for secrets with a key of the platform",
-    references=("CIS EKS 5.3.1", "CKV_AWS_58", "AWS-0039", "CIS GKE 5.3.1", "AKS baseline: KMS etcd encryption"),
+    references=(
+        "CIS EKS 5.3.1",
+        "CKV_AWS_58",
+        "AWS-0039",
+        "CIS GKE 5.3.1",
+        "AKS baseline: KMS etcd encryption",
+    ),
     severity="critical",
     checks={
         EKS: eks_secrets,
@@ -207,7 +235,9 @@ SECRETS_ENCRYPTED = Rule(
             one_of("databaseEncryption.state", ("ENCRYPTED", "ALL_OBJECTS_ENCRYPTION_ENABLED")),
             there("databaseEncryption.keyName"),
         ),
-        AKS: all_of(true("securityProfile.azureKeyVaultKms.enabled"), there("securityProfile.azureKeyVaultKms.keyId")),
+        AKS: all_of(
+            true("securityProfile.azureKeyVaultKms.enabled"), there("securityProfile.azureKeyVaultKms.keyId")
+        ),
     },
 )
 ENCRYPTED_VOLUMES = Rule(
@@ -235,8 +265,12 @@ ENCRYPTED_VOLUMES = Rule(
         "aws:ebs/volume:Volume": true("encrypted"),
         EFS: true("encrypted"),
         FSX: there("kmsKeyId", "the key would be the provider's and not the platform's"),
-        GKE_NODES: there("nodeConfig.bootDiskKmsKey", "the key would be the provider's and not the platform's"),
-        GCP_DISK: there("diskEncryptionKey.kmsKeySelfLink", "the key would be the provider's and not the platform's"),
+        GKE_NODES: there(
+            "nodeConfig.bootDiskKmsKey", "the key would be the provider's and not the platform's"
+        ),
+        GCP_DISK: there(
+            "diskEncryptionKey.kmsKeySelfLink", "the key would be the provider's and not the platform's"
+        ),
         AKS: aks_disks,
         AKS_NODES: true("enableEncryptionAtHost"),
         STORAGE_CLASS: storage_class,
@@ -247,7 +281,11 @@ OWN_KEY_FILES = Rule(
     statement="A shared filesystem is encrypted with a key that the platform owns.",
     reason="Data sets and checkpoints lie there; with the platform's own key they can be locked in one place.",
     fix="name the platform's key on the filesystem",
-    references=("CKV_AWS_190", "Filestore: customer-managed encryption keys", "Azure Managed Lustre: customer-managed keys"),
+    references=(
+        "CKV_AWS_190",
+        "Filestore: customer-managed encryption keys",
+        "Azure Managed Lustre: customer-managed keys",
+    ),
     severity="medium",
     levels=FROM_STAGING,
     checks={
@@ -268,10 +306,21 @@ OWN_KEY_BUCKET = Rule(
     checks={
         S3_ENCRYPTION: s3_key,
         GCS: there("encryption.defaultKmsKeyName"),
-        AZURE_STORAGE: all_of(one_of("encryption.keySource", ("Microsoft.Keyvault",)), there("encryption.keyVaultProperties.keyName")),
+        AZURE_STORAGE: all_of(
+            one_of("encryption.keySource", ("Microsoft.Keyvault",)),
+            there("encryption.keyVaultProperties.keyName"),
+        ),
     },
     stack=dict.fromkeys(
-        S3, lacking(S3, (S3_ENCRYPTION,), "bucket", "the bucket has no default encryption with a KMS key", counts=_with_a_key, spared=takes_records)
+        S3,
+        lacking(
+            S3,
+            (S3_ENCRYPTION,),
+            "bucket",
+            "the bucket has no default encryption with a KMS key",
+            counts=_with_a_key,
+            spared=takes_records,
+        ),
     ),
 )
 OWN_KEY_SECRETS = Rule(
@@ -342,7 +391,9 @@ VERIFIED_BOOT = Rule(
     levels=FROM_STAGING,
     checks={
         GKE: not_false("enableShieldedNodes"),
-        GKE_NODES: all_of(secure_boot, not_false("nodeConfig.shieldedInstanceConfig.enableIntegrityMonitoring")),
+        GKE_NODES: all_of(
+            secure_boot, not_false("nodeConfig.shieldedInstanceConfig.enableIntegrityMonitoring")
+        ),
     },
 )
 RULES = (

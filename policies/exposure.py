@@ -1,7 +1,9 @@
 """Exposure: what answers to whom from outside. Control planes, buckets, nodes, ports, services and stores.
 
-Easy to get wrong: what a cloud does when nothing is said differs. EKS opens its endpoint to the world and GKE and AKS do too,
-an Azure storage account takes requests from every network, and a GCP bucket is private until somebody grants it.
+Easy to get wrong: what a cloud does when nothing is said differs. EKS opens its endpoint to the world and GKE
+and AKS do too,
+an Azure storage account takes requests from every network, and a GCP bucket is private until somebody grants
+it.
 """
 
 from __future__ import annotations
@@ -70,32 +72,50 @@ def eks_endpoint(resource: Resource) -> Iterable[Violation]:
         return
     ranges = listed(config.get("publicAccessCidrs"))
     if not ranges:
-        yield Violation("vpcConfig.endpointPublicAccess is on and vpcConfig.publicAccessCidrs does not restrict it")
+        yield Violation(
+            "vpcConfig.endpointPublicAccess is on and vpcConfig.publicAccessCidrs does not restrict it"
+        )
     yield from _world("vpcConfig.publicAccessCidrs", ranges)
 
 
 def gke_endpoint(resource: Resource) -> Iterable[Violation]:
     if is_true(at(resource.props, "controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic")):
-        yield Violation("controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic is true, so the endpoint answers the whole internet")
+        yield Violation(
+            "controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic is true, so the endpoint answers the whole internet"
+        )
     by_address = at(resource.props, "controlPlaneEndpointsConfig.ipEndpointsConfig.enabled")
-    if (by_address is not None and not is_true(by_address)) or is_true(at(resource.props, "privateClusterConfig.enablePrivateEndpoint")):
+    if (by_address is not None and not is_true(by_address)) or is_true(
+        at(resource.props, "privateClusterConfig.enablePrivateEndpoint")
+    ):
         return
     allowed = resource.props.get("masterAuthorizedNetworksConfig")
     if allowed is None:
-        yield Violation("masterAuthorizedNetworksConfig is missing, so the endpoint answers the whole internet")
+        yield Violation(
+            "masterAuthorizedNetworksConfig is missing, so the endpoint answers the whole internet"
+        )
         return
-    yield from _world("masterAuthorizedNetworksConfig.cidrBlocks", [block.get("cidrBlock") for block in listed(allowed.get("cidrBlocks"))])
+    yield from _world(
+        "masterAuthorizedNetworksConfig.cidrBlocks",
+        [block.get("cidrBlock") for block in listed(allowed.get("cidrBlocks"))],
+    )
     if is_true(allowed.get("gcpPublicCidrsAccessEnabled")):
-        yield Violation("masterAuthorizedNetworksConfig.gcpPublicCidrsAccessEnabled is true, which lets in every machine of Google Cloud")
+        yield Violation(
+            "masterAuthorizedNetworksConfig.gcpPublicCidrsAccessEnabled is true, which lets in every machine of Google Cloud"
+        )
 
 
 def aks_endpoint(resource: Resource) -> Iterable[Violation]:
     profile = resource.props.get("apiServerAccessProfile") or {}
-    if is_true(profile.get("enablePrivateCluster")) or resource.props.get("publicNetworkAccess") == "Disabled":
+    if (
+        is_true(profile.get("enablePrivateCluster"))
+        or resource.props.get("publicNetworkAccess") == "Disabled"
+    ):
         return
     ranges = listed(profile.get("authorizedIPRanges"))
     if not ranges:
-        yield Violation("apiServerAccessProfile.enablePrivateCluster is off and apiServerAccessProfile.authorizedIPRanges does not restrict it")
+        yield Violation(
+            "apiServerAccessProfile.enablePrivateCluster is off and apiServerAccessProfile.authorizedIPRanges does not restrict it"
+        )
     yield from _world("apiServerAccessProfile.authorizedIPRanges", ranges)
 
 
@@ -111,7 +131,9 @@ def public_acl(resource: Resource) -> Iterable[Violation]:
     for grant in listed(policy.get("grants")):
         uri = (grant.get("grantee") or {}).get("uri") or ""
         if uri.endswith(OPEN_GROUPS):
-            yield Violation(f"accessControlPolicy grants {grant.get('permission')} to {uri.rpartition('/')[2]}")
+            yield Violation(
+                f"accessControlPolicy grants {grant.get('permission')} to {uri.rpartition('/')[2]}"
+            )
 
 
 def open_block(resource: Resource) -> Iterable[Violation]:
@@ -128,7 +150,9 @@ def public_entity(resource: Resource) -> Iterable[Violation]:
 
 def plain_http(resource: Resource) -> Iterable[Violation]:
     if not _denies_plain_http(resource.props.get("policy")):
-        yield Violation("policy has no statement that denies every principal all of s3 when aws:SecureTransport is false")
+        yield Violation(
+            "policy has no statement that denies every principal all of s3 when aws:SecureTransport is false"
+        )
 
 
 def _denies_plain_http(policy: Json) -> bool:
@@ -147,7 +171,10 @@ def _denies_plain_http(policy: Json) -> bool:
 
 def azure_transport(resource: Resource) -> Iterable[Violation]:
     """A file share by NFS has no HTTPS to ask for: it is closed by its network instead."""
-    nfs = resource.props.get("kind") == "FileStorage" and resource.props.get("publicNetworkAccess") == "Disabled"
+    nfs = (
+        resource.props.get("kind") == "FileStorage"
+        and resource.props.get("publicNetworkAccess") == "Disabled"
+    )
     if not nfs and not is_true(resource.props.get("enableHttpsTrafficOnly", True)):
         yield Violation("enableHttpsTrafficOnly is not true")
     if resource.props.get("minimumTlsVersion") not in ("TLS1_2", "TLS1_3"):
@@ -166,7 +193,10 @@ def ingress_rule(resource: Resource) -> Iterable[Violation]:
 
 def group_rule(resource: Resource) -> Iterable[Violation]:
     if resource.props.get("type") == "ingress":
-        yield from _open_ranges("cidrBlocks", [*listed(resource.props.get("cidrBlocks")), *listed(resource.props.get("ipv6CidrBlocks"))])
+        yield from _open_ranges(
+            "cidrBlocks",
+            [*listed(resource.props.get("cidrBlocks")), *listed(resource.props.get("ipv6CidrBlocks"))],
+        )
 
 
 def firewall(resource: Resource) -> Iterable[Violation]:
@@ -231,7 +261,9 @@ def closed_store(resource: Resource) -> Iterable[Violation]:
     if access is not None and str(access).lower() == "disabled":
         return
     if at(props, f"{rules}.defaultAction") != "Deny":
-        yield Violation(f"{where}publicNetworkAccess is not `Disabled` and {where}{rules}.defaultAction is not `Deny`")
+        yield Violation(
+            f"{where}publicNetworkAccess is not `Disabled` and {where}{rules}.defaultAction is not `Deny`"
+        )
 
 
 def public_service(resource: Resource) -> Iterable[Violation]:
@@ -241,11 +273,16 @@ def public_service(resource: Resource) -> Iterable[Violation]:
     if spec.get("type") != "LoadBalancer":
         return
     said = at(resource.props, "metadata.annotations") or {}
-    if any(name in said and said[name] is not UNKNOWN and str(said[name]) == value for name, value in INTERNAL_BALANCER.items()):
+    if any(
+        name in said and said[name] is not UNKNOWN and str(said[name]) == value
+        for name, value in INTERNAL_BALANCER.items()
+    ):
         return
     ranges = listed(spec.get("loadBalancerSourceRanges"))
     if not ranges or WORLD & set(ranges):
-        yield Violation("spec.type is LoadBalancer without an internal address or named ranges in spec.loadBalancerSourceRanges")
+        yield Violation(
+            "spec.type is LoadBalancer without an internal address or named ranges in spec.loadBalancerSourceRanges"
+        )
 
 
 NO_OPEN_CONTROL_PLANE = Rule(
@@ -311,7 +348,9 @@ UNIFORM_BUCKET = Rule(
     severity="medium",
     checks={
         GCS: true("uniformBucketLevelAccess"),
-        "aws:s3/bucketOwnershipControls:BucketOwnershipControls": one_of("rule.objectOwnership", ("BucketOwnerEnforced",)),
+        "aws:s3/bucketOwnershipControls:BucketOwnershipControls": one_of(
+            "rule.objectOwnership", ("BucketOwnerEnforced",)
+        ),
     },
 )
 TLS_ONLY_BUCKET = Rule(
@@ -319,17 +358,36 @@ TLS_ONLY_BUCKET = Rule(
     statement="A bucket refuses requests that do not come by TLS.",
     reason="A request in the clear shows its data and its signature to everybody on the way.",
     fix='S3: deny Principal "*" all of s3 when aws:SecureTransport is false, on the bucket and its objects; Azure: HTTPS only and TLS 1.2',
-    references=("CIS AWS 2.1.1", "CKV_AWS_379", "Security Hub S3.5", "CKV_AZURE_3", "CKV_AZURE_44", "AZU-0008", "AZU-0011"),
+    references=(
+        "CIS AWS 2.1.1",
+        "CKV_AWS_379",
+        "Security Hub S3.5",
+        "CKV_AZURE_3",
+        "CKV_AZURE_44",
+        "AZU-0008",
+        "AZU-0011",
+    ),
     severity="high",
     checks={S3_POLICY: plain_http, AZURE_STORAGE: azure_transport},
-    stack=dict.fromkeys(S3, lacking(S3, (S3_POLICY,), "bucket", "the bucket has no bucket policy, so nothing refuses plain HTTP")),
+    stack=dict.fromkeys(
+        S3,
+        lacking(S3, (S3_POLICY,), "bucket", "the bucket has no bucket policy, so nothing refuses plain HTTP"),
+    ),
 )
 NO_OPEN_INGRESS = Rule(
     name="no-open-ingress",
     statement="No firewall rule lets the whole internet in.",
     reason="A port that is open to everybody is found within minutes; Ray's dashboard on such a port runs anybody's code.",
     fix="name the ranges or the groups that may come in",
-    references=("CIS AWS 5.2", "CKV_AWS_24", "CKV_AWS_277", "AWS-0107", "CKV_AZURE_10", "AZU-0050", "CKV_GCP_2"),
+    references=(
+        "CIS AWS 5.2",
+        "CKV_AWS_24",
+        "CKV_AWS_277",
+        "AWS-0107",
+        "CKV_AZURE_10",
+        "AZU-0050",
+        "CKV_GCP_2",
+    ),
     severity="critical",
     checks={
         "aws:ec2/securityGroup:SecurityGroup": inline_ingress,

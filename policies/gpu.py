@@ -1,6 +1,8 @@
-"""GPU pools: what schedulers, drivers and fabrics need of them. A pool is known as a GPU pool by its machine, image, labels or taint.
+"""GPU pools: what schedulers, drivers and fabrics need of them. A pool is known as a GPU pool by its machine,
+image, labels or taint.
 
-Easy to get wrong: SkyPilot's own label must stand on EKS and AKS nodes and never on GKE, which has a label of its own.
+Easy to get wrong: SkyPilot's own label must stand on EKS and AKS nodes and never on GKE, which has a label of
+its own.
 """
 
 from __future__ import annotations
@@ -27,7 +29,12 @@ def _text(value: Json) -> str:
 def eks_gpu(resource: Resource) -> bool:
     labels, taints = resource.props.get("labels") or {}, listed(resource.props.get("taints"))
     tainted = any(taint.get("key") == GPU_TAINT for taint in taints)
-    return tainted or GPU_PRESENT in labels or ACCELERATOR in labels or "NVIDIA" in _text(resource.props.get("amiType"))
+    return (
+        tainted
+        or GPU_PRESENT in labels
+        or ACCELERATOR in labels
+        or "NVIDIA" in _text(resource.props.get("amiType"))
+    )
 
 
 def gke_gpu(resource: Resource) -> bool:
@@ -40,7 +47,9 @@ def gke_gpu(resource: Resource) -> bool:
 
 
 def aks_gpu(resource: Resource) -> bool:
-    return _text(resource.props.get("vmSize")).startswith(AZURE_MACHINES) or GPU_PRESENT in (resource.props.get("nodeLabels") or {})
+    return _text(resource.props.get("vmSize")).startswith(AZURE_MACHINES) or GPU_PRESENT in (
+        resource.props.get("nodeLabels") or {}
+    )
 
 
 def _labelled(labels: Json, *, skypilot: bool) -> Iterator[Violation]:
@@ -49,7 +58,9 @@ def _labelled(labels: Json, *, skypilot: bool) -> Iterator[Violation]:
     accelerator = labels.get(ACCELERATOR)
     if not skypilot:
         if accelerator is not None:
-            yield Violation(f"label {ACCELERATOR} is there: on GKE SkyPilot reads cloud.google.com/gke-accelerator, and two labels confuse it")
+            yield Violation(
+                f"label {ACCELERATOR} is there: on GKE SkyPilot reads cloud.google.com/gke-accelerator, and two labels confuse it"
+            )
     elif accelerator is None:
         yield Violation(f"label {ACCELERATOR} is missing: SkyPilot would not find the pool at zero nodes")
     elif accelerator != accelerator.lower():
@@ -57,12 +68,19 @@ def _labelled(labels: Json, *, skypilot: bool) -> Iterator[Violation]:
 
 
 def eks_gpu_nodes(resource: Resource) -> Iterable[Violation]:
-    """A GPU node group is known by its image, its labels or its taint; then it must have all of taint and labels."""
+    """A GPU node group is known by its image, its labels or its taint; then it must have all of taint and
+    labels.
+    """
     labels = resource.props.get("labels") or {}
     if not eks_gpu(resource):
         return
-    if not any(taint.get("key") == GPU_TAINT and taint.get("effect") == "NO_SCHEDULE" for taint in listed(resource.props.get("taints"))):
-        yield Violation(f"no taint {GPU_TAINT} with effect NO_SCHEDULE: pods without a GPU would fill GPU nodes")
+    if not any(
+        taint.get("key") == GPU_TAINT and taint.get("effect") == "NO_SCHEDULE"
+        for taint in listed(resource.props.get("taints"))
+    ):
+        yield Violation(
+            f"no taint {GPU_TAINT} with effect NO_SCHEDULE: pods without a GPU would fill GPU nodes"
+        )
     yield from _labelled(labels, skypilot=True)
 
 
@@ -70,8 +88,13 @@ def gke_gpu_nodes(resource: Resource) -> Iterable[Violation]:
     if not gke_gpu(resource):
         return
     node = resource.props.get("nodeConfig") or {}
-    if not any(taint.get("key") == GPU_TAINT and taint.get("effect") == "NO_SCHEDULE" for taint in listed(node.get("taints"))):
-        yield Violation(f"nodeConfig.taints has no {GPU_TAINT} with effect NO_SCHEDULE: pods without a GPU would fill GPU nodes")
+    if not any(
+        taint.get("key") == GPU_TAINT and taint.get("effect") == "NO_SCHEDULE"
+        for taint in listed(node.get("taints"))
+    ):
+        yield Violation(
+            f"nodeConfig.taints has no {GPU_TAINT} with effect NO_SCHEDULE: pods without a GPU would fill GPU nodes"
+        )
     yield from _labelled(node.get("labels") or {}, skypilot=False)
 
 
@@ -80,13 +103,20 @@ def aks_gpu_nodes(resource: Resource) -> Iterable[Violation]:
         return
     taints = [str(taint) for taint in listed(resource.props.get("nodeTaints"))]
     if not any(taint.startswith(f"{GPU_TAINT}=") and taint.endswith(":NoSchedule") for taint in taints):
-        yield Violation(f"nodeTaints has no {GPU_TAINT} with effect NoSchedule: pods without a GPU would fill GPU nodes")
+        yield Violation(
+            f"nodeTaints has no {GPU_TAINT} with effect NoSchedule: pods without a GPU would fill GPU nodes"
+        )
     yield from _labelled(resource.props.get("nodeLabels") or {}, skypilot=True)
 
 
 def eks_driver(resource: Resource) -> Iterable[Violation]:
     image = resource.props.get("amiType")
-    if eks_gpu(resource) and image is not None and image != "CUSTOM" and not any(part in image for part in ("NVIDIA", "GPU", "NEURON")):
+    if (
+        eks_gpu(resource)
+        and image is not None
+        and image != "CUSTOM"
+        and not any(part in image for part in ("NVIDIA", "GPU", "NEURON"))
+    ):
         yield Violation(f"amiType is {image}, which has no GPU driver")
     if eks_gpu(resource) and image is None:
         yield Violation("amiType is missing, and the image that EKS takes has no GPU driver")
@@ -95,13 +125,17 @@ def eks_driver(resource: Resource) -> Iterable[Violation]:
 def gke_driver(resource: Resource) -> Iterable[Violation]:
     if not gke_gpu(resource):
         return
-    accelerators = list(numbered("nodeConfig.guestAccelerators", at(resource.props, "nodeConfig.guestAccelerators")))
+    accelerators = list(
+        numbered("nodeConfig.guestAccelerators", at(resource.props, "nodeConfig.guestAccelerators"))
+    )
     if not accelerators:
         yield Violation("nodeConfig.guestAccelerators is missing, so GKE installs no driver")
     for where, accelerator in accelerators:
         version = at(accelerator, "gpuDriverInstallationConfig.gpuDriverVersion")
         if version is None or str(version) not in ("DEFAULT", "LATEST"):
-            yield Violation(f"{where}.gpuDriverInstallationConfig.gpuDriverVersion is not `DEFAULT` or `LATEST`, so GKE installs no driver")
+            yield Violation(
+                f"{where}.gpuDriverInstallationConfig.gpuDriverVersion is not `DEFAULT` or `LATEST`, so GKE installs no driver"
+            )
 
 
 def aks_driver(resource: Resource) -> Iterable[Violation]:
@@ -119,7 +153,9 @@ def gke_inline(resource: Resource) -> Iterable[Violation]:
 def aks_inline(resource: Resource) -> Iterable[Violation]:
     for where, pool in numbered("agentPoolProfiles", resource.props.get("agentPoolProfiles")):
         if _text(pool.get("vmSize")).startswith(AZURE_MACHINES):
-            yield Violation(f"{where}.vmSize is {pool['vmSize']}: a GPU pool that changes would change the cluster")
+            yield Violation(
+                f"{where}.vmSize is {pool['vmSize']}: a GPU pool that changes would change the cluster"
+            )
 
 
 def gke_close(resource: Resource) -> Iterable[Violation]:
@@ -140,16 +176,25 @@ def aks_close(resource: Resource) -> Iterable[Violation]:
 
 def template_fabric(resource: Resource) -> Iterable[Violation]:
     """Fabric interfaces are worth their price only among machines that stand side by side."""
-    kinds = [str(each.get("interfaceType")) for _, each in numbered("networkInterfaces", resource.props.get("networkInterfaces"))]
+    kinds = [
+        str(each.get("interfaceType"))
+        for _, each in numbered("networkInterfaces", resource.props.get("networkInterfaces"))
+    ]
     block = at(resource.props, "instanceMarketOptions.marketType") == "capacity-block"
-    if any(kind.startswith("efa") for kind in kinds) and not block and at(resource.props, "placement.groupName") is None:
+    if (
+        any(kind.startswith("efa") for kind in kinds)
+        and not block
+        and at(resource.props, "placement.groupName") is None
+    ):
         yield Violation("networkInterfaces has EFA and placement.groupName is missing")
 
 
 def template_spot(resource: Resource) -> Iterable[Violation]:
     target = at(resource.props, "capacityReservationSpecification.capacityReservationTarget")
     if at(resource.props, "instanceMarketOptions.marketType") == "spot" and target is not None:
-        yield Violation("instanceMarketOptions.marketType is spot and a reservation is named: EC2 refuses both")
+        yield Violation(
+            "instanceMarketOptions.marketType is spot and a reservation is named: EC2 refuses both"
+        )
 
 
 def gke_spot(resource: Resource) -> Iterable[Violation]:
@@ -157,7 +202,9 @@ def gke_spot(resource: Resource) -> Iterable[Violation]:
     spot = is_true(node.get("spot")) or is_true(node.get("preemptible"))
     reserved = str(at(node, "reservationAffinity.consumeReservationType") or "") == "SPECIFIC_RESERVATION"
     if spot and reserved:
-        yield Violation("nodeConfig.spot is true and nodeConfig.reservationAffinity names a reservation: spot never uses one")
+        yield Violation(
+            "nodeConfig.spot is true and nodeConfig.reservationAffinity names a reservation: spot never uses one"
+        )
     if is_true(node.get("flexStart")) and (spot or reserved):
         yield Violation("nodeConfig.flexStart is true together with spot or a reservation")
 
@@ -166,9 +213,13 @@ def aks_spot(resource: Resource) -> Iterable[Violation]:
     if resource.props.get("scaleSetPriority") != "Spot":
         return
     if resource.props.get("capacityReservationGroupID") is not None:
-        yield Violation("scaleSetPriority is Spot and capacityReservationGroupID is set: spot never uses a reservation")
+        yield Violation(
+            "scaleSetPriority is Spot and capacityReservationGroupID is set: spot never uses a reservation"
+        )
     if str(resource.props.get("scaleSetEvictionPolicy") or "Delete") != "Delete":
-        yield Violation("scaleSetEvictionPolicy is not `Delete`: evicted machines would go on costing their disks and count against the pool")
+        yield Violation(
+            "scaleSetEvictionPolicy is not `Delete`: evicted machines would go on costing their disks and count against the pool"
+        )
 
 
 def gke_nic(resource: Resource) -> Iterable[Violation]:
@@ -177,7 +228,9 @@ def gke_nic(resource: Resource) -> Iterable[Violation]:
 
 
 def gke_run(resource: Resource) -> Iterable[Violation]:
-    """A machine that waits for its start ends by itself, and a pool of such machines is not repaired into a new wait."""
+    """A machine that waits for its start ends by itself, and a pool of such machines is not repaired into a
+    new wait.
+    """
     node = resource.props.get("nodeConfig") or {}
     if not is_true(node.get("flexStart")) and not is_true(at(resource.props, "queuedProvisioning.enabled")):
         return
@@ -186,7 +239,9 @@ def gke_run(resource: Resource) -> Iterable[Violation]:
         yield Violation("nodeConfig.maxRunDuration is not a week or less")
     repair = at(resource.props, "management.autoRepair")
     if repair is not None and not is_false(repair):
-        yield Violation("management.autoRepair is not false: GKE refuses to repair nodes that wait for their start")
+        yield Violation(
+            "management.autoRepair is not false: GKE refuses to repair nodes that wait for their start"
+        )
 
 
 GPU_TAINT_AND_LABEL = Rule(
@@ -194,7 +249,11 @@ GPU_TAINT_AND_LABEL = Rule(
     statement="A GPU pool carries the GPU taint and the labels that schedulers and autoscalers look for.",
     reason="Without the taint small pods keep GPU nodes alive; without the labels a pool at zero nodes is never started.",
     fix=f"taint the pool {GPU_TAINT}=present:NoSchedule and label it {GPU_PRESENT}=true and, but for GKE, {ACCELERATOR}=<name in lower case>",
-    references=("SkyPilot#8598", "Cluster Autoscaler: scaling a node group from 0", "GKE: run GPUs in Standard node pools"),
+    references=(
+        "SkyPilot#8598",
+        "Cluster Autoscaler: scaling a node group from 0",
+        "GKE: run GPUs in Standard node pools",
+    ),
     severity="high",
     checks={EKS_NODES: eks_gpu_nodes, GKE_NODES: gke_gpu_nodes, AKS_NODES: aks_gpu_nodes},
 )
@@ -221,7 +280,11 @@ CLOSE_NODES = Rule(
     statement="Nodes that must be close together are asked for in one zone, and with the placement that makes them so.",
     reason="Nodes in two zones are milliseconds apart, and a collective runs at the speed of its slowest link.",
     fix="name one zone for the pool, and a placement group with a fabric",
-    references=("EC2: cluster placement groups with EFA", "GKE: compact placement", "Azure: proximity placement groups"),
+    references=(
+        "EC2: cluster placement groups with EFA",
+        "GKE: compact placement",
+        "Azure: proximity placement groups",
+    ),
     severity="medium",
     checks={LAUNCH_TEMPLATE: template_fabric, GKE_NODES: gke_close, AKS_NODES: aks_close},
 )
@@ -230,7 +293,11 @@ NO_SPOT_RESERVATION = Rule(
     statement="A pool is bought in one way: on demand, spot, reserved or when there is room, and not in two at once.",
     reason="A reservation that a spot pool names is paid and not used; an evicted machine that is kept is paid and does not run.",
     fix="choose one capacity for the pool",
-    references=("EC2: On-Demand Capacity Reservations", "GKE: consume reserved resources", "AKS: spot node pools"),
+    references=(
+        "EC2: On-Demand Capacity Reservations",
+        "GKE: consume reserved resources",
+        "AKS: spot node pools",
+    ),
     severity="medium",
     checks={LAUNCH_TEMPLATE: template_spot, GKE_NODES: gke_spot, AKS_NODES: aks_spot},
 )
@@ -254,4 +321,12 @@ FLEX_ENDS = Rule(
     levels=ADVICE,
     checks={GKE_NODES: gke_run},
 )
-RULES = (GPU_TAINT_AND_LABEL, GPU_DRIVER, SEPARATE_POOLS, CLOSE_NODES, NO_SPOT_RESERVATION, FAST_NIC, FLEX_ENDS)
+RULES = (
+    GPU_TAINT_AND_LABEL,
+    GPU_DRIVER,
+    SEPARATE_POOLS,
+    CLOSE_NODES,
+    NO_SPOT_RESERVATION,
+    FAST_NIC,
+    FLEX_ENDS,
+)

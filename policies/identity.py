@@ -1,6 +1,7 @@
 """Identity: nobody may do everything, nobody is everybody, and nothing logs in with a key that never ends.
 
-Easy to get wrong: a right in a cloud is often a name (`roles/editor`, a role's GUID) and not a document, and what it allows
+Easy to get wrong: a right in a cloud is often a name (`roles/editor`, a role's GUID) and not a document, and
+what it allows
 is to be known by that name.
 """
 
@@ -77,7 +78,9 @@ RESOURCE_POLICIES = {
     "aws:sqs/queuePolicy:QueuePolicy": "policy",
 }
 DEFAULT_ACCOUNT = "-compute@developer.gserviceaccount.com"
-ONE_ACCOUNT = re.compile(r"^(serviceAccount:[^\[\]]+\[[^/*\[\]]+/[^/*\[\]]+\]|principal://.+/subject/.+|serviceAccount:[^\[\]*]+)$")
+ONE_ACCOUNT = re.compile(
+    r"^(serviceAccount:[^\[\]]+\[[^/*\[\]]+/[^/*\[\]]+\]|principal://.+/subject/.+|serviceAccount:[^\[\]*]+)$"
+)
 """A member of Google's workload identity that is one service account of one namespace."""
 
 
@@ -115,9 +118,15 @@ def basic_role(resource: Resource) -> Iterable[Violation]:
 
 
 def azure_assignment(resource: Resource) -> Iterable[Violation]:
-    """Who may give rights may take all of them. A Contributor of one resource is none of the platform, so there the scope counts."""
-    definition = AZURE_ADMINISTRATORS.get(str(resource.props.get("roleDefinitionId") or "").rpartition("/")[2].lower())
-    if definition and (definition != "Contributor" or not ONE_RESOURCE.search(str(resource.props.get("scope") or ""))):
+    """Who may give rights may take all of them. A Contributor of one resource is none of the platform, so
+    there the scope counts.
+    """
+    definition = AZURE_ADMINISTRATORS.get(
+        str(resource.props.get("roleDefinitionId") or "").rpartition("/")[2].lower()
+    )
+    if definition and (
+        definition != "Contributor" or not ONE_RESOURCE.search(str(resource.props.get("scope") or ""))
+    ):
         yield Violation(f"roleDefinitionId is {definition}")
 
 
@@ -171,13 +180,21 @@ def session_tokens(resource: Resource) -> Iterable[Violation]:
 
 def node_group_template(resource: Resource) -> Iterable[Violation]:
     if resource.props.get("launchTemplate") is None:
-        yield Violation("launchTemplate is missing, so metadata options are EKS's own and session tokens are not required")
+        yield Violation(
+            "launchTemplate is missing, so metadata options are EKS's own and session tokens are not required"
+        )
 
 
 def hops(resource: Resource) -> Iterable[Violation]:
     limit = at(resource.props, "metadataOptions.httpPutResponseHopLimit")
-    if limit is not None and int(limit) > 1 and at(resource.props, "metadataOptions.httpEndpoint") != "disabled":
-        yield Violation(f"metadataOptions.httpPutResponseHopLimit is {int(limit)}: a pod reaches the node's role")
+    if (
+        limit is not None
+        and int(limit) > 1
+        and at(resource.props, "metadataOptions.httpEndpoint") != "disabled"
+    ):
+        yield Violation(
+            f"metadataOptions.httpPutResponseHopLimit is {int(limit)}: a pod reaches the node's role"
+        )
 
 
 def pod_trust(resource: Resource) -> Iterable[Violation]:
@@ -190,8 +207,14 @@ def pod_trust(resource: Resource) -> Iterable[Violation]:
         if principal == "*" or (isinstance(principal, dict) and "*" in listed(principal.get("AWS"))):
             yield Violation(f"{where} lets everybody take the role")
         keys = {key for block in condition.values() if isinstance(block, dict) for key in block}
-        if isinstance(principal, dict) and principal.get("Federated") is not None and not any(str(key).endswith(":sub") for key in keys):
-            yield Violation(f"{where} has no condition on the token's subject, so every pod of the cluster can take the role")
+        if (
+            isinstance(principal, dict)
+            and principal.get("Federated") is not None
+            and not any(str(key).endswith(":sub") for key in keys)
+        ):
+            yield Violation(
+                f"{where} has no condition on the token's subject, so every pod of the cluster can take the role"
+            )
 
 
 def workload_member(resource: Resource) -> Iterable[Violation]:
@@ -217,7 +240,9 @@ def federated_subject(resource: Resource) -> Iterable[Violation]:
 def node_account(resource: Resource) -> Iterable[Violation]:
     account = at(resource.props, "nodeConfig.serviceAccount")
     if account is None or (account is not UNKNOWN and str(account) in ("", "default")):
-        yield Violation("nodeConfig.serviceAccount is missing, so nodes take the project's default account, which may edit the project")
+        yield Violation(
+            "nodeConfig.serviceAccount is missing, so nodes take the project's default account, which may edit the project"
+        )
     elif str(account).endswith(DEFAULT_ACCOUNT):
         yield Violation("nodeConfig.serviceAccount is the project's default account")
 
@@ -292,7 +317,12 @@ PODS_NOT_AS_NODE = Rule(
     statement="A pod cannot take the identity of the node it runs on.",
     reason="The node may pull images and join the cluster; a training that reads its token may do the same for every team.",
     fix="hop limit 1 on AWS, and the GKE metadata server on Google",
-    references=("CKV_AWS_341", "CKV_GCP_69", "GCP-0057", "EKS best practices: restrict access to the instance profile"),
+    references=(
+        "CKV_AWS_341",
+        "CKV_GCP_69",
+        "GCP-0057",
+        "EKS best practices: restrict access to the instance profile",
+    ),
     severity="high",
     checks={
         LAUNCH_TEMPLATE: hops,
@@ -317,7 +347,9 @@ WORKLOAD_IDENTITY = Rule(
             "clusterName",
             "the cluster has neither the add-on eks-pod-identity-agent nor an OpenID Connect provider",
             counts=_pod_identity,
-            spared=lambda _, resources: any(one.kind == "aws:iam/openIdConnectProvider:OpenIdConnectProvider" for one in resources),
+            spared=lambda _, resources: any(
+                one.kind == "aws:iam/openIdConnectProvider:OpenIdConnectProvider" for one in resources
+            ),
         )
     },
 )
@@ -355,11 +387,22 @@ LOGIN_BY_IDENTITY = Rule(
     statement="People and machines log in to the cluster as who they are in the cloud.",
     reason="A certificate or local account cannot be taken back, and a map inside the cluster locks everybody out with one bad edit.",
     fix="access entries only (EKS), no client certificates and no ABAC (GKE), Entra ID with RBAC and no local accounts (AKS)",
-    references=("CKV_GCP_13", "GCP-0064", "CKV_GCP_7", "CKV_AZURE_141", "CKV_AZURE_5", "AZU-0042", "EKS best practices: cluster access manager"),
+    references=(
+        "CKV_GCP_13",
+        "GCP-0064",
+        "CKV_GCP_7",
+        "CKV_AZURE_141",
+        "CKV_AZURE_5",
+        "AZU-0042",
+        "EKS best practices: cluster access manager",
+    ),
     severity="high",
     checks={
         EKS: one_of("accessConfig.authenticationMode", ("API",)),
-        GKE: all_of(not_true("masterAuth.clientCertificateConfig.issueClientCertificate"), not_true("enableLegacyAbac")),
+        GKE: all_of(
+            not_true("masterAuth.clientCertificateConfig.issueClientCertificate"),
+            not_true("enableLegacyAbac"),
+        ),
         AKS: all_of(
             true("disableLocalAccounts"),
             true("aadProfile.managed"),

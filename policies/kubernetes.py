@@ -1,6 +1,7 @@
 """Kubernetes: what pods may do, what they are made of, and what the control plane writes down and runs on.
 
-Easy to get wrong: a chart's own templates ask for what its values do not show, so privileged charts are known by name.
+Easy to get wrong: a chart's own templates ask for what its values do not show, so privileged charts are known
+by name.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from trainfleet.policies.engine.pod_specs import (
     release_values,
 )
 from trainfleet.policies.engine.rule import ADVICE, FROM_STAGING, UNKNOWN, Json, Resource, Rule, Violation
-from trainfleet.policies.resource_types import AKS, AZURE_DIAGNOSTICS, EKS, GKE, NAMESPACE, RELEASE, ROLES, WORKLOADS
+from trainfleet.policies.resource_types import (
+    AKS,
+    AZURE_DIAGNOSTICS,
+    EKS,
+    GKE,
+    NAMESPACE,
+    RELEASE,
+    ROLES,
+    WORKLOADS,
+)
 
 PRIVILEGED_CHARTS = {
     "nvidia-device-plugin",
@@ -36,10 +46,16 @@ EKS_LOGS = {"api", "audit", "authenticator", "controllerManager", "scheduler"}
 GKE_LOGS = {"SYSTEM_COMPONENTS", "APISERVER", "SCHEDULER", "CONTROLLER_MANAGER"}
 STANDARDS = ("restricted", "baseline", "privileged")
 OLDEST = (1, 33)
-"""The oldest minor version that all three clouds still support as usual. Set `oldest` in the policy's configuration."""
-SECRET_WORD = re.compile(r"(?i)(^|[_.-]|[a-z](?=[A-Z]))(password|passwd|token|secret[_-]?key|api[_-]?key|secretaccesskey|private[_-]?key)$")
+"""The oldest minor version that all three clouds still support as usual. Set `oldest` in the policy's
+configuration.
+"""
+SECRET_WORD = re.compile(
+    r"(?i)(^|[_.-]|[a-z](?=[A-Z]))(password|passwd|token|secret[_-]?key|api[_-]?key|secretaccesskey|private[_-]?key)$"
+)
 NOT_SECRET = re.compile(r"^(|true|false|\d+|/[^\s]*)$")
-"""What a value is that is no secret, whatever its key is called: nothing, a switch, a number or a file's path."""
+"""What a value is that is no secret, whatever its key is called: nothing, a switch, a number or a file's
+path.
+"""
 HARMFUL_VERBS = {"escalate", "bind", "impersonate"}
 
 
@@ -91,12 +107,16 @@ def namespace_standard(resource: Resource) -> Iterable[Violation]:
     labels = at(resource.props, "metadata.labels") or {}
     enforced = labels.get("pod-security.kubernetes.io/enforce")
     if enforced not in STANDARDS:
-        yield Violation("metadata.labels lacks pod-security.kubernetes.io/enforce: restricted, baseline or privileged")
+        yield Violation(
+            "metadata.labels lacks pod-security.kubernetes.io/enforce: restricted, baseline or privileged"
+        )
     name = at(resource.props, "metadata.name")
     if enforced == "privileged" and (name is UNKNOWN or name not in CLOUDS_OWN):
         for mode in ("audit", "warn"):
             if labels.get(f"pod-security.kubernetes.io/{mode}") not in ("restricted", "baseline"):
-                yield Violation(f"pod-security.kubernetes.io/enforce is privileged and pod-security.kubernetes.io/{mode} is not baseline or stricter")
+                yield Violation(
+                    f"pod-security.kubernetes.io/enforce is privileged and pod-security.kubernetes.io/{mode} is not baseline or stricter"
+                )
 
 
 def pinned_images(resource: Resource) -> Iterable[Violation]:
@@ -106,13 +126,17 @@ def pinned_images(resource: Resource) -> Iterable[Violation]:
             continue
         name, _, tag = str(image).rpartition("/")[2].partition(":")
         if "@sha256:" not in str(image) and tag in ("", "latest"):
-            yield Violation(f"{where}.image is {name}{f':{tag}' if tag else ''}, which is another image tomorrow")
+            yield Violation(
+                f"{where}.image is {name}{f':{tag}' if tag else ''}, which is another image tomorrow"
+            )
 
 
 def pinned_release(resource: Resource) -> Iterable[Violation]:
     version = resource.props.get("version")
     if version is None or (version is not UNKNOWN and not re.match(r"^v?\d+\.\d+\.\d+", str(version))):
-        yield Violation("version is missing" if version is None else f"version is `{version}` and not one version")
+        yield Violation(
+            "version is missing" if version is None else f"version is `{version}` and not one version"
+        )
     for where, key, value in release_values(resource):
         if key == "tag" and str(value) == "latest":
             yield Violation(f"{where} is latest")
@@ -120,7 +144,10 @@ def pinned_release(resource: Resource) -> Iterable[Violation]:
 
 def pods_ask(resource: Resource) -> Iterable[Violation]:
     for where, container, _ in containers(resource):
-        if at(container, "resources.requests.memory") is None and at(container, "resources.limits.memory") is None:
+        if (
+            at(container, "resources.requests.memory") is None
+            and at(container, "resources.limits.memory") is None
+        ):
             yield Violation(f"{where}.resources asks for no memory")
 
 
@@ -151,8 +178,14 @@ def _secret(key: str, value: Json) -> bool:
 def escalating_role(resource: Resource) -> Iterable[Violation]:
     for where, rule in numbered("rules", resource.props.get("rules")):
         if harmful := HARMFUL_VERBS & set(listed(rule.get("verbs"))):
-            yield Violation(f"{where}.verbs holds {', '.join(sorted(harmful))}: whoever has it has every right")
-        if resource.kind.endswith("ClusterRole") and {"secrets", "*"} & set(listed(rule.get("resources"))) and not listed(rule.get("resourceNames")):
+            yield Violation(
+                f"{where}.verbs holds {', '.join(sorted(harmful))}: whoever has it has every right"
+            )
+        if (
+            resource.kind.endswith("ClusterRole")
+            and {"secrets", "*"} & set(listed(rule.get("resources")))
+            and not listed(rule.get("resourceNames"))
+        ):
             core = {"", "*"} & set(listed(rule.get("apiGroups")))
             if core and {"get", "list", "watch", "*"} & set(listed(rule.get("verbs"))):
                 yield Violation(f"{where} reads the secrets of every namespace")
@@ -177,7 +210,9 @@ def aks_logs(resource: Resource) -> Iterable[Violation]:
 
 
 def _old(where: str, version: Json, resource: Resource) -> Iterable[Violation]:
-    oldest = tuple(int(part) for part in str(resource.settings.get("oldest") or ".".join(map(str, OLDEST))).split("."))
+    oldest = tuple(
+        int(part) for part in str(resource.settings.get("oldest") or ".".join(map(str, OLDEST))).split(".")
+    )
     found = re.match(r"^(\d+)\.(\d+)", str(version))
     if found is None or (int(found[1]), int(found[2])) < oldest:
         yield Violation(f"{where} is `{version}` and not {'.'.join(map(str, oldest))} or newer")
@@ -212,7 +247,14 @@ NO_PRIVILEGED_POD = Rule(
     statement="No pod is privileged or shares the node's network, processes or memory, outside of the named ones.",
     reason="Such a pod is root on the node: it reads every other pod's memory and the node's own credentials.",
     fix="drop the flag; a device plugin or exporter that needs it is named in the policy's setting `allowed` as namespace/name",
-    references=("CIS Kubernetes 5.2.2 to 5.2.5", "CKV_K8S_16", "CKV_K8S_17", "CKV_K8S_18", "CKV_K8S_19", "KSV-0017"),
+    references=(
+        "CIS Kubernetes 5.2.2 to 5.2.5",
+        "CKV_K8S_16",
+        "CKV_K8S_17",
+        "CKV_K8S_18",
+        "CKV_K8S_19",
+        "KSV-0017",
+    ),
     severity="critical",
     checks={**dict.fromkeys(WORKLOADS, unprivileged_pods), RELEASE: unprivileged_release},
     settings={"allowed": {"type": "array", "items": {"type": "string"}}},
@@ -273,7 +315,11 @@ NO_CLEAR_SECRET = Rule(
     fix="put it into the cloud's secret store and name it in the spec's secrets.names",
     references=("CIS Kubernetes 5.4.1", "CKV_K8S_35", "KSV-0109"),
     severity="critical",
-    checks={**dict.fromkeys(WORKLOADS, clear_environment), RELEASE: clear_values, "kubernetes:core/v1:ConfigMap": clear_config},
+    checks={
+        **dict.fromkeys(WORKLOADS, clear_environment),
+        RELEASE: clear_values,
+        "kubernetes:core/v1:ConfigMap": clear_config,
+    },
 )
 NO_ESCALATION = Rule(
     name="no-escalating-role",
@@ -293,7 +339,14 @@ CONTROL_PLANE_LOGGED = Rule(
     severity="high",
     levels=FROM_STAGING,
     checks={EKS: eks_logs, GKE: gke_logs, **dict.fromkeys(AZURE_DIAGNOSTICS, aks_logs)},
-    stack={AKS: lacking((AKS,), AZURE_DIAGNOSTICS, "resourceUri", "the cluster has no diagnostic setting, so its audit log is lost")},
+    stack={
+        AKS: lacking(
+            (AKS,),
+            AZURE_DIAGNOSTICS,
+            "resourceUri",
+            "the cluster has no diagnostic setting, so its audit log is lost",
+        )
+    },
 )
 SUPPORTED_VERSION = Rule(
     name="supported-version",

@@ -1,6 +1,7 @@
 """Naming: whose it is, which platform and environment it belongs to, on everything that can carry it.
 
-Tags (AWS, Azure) and labels (Google) are judged as each resource's own input, because a provider's default tags are added
+Tags (AWS, Azure) and labels (Google) are judged as each resource's own input, because a provider's default
+tags are added
 where no policy sees them. Google's labels know lower case letters, digits, `-` and `_` only.
 """
 
@@ -168,7 +169,9 @@ def named_after_platform(resource: Resource) -> Iterable[Violation]:
 def known_environment(resource: Resource) -> Iterable[Violation]:
     environment = _said(resource, ENVIRONMENT)
     if environment and environment not in ENVIRONMENTS:
-        yield Violation(f"{_key(resource.kind, ENVIRONMENT)} is `{environment}` and not {', '.join(ENVIRONMENTS)}")
+        yield Violation(
+            f"{_key(resource.kind, ENVIRONMENT)} is `{environment}` and not {', '.join(ENVIRONMENTS)}"
+        )
 
 
 def one_platform(resources: Sequence[Resource]) -> Iterable[Violation]:
@@ -181,7 +184,11 @@ def one_platform(resources: Sequence[Resource]) -> Iterable[Violation]:
             continue
         first = first or (platform, resource.name)
         if platform != first[0]:
-            yield Violation(f"it says platform `{platform}`, and {first[1]} of the same stack says `{first[0]}`", resource.urn, resource.name)
+            yield Violation(
+                f"it says platform `{platform}`, and {first[1]} of the same stack says `{first[0]}`",
+                resource.urn,
+                resource.name,
+            )
 
 
 TAGGABLE = (*AWS_TAGGABLE, CLOUD_CONTROL, *GCP_LABELLED, *AZURE_TAGGABLE)

@@ -1,6 +1,8 @@
-"""Network: what may talk inside the platform, what is written down about it, and by which way stores are reached.
+"""Network: what may talk inside the platform, what is written down about it, and by which way stores are
+reached.
 
-Easy to get wrong: a network policy is accepted by a cluster that never enforces it, and a subnet without a security group
+Easy to get wrong: a network policy is accepted by a cluster that never enforces it, and a subnet without a
+security group
 of its own has none at all in Azure.
 """
 
@@ -8,7 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from trainfleet.policies.engine.accessors import at, document, false, forbidden, is_false, is_true, lacking, listed, numbered, one_of, takes_records
+from trainfleet.policies.engine.accessors import (
+    at,
+    document,
+    false,
+    forbidden,
+    is_false,
+    is_true,
+    lacking,
+    listed,
+    numbered,
+    one_of,
+    takes_records,
+)
 from trainfleet.policies.engine.pod_specs import CLOUDS_OWN
 from trainfleet.policies.engine.rule import FROM_STAGING, UNKNOWN, Json, Resource, Rule, Violation
 from trainfleet.policies.resource_types import (
@@ -27,20 +41,34 @@ from trainfleet.policies.resource_types import (
 )
 
 PRIVATE_PURPOSES = {"PRIVATE", "PRIVATE_RFC_1918"}
-OWN_RULES = {"AzureFirewallSubnet", "AzureFirewallManagementSubnet", "AzureBastionSubnet", "GatewaySubnet", "RouteServerSubnet"}
+OWN_RULES = {
+    "AzureFirewallSubnet",
+    "AzureFirewallManagementSubnet",
+    "AzureBastionSubnet",
+    "GatewaySubnet",
+    "RouteServerSubnet",
+}
 """Azure's own subnets, which take no security group or bring their own."""
 SYSTEM_NAMESPACES = {"default", "kube-system", "kube-public", "kube-node-lease"}
 
 
 def _serves_machines(subnet: Resource, resources: Sequence[Resource]) -> bool:
-    """Whether a Google subnet is a network for nodes and pods: not one of load balancers, nor a fabric that only GPUs talk over."""
-    fabrics = {urn for pool in resources if pool.kind == GKE_NODES for urn in pool.depends.get("networkConfig", ())}
+    """Whether a Google subnet is a network for nodes and pods: not one of load balancers, nor a fabric that
+    only GPUs talk over.
+    """
+    fabrics = {
+        urn for pool in resources if pool.kind == GKE_NODES for urn in pool.depends.get("networkConfig", ())
+    }
     return str(subnet.props.get("purpose") or "PRIVATE") in PRIVATE_PURPOSES and subnet.urn not in fabrics
 
 
 def unlogged_subnets(resources: Sequence[Resource]) -> Iterable[Violation]:
     for subnet in resources:
-        if subnet.kind == GCP_SUBNET and subnet.props.get("logConfig") is None and _serves_machines(subnet, resources):
+        if (
+            subnet.kind == GCP_SUBNET
+            and subnet.props.get("logConfig") is None
+            and _serves_machines(subnet, resources)
+        ):
             yield Violation("logConfig is missing", subnet.urn, subnet.name)
 
 
@@ -60,7 +88,10 @@ def default_group(resource: Resource) -> Iterable[Violation]:
 
 
 def guarded_subnet(resource: Resource) -> Iterable[Violation]:
-    if _group_missing(resource.props) and resource.props.get("subnetName", resource.props.get("name")) not in OWN_RULES:
+    if (
+        _group_missing(resource.props)
+        and resource.props.get("subnetName", resource.props.get("name")) not in OWN_RULES
+    ):
         yield Violation("networkSecurityGroup is missing")
 
 
@@ -79,17 +110,26 @@ def eks_policy_engine(resource: Resource) -> Iterable[Violation]:
         return
     settings = document(resource.props.get("configurationValues"))
     if not isinstance(settings, dict) or not is_true(settings.get("enableNetworkPolicy")):
-        yield Violation("configurationValues.enableNetworkPolicy is not true, so network policies are accepted and never enforced")
+        yield Violation(
+            "configurationValues.enableNetworkPolicy is not true, so network policies are accepted and never enforced"
+        )
 
 
 def gke_policy_engine(resource: Resource) -> Iterable[Violation]:
-    if resource.props.get("datapathProvider") != "ADVANCED_DATAPATH" and not is_true(at(resource.props, "networkPolicy.enabled")):
+    if resource.props.get("datapathProvider") != "ADVANCED_DATAPATH" and not is_true(
+        at(resource.props, "networkPolicy.enabled")
+    ):
         yield Violation("datapathProvider is not `ADVANCED_DATAPATH` and networkPolicy.enabled is not true")
 
 
 def gke_addresses(resource: Resource) -> Iterable[Violation]:
-    if resource.props.get("ipAllocationPolicy") is None and resource.props.get("networkingMode") != "VPC_NATIVE":
-        yield Violation("ipAllocationPolicy is missing, so pods are reached by routes, of which a network has few")
+    if (
+        resource.props.get("ipAllocationPolicy") is None
+        and resource.props.get("networkingMode") != "VPC_NATIVE"
+    ):
+        yield Violation(
+            "ipAllocationPolicy is missing, so pods are reached by routes, of which a network has few"
+        )
 
 
 def open_namespaces(resources: Sequence[Resource]) -> Iterable[Violation]:
@@ -104,7 +144,11 @@ def open_namespaces(resources: Sequence[Resource]) -> Iterable[Violation]:
     for one in resources:
         if one.kind == NAMESPACE:
             name = at(one.props, "metadata.name")
-            if isinstance(name, str) and not unknown and name not in {*closed, *SYSTEM_NAMESPACES, *CLOUDS_OWN}:
+            if (
+                isinstance(name, str)
+                and not unknown
+                and name not in {*closed, *SYSTEM_NAMESPACES, *CLOUDS_OWN}
+            ):
                 yield Violation(f"namespace {name} has no network policy that closes it", one.urn, one.name)
 
 
@@ -113,7 +157,11 @@ def _closes(policy: Resource) -> bool:
     if spec is UNKNOWN:
         return False
     everything = not (spec.get("podSelector") or {})
-    return everything and "Ingress" in listed(spec.get("policyTypes") or ["Ingress"]) and not listed(spec.get("ingress"))
+    return (
+        everything
+        and "Ingress" in listed(spec.get("policyTypes") or ["Ingress"])
+        and not listed(spec.get("ingress"))
+    )
 
 
 def _store_endpoint(resource: Resource) -> bool:
@@ -131,13 +179,23 @@ NETWORK_LOGGED = Rule(
     statement="Connections in the platform's network are written down.",
     reason="After an incident the flow logs are the only record of where data went.",
     fix="set network.flow_logs: true",
-    references=("CIS AWS 3.9", "CKV2_AWS_11", "AWS-0178", "CIS GCP 3.8", "CKV_GCP_26", "GCP-0076", "CKV_GCP_61"),
+    references=(
+        "CIS AWS 3.9",
+        "CKV2_AWS_11",
+        "AWS-0178",
+        "CIS GCP 3.8",
+        "CKV_GCP_26",
+        "GCP-0076",
+        "CKV_GCP_61",
+    ),
     severity="medium",
     levels=FROM_STAGING,
     stack={
         VPC: lacking((VPC,), ("aws:ec2/flowLog:FlowLog",), "vpcId", "the network has no flow log"),
         GCP_SUBNET: unlogged_subnets,
-        VNET: lacking((VNET,), ("azure-native:network:FlowLog",), "targetResourceId", "the network has no flow log"),
+        VNET: lacking(
+            (VNET,), ("azure-native:network:FlowLog",), "targetResourceId", "the network has no flow log"
+        ),
     },
 )
 NO_DEFAULT_NETWORK = Rule(
@@ -153,7 +211,12 @@ NO_DEFAULT_NETWORK = Rule(
         GCP_NETWORK: false("autoCreateSubnetworks", "it makes a subnet in every region"),
     },
     stack={
-        VPC: lacking((VPC,), ("aws:ec2/defaultSecurityGroup:DefaultSecurityGroup",), "vpcId", "the network's default security group is not emptied"),
+        VPC: lacking(
+            (VPC,),
+            ("aws:ec2/defaultSecurityGroup:DefaultSecurityGroup",),
+            "vpcId",
+            "the network's default security group is not emptied",
+        ),
     },
 )
 GUARDED_SUBNETS = Rule(
@@ -206,7 +269,13 @@ PRIVATE_STORES = Rule(
     severity="medium",
     levels=FROM_STAGING,
     stack={
-        VPC: lacking((VPC,), ("aws:ec2/vpcEndpoint:VpcEndpoint",), "vpcId", "the network has no endpoint for S3", counts=_store_endpoint),
+        VPC: lacking(
+            (VPC,),
+            ("aws:ec2/vpcEndpoint:VpcEndpoint",),
+            "vpcId",
+            "the network has no endpoint for S3",
+            counts=_store_endpoint,
+        ),
         GCP_SUBNET: far_from_google,
         AZURE_STORAGE: lacking(
             (AZURE_STORAGE,),
@@ -226,7 +295,10 @@ KNOWN_WAY_OUT = Rule(
     severity="low",
     levels=FROM_STAGING,
     checks={
-        AKS: one_of("networkProfile.outboundType", ("userAssignedNATGateway", "managedNATGateway", "userDefinedRouting", "none")),
+        AKS: one_of(
+            "networkProfile.outboundType",
+            ("userAssignedNATGateway", "managedNATGateway", "userDefinedRouting", "none"),
+        ),
         AZURE_SUBNET: lent_address,
     },
 )

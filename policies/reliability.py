@@ -1,6 +1,7 @@
 """Reliability: what is lost when a zone, a node or a person fails, and whether it comes back.
 
-Easy to get wrong: flex-start and queued nodes on Google cannot be repaired, and a bucket with a hierarchical namespace keeps
+Easy to get wrong: flex-start and queued nodes on Google cannot be repaired, and a bucket with a hierarchical
+namespace keeps
 no versions; each has another way of keeping the promise, which the checks know.
 """
 
@@ -65,12 +66,16 @@ def versioned(resource: Resource) -> Iterable[Violation]:
 
 
 def gcs_recoverable(resource: Resource) -> Iterable[Violation]:
-    """Versions, or soft delete, which also a bucket with a hierarchical namespace has. Google's default is seven days."""
+    """Versions, or soft delete, which also a bucket with a hierarchical namespace has. Google's default is
+    seven days.
+    """
     if is_true(at(resource.props, "versioning.enabled")):
         return
     seconds = number(at(resource.props, "softDeletePolicy.retentionDurationSeconds"))
     if seconds is None or seconds < 7 * DAY:
-        yield Violation("versioning.enabled is not true and softDeletePolicy.retentionDurationSeconds is not a week or more")
+        yield Violation(
+            "versioning.enabled is not true and softDeletePolicy.retentionDurationSeconds is not a week or more"
+        )
 
 
 def azure_recoverable(resource: Resource) -> Iterable[Violation]:
@@ -82,7 +87,9 @@ def azure_recoverable(resource: Resource) -> Iterable[Violation]:
 
 
 def gke_repair(resource: Resource) -> Iterable[Violation]:
-    waits = is_true(at(resource.props, "nodeConfig.flexStart")) or is_true(at(resource.props, "queuedProvisioning.enabled"))
+    waits = is_true(at(resource.props, "nodeConfig.flexStart")) or is_true(
+        at(resource.props, "queuedProvisioning.enabled")
+    )
     if not waits and not is_true(at(resource.props, "management.autoRepair")):
         yield Violation("management.autoRepair is not true")
 
@@ -104,7 +111,9 @@ def aks_patches(resource: Resource) -> Iterable[Violation]:
     for name, refused in (("upgradeChannel", "none"), ("nodeOSUpgradeChannel", "None")):
         channel = at(resource.props, f"autoUpgradeProfile.{name}")
         if channel is None or str(channel) in (refused, "Unmanaged"):
-            yield Violation(f"autoUpgradeProfile.{name} is {'missing' if channel is None else f'`{channel}`'}")
+            yield Violation(
+                f"autoUpgradeProfile.{name} is {'missing' if channel is None else f'`{channel}`'}"
+            )
 
 
 def eks_zones(resource: Resource) -> Iterable[Violation]:
@@ -127,16 +136,28 @@ def aks_zones(resource: Resource) -> Iterable[Violation]:
 
 def window(resource: Resource) -> Iterable[Violation]:
     policy = resource.props.get("maintenancePolicy") or {}
-    if not any(policy.get(part) is not None for part in ("recurringWindow", "dailyMaintenanceWindow", "recurringMaintenanceWindow")):
+    if not any(
+        policy.get(part) is not None
+        for part in ("recurringWindow", "dailyMaintenanceWindow", "recurringMaintenanceWindow")
+    ):
         yield Violation("maintenancePolicy has no window, so upgrades come in the middle of a training")
 
 
 def unlogged_gcs(resources: Sequence[Resource]) -> Iterable[Violation]:
     """A bucket that others name as the place of their logs needs none itself."""
-    places = {name for one in resources if one.kind == GCS and isinstance(name := at(one.props, "logging.logBucket"), str)}
+    places = {
+        name
+        for one in resources
+        if one.kind == GCS and isinstance(name := at(one.props, "logging.logBucket"), str)
+    }
     homes = {urn for one in resources if one.kind == GCS for urn in one.depends.get("logging", ())}
     for bucket in resources:
-        if bucket.kind == GCS and bucket.props.get("logging") is None and bucket.urn not in homes and bucket.props.get("name") not in places:
+        if (
+            bucket.kind == GCS
+            and bucket.props.get("logging") is None
+            and bucket.urn not in homes
+            and bucket.props.get("name") not in places
+        ):
             yield Violation("the bucket has no access log", bucket.urn, bucket.name)
 
 
@@ -157,7 +178,11 @@ RECOVERABLE = Rule(
     stack={
         **dict.fromkeys(S3, lacking(S3, (S3_VERSIONING,), "bucket", "the bucket has no versioning")),
         AZURE_STORAGE: lacking(
-            (AZURE_STORAGE,), (BLOB_SERVICE,), "accountName", "the account has no settings for blobs, so a deleted one is gone", spared=no_blobs
+            (AZURE_STORAGE,),
+            (BLOB_SERVICE,),
+            "accountName",
+            "the account has no settings for blobs, so a deleted one is gone",
+            spared=no_blobs,
         ),
     },
 )
@@ -169,7 +194,11 @@ NOT_EMPTIED = Rule(
     references=("Pulumi: protect and retain", "AWS S3: force_destroy"),
     severity="high",
     levels=IN_PRODUCTION,
-    checks={**dict.fromkeys(S3, not_true("forceDestroy")), ECR: not_true("forceDelete"), GCS: not_true("forceDestroy")},
+    checks={
+        **dict.fromkeys(S3, not_true("forceDestroy")),
+        ECR: not_true("forceDelete"),
+        GCS: not_true("forceDestroy"),
+    },
 )
 PROTECTED = Rule(
     name="protected-from-deletion",
@@ -179,16 +208,30 @@ PROTECTED = Rule(
     references=("EKS: deletion protection", "GKE: deletion protection", "CKV_GCP_108"),
     severity="medium",
     levels=IN_PRODUCTION,
-    checks={EKS: true("deletionProtection"), GKE: not_false("deletionProtection"), FILESTORE: true("deletionProtectionEnabled")},
+    checks={
+        EKS: true("deletionProtection"),
+        GKE: not_false("deletionProtection"),
+        FILESTORE: true("deletionProtectionEnabled"),
+    },
 )
 NODES_REPAIRED = Rule(
     name="nodes-repaired",
     statement="A broken node is found and replaced by the cloud.",
     reason="A GPU that fell off the bus stops the whole job, at night as well; replaced, the job goes on from its checkpoint.",
     fix="turn node repair on; on flex-start and queued nodes of Google it cannot be, and they are spared",
-    references=("CKV_GCP_9", "GCP-0063", "CIS GKE 5.5.2", "EKS: node auto repair", "HyperPod: automatic node recovery"),
+    references=(
+        "CKV_GCP_9",
+        "GCP-0063",
+        "CIS GKE 5.5.2",
+        "EKS: node auto repair",
+        "HyperPod: automatic node recovery",
+    ),
     severity="high",
-    checks={EKS_NODES: true("nodeRepairConfig.enabled"), CLOUD_CONTROL: hyperpod_repair, GKE_NODES: gke_repair},
+    checks={
+        EKS_NODES: true("nodeRepairConfig.enabled"),
+        CLOUD_CONTROL: hyperpod_repair,
+        GKE_NODES: gke_repair,
+    },
 )
 NODES_PATCHED = Rule(
     name="nodes-get-patches",
@@ -207,10 +250,16 @@ MAINTENANCE = Rule(
     references=("GKE: maintenance windows and exclusions", "AKS: planned maintenance"),
     severity="low",
     levels=FROM_STAGING,
-    checks={GKE: window, "azure-native:containerservice:MaintenanceConfiguration": there("maintenanceWindow.schedule")},
+    checks={
+        GKE: window,
+        "azure-native:containerservice:MaintenanceConfiguration": there("maintenanceWindow.schedule"),
+    },
     stack={
         AKS: lacking(
-            (AKS,), ("azure-native:containerservice:MaintenanceConfiguration",), "resourceName", "the cluster has no maintenance configuration"
+            (AKS,),
+            ("azure-native:containerservice:MaintenanceConfiguration",),
+            "resourceName",
+            "the cluster has no maintenance configuration",
         )
     },
 )
@@ -271,10 +320,16 @@ ACCESS_LOGGED = Rule(
     severity="medium",
     levels=FROM_STAGING,
     stack={
-        **dict.fromkeys(S3, lacking(S3, (S3_LOGGING,), "bucket", "the bucket has no access log", spared=takes_records)),
+        **dict.fromkeys(
+            S3, lacking(S3, (S3_LOGGING,), "bucket", "the bucket has no access log", spared=takes_records)
+        ),
         GCS: unlogged_gcs,
         AZURE_STORAGE: lacking(
-            (AZURE_STORAGE,), AZURE_DIAGNOSTICS, "resourceUri", "the account has no diagnostic setting for its blobs", spared=no_blobs
+            (AZURE_STORAGE,),
+            AZURE_DIAGNOSTICS,
+            "resourceUri",
+            "the account has no diagnostic setting for its blobs",
+            spared=no_blobs,
         ),
     },
 )
@@ -285,7 +340,10 @@ IMMUTABLE_IMAGES = Rule(
     fix="imageTagMutability IMMUTABLE (ECR), dockerConfig.immutableTags (Artifact Registry)",
     references=("CKV_AWS_51", "AWS-0031", "Artifact Registry: immutable tags"),
     severity="low",
-    checks={ECR: one_of("imageTagMutability", ("IMMUTABLE", "IMMUTABLE_WITH_EXCLUSION")), GCP_IMAGES: true("dockerConfig.immutableTags")},
+    checks={
+        ECR: one_of("imageTagMutability", ("IMMUTABLE", "IMMUTABLE_WITH_EXCLUSION")),
+        GCP_IMAGES: true("dockerConfig.immutableTags"),
+    },
 )
 IMAGES_SCANNED = Rule(
     name="images-scanned",
@@ -294,7 +352,10 @@ IMAGES_SCANNED = Rule(
     fix="scan on push (ECR), scanning left on (Artifact Registry)",
     references=("CKV_AWS_163", "AWS-0030", "Artifact Analysis: automatic scanning"),
     severity="low",
-    checks={ECR: true("imageScanningConfiguration.scanOnPush"), GCP_IMAGES: none_of("vulnerabilityScanningConfig.enablementConfig", ("DISABLED",))},
+    checks={
+        ECR: true("imageScanningConfiguration.scanOnPush"),
+        GCP_IMAGES: none_of("vulnerabilityScanningConfig.enablementConfig", ("DISABLED",)),
+    },
 )
 WHOLE_RELEASES = Rule(
     name="whole-releases",

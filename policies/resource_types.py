@@ -1,4 +1,6 @@
-"""The resource types that rules are about, by short names. Azure's without their API version, as `rule.canonical` gives them."""
+"""The resource types that rules are about, by short names. Azure's without their API version, as
+`rule.canonical` gives them.
+"""
 
 from __future__ import annotations
 

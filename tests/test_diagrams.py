@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,9 @@ FACES = {
         "liberation/LiberationMono-Regular.ttf",
     ),
 }
-"""Fonts of Linux desktops for text, bold text and code; Liberation Sans has the widths of Arial and Helvetica."""
+"""Fonts of Linux desktops for text, bold text and code; Liberation Sans has the widths of Arial and
+Helvetica.
+"""
 PILLOWS = "the font in Pillow"
 
 
@@ -62,8 +65,13 @@ def widths(face: str) -> dict[str, dict[str, float]]:
         files = [FONTS / name for name in FACES[face]]
         if not all(file.exists() for file in files):
             pytest.skip(f"{face} is not installed")
-        fonts = {kind: image_font.truetype(str(file), 1000) for kind, file in zip(("regular", "bold", "code"), files, strict=True)}
-    return {kind: {letter: font.getlength(letter) / 1000 for letter in letters} for kind, font in fonts.items()}
+        fonts = {
+            kind: image_font.truetype(str(file), 1000)
+            for kind, file in zip(("regular", "bold", "code"), files, strict=True)
+        }
+    return {
+        kind: {letter: font.getlength(letter) / 1000 for letter in letters} for kind, font in fonts.items()
+    }
 
 
 def table() -> dict[str, dict[str, float]]:
@@ -71,7 +79,10 @@ def table() -> dict[str, dict[str, float]]:
     from tools.drawing import BOLD, MONOSPACE, REGULAR
 
     kinds = {"regular": REGULAR, "bold": BOLD}
-    found = {kind: {letter: width / 1000 for width, letters in rows.items() for letter in letters} for kind, rows in kinds.items()}
+    found = {
+        kind: {letter: width / 1000 for width, letters in rows.items() for letter in letters}
+        for kind, rows in kinds.items()
+    }
     return found | {"code": dict.fromkeys(found["regular"], MONOSPACE / 1000)}
 
 
@@ -110,7 +121,11 @@ def labels(name: str, measured: dict[str, dict[str, float]]) -> list[Area]:
     found = []
     for text in drawing(name).iter(f"{SVG}text"):
         parts = list(runs(name, text))
-        width = sum(measured.get(kind, table()["code"])[letter] * size for part, size, kind in parts for letter in part)
+        width = sum(
+            measured.get(kind, table()["code"])[letter] * size
+            for part, size, kind in parts
+            for letter in part
+        )
         size = max(size for _, size, _ in parts)
         x, baseline = float(text.attrib["x"]), float(text.attrib["y"])
         left = x - width / 2 if text.get("text-anchor") == "middle" else x
@@ -123,7 +138,7 @@ def segments(name: str) -> Iterator[Area]:
     """The straight parts of every line."""
     for path in drawing(name).iter(f"{SVG}path"):
         points = [tuple(map(float, point.split())) for point in path.attrib["d"].removeprefix("M").split("L")]
-        for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+        for (x0, y0), (x1, y1) in pairwise(points):
             yield Area(min(x0, x1) - 1, min(y0, y1) - 1, max(x0, x1) + 1, max(y0, y1) + 1)
 
 
@@ -136,7 +151,10 @@ def test_the_file_is_what_the_script_draws(name: str, root: Path) -> None:
 @pytest.mark.parametrize("face", [*FACES, PILLOWS])
 def test_the_table_of_widths_bounds_a_real_font(face: str) -> None:
     bounds, real = table(), widths(face)
-    narrow = {kind: [letter for letter in real[kind] if real[kind][letter] > bounds[kind][letter] + 1e-3] for kind in real}
+    narrow = {
+        kind: [letter for letter in real[kind] if real[kind][letter] > bounds[kind][letter] + 1e-3]
+        for kind in real
+    }
     assert narrow == {kind: [] for kind in real}
 
 
@@ -154,7 +172,9 @@ def test_every_label_is_inside_its_box(name: str, face: str) -> None:
 @pytest.mark.parametrize("name", DIAGRAMS)
 def test_labels_neither_overlap_nor_are_crossed_by_lines(name: str) -> None:
     found = labels(name, table())
-    pairs = [(one.text, other.text) for at, one in enumerate(found) for other in found[:at] if one.meets(other)]
+    pairs = [
+        (one.text, other.text) for at, one in enumerate(found) for other in found[:at] if one.meets(other)
+    ]
     assert pairs == []
     assert [label.text for label in found if any(line.meets(label) for line in segments(name))] == []
 
@@ -186,7 +206,12 @@ def test_it_has_a_title_and_a_description(name: str) -> None:
 def test_text_contrasts_with_every_background(mode: str) -> None:
     color = {name: modes[mode == "dark"] for name, modes in COLORS.items()}
     grounds = {"page", *(name for name in COLORS if f"{name}-edge" in COLORS)}
-    weak = [(text, ground) for text in ("text", "soft") for ground in grounds if contrast(color[text], color[ground]) < 4.5]
+    weak = [
+        (text, ground)
+        for text in ("text", "soft")
+        for ground in grounds
+        if contrast(color[text], color[ground]) < 4.5
+    ]
     assert weak == []
 
 

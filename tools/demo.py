@@ -1,7 +1,9 @@
-"""The main job on real input, as `make demo` runs it: rehearse an AWS platform, launch a training from a platform's
+"""The main job on real input, as `make demo` runs it: rehearse an AWS platform, launch a training from a
+platform's
 outputs, kill it with SIGKILL in the middle, resume it, and write its report.
 
-Everything it makes lies under runs/demo, which each demo starts anew. Exit code 0 only if every part did what it should.
+Everything it makes lies under runs/demo, which each demo starts anew. Exit code 0 only if every part did what
+it should.
 """
 
 from __future__ import annotations
@@ -63,13 +65,19 @@ def local_platform() -> Path:
     """Part 2: the stack for this machine, whose outputs say where runs are stored. Returns the outputs' file."""
     heading(2, "a platform on this machine, for its outputs: trainfleet rehearse local")
     outputs = FOLDER / "local.json"
-    call("rehearse", "local", "--outputs", str(outputs), "--set", f"storage.bucket_url=file://{FOLDER}/bucket")
+    call(
+        "rehearse", "local", "--outputs", str(outputs), "--set", f"storage.bucket_url=file://{FOLDER}/bucket"
+    )
     return outputs
 
 
 def train_until_killed(platform: Path) -> int:
-    """Part 3: start the recipe with two workers and SIGKILL everything half way. Returns the last step that was logged."""
-    heading(3, f"two DDP workers train a language model, and are killed: trainfleet launch {RECIPE} --on local")
+    """Part 3: start the recipe with two workers and SIGKILL everything half way. Returns the last step that
+    was logged.
+    """
+    heading(
+        3, f"two DDP workers train a language model, and are killed: trainfleet launch {RECIPE} --on local"
+    )
     metrics = run_folder(platform) / "metrics.jsonl"
     process = subprocess.Popen(launch(platform), cwd=ROOT, start_new_session=True)
     deadline = time.monotonic() + PATIENCE_S
@@ -83,14 +91,18 @@ def train_until_killed(platform: Path) -> int:
     finally:
         kill(process)
     step = last_step(metrics)
-    console.print(f"[bold yellow]killed with SIGKILL after step {step}[/]: the launcher, Ray and both workers")
+    console.print(
+        f"[bold yellow]killed with SIGKILL after step {step}[/]: the launcher, Ray and both workers"
+    )
     return step
 
 
 def resume(platform: Path, killed_at: int) -> dict[str, object]:
     """Part 4: the same command again goes on from the last checkpoint. Returns what the run came to."""
     heading(4, "the same command again")
-    done = subprocess.run([*launch(platform), "--json"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        [*launch(platform), "--json"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+    )
     if done.returncode:
         raise DemoError(f"the resumed training ended with exit code {done.returncode}")
     result: dict[str, object] = json.loads(done.stdout)
@@ -158,7 +170,9 @@ def summary(result: dict[str, object], killed_at: int, seconds: float) -> None:
     """Say what was shown."""
     console.print(f"\n[bold green]demo: done in {seconds:.0f} s[/]")
     console.print(f"  {STACK}: every step of the rehearsal was as expected (table above)")
-    console.print(f"  lm-small: killed after step {killed_at}, resumed from step {result['resumed_from']}, finished at step {result['step']}")
+    console.print(
+        f"  lm-small: killed after step {killed_at}, resumed from step {result['resumed_from']}, finished at step {result['step']}"
+    )
     console.print(f"  report: {result['report']}")
 
 

@@ -1,7 +1,10 @@
-"""Writes images/requirements.lock, the part of the project's lock that the training image holds: `python -m tools.images`.
+"""Writes images/requirements.lock, the part of the project's lock that the training image holds: `python -m
+tools.images`.
 
-Run by a maintainer after `make lock`; a test says when it is due. Both images, the Dockerfile's and the one that the built-in
-cluster makes, install this file, so they cannot differ. SkyPilot's own runtime has a lock of its own beside it.
+Run by a maintainer after `make lock`; a test says when it is due. Both images, the Dockerfile's and the one
+that the built-in
+cluster makes, install this file, so they cannot differ. SkyPilot's own runtime has a lock of its own beside
+it.
 """
 
 from __future__ import annotations
@@ -25,7 +28,11 @@ _SELF = "trainfleet (pyproject.toml)"
 
 def asked_by(block: str) -> set[str]:
     """The packages that a block says it is there for."""
-    comments = [line.strip().removeprefix("#").strip().removeprefix("via").strip() for line in block.splitlines() if line.strip().startswith("#")]
+    comments = [
+        line.strip().removeprefix("#").strip().removeprefix("via").strip()
+        for line in block.splitlines()
+        if line.strip().startswith("#")
+    ]
     return {comment.partition("[")[0] for comment in comments if comment}
 
 
@@ -57,11 +64,15 @@ def written(lock: str, project: str) -> str:
     """The text of images/requirements.lock."""
     found = blocks(lock)
     kept = closure(found, declared(project))
-    return "# Part of ../requirements.lock, written by `python -m tools.images`.\n" + "".join(found[name] for name in sorted(kept))
+    return "# Part of ../requirements.lock, written by `python -m tools.images`.\n" + "".join(
+        found[name] for name in sorted(kept)
+    )
 
 
 def main() -> None:
-    write_whole(TARGET, written((ROOT / "requirements.lock").read_text(), (ROOT / "pyproject.toml").read_text()))
+    write_whole(
+        TARGET, written((ROOT / "requirements.lock").read_text(), (ROOT / "pyproject.toml").read_text())
+    )
     sys.stdout.write(f"{TARGET.relative_to(ROOT)}\n")
 
 

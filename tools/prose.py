@@ -1,6 +1,8 @@
-"""The readable text of a file: comments, docstrings and strings of Python, and the whole text of other formats.
+"""The readable text of a file: comments, docstrings and strings of Python, and the whole text of other
+formats.
 
-Wrapped lines are joined, so that a phrase is found across a line break, and code is left out. Each offset of the text
+Wrapped lines are joined, so that a phrase is found across a line break, and code is left out. Each offset of
+the text
 still leads to its line in the file.
 """
 
@@ -75,7 +77,8 @@ class _Builder:
 def prose_of(path: str, source: str) -> Prose:
     """The text of a file; `path` decides the format.
 
-    Python gives its comments, docstrings and strings, without the fields of f-strings. Markdown, HTML and templates
+    Python gives its comments, docstrings and strings, without the fields of f-strings. Markdown, HTML and
+    templates
     give paragraphs. Every other format gives its lines, with the lines of one comment joined.
     """
     if path.endswith(".py"):

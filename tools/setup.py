@@ -1,7 +1,10 @@
-"""Sets up a checkout: a .venv with the locked packages, the project itself, and the Pulumi engine. `make setup` runs it.
+"""Sets up a checkout: a .venv with the locked packages, the project itself, and the Pulumi engine. `make
+setup` runs it.
 
-Uses the standard library alone, so that a fresh python3 (3.11 to 3.13) is enough. Each step leaves a stamp only when it
-is whole: a second run skips it, an interrupted one is taken up where it stopped. No index is named here; a mirror set
+Uses the standard library alone, so that a fresh python3 (3.11 to 3.13) is enough. Each step leaves a stamp
+only when it
+is whole: a second run skips it, an interrupted one is taken up where it stopped. No index is named here; a
+mirror set
 for pip (`pip config set global.index-url`) is used for uv too.
 """
 
@@ -37,7 +40,9 @@ class SetupError(Exception):
 def main() -> int:
     """Run every step that is not done yet. Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--no-engine", action="store_true", help="leave the Pulumi engine out (training only)")
+    parser.add_argument(
+        "--no-engine", action="store_true", help="leave the Pulumi engine out (training only)"
+    )
     arguments = parser.parse_args()
     started = time.monotonic()
     try:
@@ -112,16 +117,36 @@ def make_environment() -> None:
     try:
         venv.create(VENV, clear=True, with_pip=True)
     except (subprocess.CalledProcessError, OSError) as error:
-        raise SetupError(f"cannot make {VENV}: {error}; on Debian and Ubuntu install python3-venv, and check that the disk is not full") from error
+        raise SetupError(
+            f"cannot make {VENV}: {error}; on Debian and Ubuntu install python3-venv, and check that the disk is not full"
+        ) from error
 
 
 def install_packages() -> None:
     """Install every locked package by hash: uv first (by pip, from the same lock), then the rest by uv."""
     with_uv = VENV / "uv-only.txt"
     with_uv.write_text(lock_block("uv"))
-    run([PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "--no-deps", "-r", with_uv], "uv")
+    run(
+        [
+            PYTHON,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--require-hashes",
+            "--no-deps",
+            "-r",
+            with_uv,
+        ],
+        "uv",
+    )
     quiet = [] if sys.stderr.isatty() else ["--quiet"]
-    run([VENV / "bin" / "uv", "pip", "install", *quiet, "--python", PYTHON, "--require-hashes", "-r", LOCK], "the locked packages", mirror())
+    run(
+        [VENV / "bin" / "uv", "pip", "install", *quiet, "--python", PYTHON, "--require-hashes", "-r", LOCK],
+        "the locked packages",
+        mirror(),
+    )
 
 
 def lock_block(name: str) -> str:
@@ -134,7 +159,9 @@ def lock_block(name: str) -> str:
 
 def mirror(python: Path = PYTHON) -> dict[str, str]:
     """The index that pip is configured for, handed to uv; nothing when pip has none."""
-    asked = subprocess.run([python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False).stdout
+    asked = subprocess.run(
+        [python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+    ).stdout
     url = re.search(r"(?:global|install|:env:)\.index-url='([^']+)'", asked)
     return {"UV_DEFAULT_INDEX": url.group(1)} if url and "UV_DEFAULT_INDEX" not in os.environ else {}
 
@@ -142,14 +169,32 @@ def mirror(python: Path = PYTHON) -> dict[str, str]:
 def install_project() -> None:
     """Install the checkout itself in place, without looking at any index."""
     run(
-        [VENV / "bin" / "uv", "pip", "install", "--quiet", "--python", PYTHON, "--offline", "--no-deps", "--no-build-isolation", "-e", ROOT],
+        [
+            VENV / "bin" / "uv",
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            PYTHON,
+            "--offline",
+            "--no-deps",
+            "--no-build-isolation",
+            "-e",
+            ROOT,
+        ],
         "the project",
     )
 
 
 def run_engine() -> str:
     """Find or build the Pulumi engine, with its own progress; the line to print for it."""
-    finished = subprocess.run([PYTHON, "-m", "trainfleet.rehearsal.engine.find"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    finished = subprocess.run(
+        [PYTHON, "-m", "trainfleet.rehearsal.engine.find"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
     if finished.returncode:
         raise SetupError("no Pulumi engine (see above); training works without it: `make setup ENGINE=no`")
     return finished.stdout.strip()
@@ -159,7 +204,9 @@ def run(command: list[str | Path], what: str, extra: dict[str, str] | None = Non
     """Run one installer, letting its progress through."""
     finished = subprocess.run([str(part) for part in command], env=os.environ | (extra or {}), check=False)
     if finished.returncode:
-        raise SetupError(f"could not install {what} (see above); check the network and the disk, then run it again")
+        raise SetupError(
+            f"could not install {what} (see above); check the network and the disk, then run it again"
+        )
 
 
 def digest(path: Path) -> str:

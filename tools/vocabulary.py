@@ -40,7 +40,8 @@ class Term:
     """One word or phrase that is rejected.
 
     Attributes:
-        old: a regular expression in lower case. Identifiers are matched as words: `_maxNodes` is read as `max nodes`.
+        old: a regular expression in lower case. Identifiers are matched as words: `_maxNodes` is read as `max
+        nodes`.
         kinds: where the term is rejected; a subset of KINDS.
         write: what to write instead.
         whole: match only an identifier that consists of nothing else.
@@ -273,7 +274,8 @@ _STORE = ast.Store()
 
 
 def tracked(root: Path = ROOT) -> list[str]:
-    """Every file of the checkout that git does not ignore; links, which name the same file again, are left out.
+    """Every file of the checkout that git does not ignore; links, which name the same file again, are left
+    out.
 
     Raises:
         TermError: `root` is not a git checkout.

@@ -1,4 +1,5 @@
-"""The command line: one table of commands, each defined by the package it belongs to and imported only when called.
+"""The command line: one table of commands, each defined by the package it belongs to and imported only when
+called.
 
 `trainfleet --help` must stay under 0.4 s: nothing but Typer is imported until a command is chosen.
 """
@@ -28,26 +29,67 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "spec": Command("trainfleet.infra.cli.spec:spec", "Check a platform spec, or write its JSON Schema."),
-    "machines": Command("trainfleet.infra.cli.spec:machines", "Browse the catalogue of GPU machines and their prices."),
-    "rehearse": Command("trainfleet.rehearsal.cli.rehearse:rehearse", "Try a stack on the real engine over simulated clouds, without an account."),
-    "diff": Command("trainfleet.rehearsal.cli.diff:diff", "Say what a change would make, replace, lose and cost, without an account."),
-    "kubeconfig": Command("trainfleet.infra.cli.kubeconfig:kubeconfig", "Write a kubeconfig with the launcher's token, for SkyPilot's controllers."),
-    "data": Command("trainfleet.training.cli.data:data", "Prepare a recipe's data, say what it is, and put it where other machines read it."),
+    "machines": Command(
+        "trainfleet.infra.cli.spec:machines", "Browse the catalogue of GPU machines and their prices."
+    ),
+    "rehearse": Command(
+        "trainfleet.rehearsal.cli.rehearse:rehearse",
+        "Try a stack on the real engine over simulated clouds, without an account.",
+    ),
+    "diff": Command(
+        "trainfleet.rehearsal.cli.diff:diff",
+        "Say what a change would make, replace, lose and cost, without an account.",
+    ),
+    "kubeconfig": Command(
+        "trainfleet.infra.cli.kubeconfig:kubeconfig",
+        "Write a kubeconfig with the launcher's token, for SkyPilot's controllers.",
+    ),
+    "data": Command(
+        "trainfleet.training.cli.data:data",
+        "Prepare a recipe's data, say what it is, and put it where other machines read it.",
+    ),
     "train": Command("trainfleet.training.cli.runs:train", "Train a recipe on this machine."),
-    "launch": Command("trainfleet.training.cli.runs:launch", "Start a recipe somewhere: local, torchrun, kuberay, sky."),
-    "plan": Command("trainfleet.training.cli.sky:plan", "Say where a recipe could run, what it would cost there, and why not elsewhere."),
-    "sky": Command("trainfleet.training.cli.sky:sky", "Let SkyPilot use the platforms' clusters: write its configuration, prove it."),
-    "runs": Command("trainfleet.training.cli.cluster:runs", "List, read, stop the runs that a Kubernetes cluster holds, or come back to one."),
-    "dashboard": Command("trainfleet.training.cli.cluster:dashboard", "Show Ray's dashboard of a run in a cluster on a port of this machine."),
+    "launch": Command(
+        "trainfleet.training.cli.runs:launch", "Start a recipe somewhere: local, torchrun, kuberay, sky."
+    ),
+    "plan": Command(
+        "trainfleet.training.cli.sky:plan",
+        "Say where a recipe could run, what it would cost there, and why not elsewhere.",
+    ),
+    "sky": Command(
+        "trainfleet.training.cli.sky:sky",
+        "Let SkyPilot use the platforms' clusters: write its configuration, prove it.",
+    ),
+    "runs": Command(
+        "trainfleet.training.cli.cluster:runs",
+        "List, read, stop the runs that a Kubernetes cluster holds, or come back to one.",
+    ),
+    "dashboard": Command(
+        "trainfleet.training.cli.cluster:dashboard",
+        "Show Ray's dashboard of a run in a cluster on a port of this machine.",
+    ),
     "tune": Command("trainfleet.training.cli.tune:tune", "Search a recipe's best values by Ray Tune."),
-    "evaluate": Command("trainfleet.training.cli.after:evaluate", "Measure a checkpoint on a split, over several processes."),
-    "publish": Command("trainfleet.training.cli.after:publish", "Write out a checkpoint that passes its gates: weights, model card, provenance."),
+    "evaluate": Command(
+        "trainfleet.training.cli.after:evaluate", "Measure a checkpoint on a split, over several processes."
+    ),
+    "publish": Command(
+        "trainfleet.training.cli.after:publish",
+        "Write out a checkpoint that passes its gates: weights, model card, provenance.",
+    ),
     "predict": Command("trainfleet.training.cli.use:predict", "Answer files of rows by a trained model."),
     "serve": Command("trainfleet.training.cli.use:serve", "Serve a trained model over HTTP by Ray Serve."),
     "report": Command("trainfleet.training.cli.runs:report", "Write a run's HTML report."),
-    "cluster": Command("trainfleet.local_cluster.cli.cluster:cluster", "A real one-node Kubernetes on this machine, up and down."),
-    "policies": Command("trainfleet.policies.cli.policies:policies", "What must hold on every platform: the rules, their reasons and remedies."),
-    "doctor": Command("trainfleet.rehearsal.cli.doctor:doctor", "Say what is here, and what is missing for which command."),
+    "cluster": Command(
+        "trainfleet.local_cluster.cli.cluster:cluster",
+        "A real one-node Kubernetes on this machine, up and down.",
+    ),
+    "policies": Command(
+        "trainfleet.policies.cli.policies:policies",
+        "What must hold on every platform: the rules, their reasons and remedies.",
+    ),
+    "doctor": Command(
+        "trainfleet.rehearsal.cli.doctor:doctor", "Say what is here, and what is missing for which command."
+    ),
 }
 
 
@@ -60,7 +102,9 @@ class LazyCommands(TyperGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         return TyperCommand(cmd_name, help=COMMANDS[cmd_name].help) if cmd_name in COMMANDS else None
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"No such command `{args[0]}`: {did_you_mean(args[0], COMMANDS)}")
         name, command, rest = super().resolve_command(ctx, args)
@@ -91,7 +135,11 @@ def _version(show: bool) -> None:
 
 
 @app.callback()
-def _root(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version.")) -> None: ...
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version."
+    ),
+) -> None: ...
 
 
 def main() -> None:

@@ -34,7 +34,9 @@ EXTRAS = {
 }
 """Which extra brings a module that a command may find missing."""
 
-EXIT_CODES = "Exit codes: 0 done; 1 it ran and failed; 2 wrong input; 3 something is missing here; 130 interrupted."
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 it ran and failed; 2 wrong input; 3 something is missing here; 130 interrupted."
+)
 
 
 def out() -> Console:
@@ -79,7 +81,8 @@ def run(main: Callable[[], Any]) -> int:
         if extra is None:
             raise
         missing = MissingToolError(
-            "this command needs more than is installed", [Problem(str(error.name), "is not here", f"pip install 'trainfleet[{extra}]'")]
+            "this command needs more than is installed",
+            [Problem(str(error.name), "is not here", f"pip install 'trainfleet[{extra}]'")],
         )
         print_error(missing)
         return missing.exit_code

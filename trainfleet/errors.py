@@ -1,4 +1,5 @@
-"""The one exception tree. Every error a user can cause is a `TrainfleetError`; a traceback means a bug in Trainfleet.
+"""The one exception tree. Every error a user can cause is a `TrainfleetError`; a traceback means a bug in
+Trainfleet.
 
 An error carries problems: what is wrong, where (a path in a file or a spec) and what would be right. All
 problems that can be found at once are reported at once. The exit code is part of the class.

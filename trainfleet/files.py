@@ -11,10 +11,12 @@ from trainfleet.errors import InputError, Problem
 
 
 def write_whole(path: Path, data: str | bytes, mode: int = 0o644) -> None:
-    """Write `data` to `path` by way of a temporary sibling, fsync and rename; with `mode` 0o600 for its owner only.
+    """Write `data` to `path` by way of a temporary sibling, fsync and rename; with `mode` 0o600 for its owner
+    only.
 
     Raises:
-        InputError: the folder cannot be written (missing rights, read-only, disk full); nothing is left behind.
+        InputError: the folder cannot be written (missing rights, read-only, disk full); nothing is left
+        behind.
     """
     payload = data.encode() if isinstance(data, str) else data
     temporary = ""
@@ -31,4 +33,7 @@ def write_whole(path: Path, data: str | bytes, mode: int = 0o644) -> None:
         if temporary:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-        raise InputError("cannot write a file", [Problem(str(path), error.strerror or str(error), "choose a folder that can be written")]) from error
+        raise InputError(
+            "cannot write a file",
+            [Problem(str(path), error.strerror or str(error), "choose a folder that can be written")],
+        ) from error

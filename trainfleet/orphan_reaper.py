@@ -1,7 +1,9 @@
 """Ends what a killed launcher leaves: watches the launcher's processes, and kills them when its stdin closes.
 
-Started by `trainfleet.process`, with the launcher's process id. Most of a run dies with its parent by the kernel's hand; some
-of Ray's own processes do not (its agents watch their raylet, and miss its death inside some containers). Easy to get wrong:
+Started by `trainfleet.process`, with the launcher's process id. Most of a run dies with its parent by the
+kernel's hand; some
+of Ray's own processes do not (its agents watch their raylet, and miss its death inside some containers). Easy
+to get wrong:
 once the launcher is dead nothing says whose they were, so they are noted while it lives.
 """
 

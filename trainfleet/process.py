@@ -1,7 +1,10 @@
-"""Starting, watching and ending the processes of a run; used by every launcher that starts them on this machine.
+"""Starting, watching and ending the processes of a run; used by every launcher that starts them on this
+machine.
 
-A launcher must leave nothing behind: on Ctrl-C or SIGTERM it ends the whole tree, and when it is killed outright the kernel
-ends its children (`die_with_parent`). Easy to get wrong: a grandchild whose parent dies is adopted by init and escapes a walk
+A launcher must leave nothing behind: on Ctrl-C or SIGTERM it ends the whole tree, and when it is killed
+outright the kernel
+ends its children (`die_with_parent`). Easy to get wrong: a grandchild whose parent dies is adopted by init
+and escapes a walk
 of the tree, so the launcher makes itself the reaper of its orphans first (`adopt_orphans`).
 """
 
@@ -29,7 +32,8 @@ END_GRACE_S = 3.0
 
 
 def die_with(parent: int) -> None:
-    """Have this process killed when its own parent dies, and end it at once if the process `parent`, its launcher, is gone.
+    """Have this process killed when its own parent dies, and end it at once if the process `parent`, its
+    launcher, is gone.
 
     On Linux the kernel does it; elsewhere a thread looks once a second.
     """
@@ -72,12 +76,16 @@ def below() -> set[int]:
 
 
 def end_tree(grace_s: float, spared: Set[int] = frozenset()) -> list[int]:
-    """End every descendant of this process but `spared`: SIGTERM, `grace_s` seconds, then SIGKILL. Returns the ids that needed SIGKILL."""
+    """End every descendant of this process but `spared`: SIGTERM, `grace_s` seconds, then SIGKILL. Returns
+    the ids that needed SIGKILL.
+    """
     import psutil
 
     def descendants() -> list[psutil.Process]:
         found = psutil.Process().children(recursive=True)
-        return [child for child in found if child.pid not in spared and child.status() != psutil.STATUS_ZOMBIE]
+        return [
+            child for child in found if child.pid not in spared and child.status() != psutil.STATUS_ZOMBIE
+        ]
 
     for child in descendants():
         with contextlib.suppress(psutil.Error):
@@ -108,7 +116,9 @@ def _reap() -> None:
 
 @contextlib.contextmanager
 def on_stop(stop: Callable[[int], None]) -> Iterator[None]:
-    """Call `stop(signal number)` on SIGINT, SIGTERM or SIGHUP inside the block, then put the old handlers back."""
+    """Call `stop(signal number)` on SIGINT, SIGTERM or SIGHUP inside the block, then put the old handlers
+    back.
+    """
 
     def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         stop(number)
@@ -135,7 +145,8 @@ def supervise(
 ) -> Ended:
     """Run `command` with its output in `log` until it ends, and leave no process of it behind.
 
-    At the first SIGINT, SIGTERM or SIGHUP `ask_to_stop` is called; if it returns True the command has `grace_s` seconds to end
+    At the first SIGINT, SIGTERM or SIGHUP `ask_to_stop` is called; if it returns True the command has
+    `grace_s` seconds to end
     by itself, unless a second signal comes. `tick` is called all the time; what it raises ends the command.
     """
     adopt_orphans()
@@ -144,8 +155,11 @@ def supervise(
     signals: list[int] = []
     deadline = float("inf")
     with on_stop(signals.append):
-        # A session of its own: Ctrl-C in the terminal reaches only the launcher, which then ends the rest in order.
-        child = subprocess.Popen(command, env=dict(env), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        # A session of its own: Ctrl-C in the terminal reaches only the launcher, which then ends the rest in
+        # order.
+        child = subprocess.Popen(
+            command, env=dict(env), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
         code: int | None = None
         try:
             while code is None and len(signals) < 2 and time.monotonic() < deadline:
@@ -167,12 +181,20 @@ def _start_guard() -> subprocess.Popen[bytes] | None:
         return None
     # -S: it needs the standard library alone, and starts in a moment.
     command = [sys.executable, "-S", str(Path(__file__).with_name("orphan_reaper.py")), str(os.getpid())]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a supervised command ended: its exit code (None if it had to be killed), and the signal that asked for it."""
+    """How a supervised command ended: its exit code (None if it had to be killed), and the signal that asked
+    for it.
+    """
 
     code: int | None
     signal: int | None

@@ -50,7 +50,9 @@ def plain_path(error: ErrorDetails) -> Path:
 
 
 def part_at(model: type[BaseModel], path: Sequence[str | int]) -> type[BaseModel] | None:
-    """The model whose keys stand at `path` below `model`; None where that is a plain value, a list or a free mapping."""
+    """The model whose keys stand at `path` below `model`; None where that is a plain value, a list or a free
+    mapping.
+    """
     annotation: Any = model
     for step in path:
         annotation = _below(annotation, step)
@@ -89,7 +91,9 @@ def homes_of(key: str, model: type[BaseModel]) -> list[str]:
 
 
 def likely_field(key: str, part: type[BaseModel] | None, model: type[BaseModel]) -> str | None:
-    """The field of `part` that an unknown key was most likely meant to be; None where it rather is in the wrong place."""
+    """The field of `part` that an unknown key was most likely meant to be; None where it rather is in the
+    wrong place.
+    """
     match = nearest(key, part.model_fields) if part else None
     if match is None or SequenceMatcher(None, key, match).ratio() >= 0.8:
         return match
@@ -109,7 +113,9 @@ def shown(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with control characters and broken Unicode written as escapes, so that any terminal can take it."""
+    """The text with control characters and broken Unicode written as escapes, so that any terminal can take
+    it.
+    """
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
@@ -156,7 +162,9 @@ def _words(error: ErrorDetails, path: Path, model: type[BaseModel]) -> tuple[str
         if re.fullmatch(pattern, kind):
             what, fix = words(error)
             return what, fix or _expected(field_at(model, path))
-    return f"{shown(error['input'])}: {error['msg'][0].lower()}{error['msg'][1:]}", _expected(field_at(model, path))
+    return f"{shown(error['input'])}: {error['msg'][0].lower()}{error['msg'][1:]}", _expected(
+        field_at(model, path)
+    )
 
 
 def _unknown_key(path: Path, model: type[BaseModel]) -> tuple[str, str]:
@@ -166,7 +174,9 @@ def _unknown_key(path: Path, model: type[BaseModel]) -> tuple[str, str]:
     match = likely_field(key, part, model)
     if match is None and (homes := homes_of(key, model)):
         return what, f"it belongs under {' or '.join(f'`{home}`' for home in homes)}"
-    return what, f"did you mean `{match}`?" if match else did_you_mean(key, list(part.model_fields) if part else [])
+    return what, f"did you mean `{match}`?" if match else did_you_mean(
+        key, list(part.model_fields) if part else []
+    )
 
 
 def _expected(field: FieldInfo | None) -> str:
@@ -183,13 +193,18 @@ def _choice(error: ErrorDetails) -> tuple[str, str]:
     )
     match = nearest(shown(error["input"]).strip("`"), names)
     offered = f"one of {', '.join(names)}"
-    return f"{shown(error['input'])} is not a choice here", f"did you mean `{match}`? {offered}" if match else offered
+    return (
+        f"{shown(error['input'])} is not a choice here",
+        f"did you mean `{match}`? {offered}" if match else offered,
+    )
 
 
 def _bound(words: str, key: str) -> Callable[[ErrorDetails], tuple[str, str]]:
     def say(error: ErrorDetails) -> tuple[str, str]:
         bound = error.get("ctx", {}).get(key)
-        return f"{shown(error['input'])} is out of range", f"{words} {bound:g}" if isinstance(bound, int | float) else f"{words} {bound}"
+        return f"{shown(error['input'])} is out of range", f"{words} {bound:g}" if isinstance(
+            bound, int | float
+        ) else f"{words} {bound}"
 
     return say
 
@@ -197,7 +212,10 @@ def _bound(words: str, key: str) -> Callable[[ErrorDetails], tuple[str, str]]:
 def _text(error: ErrorDetails) -> tuple[str, str]:
     value = error["input"]
     if isinstance(value, bool | int | float):
-        return f"must be text, not {shown(value)}", f'put it in quotes, as it was meant: "{shown(value).strip("`")}"'
+        return (
+            f"must be text, not {shown(value)}",
+            f'put it in quotes, as it was meant: "{shown(value).strip("`")}"',
+        )
     return f"must be text, not {_kind(value)}", ""
 
 
@@ -205,7 +223,10 @@ def _range(error: ErrorDetails) -> tuple[str, str]:
     value = error["input"]
     try:
         if isinstance(value, str):
-            return f"{shown(value)} is an address inside a range", f"the range is {IPv4Network(value, strict=False)}"
+            return (
+                f"{shown(value)} is an address inside a range",
+                f"the range is {IPv4Network(value, strict=False)}",
+            )
     except ValueError:
         pass
     return f"{shown(value)} is not an IPv4 range", "write it like 10.40.0.0/16"
@@ -229,7 +250,13 @@ _TABLE: tuple[tuple[str, Callable[[ErrorDetails], tuple[str, str]]], ...] = (
     (r"string_type", _text),
     (r"string_unicode", lambda error: (f"{shown(error['input'])} is not readable text", "")),
     (r"string_pattern_mismatch", lambda error: (f"{shown(error['input'])} is not written as it must be", "")),
-    (r"string_too_short", lambda error: (f"{shown(error['input'])} is too short", f"at least {error.get('ctx', {}).get('min_length')} characters")),
+    (
+        r"string_too_short",
+        lambda error: (
+            f"{shown(error['input'])} is too short",
+            f"at least {error.get('ctx', {}).get('min_length')} characters",
+        ),
+    ),
     (r"int_.*", _must_be("a whole number")),
     (r"float_.*|finite_number", _must_be("a number")),
     (r"bool_.*", _must_be("true or false")),

@@ -1,1 +1,3 @@
-"""What is trained: recipe, step loop, strategies, checkpoints, data, metrics, launchers. Never imports pulumi."""
+"""What is trained: recipe, step loop, strategies, checkpoints, data, metrics, launchers. Never imports
+pulumi.
+"""

@@ -1,7 +1,10 @@
-"""`trainfleet evaluate`: any checkpoint on any split, the samples dealt out to ranks, each once, the metrics as exact as in one process.
+"""`trainfleet evaluate`: any checkpoint on any split, the samples dealt out to ranks, each once, the metrics
+as exact as in one process.
 
-Used by the command line and by `trainfleet.training.publish.export`. Works without Ray. Easy to get wrong: a run that goes on may save a newer
-checkpoint while the ranks start, so they compare what each has opened; and a figure belongs to the checkpoint's own marker, not its name.
+Used by the command line and by `trainfleet.training.publish.export`. Works without Ray. Easy to get wrong: a
+run that goes on may save a newer
+checkpoint while the ranks start, so they compare what each has opened; and a figure belongs to the
+checkpoint's own marker, not its name.
 """
 
 from __future__ import annotations
@@ -58,7 +61,13 @@ class Evaluation:
 
 
 def evaluate(
-    source: str, split: str = "test", which: str = "best", *, workers: int = 1, samples: int | None = None, progress: Progress = lambda *_: None
+    source: str,
+    split: str = "test",
+    which: str = "best",
+    *,
+    workers: int = 1,
+    samples: int | None = None,
+    progress: Progress = lambda *_: None,
 ) -> Evaluation:
     """Measure a checkpoint, and keep the figures in RUN/evaluations/SPLIT-STEP.json.
 
@@ -77,7 +86,9 @@ def evaluate(
     if split not in SPLITS:
         from trainfleet.suggestions import did_you_mean
 
-        raise InputError("no such split", [Problem("--split", f"`{split}` is no split", did_you_mean(split, SPLITS))])
+        raise InputError(
+            "no such split", [Problem("--split", f"`{split}` is no split", did_you_mean(split, SPLITS))]
+        )
     job = {"source": source, "split": split, "which": which, "samples": samples}
     if workers == 1:
         found = Evaluation(**work(job, lambda _, **event: progress(event["done"], event["total"])))
@@ -87,7 +98,11 @@ def evaluate(
         threads = max(1, local_resources.cpus() // workers)
         found = Evaluation(
             **subprocess_jobs.run(
-                "trainfleet.training.evaluate:work", job, ranks=workers, threads=threads, hear=lambda e: progress(e["done"], e["total"])
+                "trainfleet.training.evaluate:work",
+                job,
+                ranks=workers,
+                threads=threads,
+                hear=lambda e: progress(e["done"], e["total"]),
             )
         )
     keep(found)
@@ -102,7 +117,9 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
     from trainfleet.training.runtime.process_group import init_from_env, shutdown
 
     began = time.monotonic()
-    trained = open_trained(job["source"], job["which"])  # before there is a group: each rank reads the checkpoint for itself
+    trained = open_trained(
+        job["source"], job["which"]
+    )  # before there is a group: each rank reads the checkpoint for itself
     world = init_from_env(use_gpu=torch.cuda.device_count() >= _local_world_size())
     trained.model.to(world.device)
     identity = identity_of(trained.path)
@@ -111,10 +128,13 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
         dist.all_gather_object(seen, identity)
         if len(set(seen)) > 1:
             raise TrainfleetError(
-                "the run saved a newer checkpoint meanwhile", [Problem(job["source"], "is going on", "name one with --which step-N")]
+                "the run saved a newer checkpoint meanwhile",
+                [Problem(job["source"], "is going on", "name one with --which step-N")],
             )
     try:
-        count, metrics = measure(trained, job["split"], job["samples"], (world.rank, world.world_size, world.device), send)
+        count, metrics = measure(
+            trained, job["split"], job["samples"], (world.rank, world.world_size, world.device), send
+        )
     finally:
         shutdown()
     return asdict(
@@ -137,7 +157,9 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
 def measure(
     trained: Trained, split: Split, samples: int | None, place: tuple[int, int, str], send: Callable[..., Any]
 ) -> tuple[int, dict[str, float]]:
-    """How many samples were looked at by all ranks, and their figures; `place` is rank, world size and device. Every rank must call this."""
+    """How many samples were looked at by all ranks, and their figures; `place` is rank, world size and
+    device. Every rank must call this.
+    """
     import torch
 
     from trainfleet.training.data import share, spread
@@ -146,7 +168,10 @@ def measure(
     rank, world_size, device = place
     workload = trained.workload
     if workload.size(split) < 1:
-        raise InputError("there is nothing to measure", [Problem("--split", f"the {split} split is empty", "another split")])
+        raise InputError(
+            "there is nothing to measure",
+            [Problem("--split", f"the {split} split is empty", "another split")],
+        )
     indices = spread(workload.size(split), samples)
     mine = share(indices, trained.recipe.batch.micro_batch, rank, world_size)
     metrics = MetricsManager(workload.metrics, device, collection_of(workload, split))
@@ -168,7 +193,9 @@ def keep(found: Evaluation) -> None:
     Raises:
         StoreError: the run's folder cannot be written.
     """
-    open_store(run_of(found.checkpoint)).put(_name(found.split, found.step), json.dumps(asdict(found), indent=1).encode())
+    open_store(run_of(found.checkpoint)).put(
+        _name(found.split, found.step), json.dumps(asdict(found), indent=1).encode()
+    )
 
 
 def kept(checkpoint: str, step: int, split: str) -> Evaluation | None:

@@ -1,7 +1,10 @@
-"""From a recipe to a trained model: the one entry point that every launcher starts, `python -m trainfleet.training.run RECIPE`.
+"""From a recipe to a trained model: the one entry point that every launcher starts, `python -m
+trainfleet.training.run RECIPE`.
 
-It sees a recipe, RAY_ADDRESS and TRAINFLEET_* variables, so a laptop, a KubeRay job and a SkyPilot task differ in nothing
-else. Started by torchrun (RANK is set) it is one worker; otherwise it drives Ray Train. Easy to get wrong: resuming is
+It sees a recipe, RAY_ADDRESS and TRAINFLEET_* variables, so a laptop, a KubeRay job and a SkyPilot task
+differ in nothing
+else. Started by torchrun (RANK is set) it is one worker; otherwise it drives Ray Train. Easy to get wrong:
+resuming is
 the checkpoint folder's business, never Ray's, so Ray gets no checkpoint and its own storage is thrown away.
 """
 
@@ -18,7 +21,15 @@ from pathlib import Path
 from trainfleet.console import print_error
 from trainfleet.errors import TrainfleetError
 from trainfleet.training.recipe.load import Recipe, load_recipe
-from trainfleet.training.runtime.events import ALLOW_CHANGES, EVENTS, LAUNCH, PARENT, RUN_DIR, STDOUT, STOP_FILE
+from trainfleet.training.runtime.events import (
+    ALLOW_CHANGES,
+    EVENTS,
+    LAUNCH,
+    PARENT,
+    RUN_DIR,
+    STDOUT,
+    STOP_FILE,
+)
 from trainfleet.training.worker import tell, work, work_under_ray
 
 
@@ -32,7 +43,10 @@ def drive_ray(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> None:
     from trainfleet.training.runtime.ray_cluster import connect
     from trainfleet.training.runtime.ray_events import to_stdout
 
-    with connect(recipe.scaling, env) as cluster, to_stdout() if env.get(EVENTS) == STDOUT else nullcontext(env.get(EVENTS)) as listener:
+    with (
+        connect(recipe.scaling, env) as cluster,
+        to_stdout() if env.get(EVENTS) == STDOUT else nullcontext(env.get(EVENTS)) as listener,
+    ):
         cluster.require(recipe.scaling)
         cluster.train(
             work_under_ray,
@@ -51,7 +65,9 @@ def drive_ray(recipe: Recipe, run_dir: Path, env: Mapping[str, str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m trainfleet.training.run", description="Train a recipe; every launcher starts this.")
+    parser = argparse.ArgumentParser(
+        prog="python -m trainfleet.training.run", description="Train a recipe; every launcher starts this."
+    )
     parser.add_argument("recipe", help="a YAML file, or the name of a recipe that comes with Trainfleet")
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     options = parser.parse_args(arguments)

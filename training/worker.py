@@ -1,7 +1,10 @@
-"""One rank of a run: the step loop with its callbacks turned into events for the launcher. Started by torchrun or by Ray.
+"""One rank of a run: the step loop with its callbacks turned into events for the launcher. Started by
+torchrun or by Ray.
 
-Used by `trainfleet.training.run`. A module of its own because Ray sends a function by the name of its module, and that of a script
-run with `-m` is `__main__`. Easy to get wrong: an error must reach the launcher before the process group falls apart.
+Used by `trainfleet.training.run`. A module of its own because Ray sends a function by the name of its module,
+and that of a script
+run with `-m` is `__main__`. Easy to get wrong: an error must reach the launcher before the process group
+falls apart.
 """
 
 from __future__ import annotations
@@ -29,9 +32,11 @@ STEP_EVENTS_PER_S = 5
 
 
 class Asked:
-    """Whether this rank was asked to stop: by the launcher's file, or by SIGTERM (a machine that is taken away, Slurm, a plain `kill`).
+    """Whether this rank was asked to stop: by the launcher's file, or by SIGTERM (a machine that is taken
+    away, Slurm, a plain `kill`).
 
-    SIGTERM is listened to from the first question on, so before the first step it ends the process at once, and the second one does.
+    SIGTERM is listened to from the first question on, so before the first step it ends the process at once,
+    and the second one does.
     """
 
     def __init__(self, stop_file: str | None) -> None:
@@ -39,7 +44,9 @@ class Asked:
         self._told = self._listening = False
 
     def __call__(self) -> bool:
-        if not self._listening and threading.current_thread() is threading.main_thread():  # Ray trains in another thread and keeps its own
+        if (
+            not self._listening and threading.current_thread() is threading.main_thread()
+        ):  # Ray trains in another thread and keeps its own
             self._listening = True
             signal.signal(signal.SIGTERM, self._hear)
         return self._told or (self._stop_file is not None and os.path.exists(self._stop_file))  # noqa: PTH110 - asked every step
@@ -68,7 +75,9 @@ def context_for(
     preempted: Callable[[], str | None] | None = None,
     on_way: Callable[[], None] | None = None,
 ) -> RunContext:
-    """A rank's context, its callbacks turned into events (of rank 0); `on_way` is called once, after the first step."""
+    """A rank's context, its callbacks turned into events (of rank 0); `on_way` is called once, after the
+    first step.
+    """
     lines = Lines() if not sink.listened else None
     last_step_sent = 0.0
 
@@ -114,9 +123,11 @@ def work(
     preempted: Callable[[], str | None] | None = None,
     stand_by: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Train as one rank of the process group that the environment describes; returns the result as plain data.
+    """Train as one rank of the process group that the environment describes; returns the result as plain
+    data.
 
-    `stand_by` is called once the run is on its way, on one rank of each machine, with the number of ranks there.
+    `stand_by` is called once the run is on its way, on one rank of each machine, with the number of ranks
+    there.
 
     Raises:
         TrainfleetError: as `trainfleet.training.trainer.loop.train`; the launcher has been told before.
@@ -129,7 +140,11 @@ def work(
         from trainfleet.training.trainer import loop
 
         world = process_group.init_from_env(recipe.scaling.use_gpu)
-        on_way = partial(stand_by, world.local_world_size) if stand_by is not None and world.local_rank == 0 else None
+        on_way = (
+            partial(stand_by, world.local_world_size)
+            if stand_by is not None and world.local_rank == 0
+            else None
+        )
         context = context_for(run_dir, env, sink, preempted=preempted, on_way=on_way, **asdict(world))
         try:
             result = loop.train(recipe, context)
@@ -159,7 +174,9 @@ def work(
 
 
 def work_under_ray(config: dict[str, Any]) -> None:
-    """What Ray Train calls on each worker; `config` is the recipe, the run's folder and the launcher's variables."""
+    """What Ray Train calls on each worker; `config` is the recipe, the run's folder and the launcher's
+    variables.
+    """
     work(
         Recipe.model_validate(config["recipe"]),
         Path(config["run_dir"]),
@@ -170,7 +187,9 @@ def work_under_ray(config: dict[str, Any]) -> None:
 
 
 def preemption_notice() -> str | None:
-    """What Ray knows of machines of this run that are about to be taken away; every worker must ask, for Ray lets them agree."""
+    """What Ray knows of machines of this run that are about to be taken away; every worker must ask, for Ray
+    lets them agree.
+    """
     from ray.train import get_preemption_info
 
     info = get_preemption_info()
@@ -183,5 +202,10 @@ def preemption_notice() -> str | None:
 def tell(env: Mapping[str, str], error: TrainfleetError) -> None:
     """Tell the launcher of an error that the user can mend; it ends the run at once, without another try."""
     sink = Sink(env.get(EVENTS))
-    sink.send("error", summary=error.summary, problems=[[each.where, each.what, each.fix] for each in error.problems], exit_code=error.exit_code)
+    sink.send(
+        "error",
+        summary=error.summary,
+        problems=[[each.where, each.what, each.fix] for each in error.problems],
+        exit_code=error.exit_code,
+    )
     sink.close()

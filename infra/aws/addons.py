@@ -1,7 +1,10 @@
-"""Add-ons: EKS's own parts of a cluster, pinned by version, some needed before the first node and some after it.
+"""Add-ons: EKS's own parts of a cluster, pinned by version, some needed before the first node and some after
+it.
 
-Versions are a table because an add-on goes with a Kubernetes version; a version without a row is refused, not guessed.
-Easy to get wrong: the network plug-in must outlive the nodes, else their interfaces stay behind and block the subnets.
+Versions are a table because an add-on goes with a Kubernetes version; a version without a row is refused, not
+guessed.
+Easy to get wrong: the network plug-in must outlive the nodes, else their interfaces stay behind and block the
+subnets.
 """
 
 from __future__ import annotations
@@ -42,7 +45,11 @@ def version(kubernetes: str, addon: str) -> str:
         InputError: no add-ons are pinned for this Kubernetes version.
     """
     if kubernetes not in VERSIONS:
-        problem = Problem("kubernetes.version", f"no add-on versions are pinned for {kubernetes} on AWS", f"known: {', '.join(VERSIONS)}")
+        problem = Problem(
+            "kubernetes.version",
+            f"no add-on versions are pinned for {kubernetes} on AWS",
+            f"known: {', '.join(VERSIONS)}",
+        )
         raise InputError("the cluster cannot be planned", [problem])
     return {**COMMON_VERSIONS, **VERSIONS[kubernetes]}[addon]
 
@@ -59,13 +66,16 @@ def configuration(addon: str, tags: dict[str, str]) -> dict[str, Any]:
     """What an add-on is told beside its defaults."""
     if addon == "vpc-cni":
         return {
-            # Sixteen addresses per slot: a GPU node takes as many pods as its memory allows, with few calls to EC2.
+            # Sixteen addresses per slot: a GPU node takes as many pods as its memory allows, with few calls
+            # to EC2.
             "env": {"ENABLE_PREFIX_DELEGATION": "true", "WARM_PREFIX_TARGET": "1"},
             # Without this a NetworkPolicy is accepted and never enforced.
             "enableNetworkPolicy": "true",
         }
     if addon == "aws-ebs-csi-driver":
-        return {"controller": {"extraVolumeTags": {key: value for key, value in tags.items() if key != "Name"}}}
+        return {
+            "controller": {"extraVolumeTags": {key: value for key, value in tags.items() if key != "Name"}}
+        }
     if addon == "eks-node-monitoring-agent":
         # GPU nodes are tainted, and they are the ones worth watching.
         return {"nodeAgent": {"tolerations": [{"operator": "Exists"}]}}
@@ -102,7 +112,11 @@ class AddOns(Room):
                     addon_name=addon,
                     addon_version=version(spec.kubernetes.version, addon),
                     configuration_values=json.dumps(settings, sort_keys=True) if settings else None,
-                    pod_identity_associations=[{"role_arn": pods.role.arn, "service_account": pods.service_account}] if pods else None,
+                    pod_identity_associations=[
+                        {"role_arn": pods.role.arn, "service_account": pods.service_account}
+                    ]
+                    if pods
+                    else None,
                     resolve_conflicts_on_create="OVERWRITE",
                     resolve_conflicts_on_update="OVERWRITE",
                     tags=self.tags(addon),

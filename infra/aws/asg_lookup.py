@@ -1,9 +1,14 @@
-"""How many nodes a managed node group is to have when it is made and when its limits change. Used by both kinds of pools.
+"""How many nodes a managed node group is to have when it is made and when its limits change. Used by both
+kinds of pools.
 
-The autoscaler owns the size. But EKS takes new limits only with a size between them, and the provider sends the size it was told
-last: a raised minimum would be refused, and a raised maximum would throw the nodes that train back to the first size. So a
-group whose limits change is told the size that it has now, and only then. Easy to get wrong: nothing may wait for a resource
-here, as the options of a resource have to be plain; before there is a cluster there is no group, and that is no error.
+The autoscaler owns the size. But EKS takes new limits only with a size between them, and the provider sends
+the size it was told
+last: a raised minimum would be refused, and a raised maximum would throw the nodes that train back to the
+first size. So a
+group whose limits change is told the size that it has now, and only then. Easy to get wrong: nothing may wait
+for a resource
+here, as the options of a resource have to be plain; before there is a cluster there is no group, and that is
+no error.
 """
 
 from __future__ import annotations
@@ -39,7 +44,9 @@ def scaling(running: Running | None, least: int, most: int) -> Scaling:
     """The size of a group with these limits, which is running so, or is not there yet."""
     if running is None or (running.least, running.most) == (least, most):
         return Scaling({"min_size": least, "max_size": most, "desired_size": least}, [DESIRED])
-    return Scaling({"min_size": least, "max_size": most, "desired_size": min(max(running.now, least), most)}, [])
+    return Scaling(
+        {"min_size": least, "max_size": most, "desired_size": min(max(running.now, least), most)}, []
+    )
 
 
 class ScalingGroups:
@@ -50,13 +57,17 @@ class ScalingGroups:
 
     @functools.cached_property
     def _names(self) -> list[str]:
-        # EKS tags the groups it makes. The one function that lists them has its name from an error in the SDK.
-        found = aws.autoscaling.get_ami_ids(filters=[{"name": "tag:eks:cluster-name", "values": [self._cluster]}])
+        # EKS tags the groups it makes. The one function that lists them has its name from an error in the
+        # SDK.
+        found = aws.autoscaling.get_ami_ids(
+            filters=[{"name": "tag:eks:cluster-name", "values": [self._cluster]}]
+        )
         return sorted(found.names)
 
     def running(self, prefix: str) -> Running | None:
         """The group behind the newest node group whose name was made up from `prefix`."""
-        # The provider adds 26 digits to a prefix (the time and a counter), EKS `eks-` before and an id behind.
+        # The provider adds 26 digits to a prefix (the time and a counter), EKS `eks-` before and an id
+        # behind.
         mine = [name for name in self._names if re.match(rf"eks-{re.escape(prefix)}[0-9a-f]{{26}}-", name)]
         if not mine:
             return None

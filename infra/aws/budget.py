@@ -1,6 +1,7 @@
 """Budget: a monthly limit on what carries this platform's tag, and mails before it is spent.
 
-Easy to get wrong: AWS counts by a tag only after the tag `trainfleet:platform` was activated for cost allocation, once
+Easy to get wrong: AWS counts by a tag only after the tag `trainfleet:platform` was activated for cost
+allocation, once
 per payer account, in the billing console; until then the budget sees nothing.
 """
 
@@ -19,7 +20,9 @@ MOST_ALERTS = 5
 
 
 def alerts(wish: BudgetWish, owner: str) -> list[aws.budgets.BudgetNotificationArgsDict]:
-    """A mail when each share is spent, and, while there is room for one more, when the month is forecast to end above the limit."""
+    """A mail when each share is spent, and, while there is room for one more, when the month is forecast to
+    end above the limit.
+    """
     emails = list(wish.emails or (owner,))
 
     def alert(kind: str, share: float) -> aws.budgets.BudgetNotificationArgsDict:
@@ -40,7 +43,9 @@ class Budget(Room):
 
     TYPE = "trainfleet:aws:Budget"
 
-    def __init__(self, spec: PlatformSpec, wish: BudgetWish, *, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, spec: PlatformSpec, wish: BudgetWish, *, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         super().__init__(spec, "budget-alerts", opts)
         aws.budgets.Budget(
             self.name("budget"),

@@ -1,6 +1,8 @@
-"""The AWS platform, room by room, in the order in which they need each other. Called by trainfleet.infra.program through the registry.
+"""The AWS platform, room by room, in the order in which they need each other. Called by
+trainfleet.infra.program through the registry.
 
-The order on destroy is the reverse, and it is what leaves no interface or load balancer behind: the cluster layer goes
+The order on destroy is the reverse, and it is what leaves no interface or load balancer behind: the cluster
+layer goes
 while nodes still run, nodes before the network plug-in, that before the control plane, and the network last.
 """
 
@@ -32,7 +34,8 @@ def build(spec: PlatformSpec) -> Platform:
     """Everything on AWS below the cluster layer.
 
     Raises:
-        InputError: the network or the add-ons cannot be planned; `trainfleet.infra.validation` says more, and earlier.
+        InputError: the network or the add-ons cannot be planned; `trainfleet.infra.validation` says more, and
+        earlier.
     """
     account = aws.get_caller_identity_output().account_id
     keys = Keys(spec, account)
@@ -41,20 +44,44 @@ def build(spec: PlatformSpec) -> Platform:
     registry = Registry(spec, keys)
     network = Network(spec, keys, account)
     logs = Logs(spec, keys) if spec.layer.logs else None
-    identity = Identity(spec, keys, account, storage.bucket.arn, secrets.arns, logs_arn=logs.arn if logs else None)
+    identity = Identity(
+        spec, keys, account, storage.bucket.arn, secrets.arns, logs_arn=logs.arn if logs else None
+    )
     cluster = Cluster(spec, network, identity, keys)
     associations = PodIdentities(spec, cluster.cluster, identity)
     system = SystemPool(spec, network, identity, cluster, keys)
     late = [name for name in addons.names(spec) if name not in addons.BEFORE_NODES]
-    add_ons = addons.AddOns(spec, "addons", cluster.cluster, identity, late, opts=pulumi.ResourceOptions(depends_on=[system.nodes]))
+    add_ons = addons.AddOns(
+        spec,
+        "addons",
+        cluster.cluster,
+        identity,
+        late,
+        opts=pulumi.ResourceOptions(depends_on=[system.nodes]),
+    )
     provider = cluster.provider([system.nodes, *add_ons.installed, *associations.ready])
     pools = {pool.wish.name: pool for pool in GpuPools(spec, network, identity, cluster, keys).pools}
     if identity.hyperpod_role is not None:
         agents = HyperPodAgents(provider, spec, layout.HYPERPOD_REGIONS[spec.region])
-        hyperpod = HyperPod(spec, network, identity, cluster, keys, storage=storage, agents=agents, role=identity.hyperpod_role)
+        hyperpod = HyperPod(
+            spec,
+            network,
+            identity,
+            cluster,
+            keys,
+            storage=storage,
+            agents=agents,
+            role=identity.hyperpod_role,
+        )
         pools |= {pool.wish.name: pool for pool in hyperpod.pools}
     shared = spec.storage.shared_filesystem
-    lustre = Lustre(spec, shared, network=network, storage=storage, keys=keys, nodes_group=cluster.security_group_id) if shared else None
+    lustre = (
+        Lustre(
+            spec, shared, network=network, storage=storage, keys=keys, nodes_group=cluster.security_group_id
+        )
+        if shared
+        else None
+    )
     if spec.budget:
         Budget(spec, spec.budget)
     return Platform(
@@ -67,12 +94,16 @@ def build(spec: PlatformSpec) -> Platform:
         bucket_url=storage.url,
         registry=registry.url,
         pools=tuple(pools[wish.name] for wish in spec.gpu_pools),
-        identities={purpose: ServiceIdentity(pods.namespace, pods.service_account, pods.role.arn) for purpose, pods in associations.bound.items()},
+        identities={
+            purpose: ServiceIdentity(pods.namespace, pods.service_account, pods.role.arn)
+            for purpose, pods in associations.bound.items()
+        },
         storage_class_provisioner="ebs.csi.aws.com",
         storage_class_parameters={"type": "gp3", "encrypted": "true", "kmsKeyId": keys.nodes.arn},
         shared_filesystem=lustre.volume if lustre else None,
         autoscaler="generic",
-        # Training reads public data sets and S3 answers from public addresses, so what is allowed is a port and not a range.
+        # Training reads public data sets and S3 answers from public addresses, so what is allowed is a port
+        # and not a range.
         api_cidrs=(),
         system_nodes=(system.nodes,),
         secrets=secrets.names,
@@ -80,6 +111,7 @@ def build(spec: PlatformSpec) -> Platform:
         brings=frozenset({"node-problems"}),
         secret_store={"aws": {"service": "SecretsManager", "region": spec.region}} if secrets.names else {},
         log_store=logs.store if logs else None,
-        # The Pod Identity agent, which hands every pod its own role; the node's metadata service stays out of reach.
+        # The Pod Identity agent, which hands every pod its own role; the node's metadata service stays out of
+        # reach.
         metadata_ways=(("169.254.170.23/32", 80),),
     )

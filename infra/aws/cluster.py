@@ -1,7 +1,10 @@
-"""Cluster: the EKS control plane, who may administer it or launch on it, and the add-ons that nodes need to start.
+"""Cluster: the EKS control plane, who may administer it or launch on it, and the add-ons that nodes need to
+start.
 
-Used by the pools, by the cluster layer (through `kubeconfig`) and by launchers. Easy to get wrong: `name`, the role and
-`bootstrap_*` cannot change without a new cluster; its log group must be there first, else EKS makes one that never expires.
+Used by the pools, by the cluster layer (through `kubeconfig`) and by launchers. Easy to get wrong: `name`,
+the role and
+`bootstrap_*` cannot change without a new cluster; its log group must be there first, else EKS makes one that
+never expires.
 """
 
 from __future__ import annotations
@@ -31,7 +34,15 @@ class Cluster(Room):
 
     TYPE = "trainfleet:aws:Cluster"
 
-    def __init__(self, spec: PlatformSpec, network: Network, identity: Identity, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        network: Network,
+        identity: Identity,
+        keys: Keys,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         super().__init__(spec, "cluster", opts)
         self.cluster_name = layout.cluster_name(spec)
         self.scaling_groups = ScalingGroups(self.cluster_name)
@@ -44,7 +55,8 @@ class Cluster(Room):
             tags=self.tags("cluster-logs"),
             opts=self.options("cluster-logs", delete_before_replace=True),
         )
-        # An empty list of ranges means the whole internet to AWS, so a public endpoint exists only with ranges.
+        # An empty list of ranges means the whole internet to AWS, so a public endpoint exists only with
+        # ranges.
         public = not spec.kubernetes.private_endpoint and bool(spec.network.allowed_cidrs)
         self.cluster = aws.eks.Cluster(
             self.name("eks"),
@@ -57,39 +69,57 @@ class Cluster(Room):
                 "endpoint_public_access": public,
                 "public_access_cidrs": [str(cidr) for cidr in spec.network.allowed_cidrs] if public else None,
             },
-            kubernetes_network_config={"ip_family": "ipv4", "service_ipv4_cidr": layout.service_cidr(spec.network.cidr)},
+            kubernetes_network_config={
+                "ip_family": "ipv4",
+                "service_ipv4_cidr": layout.service_cidr(spec.network.cidr),
+            },
             access_config={
                 # Access entries only: no aws-auth map that one bad edit can lock everybody out with.
                 "authentication_mode": "API",
-                # Whoever applies must install the layer on the cluster in the same run. Where the spec names administrators, that is
-                # one of them, and AWS would refuse a second entry for the same identity; where it names none, it is the creator.
+                # Whoever applies must install the layer on the cluster in the same run. Where the spec names
+                # administrators, that is
+                # one of them, and AWS would refuse a second entry for the same identity; where it names none,
+                # it is the creator.
                 "bootstrap_cluster_creator_admin_permissions": not spec.kubernetes.admins,
             },
             bootstrap_self_managed_addons=False,
             enabled_cluster_log_types=list(LOG_TYPES),
             encryption_config={"provider": {"key_arn": keys.cluster.arn}, "resources": ["secrets"]},
-            # Extended support costs six times as much per hour and begins by itself unless this says otherwise.
+            # Extended support costs six times as much per hour and begins by itself unless this says
+            # otherwise.
             upgrade_policy={"support_type": "STANDARD"},
             deletion_protection=spec.production,
             tags=self.tags("eks"),
-            # A fixed name cannot exist twice, so a replacement must delete first (and in production is refused by AWS).
+            # A fixed name cannot exist twice, so a replacement must delete first (and in production is
+            # refused by AWS).
             opts=self.options(
                 "eks",
                 depends_on=[logs, *identity.ready, *network.ready],
                 delete_before_replace=True,
-                # Said once, when the cluster is made. To AWS another answer is another cluster, and naming an administrator must not be.
+                # Said once, when the cluster is made. To AWS another answer is another cluster, and naming an
+                # administrator must not be.
                 ignore_changes=["accessConfig.bootstrapClusterCreatorAdminPermissions"],
-                # A cluster never leaves its network, and the provider would only show the refusal of EKS in the middle of an apply. Zones
+                # A cluster never leaves its network, and the provider would only show the refusal of EKS in
+                # the middle of an apply. Zones
                 # come and go, but the first is always there: another subnet in it is another network.
                 replace_on_changes=["vpcConfig.subnetIds[0]"],
             ),
         )
-        self.security_group_id = self.cluster.vpc_config.apply(lambda vpc: _told(vpc.cluster_security_group_id, "security group"))
+        self.security_group_id = self.cluster.vpc_config.apply(
+            lambda vpc: _told(vpc.cluster_security_group_id, "security group")
+        )
         """The group EKS puts on the control plane and on nodes; open among its members."""
         self.access = [self._admin(principal) for principal in spec.kubernetes.admins]
         for principal in spec.kubernetes.launchers:
             self._entry("launcher", principal, [LAUNCHERS_GROUP])
-        early = addons.AddOns(spec, "addons-before-nodes", self.cluster, identity, addons.BEFORE_NODES, opts=pulumi.ResourceOptions(parent=self))
+        early = addons.AddOns(
+            spec,
+            "addons-before-nodes",
+            self.cluster,
+            identity,
+            addons.BEFORE_NODES,
+            opts=pulumi.ResourceOptions(parent=self),
+        )
         self.ready: list[pulumi.Resource] = [*early.installed, *identity.ready, *network.ready]
         """What must exist before a node starts and outlive the last one."""
         self.kubeconfig: pulumi.Output[str] = pulumi.Output.json_dumps(
@@ -107,11 +137,13 @@ class Cluster(Room):
         return k8s.Provider(
             self.name("kubernetes-provider"),
             kubeconfig=self.kubeconfig,
-            # The provider would otherwise see another cluster when an endpoint or a certificate changes, and replace all it
+            # The provider would otherwise see another cluster when an endpoint or a certificate changes, and
+            # replace all it
             # made. The time of creation tells a new cluster from a changed one.
             cluster_identifier=pulumi.Output.concat(self.cluster_name, "@", self.cluster.created_at),
             enable_server_side_apply=True,
-            # Not delete_unreachable: a refresh from outside a private network would forget the whole cluster layer.
+            # Not delete_unreachable: a refresh from outside a private network would forget the whole cluster
+            # layer.
             opts=self.options("kubernetes-provider", depends_on=[*self.access, *depends_on]),
         )
 
@@ -144,14 +176,23 @@ def _entry_name(kind: str, principal: str) -> str:
     return f"{kind}-{hashlib.sha256(principal.encode()).hexdigest()[:8]}"
 
 
-def kubeconfig(name: str, region_name: str, endpoint: pulumi.Input[str], certificate: pulumi.Input[str]) -> dict[str, Any]:
+def kubeconfig(
+    name: str, region_name: str, endpoint: pulumi.Input[str], certificate: pulumi.Input[str]
+) -> dict[str, Any]:
     """A kubeconfig without credentials: the AWS command line makes a token from whoever runs it."""
     arguments = ["eks", "get-token", "--output", "json", "--cluster-name", name, "--region", region_name]
-    login = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "aws", "args": arguments, "interactiveMode": "Never"}
+    login = {
+        "apiVersion": "client.authentication.k8s.io/v1beta1",
+        "command": "aws",
+        "args": arguments,
+        "interactiveMode": "Never",
+    }
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": endpoint, "certificate-authority-data": certificate}}],
+        "clusters": [
+            {"name": name, "cluster": {"server": endpoint, "certificate-authority-data": certificate}}
+        ],
         "users": [{"name": name, "user": {"exec": login}}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,

@@ -1,7 +1,10 @@
-"""GpuPools: a managed node group per GPU pool of the spec, ready to start from zero, with the fabric its machines have.
+"""GpuPools: a managed node group per GPU pool of the spec, ready to start from zero, with the fabric its
+machines have.
 
-SkyPilot and the autoscaler decide by what a pool says of itself while it has no node, so labels, taint and resources
-stand on the node group and on its scaling group. Easy to get wrong: a reservation, a placement group and EFA each
+SkyPilot and the autoscaler decide by what a pool says of itself while it has no node, so labels, taint and
+resources
+stand on the node group and on its scaling group. Easy to get wrong: a reservation, a placement group and EFA
+each
 hold in one zone only; the size belongs to the autoscaler (scaling.py).
 """
 
@@ -26,9 +29,15 @@ from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
 
 AMI_TYPE = "AL2023_x86_64_NVIDIA"
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
-FABRIC_ENVIRONMENT = {"FI_PROVIDER": "efa", "FI_EFA_USE_HUGE_PAGE": "0", "NCCL_SOCKET_IFNAME": "^docker,lo,veth"}
-"""libfabric takes EFA or fails, where it would else fall back to TCP without a word. Huge pages off: a process
-that forks runs out of them. NCCL's own talk stays off interfaces that lead nowhere (awsome-distributed-training, EFA environment variables)."""
+FABRIC_ENVIRONMENT = {
+    "FI_PROVIDER": "efa",
+    "FI_EFA_USE_HUGE_PAGE": "0",
+    "NCCL_SOCKET_IFNAME": "^docker,lo,veth",
+}
+"""libfabric takes EFA or fails, where it would else fall back to TCP without a word. Huge pages off: a
+process
+that forks runs out of them. NCCL's own talk stays off interfaces that lead nowhere
+(awsome-distributed-training, EFA environment variables)."""
 GPU_TAINT = ("nvidia.com/gpu", "present")
 TEMPLATE_TAG = "k8s.io/cluster-autoscaler/node-template"
 HUGE_PAGES = "10256Mi"
@@ -43,14 +52,17 @@ def uses_efa(pool: GpuPool, machine: Machine) -> bool:
 
 
 def needs_placement_group(pool: GpuPool, machine: Machine) -> bool:
-    """Whether the nodes must be started close together. Capacity blocks already lie side by side and take no group."""
+    """Whether the nodes must be started close together. Capacity blocks already lie side by side and take no
+    group.
+    """
     return (pool.compact or uses_efa(pool, machine)) and pool.capacity is not Capacity.CAPACITY_BLOCK
 
 
 def labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
     """What schedulers look for. SkyPilot's label is in lower case, or SkyPilot skips it.
 
-    By the autoscaler's own label (its GPULabel for AWS) it waits for a GPU whose plugin is not up yet instead of adding another node.
+    By the autoscaler's own label (its GPULabel for AWS) it waits for a GPU whose plugin is not up yet instead
+    of adding another node.
     """
     return {
         **pool.labels,
@@ -76,7 +88,9 @@ def scale_from_zero(pool: GpuPool, machine: Machine) -> dict[str, str]:
 
 
 class GpuPools(Room):
-    """The GPU node groups of a platform: `pools`, in the order of the spec. HyperPod's pools are in hyperpod.py."""
+    """The GPU node groups of a platform: `pools`, in the order of the spec. HyperPod's pools are in
+    hyperpod.py.
+    """
 
     TYPE = "trainfleet:aws:GpuPools"
 
@@ -92,13 +106,17 @@ class GpuPools(Room):
     ) -> None:
         super().__init__(spec, "gpu-pools", opts)
         self.network, self.identity, self.cluster, self.keys = network, identity, cluster, keys
-        wanted = [(pool, machine_for_pool(spec.cloud, pool)) for pool in spec.gpu_pools if pool.kind == "nodes"]
+        wanted = [
+            (pool, machine_for_pool(spec.cloud, pool)) for pool in spec.gpu_pools if pool.kind == "nodes"
+        ]
         self.fabric = self._fabric() if any(uses_efa(pool, machine) for pool, machine in wanted) else None
         self.pools = tuple(self._pool(pool, machine) for pool, machine in wanted)
         self.register_outputs({})
 
     def _fabric(self) -> aws.ec2.SecurityGroup:
-        """EFA's group: everything among its members in both directions, nothing else. The fabric does not work with less."""
+        """EFA's group: everything among its members in both directions, nothing else. The fabric does not
+        work with less.
+        """
         group = aws.ec2.SecurityGroup(
             self.name("fabric-sg"),
             vpc_id=self.network.vpc.id,
@@ -129,7 +147,11 @@ class GpuPools(Room):
     def _pool(self, pool: GpuPool, machine: Machine) -> Pool:
         zones = layout.pool_zones(self.spec, pool)
         capacity_type, _, _ = node_config.market(pool.capacity, pool.reservation)
-        fabric = (self.cluster.security_group_id, self.fabric.id) if self.fabric and uses_efa(pool, machine) else None
+        fabric = (
+            (self.cluster.security_group_id, self.fabric.id)
+            if self.fabric and uses_efa(pool, machine)
+            else None
+        )
         template = node_config.template(
             self,
             pool.name,
@@ -139,7 +161,9 @@ class GpuPools(Room):
             capacity=pool.capacity,
             reservation=pool.reservation,
             fabric=fabric,
-            placement_group=self._placement_group(pool).name if needs_placement_group(pool, machine) else None,
+            placement_group=self._placement_group(pool).name
+            if needs_placement_group(pool, machine)
+            else None,
         )
         key, value = GPU_TAINT
         one_for_one = pool.capacity in ONE_FOR_ONE
@@ -159,7 +183,8 @@ class GpuPools(Room):
             launch_template={"id": template.id, "version": template.latest_version.apply(str)},
             scaling_config=size.config,
             update_config={"max_unavailable": 1, "update_strategy": "MINIMAL" if one_for_one else "DEFAULT"},
-            # A GPU that fell off the bus makes its node be replaced after ten minutes, without anybody being woken.
+            # A GPU that fell off the bus makes its node be replaced after ten minutes, without anybody being
+            # woken.
             node_repair_config={"enabled": self.spec.layer.node_problems},
             labels=labels(pool, machine),
             taints=[{"key": key, "value": value, "effect": "NO_SCHEDULE"}],
@@ -178,14 +203,18 @@ class GpuPools(Room):
         )
 
     def _placement_group(self, pool: GpuPool) -> aws.ec2.PlacementGroup:
-        # A reservation that was itself made in a placement group can be used in that group only; one made without can be used here.
+        # A reservation that was itself made in a placement group can be used in that group only; one made
+        # without can be used here.
         what = f"{pool.name}-placement"
-        return aws.ec2.PlacementGroup(self.name(what), strategy="cluster", tags=self.tags(what), opts=self.options(what))
+        return aws.ec2.PlacementGroup(
+            self.name(what), strategy="cluster", tags=self.tags(what), opts=self.options(what)
+        )
 
     def _scaling_tags(self, pool: GpuPool, machine: Machine, group: aws.eks.NodeGroup) -> None:
         scaling_group = group.resources.apply(scaling_group_name)
         for key, value in scale_from_zero(pool, machine).items():
-            what = f"{pool.name}-tag-{hashlib.sha256(key.encode()).hexdigest()[:8]}"  # by key: a key is too long and odd for a name
+            # by key: a key is too long and odd for a name
+            what = f"{pool.name}-tag-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
             aws.autoscaling.Tag(
                 self.name(what),
                 autoscaling_group_name=scaling_group,

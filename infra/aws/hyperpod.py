@@ -1,7 +1,10 @@
-"""HyperPod: the pools of `kind: hyperpod`, as one SageMaker HyperPod cluster whose nodes join the platform's own EKS cluster.
+"""HyperPod: the pools of `kind: hyperpod`, as one SageMaker HyperPod cluster whose nodes join the platform's
+own EKS cluster.
 
-SageMaker tests every node when it starts, watches it, and reboots or replaces it by itself; Ray heads stay on the system pool's CPU nodes.
-Easy to get wrong: the agents in the namespace `aws-hyperpod` must be there first, else nodes never become schedulable; nothing
+SageMaker tests every node when it starts, watches it, and reboots or replaces it by itself; Ray heads stay on
+the system pool's CPU nodes.
+Easy to get wrong: the agents in the namespace `aws-hyperpod` must be there first, else nodes never become
+schedulable; nothing
 scales these pools, and while SageMaker tests a node, only agents that tolerate every taint run there.
 """
 
@@ -31,7 +34,9 @@ from trainfleet.infra.spec.schema import GpuPool, PlatformSpec
 ON_CREATE = "on_create.sh"
 SCRIPT = Path(__file__).with_name("hyperpod_on_create.sh")
 HEALTHY = {"sagemaker.amazonaws.com/node-health-status": "Schedulable"}
-"""What SageMaker writes on a node that passed its tests (developer guide, resilience-related Kubernetes labels)."""
+"""What SageMaker writes on a node that passed its tests (developer guide, resilience-related Kubernetes
+labels).
+"""
 
 
 @dataclass(frozen=True)
@@ -61,15 +66,22 @@ def stand_ins(spec: PlatformSpec) -> Surroundings:
 
 
 def health_checks(pool: GpuPool, machine: Machine) -> list[str]:
-    """What a node must pass at its start: hardware under stress, and NCCL over the fabric where there is one and a node to talk to."""
-    return ["InstanceStress", "InstanceConnectivity"] if uses_efa(pool, machine) and pool.max_nodes > 1 else ["InstanceStress"]
+    """What a node must pass at its start: hardware under stress, and NCCL over the fabric where there is one
+    and a node to talk to.
+    """
+    return (
+        ["InstanceStress", "InstanceConnectivity"]
+        if uses_efa(pool, machine) and pool.max_nodes > 1
+        else ["InstanceStress"]
+    )
 
 
 def cluster_request(spec: PlatformSpec, tags: Mapping[str, str], around: Surroundings) -> request.Cluster:
     """The whole cluster as SageMaker is told.
 
     Raises:
-        ValidationError: it would be refused by AWS: a mistake of ours, since `trainfleet.infra.validation` judges what a spec says.
+        ValidationError: it would be refused by AWS: a mistake of ours, since `trainfleet.infra.validation`
+        judges what a spec says.
     """
     key, value = GPU_TAINT
     groups = []
@@ -81,9 +93,17 @@ def cluster_request(spec: PlatformSpec, tags: Mapping[str, str], around: Surroun
                 "InstanceType": machine.instance_type,
                 "InstanceCount": pool.max_nodes,
                 "ExecutionRole": around.role,
-                "LifeCycleConfig": {"SourceS3Uri": f"s3://{around.bucket}/{LIFECYCLE_PREFIX.rstrip('/')}", "OnCreate": ON_CREATE},
-                "KubernetesConfig": {"Labels": labels(pool, machine), "Taints": [{"Key": key, "Value": value, "Effect": "NoSchedule"}]},
-                "InstanceStorageConfigs": [{"EbsVolumeConfig": {"VolumeSizeInGB": pool.disk_gib, "VolumeKmsKeyId": around.disk_key}}],
+                "LifeCycleConfig": {
+                    "SourceS3Uri": f"s3://{around.bucket}/{LIFECYCLE_PREFIX.rstrip('/')}",
+                    "OnCreate": ON_CREATE,
+                },
+                "KubernetesConfig": {
+                    "Labels": labels(pool, machine),
+                    "Taints": [{"Key": key, "Value": value, "Effect": "NoSchedule"}],
+                },
+                "InstanceStorageConfigs": [
+                    {"EbsVolumeConfig": {"VolumeSizeInGB": pool.disk_gib, "VolumeKmsKeyId": around.disk_key}}
+                ],
                 "OnStartDeepHealthChecks": health_checks(pool, machine),
                 "OverrideVpcConfig": {
                     "SecurityGroupIds": list(around.security_groups),
@@ -97,7 +117,10 @@ def cluster_request(spec: PlatformSpec, tags: Mapping[str, str], around: Surroun
             "ClusterName": layout.cluster_name(spec),
             "InstanceGroups": groups,
             "Orchestrator": {"Eks": {"ClusterArn": around.eks}},
-            "VpcConfig": {"SecurityGroupIds": list(around.security_groups), "Subnets": list(around.subnets.values())},
+            "VpcConfig": {
+                "SecurityGroupIds": list(around.security_groups),
+                "Subnets": list(around.subnets.values()),
+            },
             "Tags": [{"Key": tag, "Value": text} for tag, text in sorted(tags.items())],
         }
     )
@@ -152,7 +175,9 @@ class HyperPod(Room):
         self.nodes = aws.cloudcontrol.Resource(
             self.name("hyperpod"),
             type_name=request.TYPE_NAME,
-            desired_state=around.apply(lambda known: cluster_request(spec, tags, Surroundings(**known)).json_text()),
+            desired_state=around.apply(
+                lambda known: cluster_request(spec, tags, Surroundings(**known)).json_text()
+            ),
             opts=self.options(
                 "hyperpod",
                 depends_on=[script, agents, *cluster.ready, *identity.ready],
@@ -180,7 +205,9 @@ class HyperPod(Room):
         )
 
     def _fabric(self, network: Network) -> aws.ec2.SecurityGroup:
-        """HyperPod asks for a group that is open among its members in both directions (developer guide, custom VPC), also without EFA."""
+        """HyperPod asks for a group that is open among its members in both directions (developer guide,
+        custom VPC), also without EFA.
+        """
         group = aws.ec2.SecurityGroup(
             self.name("hyperpod-sg"),
             vpc_id=network.vpc.id,
@@ -188,7 +215,10 @@ class HyperPod(Room):
             tags=self.tags("hyperpod-sg"),
             opts=self.options("hyperpod-sg"),
         )
-        for direction, rule in (("in", aws.vpc.SecurityGroupIngressRule), ("out", aws.vpc.SecurityGroupEgressRule)):
+        for direction, rule in (
+            ("in", aws.vpc.SecurityGroupIngressRule),
+            ("out", aws.vpc.SecurityGroupEgressRule),
+        ):
             what = f"hyperpod-{direction}"
             rule(
                 self.name(what),

@@ -1,7 +1,10 @@
-"""What AWS::SageMaker::Cluster may be told, as types: the desired state of a HyperPod cluster on EKS. No Pulumi import.
+"""What AWS::SageMaker::Cluster may be told, as types: the desired state of a HyperPod cluster on EKS. No
+Pulumi import.
 
-Used by hyperpod.py, where the provider takes the whole cluster as one piece of JSON and looks at nothing in it. Names, ranges and patterns
-are those of the CloudFormation resource schema (CloudFormation template reference, AWS::SageMaker::Cluster). Only what we use is here.
+Used by hyperpod.py, where the provider takes the whole cluster as one piece of JSON and looks at nothing in
+it. Names, ranges and patterns
+are those of the CloudFormation resource schema (CloudFormation template reference, AWS::SageMaker::Cluster).
+Only what we use is here.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ LabelKey = Annotated[
         pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
     ),
 ]
-LabelValue = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")]
+LabelValue = Annotated[
+    str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+]
 
 
 class Part(BaseModel):
@@ -38,8 +43,12 @@ class Tag(Part):
 
 
 class Vpc(Part):
-    SecurityGroupIds: list[Annotated[str, Field(pattern=r"^sg-\S+$", max_length=32)]] = Field(min_length=1, max_length=5)
-    Subnets: list[Annotated[str, Field(pattern=r"^subnet-\S+$", max_length=32)]] = Field(min_length=1, max_length=16)
+    SecurityGroupIds: list[Annotated[str, Field(pattern=r"^sg-\S+$", max_length=32)]] = Field(
+        min_length=1, max_length=5
+    )
+    Subnets: list[Annotated[str, Field(pattern=r"^subnet-\S+$", max_length=32)]] = Field(
+        min_length=1, max_length=16
+    )
 
 
 class LifeCycle(Part):
@@ -79,12 +88,17 @@ class InstanceGroup(Part):
     OverrideVpcConfig: Vpc
     ThreadsPerCore: Literal[1, 2] = 2
     TrainingPlanArn: str | None = Field(
-        None, min_length=50, max_length=2048, pattern=r"^arn:aws[a-z\-]*:sagemaker:[a-z0-9\-]*:[0-9]{12}:training-plan/.*$"
+        None,
+        min_length=50,
+        max_length=2048,
+        pattern=r"^arn:aws[a-z\-]*:sagemaker:[a-z0-9\-]*:[0-9]{12}:training-plan/.*$",
     )
 
 
 class Eks(Part):
-    ClusterArn: str = Field(pattern=r"^arn:aws[a-z-]*:eks:[a-z0-9-]+:\d{12}:cluster/[A-Za-z0-9][A-Za-z0-9_-]{0,99}$")
+    ClusterArn: str = Field(
+        pattern=r"^arn:aws[a-z-]*:eks:[a-z0-9-]+:\d{12}:cluster/[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"
+    )
 
 
 class Orchestrator(Part):
@@ -108,5 +122,7 @@ class Cluster(Part):
         return self
 
     def json_text(self) -> str:
-        """The document as Cloud Control reads it: always in the same order, so that nothing looks changed that is not."""
+        """The document as Cloud Control reads it: always in the same order, so that nothing looks changed
+        that is not.
+        """
         return self.model_dump_json(exclude_none=True)

@@ -1,6 +1,8 @@
-"""IAM policy documents as plain Python: how a statement, a document and a trust are written. Pure; used by every room.
+"""IAM policy documents as plain Python: how a statement, a document and a trust are written. Pure; used by
+every room.
 
-Values may be outputs; `to_json` resolves them. Easy to get wrong: a statement without `resources` in an identity policy.
+Values may be outputs; `to_json` resolves them. Easy to get wrong: a statement without `resources` in an
+identity policy.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def trust_service(service: str, when: Mapping[str, Mapping[str, Any]] | None = N
 
 
 def trust_pods(cluster_arn: pulumi.Input[str], namespace: str, service_account: str) -> Document:
-    """Who may take a role: pods of one service account of this cluster. EKS Pod Identity names all three in the session's tags."""
+    """Who may take a role: pods of one service account of this cluster. EKS Pod Identity names all three in
+    the session's tags.
+    """
     tag = "aws:RequestTag/"
     return document(
         statement(

@@ -1,7 +1,10 @@
-"""Identity: every IAM role of the platform, each with what it needs and no more, and who in the cluster may take it.
+"""Identity: every IAM role of the platform, each with what it needs and no more, and who in the cluster may
+take it.
 
-Nodes hold no rights for workloads: pods get theirs by EKS Pod Identity, so a hop limit of 1 keeps them from the node's.
-Easy to get wrong: a role's policies must outlive what uses the role (EKS cleans up with them), so users depend on `ready`.
+Nodes hold no rights for workloads: pods get theirs by EKS Pod Identity, so a hop limit of 1 keeps them from
+the node's.
+Easy to get wrong: a role's policies must outlive what uses the role (EKS cleans up with them), so users
+depend on `ready`.
 """
 
 from __future__ import annotations
@@ -14,7 +17,12 @@ import pulumi_aws as aws
 from trainfleet.infra.aws import iam_documents, layout, permissions
 from trainfleet.infra.aws.keys import Keys
 from trainfleet.infra.component import Room
-from trainfleet.infra.platform import LOGS_NAMESPACE, LOGS_SERVICE_ACCOUNT, TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT
+from trainfleet.infra.platform import (
+    LOGS_NAMESPACE,
+    LOGS_SERVICE_ACCOUNT,
+    TRAINING_NAMESPACE,
+    TRAINING_SERVICE_ACCOUNT,
+)
 from trainfleet.infra.spec.schema import PlatformSpec
 
 
@@ -28,7 +36,9 @@ class PodIdentity:
 
 
 class Identity(Room):
-    """The roles of a platform: `cluster_role`, `node_role`, `hyperpod_role` where a pool needs it and, by purpose, `pods`."""
+    """The roles of a platform: `cluster_role`, `node_role`, `hyperpod_role` where a pool needs it and, by
+    purpose, `pods`.
+    """
 
     TYPE = "trainfleet:aws:Identity"
 
@@ -46,17 +56,28 @@ class Identity(Room):
         super().__init__(spec, "identity", opts)
         self.partition = layout.partition(spec.region)
         cluster = layout.cluster_name(spec)
-        self.cluster_arn = iam_documents.arn("arn:", self.partition, ":eks:", spec.region, ":", account, f":cluster/{cluster}")
+        self.cluster_arn = iam_documents.arn(
+            "arn:", self.partition, ":eks:", spec.region, ":", account, f":cluster/{cluster}"
+        )
         self.ready: list[pulumi.Resource] = []
         """The policies: a cluster or node without them can neither start nor be cleaned up."""
         self.cluster_role = self._role("cluster", iam_documents.trust_service("eks.amazonaws.com"))
         self._managed("cluster", self.cluster_role, "AmazonEKSClusterPolicy")
         self._inline("cluster-secrets", self.cluster_role, permissions.cluster_secrets(keys.cluster.arn))
         self.node_role = self._role("node", iam_documents.trust_service("ec2.amazonaws.com"))
-        # The CNI's rights are not here but with its own pods. Session Manager replaces SSH: no key, no open port.
-        for managed in ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly", "AmazonSSMManagedInstanceCore"):
+        # The CNI's rights are not here but with its own pods. Session Manager replaces SSH: no key, no open
+        # port.
+        for managed in (
+            "AmazonEKSWorkerNodePolicy",
+            "AmazonEC2ContainerRegistryPullOnly",
+            "AmazonSSMManagedInstanceCore",
+        ):
             self._managed("node", self.node_role, managed)
-        self.hyperpod_role = self._hyperpod(keys, account, bucket_arn) if any(pool.kind == "hyperpod" for pool in spec.gpu_pools) else None
+        self.hyperpod_role = (
+            self._hyperpod(keys, account, bucket_arn)
+            if any(pool.kind == "hyperpod" for pool in spec.gpu_pools)
+            else None
+        )
         self.pods = {
             "cni": self._pods("cni", "kube-system", "aws-node", managed="AmazonEKS_CNI_Policy"),
             "csi-disk": self._pods(
@@ -80,7 +101,9 @@ class Identity(Room):
             ),
         }
         if spec.storage.shared_filesystem:
-            self.pods["csi-shared"] = self._pods("csi-shared", "kube-system", "fsx-csi-controller-sa", inline=permissions.shared_volume())
+            self.pods["csi-shared"] = self._pods(
+                "csi-shared", "kube-system", "fsx-csi-controller-sa", inline=permissions.shared_volume()
+            )
         if secret_arns:
             self.pods["secrets"] = self._pods(
                 "secrets",
@@ -89,7 +112,9 @@ class Identity(Room):
                 inline=permissions.read_secrets(secret_arns, keys.data.arn, spec.region),
             )
         if logs_arn is not None:
-            self.pods["logs"] = self._pods("logs", LOGS_NAMESPACE, LOGS_SERVICE_ACCOUNT, inline=permissions.write_logs(logs_arn))
+            self.pods["logs"] = self._pods(
+                "logs", LOGS_NAMESPACE, LOGS_SERVICE_ACCOUNT, inline=permissions.write_logs(logs_arn)
+            )
         self.register_outputs({})
 
     def _role(self, what: str, trust: iam_documents.Document) -> aws.iam.Role:
@@ -101,13 +126,20 @@ class Identity(Room):
             opts=self.options(f"{what}-role"),
         )
 
-    def _hyperpod(self, keys: Keys, account: pulumi.Input[str], bucket_arn: pulumi.Input[str]) -> aws.iam.Role:
+    def _hyperpod(
+        self, keys: Keys, account: pulumi.Input[str], bucket_arn: pulumi.Input[str]
+    ) -> aws.iam.Role:
         """The execution role of HyperPod's nodes. The CNI's rights are with its own pods here too."""
         role = self._role("hyperpod", iam_documents.trust_service("sagemaker.amazonaws.com"))
         for managed in ("AmazonSageMakerClusterInstanceRolePolicy", "AmazonEC2ContainerRegistryPullOnly"):
             self._managed("hyperpod", role, managed)
         rights = permissions.hyperpod_node(
-            self.partition, self.spec.region, account, self.cluster_arn, bucket_arn=bucket_arn, keys=[keys.data.arn, keys.nodes.arn]
+            self.partition,
+            self.spec.region,
+            account,
+            self.cluster_arn,
+            bucket_arn=bucket_arn,
+            keys=[keys.data.arn, keys.nodes.arn],
         )
         self._inline("hyperpod-rights", role, rights)
         return role
@@ -116,14 +148,32 @@ class Identity(Room):
         name = f"{what}-{managed.rsplit('/', maxsplit=1)[-1]}"
         self.ready.append(
             aws.iam.RolePolicyAttachment(
-                self.name(name), role=role.name, policy_arn=f"arn:{self.partition}:iam::aws:policy/{managed}", opts=self.options(name)
+                self.name(name),
+                role=role.name,
+                policy_arn=f"arn:{self.partition}:iam::aws:policy/{managed}",
+                opts=self.options(name),
             )
         )
 
     def _inline(self, what: str, role: aws.iam.Role, document: iam_documents.Document) -> None:
-        self.ready.append(aws.iam.RolePolicy(self.name(what), role=role.name, policy=iam_documents.to_json(document), opts=self.options(what)))
+        self.ready.append(
+            aws.iam.RolePolicy(
+                self.name(what),
+                role=role.name,
+                policy=iam_documents.to_json(document),
+                opts=self.options(what),
+            )
+        )
 
-    def _pods(self, what: str, namespace: str, account: str, *, managed: str = "", inline: iam_documents.Document | None = None) -> PodIdentity:
+    def _pods(
+        self,
+        what: str,
+        namespace: str,
+        account: str,
+        *,
+        managed: str = "",
+        inline: iam_documents.Document | None = None,
+    ) -> PodIdentity:
         role = self._role(what, iam_documents.trust_pods(self.cluster_arn, namespace, account))
         if managed:
             self._managed(what, role, managed)

@@ -1,8 +1,11 @@
 """Keys: the platform's own KMS keys, one per kind of reader, each rotated every year and kept in production.
 
-cluster: Kubernetes secrets. logs: CloudWatch. nodes: disks. data: bucket, images, shared files, secret values.
-Easy to get wrong: an Auto Scaling group cannot start a node with an encrypted disk unless its service-linked role may
-use the key; naming that role as principal fails in an account where it does not exist yet, so it is named by condition.
+cluster: Kubernetes secrets. logs: CloudWatch. nodes: disks. data: bucket, images, shared files, secret
+values.
+Easy to get wrong: an Auto Scaling group cannot start a node with an encrypted disk unless its service-linked
+role may
+use the key; naming that role as principal fails in an account where it does not exist yet, so it is named by
+condition.
 """
 
 from __future__ import annotations
@@ -37,15 +40,26 @@ def used_by_logs(partition: str, region_name: str, account: pulumi.Input[str]) -
     )
 
 
-def used_by_service_roles(sid: str, partition: str, account: pulumi.Input[str], paths: Sequence[str]) -> iam_documents.Statement:
+def used_by_service_roles(
+    sid: str, partition: str, account: pulumi.Input[str], paths: Sequence[str]
+) -> iam_documents.Statement:
     """Service-linked roles of this account, also those that do not exist yet."""
-    roles = [iam_documents.arn("arn:", partition, ":iam::", account, ":role/aws-service-role/", path) for path in paths]
+    roles = [
+        iam_documents.arn("arn:", partition, ":iam::", account, ":role/aws-service-role/", path)
+        for path in paths
+    ]
     return iam_documents.statement(
-        sid, USE, ["*"], principal={"AWS": "*"}, when={"StringEquals": {"kms:CallerAccount": account}, "ArnLike": {"aws:PrincipalArn": roles}}
+        sid,
+        USE,
+        ["*"],
+        principal={"AWS": "*"},
+        when={"StringEquals": {"kms:CallerAccount": account}, "ArnLike": {"aws:PrincipalArn": roles}},
     )
 
 
-def grants_by_service_roles(sid: str, partition: str, account: pulumi.Input[str], paths: Sequence[str]) -> iam_documents.Statement:
+def grants_by_service_roles(
+    sid: str, partition: str, account: pulumi.Input[str], paths: Sequence[str]
+) -> iam_documents.Statement:
     """The same roles may hand the key to an AWS resource (a disk being attached)."""
     grant = used_by_service_roles(sid, partition, account, paths)
     grant["Action"] = ["kms:CreateGrant"]
@@ -53,7 +67,10 @@ def grants_by_service_roles(sid: str, partition: str, account: pulumi.Input[str]
     return grant
 
 
-NODE_STARTERS = ("autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling*", "spot.amazonaws.com/AWSServiceRoleForEC2Spot")
+NODE_STARTERS = (
+    "autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling*",
+    "spot.amazonaws.com/AWSServiceRoleForEC2Spot",
+)
 LUSTRE = ("s3.data-source.lustre.fsx.amazonaws.com/AWSServiceRoleForFSxS3Access_*",)
 
 
@@ -62,12 +79,16 @@ class Keys(Room):
 
     TYPE = "trainfleet:aws:Keys"
 
-    def __init__(self, spec: PlatformSpec, account: pulumi.Input[str], *, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, spec: PlatformSpec, account: pulumi.Input[str], *, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         super().__init__(spec, "keys", opts)
         partition = layout.partition(spec.region)
         owner = owned_by_account(partition, account)
         self.cluster = self._key("cluster", "Kubernetes secrets", iam_documents.document(owner))
-        self.logs = self._key("logs", "log groups", iam_documents.document(owner, used_by_logs(partition, spec.region, account)))
+        self.logs = self._key(
+            "logs", "log groups", iam_documents.document(owner, used_by_logs(partition, spec.region, account))
+        )
         self.nodes = self._key(
             "nodes",
             "disks of nodes and of persistent volumes",
@@ -97,7 +118,8 @@ class Keys(Room):
         )
         aws.kms.Alias(
             self.name(f"{what}-key-alias"),
-            # Fixed: an alias exists to be typed by people. Trying again after a failure replaces it before anything uses it.
+            # Fixed: an alias exists to be typed by people. Trying again after a failure replaces it before
+            # anything uses it.
             name=f"alias/trainfleet/{self.spec.name}/{what}",
             target_key_id=key.key_id,
             opts=self.options(f"{what}-key-alias", delete_before_replace=True),

@@ -1,7 +1,10 @@
-"""What follows from a region's name alone: partition, availability zones, subnets and log retention. Pure functions.
+"""What follows from a region's name alone: partition, availability zones, subnets and log retention. Pure
+functions.
 
-Zones are named here and not asked from AWS, so that a preview needs no credentials and a subnet never moves because a
-region grew. A zone keeps its range whatever the others do: ranges hang on the zone's letter, not on its place in the list.
+Zones are named here and not asked from AWS, so that a preview needs no credentials and a subnet never moves
+because a
+region grew. A zone keeps its range whatever the others do: ranges hang on the zone's letter, not on its place
+in the list.
 """
 
 from __future__ import annotations
@@ -34,7 +37,30 @@ HYPERPOD_REGIONS = {
 }
 """Where HyperPod on EKS can be used, and the account from which its health agent's image is pulled there
 (aws/sagemaker-hyperpod-cli, chart health-monitoring-agent, templates/_helpers.tpl at 0ae955c)."""
-LOG_RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)
+LOG_RETENTION_DAYS = (
+    1,
+    3,
+    5,
+    7,
+    14,
+    30,
+    60,
+    90,
+    120,
+    150,
+    180,
+    365,
+    400,
+    545,
+    731,
+    1096,
+    1827,
+    2192,
+    2557,
+    2922,
+    3288,
+    3653,
+)
 """What CloudWatch Logs accepts (API PutRetentionPolicy)."""
 
 
@@ -55,7 +81,9 @@ def partition(region: str) -> str:
 
 
 def cluster_name(spec: PlatformSpec) -> str:
-    """The EKS cluster's name: fixed, because its log group must exist before it and subnet tags and contexts carry it."""
+    """The EKS cluster's name: fixed, because its log group must exist before it and subnet tags and contexts
+    carry it.
+    """
     return f"trainfleet-{spec.name}"
 
 
@@ -69,20 +97,27 @@ def platform_zones(spec: PlatformSpec) -> tuple[str, ...]:
 def pool_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...]:
     """The zones of a pool: one where it is compact, reserved, uses EFA or names one, else all."""
     zones = platform_zones(spec)
-    bound = pool.compact or pool.interconnect == "best" or pool.capacity in (Capacity.RESERVED, Capacity.CAPACITY_BLOCK)
+    bound = (
+        pool.compact
+        or pool.interconnect == "best"
+        or pool.capacity in (Capacity.RESERVED, Capacity.CAPACITY_BLOCK)
+    )
     if pool.zone:
         return (pool.zone,)
     return zones[:1] if bound else zones
 
 
 def shared_volume_zone(spec: PlatformSpec) -> str:
-    """Where the parallel filesystem lives: beside the first pool that sits in one zone, for its readers are there."""
+    """Where the parallel filesystem lives: beside the first pool that sits in one zone, for its readers are
+    there.
+    """
     bound = [zones[0] for pool in spec.gpu_pools if len(zones := pool_zones(spec, pool)) == 1]
     return bound[0] if bound else platform_zones(spec)[0]
 
 
 def plan(spec: PlatformSpec) -> tuple[ZonePlan, ...]:
-    """Cut the platform's range: eighths a to f for the zones' nodes and pods, the seventh for public subnets, the last kept free.
+    """Cut the platform's range: eighths a to f for the zones' nodes and pods, the seventh for public subnets,
+    the last kept free.
 
     Raises:
         InputError: the range is too small, or a pool names a zone outside the region.
@@ -90,7 +125,13 @@ def plan(spec: PlatformSpec) -> tuple[ZonePlan, ...]:
     cidr, zones = spec.network.cidr, platform_zones(spec)
     problems = []
     if cidr.prefixlen > LONGEST_PREFIX:
-        problems.append(Problem("network.cidr", f"{cidr} is too small for the pods of {len(zones)} zones", f"a range of /{LONGEST_PREFIX} or larger"))
+        problems.append(
+            Problem(
+                "network.cidr",
+                f"{cidr} is too small for the pods of {len(zones)} zones",
+                f"a range of /{LONGEST_PREFIX} or larger",
+            )
+        )
     problems += [
         Problem("gpu_pools", f"{zone} is not a zone of {spec.region}", f"{spec.region}a to {spec.region}f")
         for zone in zones
@@ -115,9 +156,21 @@ def log_retention(days: int) -> int:
 
 
 def endpoint_services(spec: PlatformSpec) -> tuple[str, ...]:
-    """Interface endpoints worth their price: what every node calls all day; in production and closed networks all that is called."""
+    """Interface endpoints worth their price: what every node calls all day; in production and closed networks
+    all that is called.
+    """
     always = ("ec2", "ecr.api", "ecr.dkr", "logs", "sts")
     if not spec.production and spec.network.nat != "none":
         return always
-    all_of_them = (*always, "autoscaling", "eks", "eks-auth", "elasticloadbalancing", "kms", "secretsmanager", "ssm", "ssmmessages")
+    all_of_them = (
+        *always,
+        "autoscaling",
+        "eks",
+        "eks-auth",
+        "elasticloadbalancing",
+        "kms",
+        "secretsmanager",
+        "ssm",
+        "ssmmessages",
+    )
     return tuple(sorted(all_of_them))

@@ -1,6 +1,8 @@
-"""Logs: the log group of every pod, encrypted and kept as long as the control plane's. The cluster layer's shipper writes to it.
+"""Logs: the log group of every pod, encrypted and kept as long as the control plane's. The cluster layer's
+shipper writes to it.
 
-Easy to get wrong: a shipper that may make groups makes one that is never deleted; ours may only write streams into this one.
+Easy to get wrong: a shipper that may make groups makes one that is never deleted; ours may only write streams
+into this one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Lustre: the parallel filesystem of a platform, a fast window onto its bucket that every GPU node can mount.
 
-Its home is the bucket: what is written is exported there, what appears there is listed here. So in production it is
-protected from deletion by mistake but not kept on destroy: kept, it would cost by the hour and hold its subnet.
+Its home is the bucket: what is written is exported there, what appears there is listed here. So in production
+it is
+protected from deletion by mistake but not kept on destroy: kept, it would cost by the hour and hold its
+subnet.
 """
 
 from __future__ import annotations
@@ -100,7 +102,10 @@ class Lustre(Room):
         )
         for low, high in PORTS:
             for who, peer in (("servers", group.id), ("nodes", nodes_group)):
-                for direction, rule in (("in", aws.vpc.SecurityGroupIngressRule), ("out", aws.vpc.SecurityGroupEgressRule)):
+                for direction, rule in (
+                    ("in", aws.vpc.SecurityGroupIngressRule),
+                    ("out", aws.vpc.SecurityGroupEgressRule),
+                ):
                     what = f"lustre-{direction}-{who}-{low}"
                     rule(
                         self.name(what),

@@ -1,6 +1,8 @@
-"""Network: the VPC, a private and a public subnet per zone, the ways out, flow logs and private ways to AWS itself.
+"""Network: the VPC, a private and a public subnet per zone, the ways out, flow logs and private ways to AWS
+itself.
 
-Used by every other room of this cloud. Easy to get wrong: nodes need the routes and endpoints when they start and
+Used by every other room of this cloud. Easy to get wrong: nodes need the routes and endpoints when they start
+and
 still when they are drained, so whoever starts nodes depends on `ready`, not only on a subnet's id.
 """
 
@@ -20,7 +22,14 @@ class Network(Room):
 
     TYPE = "trainfleet:aws:Network"
 
-    def __init__(self, spec: PlatformSpec, keys: Keys, account: pulumi.Input[str], *, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        keys: Keys,
+        account: pulumi.Input[str],
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         super().__init__(spec, "network", opts)
         self.ready: list[pulumi.Resource] = []
         """What must exist before a node starts and outlive the last one: routes, associations, endpoints."""
@@ -34,9 +43,19 @@ class Network(Room):
             opts=self.options("vpc"),
         )
         # AWS makes it and nobody may use it: without rules it lets nothing in or out.
-        aws.ec2.DefaultSecurityGroup(self.name("default-sg"), vpc_id=self.vpc.id, tags=self.tags("default-sg"), opts=self.options("default-sg"))
-        self.private_subnets = {zone.zone: self._subnet(zone.zone, str(zone.private), public=False) for zone in self.plan}
-        self.private_tables = {zone: self._table(f"private-{zone}", {zone: subnet}) for zone, subnet in self.private_subnets.items()}
+        aws.ec2.DefaultSecurityGroup(
+            self.name("default-sg"),
+            vpc_id=self.vpc.id,
+            tags=self.tags("default-sg"),
+            opts=self.options("default-sg"),
+        )
+        self.private_subnets = {
+            zone.zone: self._subnet(zone.zone, str(zone.private), public=False) for zone in self.plan
+        }
+        self.private_tables = {
+            zone: self._table(f"private-{zone}", {zone: subnet})
+            for zone, subnet in self.private_subnets.items()
+        }
         if spec.network.nat != "none":
             self._ways_out()
         self._endpoints()
@@ -57,25 +76,43 @@ class Network(Room):
             vpc_id=self.vpc.id,
             availability_zone=zone,
             cidr_block=cidr,
-            # Even in a public subnet nothing gets a public address by itself; gateways and load balancers ask for theirs.
+            # Even in a public subnet nothing gets a public address by itself; gateways and load balancers ask
+            # for theirs.
             map_public_ip_on_launch=False,
-            tags={**self.tags(what), role: "1", f"kubernetes.io/cluster/{layout.cluster_name(self.spec)}": "shared"},
+            tags={
+                **self.tags(what),
+                role: "1",
+                f"kubernetes.io/cluster/{layout.cluster_name(self.spec)}": "shared",
+            },
             opts=self.options(what),
         )
 
     def _table(self, what: str, subnets: dict[str, aws.ec2.Subnet]) -> aws.ec2.RouteTable:
-        table = aws.ec2.RouteTable(self.name(what + "-routes"), vpc_id=self.vpc.id, tags=self.tags(what), opts=self.options(what + "-routes"))
+        table = aws.ec2.RouteTable(
+            self.name(what + "-routes"),
+            vpc_id=self.vpc.id,
+            tags=self.tags(what),
+            opts=self.options(what + "-routes"),
+        )
         for zone, subnet in subnets.items():
             name = what if what.endswith(zone) else f"{what}-{zone}"
             self.ready.append(
                 aws.ec2.RouteTableAssociation(
-                    self.name(name + "-association"), route_table_id=table.id, subnet_id=subnet.id, opts=self.options(name + "-association")
+                    self.name(name + "-association"),
+                    route_table_id=table.id,
+                    subnet_id=subnet.id,
+                    opts=self.options(name + "-association"),
                 )
             )
         return table
 
     def _ways_out(self) -> None:
-        internet = aws.ec2.InternetGateway(self.name("internet"), vpc_id=self.vpc.id, tags=self.tags("internet"), opts=self.options("internet"))
+        internet = aws.ec2.InternetGateway(
+            self.name("internet"),
+            vpc_id=self.vpc.id,
+            tags=self.tags("internet"),
+            opts=self.options("internet"),
+        )
         subnets = {zone.zone: self._subnet(zone.zone, str(zone.public), public=True) for zone in self.plan}
         table = self._table("public", subnets)
         way_out = aws.ec2.Route(
@@ -100,7 +137,8 @@ class Network(Room):
             )
 
     def _nat(self, zone: str, subnet: aws.ec2.Subnet, way_out: aws.ec2.Route) -> aws.ec2.NatGateway:
-        # After the route to the internet gateway, and so gone before it: AWS does not detach a gateway while an address hangs on it.
+        # After the route to the internet gateway, and so gone before it: AWS does not detach a gateway while
+        # an address hangs on it.
         address = aws.ec2.Eip(
             self.name(f"nat-{zone}-address"),
             domain="vpc",
@@ -173,7 +211,9 @@ class Network(Room):
         role = aws.iam.Role(
             self.name("flow-logs-role"),
             assume_role_policy=iam_documents.to_json(
-                iam_documents.trust_service("vpc-flow-logs.amazonaws.com", {"StringEquals": {"aws:SourceAccount": account}})
+                iam_documents.trust_service(
+                    "vpc-flow-logs.amazonaws.com", {"StringEquals": {"aws:SourceAccount": account}}
+                )
             ),
             tags=self.tags("flow-logs-role"),
             opts=self.options("flow-logs-role"),

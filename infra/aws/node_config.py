@@ -1,7 +1,10 @@
-"""How one EC2 node is made: disk, metadata service, fabric interfaces, first boot. Pure parts and one launch template.
+"""How one EC2 node is made: disk, metadata service, fabric interfaces, first boot. Pure parts and one launch
+template.
 
-Used by system_pool.py and gpu_pools.py. Easy to get wrong: once a template lists interfaces or groups, EKS no longer
-adds the cluster's security group, and a node without it never joins; a number or a flag here is often text to EC2.
+Used by system_pool.py and gpu_pools.py. Easy to get wrong: once a template lists interfaces or groups, EKS no
+longer
+adds the cluster's security group, and a node without it never joins; a number or a flag here is often text to
+EC2.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ from trainfleet.infra.component import Room
 from trainfleet.infra.spec.schema import Capacity
 
 ENA_FIRST = frozenset({"p6-b300.48xlarge"})
-"""Machines whose network card 0 has no EFA: it carries IP only, and the fabric starts at card 1 (EC2 user guide, EFA)."""
+"""Machines whose network card 0 has no EFA: it carries IP only, and the fabric starts at card 1 (EC2 user
+guide, EFA).
+"""
 TAGGED = ("instance", "volume", "network-interface")
 BOUNDARY = "==TRAINFLEET=="
 
@@ -34,20 +39,33 @@ class Card:
 
 
 def cards(machine: Machine) -> tuple[Card, ...]:
-    """One fabric interface per network card: IP on card 0 (device 0), fabric alone on the others (device 1), which spends no addresses."""
+    """One fabric interface per network card: IP on card 0 (device 0), fabric alone on the others (device 1),
+    which spends no addresses.
+    """
     if machine.instance_type in ENA_FIRST:
-        return (Card(0, 0, "interface"), *(Card(card, 1, "efa-only") for card in range(1, machine.rdma_nics + 1)))
-    return tuple(Card(card, 0 if card == 0 else 1, "efa" if card == 0 else "efa-only") for card in range(machine.rdma_nics))
+        return (
+            Card(0, 0, "interface"),
+            *(Card(card, 1, "efa-only") for card in range(1, machine.rdma_nics + 1)),
+        )
+    return tuple(
+        Card(card, 0 if card == 0 else 1, "efa" if card == 0 else "efa-only")
+        for card in range(machine.rdma_nics)
+    )
 
 
 def first_boot(machine: Machine) -> str | None:
-    """User data (base64) that joins the machine's NVMe disks into one array for containers; None where it has none.
+    """User data (base64) that joins the machine's NVMe disks into one array for containers; None where it has
+    none.
 
     EKS merges this NodeConfig with its own, so the cluster's name and certificate do not stand here.
     """
     if not machine.local_nvme_gb:
         return None
-    config = {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": {"instance": {"localStorage": {"strategy": "RAID0"}}}}
+    config = {
+        "apiVersion": "node.eks.aws/v1alpha1",
+        "kind": "NodeConfig",
+        "spec": {"instance": {"localStorage": {"strategy": "RAID0"}}},
+    }
     lines = [
         "MIME-Version: 1.0",
         f'Content-Type: multipart/mixed; boundary="{BOUNDARY}"',
@@ -85,7 +103,9 @@ def template(
     fabric: tuple[pulumi.Input[str], pulumi.Input[str]] | None = None,
     placement_group: pulumi.Input[str] | None = None,
 ) -> aws.ec2.LaunchTemplate:
-    """The launch template of a node group. `fabric`: the cluster's and the fabric's security group, for nodes with EFA."""
+    """The launch template of a node group. `fabric`: the cluster's and the fabric's security group, for nodes
+    with EFA.
+    """
     _, market_type, target = market(capacity, reservation)
     tags = room.tags(what)
     return aws.ec2.LaunchTemplate(
@@ -117,7 +137,11 @@ def template(
         network_interfaces=_interfaces(machine, *fabric) if fabric else None,
         placement={"group_name": placement_group} if placement_group is not None else None,
         instance_market_options={"market_type": market_type} if market_type else None,
-        capacity_reservation_specification={"capacity_reservation_target": {"capacity_reservation_id": target}} if target else None,
+        capacity_reservation_specification={
+            "capacity_reservation_target": {"capacity_reservation_id": target}
+        }
+        if target
+        else None,
         user_data=first_boot(machine),
         tag_specifications=[{"resource_type": kind, "tags": tags} for kind in TAGGED],
         tags=room.tags(f"{what}-template"),

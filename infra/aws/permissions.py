@@ -1,6 +1,8 @@
-"""What each role of the platform may do: identity policies as pure functions, least privilege. Used by identity.py.
+"""What each role of the platform may do: identity policies as pure functions, least privilege. Used by
+identity.py.
 
-A resource is `*` only where AWS knows no narrower one for the action (Describe and List calls); each such statement says so.
+A resource is `*` only where AWS knows no narrower one for the action (Describe and List calls); each such
+statement says so.
 """
 
 from __future__ import annotations
@@ -12,22 +14,34 @@ import pulumi
 from trainfleet.infra.aws.iam_documents import Document, arn, document, statement
 
 RUNS_PREFIX = "runs/"
-"""Where in the bucket training writes. It reads the whole bucket (data sets beside runs) and writes here only."""
+"""Where in the bucket training writes. It reads the whole bucket (data sets beside runs) and writes here
+only.
+"""
 
 
 LIFECYCLE_PREFIX = "hyperpod/"
-"""Where in the bucket HyperPod's lifecycle script lies: outside of what training may write, or a training could run code on new nodes."""
+"""Where in the bucket HyperPod's lifecycle script lies: outside of what training may write, or a training
+could run code on new nodes.
+"""
 
 
 def cluster_secrets(key_arn: pulumi.Input[str]) -> Document:
     """The control plane wraps Kubernetes secrets with its own key."""
-    return document(statement("WrapSecrets", ["kms:Encrypt", "kms:Decrypt", "kms:ListGrants", "kms:DescribeKey"], [key_arn]))
+    return document(
+        statement(
+            "WrapSecrets", ["kms:Encrypt", "kms:Decrypt", "kms:ListGrants", "kms:DescribeKey"], [key_arn]
+        )
+    )
 
 
 def training(bucket_arn: pulumi.Input[str], key_arn: pulumi.Input[str], region: str) -> Document:
-    """Training pods: read the bucket, write runs. No DeleteObjectVersion: what a run deletes can be brought back."""
+    """Training pods: read the bucket, write runs. No DeleteObjectVersion: what a run deletes can be brought
+    back.
+    """
     return document(
-        statement("List", ["s3:ListBucket", "s3:ListBucketMultipartUploads", "s3:GetBucketLocation"], [bucket_arn]),
+        statement(
+            "List", ["s3:ListBucket", "s3:ListBucketMultipartUploads", "s3:GetBucketLocation"], [bucket_arn]
+        ),
         statement("Read", ["s3:GetObject", "s3:GetObjectAttributes"], [arn(bucket_arn, "/*")]),
         statement(
             "WriteRuns",
@@ -71,30 +85,60 @@ def autoscaler(partition: str, region: str, account: pulumi.Input[str], cluster:
         statement(
             "Scale",
             ["autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup"],
-            [arn("arn:", partition, ":autoscaling:", region, ":", account, ":autoScalingGroup:*:autoScalingGroupName/*")],
+            [
+                arn(
+                    "arn:",
+                    partition,
+                    ":autoscaling:",
+                    region,
+                    ":",
+                    account,
+                    ":autoScalingGroup:*:autoScalingGroupName/*",
+                )
+            ],
             when={"StringEquals": {f"aws:ResourceTag/k8s.io/cluster-autoscaler/{cluster}": "owned"}},
         ),
     )
 
 
-def read_secrets(secret_arns: Sequence[pulumi.Input[str]], key_arn: pulumi.Input[str], region: str) -> Document:
+def read_secrets(
+    secret_arns: Sequence[pulumi.Input[str]], key_arn: pulumi.Input[str], region: str
+) -> Document:
     """External Secrets: the named secrets and no other."""
     return document(
         statement("Read", ["secretsmanager:GetSecretValue", "secretsmanager:DescribeSecret"], secret_arns),
-        statement("SecretsKey", ["kms:Decrypt"], [key_arn], when={"StringEquals": {"kms:ViaService": f"secretsmanager.{region}.amazonaws.com"}}),
+        statement(
+            "SecretsKey",
+            ["kms:Decrypt"],
+            [key_arn],
+            when={"StringEquals": {"kms:ViaService": f"secretsmanager.{region}.amazonaws.com"}},
+        ),
     )
 
 
 def encrypted_volumes(key_arn: pulumi.Input[str]) -> Document:
-    """The EBS driver makes and attaches volumes encrypted with the platform's key; the rest is AWS's own policy for it."""
+    """The EBS driver makes and attaches volumes encrypted with the platform's key; the rest is AWS's own
+    policy for it.
+    """
     return document(
-        statement("VolumeKey", ["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"], [key_arn]),
-        statement("VolumeGrant", ["kms:CreateGrant"], [key_arn], when={"Bool": {"kms:GrantIsForAWSResource": "true"}}),
+        statement(
+            "VolumeKey",
+            ["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"],
+            [key_arn],
+        ),
+        statement(
+            "VolumeGrant",
+            ["kms:CreateGrant"],
+            [key_arn],
+            when={"Bool": {"kms:GrantIsForAWSResource": "true"}},
+        ),
     )
 
 
 def shared_volume() -> Document:
-    """The Lustre driver mounts a filesystem that exists; it makes and deletes none. DescribeFileSystems knows no resources."""
+    """The Lustre driver mounts a filesystem that exists; it makes and deletes none. DescribeFileSystems knows
+    no resources.
+    """
     return document(statement("See", ["fsx:DescribeFileSystems"], ["*"]))
 
 
@@ -113,13 +157,17 @@ def hyperpod_node(
     bucket_arn: pulumi.Input[str],
     keys: Sequence[pulumi.Input[str]],
 ) -> Document:
-    """HyperPod's nodes beside AWS's own policy for them (SageMaker developer guide, IAM role for SageMaker HyperPod, with EKS).
+    """HyperPod's nodes beside AWS's own policy for them (SageMaker developer guide, IAM role for SageMaker
+    HyperPod, with EKS).
 
-    Network interfaces are made and taken away by the role of the node itself; pods take their own roles through the agent. `keys`: the
+    Network interfaces are made and taken away by the role of the node itself; pods take their own roles
+    through the agent. `keys`: the
     bucket's, then the disks'.
     """
     ec2 = f"arn:{partition}:ec2:{region}:"
-    interfaces = [arn(ec2, account, f":{kind}/*") for kind in ("network-interface", "subnet", "security-group")]
+    interfaces = [
+        arn(ec2, account, f":{kind}/*") for kind in ("network-interface", "subnet", "security-group")
+    ]
     through = {"StringEquals": {"kms:ViaService": f"s3.{region}.amazonaws.com"}}
     return document(
         # Describe calls of EC2 know no resources.
@@ -154,11 +202,18 @@ def hyperpod_node(
         ),
         statement("NameInterfaces", ["ec2:CreateTags"], interfaces[:1]),
         statement("PodRoles", ["eks-auth:AssumeRoleForPodIdentity", "eks:DescribeCluster"], [cluster_arn]),
-        statement("ListLifecycle", ["s3:ListBucket"], [bucket_arn], when={"StringLike": {"s3:prefix": f"{LIFECYCLE_PREFIX}*"}}),
+        statement(
+            "ListLifecycle",
+            ["s3:ListBucket"],
+            [bucket_arn],
+            when={"StringLike": {"s3:prefix": f"{LIFECYCLE_PREFIX}*"}},
+        ),
         statement("ReadLifecycle", ["s3:GetObject"], [arn(bucket_arn, f"/{LIFECYCLE_PREFIX}*")]),
         statement("LifecycleKey", ["kms:Decrypt"], keys[:1], when=through),
         statement("DiskKey", ["kms:DescribeKey"], keys[1:]),
-        statement("DiskGrant", ["kms:CreateGrant"], keys[1:], when={"Bool": {"kms:GrantIsForAWSResource": "true"}}),
+        statement(
+            "DiskGrant", ["kms:CreateGrant"], keys[1:], when={"Bool": {"kms:GrantIsForAWSResource": "true"}}
+        ),
     )
 
 

@@ -1,6 +1,8 @@
-"""Registry: the repository of training images. A tag, once pushed, always means the same image; each is scanned on push.
+"""Registry: the repository of training images. A tag, once pushed, always means the same image; each is
+scanned on push.
 
-Easy to get wrong: with immutable tags there is no `latest`; images go by version, and old untagged layers expire.
+Easy to get wrong: with immutable tags there is no `latest`; images go by version, and old untagged layers
+expire.
 """
 
 from __future__ import annotations
@@ -19,9 +21,21 @@ UNTAGGED_DAYS = 7
 
 
 def lifecycle() -> dict[str, Any]:
-    """Layers that no tag names any more are dropped; tagged images stay, for a run may be repeated years later."""
-    selection = {"tagStatus": "untagged", "countType": "sinceImagePushed", "countUnit": "days", "countNumber": UNTAGGED_DAYS}
-    rule = {"rulePriority": 1, "description": "drop untagged images", "selection": selection, "action": {"type": "expire"}}
+    """Layers that no tag names any more are dropped; tagged images stay, for a run may be repeated years
+    later.
+    """
+    selection = {
+        "tagStatus": "untagged",
+        "countType": "sinceImagePushed",
+        "countUnit": "days",
+        "countNumber": UNTAGGED_DAYS,
+    }
+    rule = {
+        "rulePriority": 1,
+        "description": "drop untagged images",
+        "selection": selection,
+        "action": {"type": "expire"},
+    }
     return {"rules": [rule]}
 
 

@@ -1,7 +1,10 @@
-"""Secrets: names in Secrets Manager that people fill in and External Secrets reads. A value never passes through here.
+"""Secrets: names in Secrets Manager that people fill in and External Secrets reads. A value never passes
+through here.
 
-Easy to get wrong: a deleted secret holds its name for the recovery window, so only production, which keeps its secrets,
-has one; elsewhere destroy frees the name at once. A kept secret still holds its name: a new stack takes it by import.
+Easy to get wrong: a deleted secret holds its name for the recovery window, so only production, which keeps
+its secrets,
+has one; elsewhere destroy frees the name at once. A kept secret still holds its name: a new stack takes it by
+import.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ class Secrets(Room):
         wanted = spec.secrets.names if spec.secrets.provider == "cloud" else ()
         secrets = [self._secret(name, keys) for name in wanted]
         self.arns = [secret.arn for secret in secrets]
-        self.names: dict[str, pulumi.Input[str]] = {name: secret.name for name, secret in zip(wanted, secrets, strict=True)}
+        self.names: dict[str, pulumi.Input[str]] = {
+            name: secret.name for name, secret in zip(wanted, secrets, strict=True)
+        }
         self.register_outputs({})
 
     def _secret(self, name: str, keys: Keys) -> aws.secretsmanager.Secret:

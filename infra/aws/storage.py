@@ -1,6 +1,8 @@
-"""Storage: the bucket of runs and data sets, and the bucket that records who touched it. Both private, kept in production.
+"""Storage: the bucket of runs and data sets, and the bucket that records who touched it. Both private, kept
+in production.
 
-Easy to get wrong: every bucket setting is a resource of its own, and one that is deleted while the bucket stays opens
+Easy to get wrong: every bucket setting is a resource of its own, and one that is deleted while the bucket
+stays opens
 it, so all are kept with it; S3 cannot deliver access logs into a bucket that is encrypted with a key of ours.
 """
 
@@ -30,7 +32,9 @@ def tls_only(bucket_arn: pulumi.Input[str]) -> iam_documents.Statement:
     )
 
 
-def log_delivery(log_bucket_arn: pulumi.Input[str], source_arn: pulumi.Input[str], account: pulumi.Input[str]) -> iam_documents.Statement:
+def log_delivery(
+    log_bucket_arn: pulumi.Input[str], source_arn: pulumi.Input[str], account: pulumi.Input[str]
+) -> iam_documents.Statement:
     """S3 itself writes the access log of the one bucket."""
     return iam_documents.statement(
         "AccessLogs",
@@ -46,7 +50,14 @@ class Storage(Room):
 
     TYPE = "trainfleet:aws:Storage"
 
-    def __init__(self, spec: PlatformSpec, keys: Keys, account: pulumi.Input[str], *, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        keys: Keys,
+        account: pulumi.Input[str],
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         super().__init__(spec, "storage", opts)
         keep_days = spec.storage.retention_days
         self.bucket = self._bucket("bucket")
@@ -59,11 +70,19 @@ class Storage(Room):
         delivery = self._policy(
             "access-logs",
             self.logs,
-            iam_documents.document(tls_only(self.logs.arn), log_delivery(self.logs.arn, self.bucket.arn, account)),
+            iam_documents.document(
+                tls_only(self.logs.arn), log_delivery(self.logs.arn, self.bucket.arn, account)
+            ),
             settings,
         )
         self._lifecycle("bucket", self.bucket, noncurrent_days=keep_days, expire_days=None, after=settings)
-        self._lifecycle("access-logs", self.logs, noncurrent_days=keep_days, expire_days=spec.kubernetes.log_retention_days, after=settings)
+        self._lifecycle(
+            "access-logs",
+            self.logs,
+            noncurrent_days=keep_days,
+            expire_days=spec.kubernetes.log_retention_days,
+            after=settings,
+        )
         aws.s3.BucketLogging(
             self.name("bucket-logging"),
             bucket=self.bucket.bucket,
@@ -84,7 +103,9 @@ class Storage(Room):
             opts=self.options(what, keep=True),
         )
 
-    def _settings(self, what: str, bucket: aws.s3.Bucket, key_arn: pulumi.Input[str] | None, *, versioned: bool) -> list[pulumi.Resource]:
+    def _settings(
+        self, what: str, bucket: aws.s3.Bucket, key_arn: pulumi.Input[str] | None, *, versioned: bool
+    ) -> list[pulumi.Resource]:
         private = aws.s3.BucketPublicAccessBlock(
             self.name(f"{what}-private"),
             bucket=bucket.bucket,
@@ -101,7 +122,9 @@ class Storage(Room):
             opts=self.options(f"{what}-ownership", keep=True),
         )
         by_default: aws.s3.BucketServerSideEncryptionConfigurationRuleApplyServerSideEncryptionByDefaultArgsDict = (
-            {"sse_algorithm": "aws:kms", "kms_master_key_id": key_arn} if key_arn is not None else {"sse_algorithm": "AES256"}
+            {"sse_algorithm": "aws:kms", "kms_master_key_id": key_arn}
+            if key_arn is not None
+            else {"sse_algorithm": "AES256"}
         )
         encryption = aws.s3.BucketServerSideEncryptionConfiguration(
             self.name(f"{what}-encryption"),
@@ -109,7 +132,8 @@ class Storage(Room):
             rules=[
                 {
                     "apply_server_side_encryption_by_default": by_default,
-                    # One call to KMS per bucket and hour instead of one per object: checkpoints have thousands of parts.
+                    # One call to KMS per bucket and hour instead of one per object: checkpoints have
+                    # thousands of parts.
                     "bucket_key_enabled": key_arn is not None,
                 }
             ],
@@ -123,7 +147,9 @@ class Storage(Room):
         )
         return [private, ownership, encryption, versioning]
 
-    def _policy(self, what: str, bucket: aws.s3.Bucket, document: iam_documents.Document, after: list[pulumi.Resource]) -> aws.s3.BucketPolicy:
+    def _policy(
+        self, what: str, bucket: aws.s3.Bucket, document: iam_documents.Document, after: list[pulumi.Resource]
+    ) -> aws.s3.BucketPolicy:
         # After the access block: both at once on one bucket is a conflict that S3 answers with an error.
         return aws.s3.BucketPolicy(
             self.name(f"{what}-policy"),
@@ -132,7 +158,15 @@ class Storage(Room):
             opts=self.options(f"{what}-policy", keep=True, depends_on=after),
         )
 
-    def _lifecycle(self, what: str, bucket: aws.s3.Bucket, *, noncurrent_days: int, expire_days: int | None, after: list[pulumi.Resource]) -> None:
+    def _lifecycle(
+        self,
+        what: str,
+        bucket: aws.s3.Bucket,
+        *,
+        noncurrent_days: int,
+        expire_days: int | None,
+        after: list[pulumi.Resource],
+    ) -> None:
         everything: aws.s3.BucketLifecycleConfigurationRuleFilterArgsDict = {"prefix": ""}
         old: aws.s3.BucketLifecycleConfigurationRuleArgsDict = {
             "id": "forget-old-versions",
@@ -146,7 +180,8 @@ class Storage(Room):
             "filter": everything,
             "abort_incomplete_multipart_upload": {"days_after_initiation": 7},
         }
-        # A rule either expires objects or clears the markers that deleting them left; S3 refuses both at once.
+        # A rule either expires objects or clears the markers that deleting them left; S3 refuses both at
+        # once.
         current: aws.s3.BucketLifecycleConfigurationRuleArgsDict = {
             "id": "expire" if expire_days else "clear-delete-markers",
             "status": "Enabled",

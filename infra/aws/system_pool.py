@@ -1,6 +1,8 @@
-"""SystemPool: the CPU nodes that run the cluster's own pods (DNS, operators, autoscaler) and Ray heads. Never tainted.
+"""SystemPool: the CPU nodes that run the cluster's own pods (DNS, operators, autoscaler) and Ray heads. Never
+tainted.
 
-Everything on the cluster depends on it. Easy to get wrong: its size belongs to the autoscaler once it exists (scaling.py).
+Everything on the cluster depends on it. Easy to get wrong: its size belongs to the autoscaler once it exists
+(scaling.py).
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class SystemPool(Room):
         self.machine = system_machine(spec)
         template = node_config.template(self, "system", self.machine, DISK_GIB, keys.nodes.arn)
         prefix = f"{spec.name}-system-"
-        size = scaling(cluster.scaling_groups.running(prefix), spec.system_pool.min_nodes, spec.system_pool.max_nodes)
+        size = scaling(
+            cluster.scaling_groups.running(prefix), spec.system_pool.min_nodes, spec.system_pool.max_nodes
+        )
         self.nodes = aws.eks.NodeGroup(
             self.name("system"),
             # A prefix, so that a replacement can stand beside the old nodes while their pods move.

@@ -1,6 +1,7 @@
 """Budget: a monthly limit on what carries this platform's tag, and mails before it is spent.
 
-Easy to get wrong: nodes and disks live in a group that AKS makes, so the budget goes by tag over the subscription and not by
+Easy to get wrong: nodes and disks live in a group that AKS makes, so the budget goes by tag over the
+subscription and not by
 group; a budget begins with a month that is not over, so its beginning is said once and then left alone.
 """
 
@@ -21,7 +22,9 @@ MOST_ALERTS = 5
 
 
 def alerts(wish: BudgetWish, owner: str) -> dict[str, consumption.NotificationArgsDict]:
-    """A mail when each share is spent, and, while there is room for one more, when the month is forecast to end above the limit."""
+    """A mail when each share is spent, and, while there is room for one more, when the month is forecast to
+    end above the limit.
+    """
     emails = list(wish.emails or (owner,))
 
     def alert(kind: str, share: float) -> consumption.NotificationArgsDict:
@@ -33,7 +36,9 @@ def alerts(wish: BudgetWish, owner: str) -> dict[str, consumption.NotificationAr
             "contact_emails": emails,
         }
 
-    spent = {f"spent-{share * 100:g}": alert("Actual", share) for share in sorted(wish.alert_at)[-MOST_ALERTS:]}
+    spent = {
+        f"spent-{share * 100:g}": alert("Actual", share) for share in sorted(wish.alert_at)[-MOST_ALERTS:]
+    }
     return {**spent, "forecast-100": alert("Forecasted", 1.0)} if len(spent) < MOST_ALERTS else spent
 
 
@@ -47,7 +52,9 @@ class Budget(Room):
 
     TYPE = "trainfleet:azure:Budget"
 
-    def __init__(self, spec: PlatformSpec, wish: BudgetWish, *, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, spec: PlatformSpec, wish: BudgetWish, *, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         super().__init__(spec, "budget-alerts", opts)
         consumption.Budget(
             self.name("budget"),

@@ -1,6 +1,8 @@
-"""The Azure platform, room by room, in the order in which they need each other. Called by trainfleet.infra.program through the registry.
+"""The Azure platform, room by room, in the order in which they need each other. Called by
+trainfleet.infra.program through the registry.
 
-The order on destroy is the reverse, and it is what leaves no interface or load balancer behind: the cluster layer goes
+The order on destroy is the reverse, and it is what leaves no interface or load balancer behind: the cluster
+layer goes
 while nodes still run, nodes before the control plane, roles after whoever uses them, and the network last.
 """
 
@@ -86,7 +88,8 @@ def build(spec: PlatformSpec) -> Platform:
         storage_class_parameters={"skuName": "Premium_LRS", "diskEncryptionSetID": keys.disks.id},
         shared_filesystem=volume,
         autoscaler="generic",
-        # Storage and Entra answer from public addresses where the private endpoints do not, so what is allowed is a port and not a range.
+        # Storage and Entra answer from public addresses where the private endpoints do not, so what is
+        # allowed is a port and not a range.
         api_cidrs=(),
         # A volume is mounted by its driver to the end, so the driver goes after the layer like the nodes do.
         system_nodes=(system.nodes, *drivers),

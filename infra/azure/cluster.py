@@ -1,7 +1,10 @@
-"""Cluster: the AKS control plane, who may administer it, when it is upgraded, and the one node pool that AKS wants inline.
+"""Cluster: the AKS control plane, who may administer it, when it is upgraded, and the one node pool that AKS
+wants inline.
 
-Used by the pools, by the cluster layer (through `kubeconfig`) and by launchers. Easy to get wrong: the whole network profile and
-the disk encryption set cannot change without a new cluster; a change of an inline pool puts every pool of the cluster
+Used by the pools, by the cluster layer (through `kubeconfig`) and by launchers. Easy to get wrong: the whole
+network profile and
+the disk encryption set cannot change without a new cluster; a change of an inline pool puts every pool of the
+cluster
 into scaling (pulumi-azure-native#4264), so all but one are resources of their own and that one is left alone.
 """
 
@@ -57,7 +60,14 @@ class Cluster(Room):
         self.cluster_name = layout.cluster_name(spec)
         self.machine = system_machine(spec)
         # It puts nodes and load balancers into these, and itself into the last.
-        subnets = {"nodes": network.nodes, **{f"nodes-{zone}": subnet for zone, subnet in network.zonal.items() if subnet is not network.nodes}}
+        subnets = {
+            "nodes": network.nodes,
+            **{
+                f"nodes-{zone}": subnet
+                for zone, subnet in network.zonal.items()
+                if subnet is not network.nodes
+            },
+        }
         joins = [
             grant(self, f"cluster-joins-{what}", "Network Contributor", subnet.id, identity.cluster)
             for what, subnet in {**subnets, "control-plane": network.control_plane}.items()
@@ -68,7 +78,8 @@ class Cluster(Room):
             resource_group_name=group.platform.name,
             resource_name_=self.cluster_name,
             location=spec.region,
-            # Made of the platform's own group: its length is bounded, and the name that AKS would choose is too long for long names.
+            # Made of the platform's own group: its length is bounded, and the name that AKS would choose is
+            # too long for long names.
             node_resource_group=group.platform.name.apply(lambda name: f"{name}-nodes"),
             node_resource_group_profile={"restriction_level": "ReadOnly"},
             dns_prefix=self.cluster_name,
@@ -87,19 +98,26 @@ class Cluster(Room):
                 }
             },
             enable_rbac=True,
-            # People log in as members of Entra groups, and what a group may do is said in the cluster: Azure's own roles for Kubernetes
+            # People log in as members of Entra groups, and what a group may do is said in the cluster:
+            # Azure's own roles for Kubernetes
             # would be asked instead of the cluster's, and know nothing of the layer's roles for launchers.
-            aad_profile={"managed": True, "enable_azure_rbac": False, "admin_group_object_ids": list(spec.kubernetes.admins)},
+            aad_profile={
+                "managed": True,
+                "enable_azure_rbac": False,
+                "admin_group_object_ids": list(spec.kubernetes.admins),
+            },
             disable_local_accounts=True,
             api_server_access_profile={
                 "enable_private_cluster": not ranges,
                 "private_dns_zone": None if ranges else "system",
                 "enable_private_cluster_public_fqdn": None if ranges else False,
                 "authorized_ip_ranges": list(ranges) or None,
-                # The control plane has its own place in the network: it reaches the vault of its key, and nodes reach it, privately.
+                # The control plane has its own place in the network: it reaches the vault of its key, and
+                # nodes reach it, privately.
                 "enable_vnet_integration": True,
                 "subnet_id": network.control_plane.id,
-                # A shell in the cluster for whoever may write to the resource in Azure, beside every rule of the cluster.
+                # A shell in the cluster for whoever may write to the resource in Azure, beside every rule of
+                # the cluster.
                 "disable_run_command": True,
             },
             network_profile={
@@ -121,7 +139,8 @@ class Cluster(Room):
                     "enabled": True,
                     "key_id": keys.cluster.key_uri_with_version,
                     "key_vault_resource_id": keys.vault.id,
-                    # The keys' vault answers to no public address, also where people reach the control plane from outside.
+                    # The keys' vault answers to no public address, also where people reach the control plane
+                    # from outside.
                     "key_vault_network_access": "Private",
                 },
                 "image_cleaner": {"enabled": True, "interval_hours": 168},
@@ -144,25 +163,35 @@ class Cluster(Room):
                 "skip_nodes_with_system_pods": "false",
                 "skip_nodes_with_local_storage": "true",
                 "scale_down_unneeded_time": "10m",
-                # An eight-GPU machine takes far longer than the default quarter of an hour to come up in a busy region.
+                # An eight-GPU machine takes far longer than the default quarter of an hour to come up in a
+                # busy region.
                 "max_node_provision_time": "30m",
             },
             agent_pool_profiles=[inline_pool(spec, self.machine, network.nodes.id, self.tags(INLINE_POOL))],
             tags=self.tags("aks"),
-            # A fixed name cannot exist twice, so a replacement must delete first (and in production is refused by the engine).
+            # A fixed name cannot exist twice, so a replacement must delete first (and in production is
+            # refused by the engine).
             opts=self.options(
                 "aks",
                 guard=True,
                 depends_on=[*joins, *identity.ready, *keys.ready, *registry.ready, *network.ready],
                 delete_before_replace=True,
                 ignore_changes=["agentPoolProfiles"],
-                # Its place in the network is for good; the provider would send the change and show Azure's refusal.
+                # Its place in the network is for good; the provider would send the change and show Azure's
+                # refusal.
                 replace_on_changes=["apiServerAccessProfile.subnetId"],
                 custom_timeouts=pulumi.CustomTimeouts(create="60m", update="120m", delete="60m"),
             ),
         )
         self.windows = [self._window(name, day) for name, day in MAINTENANCE.items()]
-        self.ready: list[pulumi.Resource] = [self.cluster, *joins, *identity.ready, *keys.ready, *registry.ready, *network.ready]
+        self.ready: list[pulumi.Resource] = [
+            self.cluster,
+            *joins,
+            *identity.ready,
+            *keys.ready,
+            *registry.ready,
+            *network.ready,
+        ]
         """What must exist before a node starts and outlive the last one."""
         self.kubeconfig = self._kubeconfig()
         self.register_outputs({"name": self.cluster.name})
@@ -172,11 +201,13 @@ class Cluster(Room):
         return k8s.Provider(
             self.name("kubernetes-provider"),
             kubeconfig=self.kubeconfig,
-            # The provider would otherwise see another cluster when an endpoint or a certificate changes, and replace all it
+            # The provider would otherwise see another cluster when an endpoint or a certificate changes, and
+            # replace all it
             # made. The id that Azure gives a cluster tells a new one from a changed one.
             cluster_identifier=pulumi.Output.concat(self.cluster_name, "@", self.cluster.resource_uid),
             enable_server_side_apply=True,
-            # Not delete_unreachable: a refresh from outside a private network would forget the whole cluster layer.
+            # Not delete_unreachable: a refresh from outside a private network would forget the whole cluster
+            # layer.
             opts=self.options("kubernetes-provider", depends_on=depends_on),
         )
 
@@ -201,15 +232,26 @@ class Cluster(Room):
             resource_group_name=self.group.platform.name, resource_name=self.cluster.name, format="exec"
         )
         # Of what Azure answers only the address and the certificate are kept, and those are no secret.
-        reached = pulumi.Output.unsecret(asked.apply(lambda answer: reached_by([each.value for each in answer.kubeconfigs])))
-        return pulumi.Output.json_dumps(kubeconfig(self.cluster_name, reached["server"], reached["certificate"]))
+        reached = pulumi.Output.unsecret(
+            asked.apply(lambda answer: reached_by([each.value for each in answer.kubeconfigs]))
+        )
+        return pulumi.Output.json_dumps(
+            kubeconfig(self.cluster_name, reached["server"], reached["certificate"])
+        )
 
 
-def add_ons(spec: PlatformSpec, workspace: pulumi.Input[str]) -> dict[str, containerservice.ManagedClusterAddonProfileArgsDict]:
-    """What AKS runs in the cluster for us. Container Insights with its own identity, never with the workspace's key."""
+def add_ons(
+    spec: PlatformSpec, workspace: pulumi.Input[str]
+) -> dict[str, containerservice.ManagedClusterAddonProfileArgsDict]:
+    """What AKS runs in the cluster for us. Container Insights with its own identity, never with the
+    workspace's key.
+    """
     return {
         "azurepolicy": {"enabled": True},
-        "azureKeyvaultSecretsProvider": {"enabled": True, "config": {"enableSecretRotation": "true", "rotationPollInterval": "10m"}},
+        "azureKeyvaultSecretsProvider": {
+            "enabled": True,
+            "config": {"enableSecretRotation": "true", "rotationPollInterval": "10m"},
+        },
         "omsagent": (
             {"enabled": True, "config": {"logAnalyticsWorkspaceResourceID": workspace, "useAADAuth": "true"}}
             if spec.layer.logs
@@ -221,7 +263,9 @@ def add_ons(spec: PlatformSpec, workspace: pulumi.Input[str]) -> dict[str, conta
 def inline_pool(
     spec: PlatformSpec, machine: Machine, subnet: pulumi.Input[str], tags: dict[str, str]
 ) -> containerservice.ManagedClusterAgentPoolProfileArgsDict:
-    """The pool without which AKS makes no cluster: for its own add-ons and nothing else. Everybody else's nodes are pools of their own."""
+    """The pool without which AKS makes no cluster: for its own add-ons and nothing else. Everybody else's
+    nodes are pools of their own.
+    """
     low, high = INLINE_NODES[spec.production]
     zones = layout.platform_zones(spec)
     return {
@@ -251,7 +295,9 @@ def inline_pool(
 
 
 def reached_by(encoded: list[str]) -> dict[str, str]:
-    """Address and certificate of the cluster, out of the kubeconfig that Azure hands out; whatever else stands in it is dropped."""
+    """Address and certificate of the cluster, out of the kubeconfig that Azure hands out; whatever else
+    stands in it is dropped.
+    """
     for each in encoded:
         document = yaml.safe_load(base64.b64decode(each)) or {}
         for entry in document.get("clusters", ()):
@@ -262,13 +308,22 @@ def reached_by(encoded: list[str]) -> dict[str, str]:
 
 
 def kubeconfig(name: str, endpoint: pulumi.Input[str], certificate: pulumi.Input[str]) -> dict[str, Any]:
-    """A kubeconfig without credentials: kubelogin makes a token from whoever is logged in with the Azure command line."""
+    """A kubeconfig without credentials: kubelogin makes a token from whoever is logged in with the Azure
+    command line.
+    """
     arguments = ["get-token", "--login", "azurecli", "--server-id", LOGIN_SERVER]
-    login = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "kubelogin", "args": arguments, "interactiveMode": "Never"}
+    login = {
+        "apiVersion": "client.authentication.k8s.io/v1beta1",
+        "command": "kubelogin",
+        "args": arguments,
+        "interactiveMode": "Never",
+    }
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": endpoint, "certificate-authority-data": certificate}}],
+        "clusters": [
+            {"name": name, "cluster": {"server": endpoint, "certificate-authority-data": certificate}}
+        ],
         "users": [{"name": name, "user": {"exec": login}}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,

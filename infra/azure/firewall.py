@@ -1,6 +1,8 @@
-"""What the security groups let in, as pure functions: each subnet names its callers, and the last rule shuts everybody else out.
+"""What the security groups let in, as pure functions: each subnet names its callers, and the last rule shuts
+everybody else out.
 
-Used by network.py. Easy to get wrong: with the overlay, pods keep their own addresses inside the cluster, and those are
+Used by network.py. Easy to get wrong: with the overlay, pods keep their own addresses inside the cluster, and
+those are
 not part of what Azure calls VirtualNetwork, so nodes must let the pods' range in by name.
 """
 
@@ -15,7 +17,9 @@ from pulumi_azure_native import network as net
 LUSTRE_PORTS = ("988", "1019-1023")
 """Between clients and servers and among servers (Managed Lustre documentation, network prerequisites)."""
 CONTROL_PLANE_PORTS = ("443", "4443")
-"""From nodes (AKS documentation, API server VNet integration, network security groups); probes of the balancer come beside them."""
+"""From nodes (AKS documentation, API server VNet integration, network security groups); probes of the
+balancer come beside them.
+"""
 FIRST_PRIORITY, LAST_PRIORITY = 100, 4096
 
 
@@ -32,7 +36,9 @@ class Rule:
 
 
 def pods_and_nodes(network: IPv4Network, pods: str) -> Rule:
-    """Nodes and pods of one cluster talk on every port (AKS documentation, Azure CNI Overlay, network security groups)."""
+    """Nodes and pods of one cluster talk on every port (AKS documentation, Azure CNI Overlay, network
+    security groups).
+    """
     return Rule("cluster", "nodes and pods among themselves", (str(network), pods), protocol="*")
 
 
@@ -63,11 +69,15 @@ def nobody_else() -> Rule:
 
 def in_order(rules: Sequence[Rule]) -> list[net.SecurityRuleArgsDict]:
     """The rules as Azure takes them: numbered, the refusal last of all."""
-    return [_as_azure_takes_it(rule, FIRST_PRIORITY + 10 * index if rule.allow else LAST_PRIORITY) for index, rule in enumerate(rules)]
+    return [
+        _as_azure_takes_it(rule, FIRST_PRIORITY + 10 * index if rule.allow else LAST_PRIORITY)
+        for index, rule in enumerate(rules)
+    ]
 
 
 def _as_azure_takes_it(rule: Rule, priority: int) -> net.SecurityRuleArgsDict:
-    # Azure takes `*` and service tags only in the singular property, and several values only in the plural one.
+    # Azure takes `*` and service tags only in the singular property, and several values only in the plural
+    # one.
     sources, ports = list(rule.sources), list(rule.ports)
     return {
         "name": rule.name,

@@ -1,7 +1,10 @@
-"""GpuPools: an AKS node pool per GPU pool of the spec, ready to start from zero, with the fabric its machines have.
+"""GpuPools: an AKS node pool per GPU pool of the spec, ready to start from zero, with the fabric its machines
+have.
 
-SkyPilot and the autoscaler decide by what a pool says of itself while it has no node, so labels and taints stand on the
-pool. Easy to get wrong: InfiniBand reaches as far as one scale set, which is one pool in one zone; capacity that was
+SkyPilot and the autoscaler decide by what a pool says of itself while it has no node, so labels and taints
+stand on the
+pool. Easy to get wrong: InfiniBand reaches as far as one scale set, which is one pool in one zone; capacity
+that was
 reserved takes no proximity group; the count belongs to the autoscaler, and is never said.
 """
 
@@ -23,7 +26,8 @@ from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
 RDMA_RESOURCE = "rdma/ib"
 """What the fabric's plugin calls an InfiniBand adapter (NVIDIA network operator's shared device plugin)."""
 FABRIC_ENVIRONMENT = {
-    # The adapters may reorder what they write into GPU memory, which doubles their speed behind Azure's PCIe virtualisation.
+    # The adapters may reorder what they write into GPU memory, which doubles their speed behind Azure's PCIe
+    # virtualisation.
     "NCCL_IB_PCI_RELAXED_ORDERING": "1",
     "NCCL_SOCKET_IFNAME": "eth0",
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -37,12 +41,16 @@ def uses_infiniband(pool: GpuPool, machine: Machine) -> bool:
 
 
 def needs_placement_group(pool: GpuPool) -> bool:
-    """Whether the nodes must be started close together. Reserved capacity takes no group (Azure, capacity reservation limitations)."""
+    """Whether the nodes must be started close together. Reserved capacity takes no group (Azure, capacity
+    reservation limitations).
+    """
     return pool.compact and pool.capacity is not Capacity.RESERVED
 
 
 def labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
-    """What schedulers look for. SkyPilot's label is in lower case, or SkyPilot skips it; AKS's own spot label is written down, or it drifts."""
+    """What schedulers look for. SkyPilot's label is in lower case, or SkyPilot skips it; AKS's own spot label
+    is written down, or it drifts.
+    """
     spot = {node_config.SPOT[0]: node_config.SPOT[1]} if pool.capacity is Capacity.SPOT else {}
     return {
         **pool.labels,
@@ -79,7 +87,9 @@ class GpuPools(Room):
         placement = self._placement_group(pool, machine, zones) if needs_placement_group(pool) else None
         waits = [*self.cluster.ready, *([placement[1]] if placement else [])]
         where = (zones, self.network.nodes_range(zones), needs_placement_group(pool))
-        name = layout.node_pool_name(pool.name, machine.instance_type, where, disk, pool.disk_gib, bought, node_config.PODS_PER_NODE)
+        name = layout.node_pool_name(
+            pool.name, machine.instance_type, where, disk, pool.disk_gib, bought, node_config.PODS_PER_NODE
+        )
         group = containerservice.AgentPool(
             self.name(pool.name),
             resource_group_name=self.cluster.group.platform.name,
@@ -96,7 +106,8 @@ class GpuPools(Room):
             # AKS installs the driver, and then watches the GPUs; the device plugin is the layer's.
             gpu_profile={"driver": "Install"},
             enable_auto_scaling=True,
-            # No count: AKS begins with the least, and each later update that named a count would throw the autoscaler back to it.
+            # No count: AKS begins with the least, and each later update that named a count would throw the
+            # autoscaler back to it.
             min_count=pool.min_nodes,
             max_count=pool.max_nodes,
             max_pods=node_config.PODS_PER_NODE,
@@ -109,13 +120,17 @@ class GpuPools(Room):
             spot_max_price=bought.price,
             capacity_reservation_group_id=bought.reservation,
             proximity_placement_group_id=placement[0].id if placement else None,
-            # A node that is kept stopped keeps its disk and its place in the quota; a new one costs minutes and is whole.
+            # A node that is kept stopped keeps its disk and its place in the quota; a new one costs minutes
+            # and is whole.
             scale_down_mode="Delete",
             node_labels=labels(pool, machine),
             node_taints=node_config.taints(pool.capacity),
             security_profile={"ssh_access": "Disabled"},
-            # There is no spare GPU node: an update ends one before it starts the next. Spot pools are not updated in place at all.
-            upgrade_settings=None if pool.capacity is Capacity.SPOT else {"max_surge": "0", "max_unavailable": "1", "drain_timeout_in_minutes": 30},
+            # There is no spare GPU node: an update ends one before it starts the next. Spot pools are not
+            # updated in place at all.
+            upgrade_settings=None
+            if pool.capacity is Capacity.SPOT
+            else {"max_surge": "0", "max_unavailable": "1", "drain_timeout_in_minutes": 30},
             tags=self.tags(pool.name),
             opts=self.options(pool.name, depends_on=waits),
         )
@@ -131,14 +146,17 @@ class GpuPools(Room):
             tolerations=node_config.tolerations(pool.capacity),
         )
 
-    def _placement_group(self, pool: GpuPool, machine: Machine, zones: tuple[str, ...]) -> tuple[compute.ProximityPlacementGroup, pulumi.Resource]:
+    def _placement_group(
+        self, pool: GpuPool, machine: Machine, zones: tuple[str, ...]
+    ) -> tuple[compute.ProximityPlacementGroup, pulumi.Resource]:
         what = f"{pool.name}-placement"
         group = compute.ProximityPlacementGroup(
             self.name(what),
             resource_group_name=self.cluster.group.platform.name,
             location=self.spec.region,
             proximity_placement_group_type="Standard",
-            # Said at once, so that Azure looks for a place where this machine is, and not for the first one that is free.
+            # Said at once, so that Azure looks for a place where this machine is, and not for the first one
+            # that is free.
             intent={"vm_sizes": [machine.instance_type]},
             zones=list(zones) or None,
             tags=self.tags(what),

@@ -1,6 +1,7 @@
 """Group: the two resource groups of a platform, one that goes with the stack and one that production keeps.
 
-Used by every other room. Easy to get wrong: Azure deletes a group with everything in it, so what must outlive a destroy
+Used by every other room. Easy to get wrong: Azure deletes a group with everything in it, so what must outlive
+a destroy
 (bucket, keys, secrets, images) cannot share a group with what must not.
 """
 
@@ -26,7 +27,9 @@ class Group(Room):
         self.register_outputs({"platform": self.platform.name, "data": self.data.name})
 
     def global_name(self, what: str) -> pulumi.Output[str]:
-        """A name that nobody else on earth has, and that a platform made anew does not share with the one before."""
+        """A name that nobody else on earth has, and that a platform made anew does not share with the one
+        before.
+        """
         return self.data.name.apply(lambda seed: layout.global_name(self.spec, what, seed))
 
     def _group(self, what: str, *, keep: bool) -> resources.ResourceGroup:

@@ -1,7 +1,10 @@
-"""Identity: every managed identity of the platform, one per purpose, and which pods may take it. No key or password anywhere.
+"""Identity: every managed identity of the platform, one per purpose, and which pods may take it. No key or
+password anywhere.
 
-What an identity may do is said where the resource is that it is about (permissions.py). Easy to get wrong: a pod gets its
-identity only if its account's annotation, its own label and a federated credential for exactly that account all say so.
+What an identity may do is said where the resource is that it is about (permissions.py). Easy to get wrong: a
+pod gets its
+identity only if its account's annotation, its own label and a federated credential for exactly that account
+all say so.
 """
 
 from __future__ import annotations
@@ -38,22 +41,31 @@ def subject(namespace: str, service_account: str) -> str:
 
 
 class Identity(Room):
-    """The identities of a platform: `cluster`, `kubelet`, `disks`, `data`, `flow_logs` and, by purpose, `pods`."""
+    """The identities of a platform: `cluster`, `kubelet`, `disks`, `data`, `flow_logs` and, by purpose,
+    `pods`.
+    """
 
     TYPE = "trainfleet:azure:Identity"
 
-    def __init__(self, spec: PlatformSpec, group: Group, *, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, spec: PlatformSpec, group: Group, *, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         super().__init__(spec, "identity", opts)
         self.group = group
         self.cluster = self._identity("cluster")
         self.kubelet = self._identity("kubelet")
-        # Whoever encrypts with the platform's keys: kept with what is encrypted, which nobody could read without it.
+        # Whoever encrypts with the platform's keys: kept with what is encrypted, which nobody could read
+        # without it.
         self.disks = self._identity("disks", keep=True)
         self.data = self._identity("data", keep=True)
         self.flow_logs = self._identity("flow-logs") if spec.network.flow_logs else None
-        self.pods = {"training": PodIdentity(TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, self._identity("training"))}
+        self.pods = {
+            "training": PodIdentity(TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, self._identity("training"))
+        }
         if spec.secrets.provider == "cloud" and spec.secrets.names:
-            self.pods["secrets"] = PodIdentity("external-secrets", "external-secrets", self._identity("secrets"))
+            self.pods["secrets"] = PodIdentity(
+                "external-secrets", "external-secrets", self._identity("secrets")
+            )
         # The control plane hands the nodes' identity to the machines it starts.
         self.ready: list[pulumi.Resource] = [
             grant(self, "cluster-uses-kubelet", "Managed Identity Operator", self.kubelet.id, self.cluster),
@@ -106,7 +118,9 @@ class PodIdentities(Room):
 
 
 def issuer_url(profile: containerservice.outputs.ManagedClusterOIDCIssuerProfileResponse | None) -> str:
-    """The address at which the cluster's tokens can be checked. Without it every credential would trust nobody."""
+    """The address at which the cluster's tokens can be checked. Without it every credential would trust
+    nobody.
+    """
     if profile is None or not profile.issuer_url:
         raise LookupError("AKS did not tell the cluster's OIDC issuer")
     return profile.issuer_url

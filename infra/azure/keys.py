@@ -1,7 +1,10 @@
-"""Keys: the platform's own keys in a vault of their own, one per kind of reader, and the disk encryption set of the nodes.
+"""Keys: the platform's own keys in a vault of their own, one per kind of reader, and the disk encryption set
+of the nodes.
 
-cluster: Kubernetes secrets. nodes: disks. data: bucket and shared files. Easy to get wrong: who encrypts must hold its role
-before the resource that it encrypts is made; AKS goes on with the version it was told until the next apply tells it another.
+cluster: Kubernetes secrets. nodes: disks. data: bucket and shared files. Easy to get wrong: who encrypts must
+hold its role
+before the resource that it encrypts is made; AKS goes on with the version it was told until the next apply
+tells it another.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from trainfleet.infra.spec.schema import PlatformSpec
 
 ENCRYPTS = "Key Vault Crypto Service Encryption User"
 KEY_SIZE = 2048
-"""The one size that disks, storage, Lustre and the control plane all take (their customer-managed key documentation)."""
+"""The one size that disks, storage, Lustre and the control plane all take (their customer-managed key
+documentation).
+"""
 
 
 class Keys(Room):
@@ -50,7 +55,8 @@ class Keys(Room):
         self.ready: list[pulumi.Resource] = [
             grant(self, "data-encrypts", ENCRYPTS, self.data.id, identity.data, keep=True),
             grant(self, "cluster-encrypts", "Key Vault Crypto User", self.cluster.id, identity.cluster),
-            # AKS makes a private endpoint to a vault that answers to no public address, and Azure has no narrower role for it.
+            # AKS makes a private endpoint to a vault that answers to no public address, and Azure has no
+            # narrower role for it.
             grant(self, "cluster-reaches-keys", "Key Vault Contributor", self.vault.id, identity.cluster),
         ]
         """The roles: nothing can be encrypted before them, nor read after they went."""
@@ -84,7 +90,12 @@ class Keys(Room):
                 "attributes": {"enabled": True, "exportable": False},
                 # Every year; without an end, because what an ended key encrypted cannot be read.
                 "rotation_policy": {
-                    "lifetime_actions": [{"action": {"type": keyvault.KeyRotationPolicyActionType.ROTATE}, "trigger": {"time_after_create": "P1Y"}}]
+                    "lifetime_actions": [
+                        {
+                            "action": {"type": keyvault.KeyRotationPolicyActionType.ROTATE},
+                            "trigger": {"time_after_create": "P1Y"},
+                        }
+                    ]
                 },
             },
             tags=self.tags(f"{what}-key"),

@@ -1,7 +1,10 @@
-"""What follows from a region's name and the spec alone: zones, subnets, pod ranges, and names that are unique in the world. Pure.
+"""What follows from a region's name and the spec alone: zones, subnets, pod ranges, and names that are unique
+in the world. Pure.
 
-Zones are the numbers 1 to 3 that Azure gives out per subscription, and a subnet spans them all. Easy to get wrong: some
-regions have none; a storage account, a vault and a registry have short names that nobody else on earth may hold.
+Zones are the numbers 1 to 3 that Azure gives out per subscription, and a subnet spans them all. Easy to get
+wrong: some
+regions have none; a storage account, a vault and a registry have short names that nobody else on earth may
+hold.
 """
 
 from __future__ import annotations
@@ -80,12 +83,16 @@ REGIONS: dict[str, int] = dict.fromkeys(
     ],
     0,
 )
-"""How many availability zones a region of the public cloud has (Azure reliability documentation, list of regions)."""
+"""How many availability zones a region of the public cloud has (Azure reliability documentation, list of
+regions).
+"""
 LARGEST_PREFIX, LONGEST_PREFIX = 8, 20
 """A longer prefix leaves Managed Lustre, which asks for a /24, less than that."""
 POD_PREFIX = 14
 NODES_AT_MOST = 2 ** (24 - POD_PREFIX)
-"""With the overlay every node takes a /24 of the pods' range (AKS documentation, Azure CNI Overlay, IP address planning)."""
+"""With the overlay every node takes a /24 of the pods' range (AKS documentation, Azure CNI Overlay, IP
+address planning).
+"""
 POD_RANGES = ("10.244.0.0/14", "172.20.0.0/14")
 SERVICE_RANGES = ("172.24.0.0/16", "10.100.0.0/16")
 KEPT_ADDRESSES = 5
@@ -99,7 +106,9 @@ PRIVATE_ZONES = {
     "vault": "privatelink.vaultcore.azure.net",
     "registry": "privatelink.azurecr.io",
 }
-"""By the kind of a private endpoint (its group id): the DNS zone that must answer for it (Private Link documentation, DNS values)."""
+"""By the kind of a private endpoint (its group id): the DNS zone that must answer for it (Private Link
+documentation, DNS values).
+"""
 
 
 @dataclass(frozen=True)
@@ -114,14 +123,18 @@ class Plan:
 
 
 def cluster_name(spec: PlatformSpec) -> str:
-    """The AKS cluster's name: fixed, because contexts and the node pools' commands carry it. Unique in its resource group only."""
+    """The AKS cluster's name: fixed, because contexts and the node pools' commands carry it. Unique in its
+    resource group only.
+    """
     return f"trainfleet-{spec.name}"
 
 
 def global_name(spec: PlatformSpec, what: str, seed: str) -> str:
-    """A name that nobody else on earth has, for a storage account, vault or registry: 3 to 24 lower case letters and digits.
+    """A name that nobody else on earth has, for a storage account, vault or registry: 3 to 24 lower case
+    letters and digits.
 
-    `seed` is the resource group's own name, which differs whenever the platform is built anew: a deleted vault holds its name
+    `seed` is the resource group's own name, which differs whenever the platform is built anew: a deleted
+    vault holds its name
     for its recovery time, and a platform that is destroyed and made again would otherwise wait for it.
     """
     plain = spec.name.replace("-", "")
@@ -131,7 +144,8 @@ def global_name(spec: PlatformSpec, what: str, seed: str) -> str:
 def node_pool_name(name: str, *unchangeable: object) -> str:
     """The name of a node pool: 1 to 12 lower case letters and digits, its end made of what cannot change.
 
-    With another machine or zone the pool has another name, so the new one can stand beside the old one while pods move.
+    With another machine or zone the pool has another name, so the new one can stand beside the old one while
+    pods move.
     """
     plain = name.replace("-", "")
     return f"{plain[:7]}{hashlib.sha256(repr((name, *unchangeable)).encode()).hexdigest()[:5]}"
@@ -143,7 +157,9 @@ def has_zones(region: str) -> bool:
 
 
 def platform_zones(spec: PlatformSpec) -> tuple[str, ...]:
-    """The zones of the platform: the first `network.zones`, and every zone that a GPU pool names; none in a region without."""
+    """The zones of the platform: the first `network.zones`, and every zone that a GPU pool names; none in a
+    region without.
+    """
     if not has_zones(spec.region):
         return ()
     named = [pool.zone for pool in spec.gpu_pools if pool.zone]
@@ -160,13 +176,16 @@ def pool_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...]:
 
 
 def shared_volume_zones(spec: PlatformSpec) -> tuple[str, ...]:
-    """Where the parallel filesystem lives: beside the first pool that sits in one zone, for its readers are there."""
+    """Where the parallel filesystem lives: beside the first pool that sits in one zone, for its readers are
+    there.
+    """
     bound = [zones for pool in spec.gpu_pools if len(zones := pool_zones(spec, pool)) == 1]
     return bound[0] if bound else platform_zones(spec)[:1]
 
 
 def plan(spec: PlatformSpec) -> Plan:
-    """Cut the platform's range: half for nodes, a sixteenth per zone, one for Lustre, one for endpoints, the last two kept free.
+    """Cut the platform's range: half for nodes, a sixteenth per zone, one for Lustre, one for endpoints, the
+    last two kept free.
 
     Raises:
         InputError: the range is too small, or a pool names a zone that Azure does not have.
@@ -174,18 +193,32 @@ def plan(spec: PlatformSpec) -> Plan:
     cidr = spec.network.cidr
     problems = []
     if cidr.prefixlen > LONGEST_PREFIX:
-        problems.append(Problem("network.cidr", f"{cidr} is too small to be divided into subnets", f"a range of /{LONGEST_PREFIX} or larger"))
-    problems += [Problem("gpu_pools", f"`{zone}` is not a zone of Azure", "1, 2 or 3") for zone in platform_zones(spec) if zone not in ZONES]
+        problems.append(
+            Problem(
+                "network.cidr",
+                f"{cidr} is too small to be divided into subnets",
+                f"a range of /{LONGEST_PREFIX} or larger",
+            )
+        )
+    problems += [
+        Problem("gpu_pools", f"`{zone}` is not a zone of Azure", "1, 2 or 3")
+        for zone in platform_zones(spec)
+        if zone not in ZONES
+    ]
     if problems:
         raise InputError("the network cannot be planned", problems)
     half, _ = cidr.subnets(prefixlen_diff=1)
     parts = list(cidr.subnets(prefixlen_diff=4))[8:]
     zonal = {zone: parts[ZONES.index(zone)] for zone in platform_zones(spec)}
-    return Plan(half, zonal, lustre=parts[3], endpoints=parts[4], control_plane=next(parts[5].subnets(new_prefix=28)))
+    return Plan(
+        half, zonal, lustre=parts[3], endpoints=parts[4], control_plane=next(parts[5].subnets(new_prefix=28))
+    )
 
 
 def pod_cidr(cidr: IPv4Network) -> str:
-    """A range for pods outside of the network: with the overlay they take no address of it. 1024 nodes of 256 addresses."""
+    """A range for pods outside of the network: with the overlay they take no address of it. 1024 nodes of 256
+    addresses.
+    """
     return _beside(cidr, POD_RANGES)
 
 
@@ -216,17 +249,23 @@ def endpoint_kinds(spec: PlatformSpec) -> tuple[str, ...]:
 
 
 def hierarchical(spec: PlatformSpec) -> bool:
-    """Whether the bucket has real folders. Azure has either them or versions of objects, never both (Data Lake Storage, known issues)."""
+    """Whether the bucket has real folders. Azure has either them or versions of objects, never both (Data
+    Lake Storage, known issues).
+    """
     return not spec.storage.versioning
 
 
 def open_to(spec: PlatformSpec) -> tuple[str, ...]:
-    """The ranges from which people reach the control plane, the registry, the vaults and the bucket; empty: from inside only."""
+    """The ranges from which people reach the control plane, the registry, the vaults and the bucket; empty:
+    from inside only.
+    """
     return () if spec.kubernetes.private_endpoint else tuple(map(str, spec.network.allowed_cidrs))
 
 
 def single_addresses(ranges: tuple[str, ...]) -> tuple[str, ...]:
-    """The same ranges as a storage account's firewall takes them: /31 and /32 as plain addresses (Storage, IP network rules)."""
+    """The same ranges as a storage account's firewall takes them: /31 and /32 as plain addresses (Storage, IP
+    network rules).
+    """
     found: list[str] = []
     for text in ranges:
         network = IPv4Network(text)

@@ -1,6 +1,8 @@
-"""Logs: the Log Analytics workspace, what is sent to it, the cluster's metrics, and records of the network's connections.
+"""Logs: the Log Analytics workspace, what is sent to it, the cluster's metrics, and records of the network's
+connections.
 
-Azure gathers the logs of pods itself (Container Insights), so the cluster layer ships none. Easy to get wrong: Azure makes
+Azure gathers the logs of pods itself (Container Insights), so the cluster layer ships none. Easy to get
+wrong: Azure makes
 one network watcher per region and subscription, in a group of its own, and refuses a second one.
 """
 
@@ -28,7 +30,9 @@ CONTROL_PLANE = (
     "cloud-controller-manager",
     "guard",
 )
-"""Audit without reads: with them it is ten times as much and says little more (AKS documentation, monitor the control plane)."""
+"""Audit without reads: with them it is ten times as much and says little more (AKS documentation, monitor the
+control plane).
+"""
 INSIGHTS_STREAM = "Microsoft-ContainerInsights-Group-Default"
 METRICS_STREAM = "Microsoft-PrometheusMetrics"
 WATCHERS_GROUP = "NetworkWatcherRG"
@@ -72,7 +76,11 @@ class Logs(Room):
                         "extension_name": "ContainerInsights",
                         "streams": [INSIGHTS_STREAM],
                         "extension_settings": {
-                            "dataCollectionSettings": {"interval": "1m", "namespaceFilteringMode": "Off", "enableContainerLogV2": True}
+                            "dataCollectionSettings": {
+                                "interval": "1m",
+                                "namespaceFilteringMode": "Off",
+                                "enableContainerLogV2": True,
+                            }
                         },
                     }
                 ]
@@ -92,7 +100,8 @@ class Logs(Room):
             tags=self.tags("metrics"),
             opts=self.options("metrics"),
         )
-        # A short name: with Pulumi's digits it may have 44 characters, and the platform's own may be 24 of them.
+        # A short name: with Pulumi's digits it may have 44 characters, and the platform's own may be 24 of
+        # them.
         entrance = monitor.DataCollectionEndpoint(
             self.name("metrics-in"),
             resource_group_name=self.group.platform.name,
@@ -117,7 +126,9 @@ class Logs(Room):
         )
         self._associate("metrics-rule", "prometheus", rule, cluster)
 
-    def _associate(self, what: str, name: str, rule: monitor.DataCollectionRule, cluster: pulumi.Input[str]) -> None:
+    def _associate(
+        self, what: str, name: str, rule: monitor.DataCollectionRule, cluster: pulumi.Input[str]
+    ) -> None:
         monitor.DataCollectionRuleAssociation(
             self.name(f"{what}-association"),
             # The name by which the cluster's own agent looks for its rule.
@@ -130,7 +141,9 @@ class Logs(Room):
 
 
 class FlowLogs(Room):
-    """Records of accepted and refused connections, kept in an account of their own and summed up in the workspace."""
+    """Records of accepted and refused connections, kept in an account of their own and summed up in the
+    workspace.
+    """
 
     TYPE = "trainfleet:azure:FlowLogs"
 
@@ -150,7 +163,14 @@ class FlowLogs(Room):
             raise LookupError("flow logs need the identity under which they are written")
         days = min(spec.kubernetes.log_retention_days, LONGEST_FLOW_RECORDS)
         account = storage_accounts.account(
-            self, "flow", keys, group=group.platform, name=group.global_name("flow"), identity=identity.data, kept=False, wait_for=keys.ready
+            self,
+            "flow",
+            keys,
+            group=group.platform,
+            name=group.global_name("flow"),
+            identity=identity.data,
+            kept=False,
+            wait_for=keys.ready,
         )
         storage.ManagementPolicy(
             self.name("flow-lifecycle"),
@@ -160,16 +180,22 @@ class FlowLogs(Room):
             policy={"rules": [storage_accounts.expire("forget-records", days)]},
             opts=self.options("flow-lifecycle", delete_before_replace=True),
         )
-        write = grant(self, "flow-logs-write", "Storage Blob Data Contributor", account.id, identity.flow_logs)
+        write = grant(
+            self, "flow-logs-write", "Storage Blob Data Contributor", account.id, identity.flow_logs
+        )
         network.FlowLog(
             self.name("flow-log"),
-            # Azure's own watcher of the region, which is there as soon as the subscription has a network in it.
+            # Azure's own watcher of the region, which is there as soon as the subscription has a network in
+            # it.
             resource_group_name=WATCHERS_GROUP,
             network_watcher_name=f"NetworkWatcher_{spec.region}",
             location=spec.region,
             target_resource_id=net.vnet.id,
             storage_id=account.id,
-            identity={"type": network.ResourceIdentityType.USER_ASSIGNED, "user_assigned_identities": [identity.flow_logs.id]},
+            identity={
+                "type": network.ResourceIdentityType.USER_ASSIGNED,
+                "user_assigned_identities": [identity.flow_logs.id],
+            },
             enabled=True,
             format={"type": "JSON", "version": 2},
             retention_policy={"enabled": True, "days": days},

@@ -1,7 +1,9 @@
 """Lustre: Azure Managed Lustre, the parallel filesystem of a platform that every GPU node can mount.
 
-Guarded in production but not kept on destroy: kept, it would cost by the hour and hold its subnet. Easy to get wrong: its
-size comes in steps that depend on its speed; it is not linked to the bucket, because that needs a role for an identity of
+Guarded in production but not kept on destroy: kept, it would cost by the hour and hold its subnet. Easy to
+get wrong: its
+size comes in steps that depend on its speed; it is not linked to the bucket, because that needs a role for an
+identity of
 Microsoft's whose id differs per tenant, so runs save to the bucket and use this as scratch.
 """
 
@@ -23,7 +25,8 @@ from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
 GIB_PER_TIB = 1024
 DRIVER_CHART = "oci://mcr.microsoft.com/microsoft.azuremanagedlustre/azurelustre-csi-driver"
 DRIVER_VERSION = "0.6.0"
-"""Microsoft's chart (azurelustre-csi-driver, docs/install-csi-driver.md). A newer one may bring another Lustre client, which a node
+"""Microsoft's chart (azurelustre-csi-driver, docs/install-csi-driver.md). A newer one may bring another
+Lustre client, which a node
 loads only once nothing is mounted on it: raise it while no training runs."""
 DRIVER_SECONDS = 900
 
@@ -59,9 +62,20 @@ class Lustre(Room):
             storage_capacity_ti_b=wish.capacity_gib / GIB_PER_TIB,
             filesystem_subnet=network.lustre_subnet().id,
             zones=list(zones) or None,
-            maintenance_window={"day_of_week": storagecache.MaintenanceDayOfWeekType.SUNDAY, "time_of_day_utc": "03:00"},
-            identity={"type": storagecache.AmlFilesystemIdentityType.USER_ASSIGNED, "user_assigned_identities": [identity.data.id]},
-            encryption_settings={"key_encryption_key": {"key_url": keys.data.key_uri_with_version, "source_vault": {"id": keys.vault.id}}},
+            maintenance_window={
+                "day_of_week": storagecache.MaintenanceDayOfWeekType.SUNDAY,
+                "time_of_day_utc": "03:00",
+            },
+            identity={
+                "type": storagecache.AmlFilesystemIdentityType.USER_ASSIGNED,
+                "user_assigned_identities": [identity.data.id],
+            },
+            encryption_settings={
+                "key_encryption_key": {
+                    "key_url": keys.data.key_uri_with_version,
+                    "source_vault": {"id": keys.vault.id},
+                }
+            },
             tags=self.tags("lustre"),
             opts=self.options("lustre", guard=True, depends_on=keys.ready),
         )
@@ -76,11 +90,15 @@ class Lustre(Room):
 
 
 class LustreDriver(Room):
-    """The volume driver that mounts it: AKS brings none for Lustre. It runs on system, GPU and spot nodes; `installed` before any volume."""
+    """The volume driver that mounts it: AKS brings none for Lustre. It runs on system, GPU and spot nodes;
+    `installed` before any volume.
+    """
 
     TYPE = "trainfleet:azure:LustreDriver"
 
-    def __init__(self, spec: PlatformSpec, provider: k8s.Provider, *, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, spec: PlatformSpec, provider: k8s.Provider, *, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         super().__init__(spec, "lustre-driver", opts)
         self.installed = k8s.helm.v3.Release(
             self.name("lustre-csi-driver"),

@@ -1,7 +1,10 @@
-"""Network: the virtual network, its subnets each behind its own security group, the ways out, and private ways to Azure itself.
+"""Network: the virtual network, its subnets each behind its own security group, the ways out, and private
+ways to Azure itself.
 
-Used by every other room of this cloud. Easy to get wrong: a subnet has one NAT gateway, and that one lives in one zone;
-nodes need their way out and the private endpoints when they start and when they are drained, so whoever starts nodes
+Used by every other room of this cloud. Easy to get wrong: a subnet has one NAT gateway, and that one lives in
+one zone;
+nodes need their way out and the private endpoints when they start and when they are drained, so whoever
+starts nodes
 depends on `ready`, not only on a subnet's id.
 """
 
@@ -24,7 +27,9 @@ class Network(Room):
 
     TYPE = "trainfleet:azure:Network"
 
-    def __init__(self, spec: PlatformSpec, group: Group, *, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, spec: PlatformSpec, group: Group, *, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         super().__init__(spec, "network", opts)
         self.group = group
         self.ready: list[pulumi.Resource] = []
@@ -38,21 +43,34 @@ class Network(Room):
             # A rule on a subnet then holds for private endpoints in it as well.
             private_endpoint_v_net_policies="Disabled",
             tags=self.tags("vnet"),
-            # Azure takes no range away in which something lives, so another range is another network. Said to the engine, because
+            # Azure takes no range away in which something lives, so another range is another network. Said to
+            # the engine, because
             # the provider would send the change and show Azure's refusal in the middle of an apply.
             opts=self.options("vnet", replace_on_changes=["addressSpace"]),
         )
         self._last: list[pulumi.Resource] = []
         pods = layout.pod_cidr(spec.network.cidr)
-        nodes_in = [firewall.pods_and_nodes(spec.network.cidr, pods), firewall.balancer(), firewall.nobody_else()]
+        nodes_in = [
+            firewall.pods_and_nodes(spec.network.cidr, pods),
+            firewall.balancer(),
+            firewall.nobody_else(),
+        ]
         self.nodes = self._subnet("nodes", str(self.plan.nodes), nodes_in, nat=self._nat("nodes", None))
         per_zone = spec.network.nat == "per-zone"
         self.zonal = {
-            zone: self._subnet(f"nodes-{zone}", str(cidr), nodes_in, nat=self._nat(f"nodes-{zone}", zone)) if per_zone else self.nodes
+            zone: self._subnet(f"nodes-{zone}", str(cidr), nodes_in, nat=self._nat(f"nodes-{zone}", zone))
+            if per_zone
+            else self.nodes
             for zone, cidr in self.plan.zonal.items()
         }
-        """By zone: where pools that sit in one zone put their nodes, behind that zone's own way out where there is one."""
-        self.endpoints = self._subnet("endpoints", str(self.plan.endpoints), [firewall.https(spec.network.cidr, pods), firewall.nobody_else()])
+        """By zone: where pools that sit in one zone put their nodes, behind that zone's own way out where
+        there is one.
+        """
+        self.endpoints = self._subnet(
+            "endpoints",
+            str(self.plan.endpoints),
+            [firewall.https(spec.network.cidr, pods), firewall.nobody_else()],
+        )
         self.control_plane = self._subnet(
             "control-plane",
             str(self.plan.control_plane),
@@ -73,17 +91,26 @@ class Network(Room):
 
     def lustre_subnet(self) -> net.Subnet:
         """The subnet of the parallel filesystem, made where there is one."""
-        rules = [firewall.lustre(str(self.plan.nodes), *map(str, self.plan.zonal.values()), str(self.plan.lustre)), firewall.nobody_else()]
+        rules = [
+            firewall.lustre(str(self.plan.nodes), *map(str, self.plan.zonal.values()), str(self.plan.lustre)),
+            firewall.nobody_else(),
+        ]
         return self._subnet("lustre", str(self.plan.lustre), rules)
 
-    def endpoint(self, room: Room, what: str, kind: str, resource: pulumi.Input[str], *, nodes_need_it: bool = True) -> None:
-        """A private way to a resource of another room, and the name under which the network finds it. `kind`: blob, vault, registry …"""
+    def endpoint(
+        self, room: Room, what: str, kind: str, resource: pulumi.Input[str], *, nodes_need_it: bool = True
+    ) -> None:
+        """A private way to a resource of another room, and the name under which the network finds it. `kind`:
+        blob, vault, registry …
+        """
         endpoint = net.PrivateEndpoint(
             room.name(f"{what}-endpoint"),
             resource_group_name=self.group.platform.name,
             location=self.spec.region,
             subnet={"id": self.endpoints.id},
-            private_link_service_connections=[{"name": what, "private_link_service_id": resource, "group_ids": [kind]}],
+            private_link_service_connections=[
+                {"name": what, "private_link_service_id": resource, "group_ids": [kind]}
+            ],
             tags=room.tags(f"{what}-endpoint"),
             opts=room.options(f"{what}-endpoint"),
         )
@@ -97,7 +124,15 @@ class Network(Room):
         if nodes_need_it:
             self.ready.append(named)
 
-    def _subnet(self, what: str, cidr: str, rules: list[firewall.Rule], *, nat: net.NatGateway | None = None, delegation: str = "") -> net.Subnet:
+    def _subnet(
+        self,
+        what: str,
+        cidr: str,
+        rules: list[firewall.Rule],
+        *,
+        nat: net.NatGateway | None = None,
+        delegation: str = "",
+    ) -> net.Subnet:
         group = net.NetworkSecurityGroup(
             self.name(f"{what}-nsg"),
             resource_group_name=self.group.platform.name,
@@ -119,7 +154,12 @@ class Network(Room):
             # Rules of the security group hold for private endpoints too, which they do not by default.
             private_endpoint_network_policies="NetworkSecurityGroupEnabled",
             # One after the other: Azure refuses a second change of one network while the first is going on.
-            opts=self.options(f"{what}-subnet", depends_on=self._last, replace_on_changes=["addressPrefix"], delete_before_replace=True),
+            opts=self.options(
+                f"{what}-subnet",
+                depends_on=self._last,
+                replace_on_changes=["addressPrefix"],
+                delete_before_replace=True,
+            ),
         )
         self._last = [subnet]
         return subnet
@@ -169,7 +209,9 @@ class Network(Room):
                 location="Global",
                 tags=self.tags(f"dns-{kind}-link"),
                 # A link belongs to its network for good.
-                opts=self.options(f"dns-{kind}-link", replace_on_changes=["virtualNetwork"], delete_before_replace=True),
+                opts=self.options(
+                    f"dns-{kind}-link", replace_on_changes=["virtualNetwork"], delete_before_replace=True
+                ),
             )
         )
         return zone

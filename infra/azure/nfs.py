@@ -1,7 +1,10 @@
-"""Nfs: the plain shared filesystem of a platform, an NFS share of Azure Files that every pod can mount, encrypted on its way.
+"""Nfs: the plain shared filesystem of a platform, an NFS share of Azure Files that every pod can mount,
+encrypted on its way.
 
-Unlike Lustre it is nobody's copy: what is written there exists only there, so production keeps it. Easy to get wrong: NFS
-asks for a premium account of its own and for a private way; it knows no users, so the network is what guards it.
+Unlike Lustre it is nobody's copy: what is written there exists only there, so production keeps it. Easy to
+get wrong: NFS
+asks for a premium account of its own and for a private way; it knows no users, so the network is what guards
+it.
 """
 
 from __future__ import annotations
@@ -40,7 +43,15 @@ class Nfs(Room):
     ) -> None:
         super().__init__(spec, "nfs", opts)
         account = storage_accounts.account(
-            self, "nfs", keys, group=group.data, name=group.global_name("nfs"), identity=identity.data, kept=True, wait_for=keys.ready, files=True
+            self,
+            "nfs",
+            keys,
+            group=group.data,
+            name=group.global_name("nfs"),
+            identity=identity.data,
+            kept=True,
+            wait_for=keys.ready,
+            files=True,
         )
         settings = storage.FileServiceProperties(
             self.name("nfs-settings"),
@@ -48,7 +59,10 @@ class Nfs(Room):
             account_name=account.name,
             # There is exactly one, and this is its name.
             file_services_name="default",
-            share_delete_retention_policy={"enabled": True, "days": min(spec.storage.retention_days, LONGEST_RECOVERY)},
+            share_delete_retention_policy={
+                "enabled": True,
+                "days": min(spec.storage.retention_days, LONGEST_RECOVERY),
+            },
             opts=self.options("nfs-settings", keep=True, delete_before_replace=True),
         )
         self.share = storage.FileShare(

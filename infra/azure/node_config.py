@@ -1,7 +1,10 @@
-"""How one node pool of AKS is made: disk, market, labels, taints, and what cannot change without another pool. Pure parts first.
+"""How one node pool of AKS is made: disk, market, labels, taints, and what cannot change without another
+pool. Pure parts first.
 
-Used by cluster.py (the one pool AKS wants inline), system_pool.py and gpu_pools.py. Easy to get wrong: AKS adds the spot taint
-and label itself and sees a change wherever they are not written down; a disk on the machine itself must fit into what it has.
+Used by cluster.py (the one pool AKS wants inline), system_pool.py and gpu_pools.py. Easy to get wrong: AKS
+adds the spot taint
+and label itself and sees a change wherever they are not written down; a disk on the machine itself must fit
+into what it has.
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.spec.schema import Capacity
 
 OS_SKU = "Ubuntu"
-"""Azure Linux gets no security patches for GPU drivers by itself, and InfiniBand and Lustre know Ubuntu (AKS, use NVIDIA GPUs)."""
+"""Azure Linux gets no security patches for GPU drivers by itself, and InfiniBand and Lustre know Ubuntu (AKS,
+use NVIDIA GPUs).
+"""
 PODS_PER_NODE = 110
 SPOT = ("kubernetes.azure.com/scalesetpriority", "spot")
 GPU_TAINT = ("nvidia.com/gpu", "present")
@@ -32,14 +37,18 @@ class Market:
 
 
 def market(capacity: Capacity, reservation: str) -> Market:
-    """Spot nodes go when Azure wants them back, at most for the on-demand price; reserved ones come out of a group."""
+    """Spot nodes go when Azure wants them back, at most for the on-demand price; reserved ones come out of a
+    group.
+    """
     if capacity is Capacity.SPOT:
         return Market("Spot", eviction="Delete", price=-1.0)
     return Market("Regular", reservation=reservation or None)
 
 
 def os_disk(machine: Machine, disk_gib: int) -> str:
-    """On the machine's own temporary disk where the root disk fits: faster, free, and gone with the node. Else a managed disk."""
+    """On the machine's own temporary disk where the root disk fits: faster, free, and gone with the node.
+    Else a managed disk.
+    """
     return "Ephemeral" if TEMPORARY_DISK_GIB.get(machine.instance_type, 0) >= disk_gib else "Managed"
 
 

@@ -1,6 +1,8 @@
-"""What each identity of the platform may do: built-in roles by name, and how one is given. Used by the rooms that own the scope.
+"""What each identity of the platform may do: built-in roles by name, and how one is given. Used by the rooms
+that own the scope.
 
-A role is always given on one resource, never on a group or the subscription. Easy to get wrong: an assignment's name is a
+A role is always given on one resource, never on a group or the subscription. Easy to get wrong: an
+assignment's name is a
 GUID that must differ for another principal or scope, and be the same when the same one is asked for again.
 """
 
@@ -26,12 +28,16 @@ ROLES = {
     "Storage Blob Data Contributor": "ba92f5b4-2d11-453d-a403-e96b0029c9fe",
     "Storage Blob Data Reader": "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1",
 }
-"""Azure's built-in roles by name (Azure RBAC documentation, built-in roles): a definition's GUID is the same in every tenant."""
+"""Azure's built-in roles by name (Azure RBAC documentation, built-in roles): a definition's GUID is the same
+in every tenant.
+"""
 NAMESPACE = uuid.UUID("6f1b1ed4-6a0c-4c39-9d4e-0f4c1b3e7a52")
 
 
 def assignment_name(scope: str, principal: str, role: str) -> str:
-    """The GUID of an assignment: made of what it says, because Azure allows one of each and refuses to change one."""
+    """The GUID of an assignment: made of what it says, because Azure allows one of each and refuses to change
+    one.
+    """
     return str(uuid.uuid5(NAMESPACE, f"{scope.lower()}|{principal}|{role}"))
 
 
@@ -41,16 +47,27 @@ def role_definition(subscription: str, role: str) -> str:
 
 
 def grant(
-    room: Room, what: str, role: str, scope: pulumi.Input[str], identity: managedidentity.UserAssignedIdentity, *, keep: bool = False
+    room: Room,
+    what: str,
+    role: str,
+    scope: pulumi.Input[str],
+    identity: managedidentity.UserAssignedIdentity,
+    *,
+    keep: bool = False,
 ) -> authorization.RoleAssignment:
-    """Give an identity of the platform a role on one resource. `keep`: production keeps it with what it is about."""
-    name = pulumi.Output.all(scope, identity.principal_id).apply(lambda known: assignment_name(str(known[0]), str(known[1]), role))
+    """Give an identity of the platform a role on one resource. `keep`: production keeps it with what it is
+    about.
+    """
+    name = pulumi.Output.all(scope, identity.principal_id).apply(
+        lambda known: assignment_name(str(known[0]), str(known[1]), role)
+    )
     return authorization.RoleAssignment(
         room.name(what),
         role_assignment_name=name,
         scope=scope,
         principal_id=identity.principal_id,
-        # Said, so that Azure does not look the identity up: a directory that has not heard of it yet would refuse.
+        # Said, so that Azure does not look the identity up: a directory that has not heard of it yet would
+        # refuse.
         principal_type="ServicePrincipal",
         role_definition_id=role_definition(room.spec.account, role),
         opts=room.options(what, keep=keep),

@@ -1,7 +1,10 @@
-"""Registry: the container registry of training images. No admin user, no anonymous pull; nodes pull by their own identity.
+"""Registry: the container registry of training images. No admin user, no anonymous pull; nodes pull by their
+own identity.
 
-Easy to get wrong: only the Premium tier has private endpoints and retention. Azure has no switch that makes a registry's tags
-immutable, and takes no key of ours from a vault that is closed to the public (Container Registry, customer-managed keys).
+Easy to get wrong: only the Premium tier has private endpoints and retention. Azure has no switch that makes a
+registry's tags
+immutable, and takes no key of ours from a vault that is closed to the public (Container Registry,
+customer-managed keys).
 """
 
 from __future__ import annotations
@@ -48,16 +51,21 @@ class Registry(Room):
             sku={"name": "Premium"},
             admin_user_enabled=False,
             anonymous_pull_enabled=False,
-            # Layers come from the registry's own address, so that nothing but the private endpoint need be reached.
+            # Layers come from the registry's own address, so that nothing but the private endpoint need be
+            # reached.
             data_endpoint_enabled=True,
             public_network_access="Enabled" if ranges else "Disabled",
             network_rule_bypass_options="AzureServices",
-            network_rule_set={"default_action": "Deny", "ip_rules": [{"i_p_address_or_range": cidr, "action": "Allow"} for cidr in ranges]},
+            network_rule_set={
+                "default_action": "Deny",
+                "ip_rules": [{"i_p_address_or_range": cidr, "action": "Allow"} for cidr in ranges],
+            },
             zone_redundancy="Enabled" if layout.has_zones(spec.region) else "Disabled",
             policies={
                 "retention_policy": {"status": "enabled", "days": UNTAGGED_DAYS},
                 "quarantine_policy": {"status": "disabled"},
-                # Exports leave by another door than the private endpoint; Azure lets it be shut only when that is the only one.
+                # Exports leave by another door than the private endpoint; Azure lets it be shut only when
+                # that is the only one.
                 "export_policy": {"status": "enabled" if ranges else "disabled"},
             },
             tags=self.tags("images"),
@@ -65,7 +73,9 @@ class Registry(Room):
         )
         network.endpoint(self, "images", "registry", self.registry.id)
         workspace.gather(self, "images", self.registry.id, LOGGED)
-        self.ready: list[pulumi.Resource] = [grant(self, "nodes-pull-images", "AcrPull", self.registry.id, identity.kubelet)]
+        self.ready: list[pulumi.Resource] = [
+            grant(self, "nodes-pull-images", "AcrPull", self.registry.id, identity.kubelet)
+        ]
         """A node without these starts and then pulls nothing."""
         self.url = pulumi.Output.concat(self.registry.login_server, "/", REPOSITORY)
         self.register_outputs({"url": self.url})

@@ -1,7 +1,10 @@
-"""Secrets: a vault for the secrets that people write and External Secrets reads. A value never passes through here.
+"""Secrets: a vault for the secrets that people write and External Secrets reads. A value never passes through
+here.
 
-Easy to get wrong: Azure has no secret without a value, so the names of the spec exist only once somebody wrote them
-(`az keyvault secret set --vault-name … --name hf-token`); until then External Secrets says which one is missing.
+Easy to get wrong: Azure has no secret without a value, so the names of the spec exist only once somebody
+wrote them
+(`az keyvault secret set --vault-name … --name hf-token`); until then External Secrets says which one is
+missing.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from trainfleet.infra.spec.schema import PlatformSpec
 
 
 class Secrets(Room):
-    """The vault of a platform's secrets: by the spec's name their name in it, and the store that External Secrets reads."""
+    """The vault of a platform's secrets: by the spec's name their name in it, and the store that External
+    Secrets reads.
+    """
 
     TYPE = "trainfleet:azure:Secrets"
 
@@ -45,7 +50,9 @@ class Secrets(Room):
             vault = vaults.vault(self, "secrets", group, tenant, open_to=layout.open_to(spec))
             network.endpoint(self, "secrets", "vault", vault.id)
             workspace.gather(self, "secrets", vault.id, vaults.LOGGED)
-            self.ready.append(grant(self, "secrets-read", "Key Vault Secrets User", vault.id, reader.identity))
+            self.ready.append(
+                grant(self, "secrets-read", "Key Vault Secrets User", vault.id, reader.identity)
+            )
             self.names = {name: name for name in spec.secrets.names}
             self.store = {
                 "azurekv": {

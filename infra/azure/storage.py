@@ -1,6 +1,7 @@
 """Storage: the account and containers of runs and data sets. Private, without keys, kept in production.
 
-Two containers, because a role holds for a whole container: training writes `runs` and only reads `data`. Easy to get wrong:
+Two containers, because a role holds for a whole container: training writes `runs` and only reads `data`. Easy
+to get wrong:
 Azure has versions of objects or real folders, not both; soft delete is off until it is asked for.
 """
 
@@ -26,7 +27,9 @@ LOGGED = ("StorageRead", "StorageWrite", "StorageDelete")
 def lifecycle(keep_days: int, *, versioned: bool) -> list[storage.ManagementPolicyRuleArgsDict]:
     """Old versions and snapshots go after their time; objects themselves never do."""
     gone: storage.DateAfterCreationArgsDict = {"days_after_creation_greater_than": keep_days}
-    actions: storage.ManagementPolicyActionArgsDict = {"snapshot": {"delete": gone}, "version": {"delete": gone}} if versioned else {}
+    actions: storage.ManagementPolicyActionArgsDict = (
+        {"snapshot": {"delete": gone}, "version": {"delete": gone}} if versioned else {}
+    )
     if not versioned:
         actions = {"snapshot": {"delete": gone}}
     return [
@@ -81,7 +84,8 @@ class Storage(Room):
             delete_retention_policy=bring_back,
             container_delete_retention_policy=bring_back,
             is_versioning_enabled=versioned,
-            # A record of every change of every shard would cost more than it tells: reads and writes are in the workspace.
+            # A record of every change of every shard would cost more than it tells: reads and writes are in
+            # the workspace.
             change_feed={"enabled": False},
             opts=self.options("bucket-settings", keep=True, delete_before_replace=True),
         )
@@ -94,7 +98,9 @@ class Storage(Room):
             # There is exactly one, and this is its name.
             management_policy_name="default",
             policy={"rules": lifecycle(keep_days, versioned=versioned)},
-            opts=self.options("bucket-lifecycle", keep=True, depends_on=[settings], delete_before_replace=True),
+            opts=self.options(
+                "bucket-lifecycle", keep=True, depends_on=[settings], delete_before_replace=True
+            ),
         )
         trainer = identity.pods["training"].identity
         self.ready: list[pulumi.Resource] = [
@@ -106,7 +112,9 @@ class Storage(Room):
             network.endpoint(self, f"bucket-{kind}", kind, self.account.id)
         blobs = pulumi.Output.concat(self.account.id, "/blobServices/default")
         workspace.gather(self, "bucket", blobs, LOGGED)
-        self.url = pulumi.Output.concat("az://", self.runs.name, "@", self.account.name, ".blob.core.windows.net")
+        self.url = pulumi.Output.concat(
+            "az://", self.runs.name, "@", self.account.name, ".blob.core.windows.net"
+        )
         """Where runs are stored: the one container training may write."""
         self.register_outputs({"account": self.account.name})
 

@@ -1,6 +1,8 @@
-"""How a storage account of the platform is made: no shared keys, nobody from outside, our own key. Used by storage, nfs and logs.
+"""How a storage account of the platform is made: no shared keys, nobody from outside, our own key. Used by
+storage, nfs and logs.
 
-Easy to get wrong: infrastructure encryption and folders are decided when the account is made; the key's identity must hold
+Easy to get wrong: infrastructure encryption and folders are decided when the account is made; the key's
+identity must hold
 its role before, so callers pass what to wait for.
 """
 
@@ -55,14 +57,20 @@ def account(
             "default_action": storage.DefaultAction.DENY,
             # Azure's own logging and metrics, and the services that write here by their identity.
             "bypass": "AzureServices",
-            "ip_rules": [{"i_p_address_or_range": cidr, "action": storage.Action.ALLOW} for cidr in layout.single_addresses(open_to)],
+            "ip_rules": [
+                {"i_p_address_or_range": cidr, "action": storage.Action.ALLOW}
+                for cidr in layout.single_addresses(open_to)
+            ],
         },
         identity={"type": "UserAssigned", "user_assigned_identities": [identity.id]},
         encryption={
             "key_source": "Microsoft.Keyvault",
             "encryption_identity": {"encryption_user_assigned_identity": identity.id},
             # Without a version, so that storage follows the key when it is rotated.
-            "key_vault_properties": {"key_name": keys.data.name, "key_vault_uri": keys.vault.properties.vault_uri},
+            "key_vault_properties": {
+                "key_name": keys.data.name,
+                "key_vault_uri": keys.vault.properties.vault_uri,
+            },
             "require_infrastructure_encryption": True,
             "services": {
                 "blob": {"enabled": True, "key_type": "Account"},

@@ -1,6 +1,8 @@
-"""SystemPool: the CPU nodes that run the cluster layer (operators, queue, metrics) and Ray heads. Never tainted.
+"""SystemPool: the CPU nodes that run the cluster layer (operators, queue, metrics) and Ray heads. Never
+tainted.
 
-Everything on the cluster depends on it; what AKS itself runs has its own small pool (cluster.py). Easy to get wrong: its size
+Everything on the cluster depends on it; what AKS itself runs has its own small pool (cluster.py). Easy to get
+wrong: its size
 belongs to the autoscaler, and is never said.
 """
 
@@ -24,7 +26,14 @@ class SystemPool(Room):
 
     TYPE = "trainfleet:azure:SystemPool"
 
-    def __init__(self, spec: PlatformSpec, network: Network, cluster: Cluster, *, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        network: Network,
+        cluster: Cluster,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         super().__init__(spec, "system-pool", opts)
         self.machine = system_machine(spec)
         zones = layout.platform_zones(spec)
@@ -34,7 +43,12 @@ class SystemPool(Room):
             resource_group_name=cluster.group.platform.name,
             resource_name_=cluster.cluster.name,
             agent_pool_name=layout.node_pool_name(
-                "system", self.machine.instance_type, zones, DISK_GIB, network.nodes_range(()), node_config.PODS_PER_NODE
+                "system",
+                self.machine.instance_type,
+                zones,
+                DISK_GIB,
+                network.nodes_range(()),
+                node_config.PODS_PER_NODE,
             ),
             mode="User",
             type="VirtualMachineScaleSets",
@@ -45,7 +59,8 @@ class SystemPool(Room):
             os_disk_type="Managed",
             os_disk_size_gb=DISK_GIB,
             enable_auto_scaling=True,
-            # No count: AKS begins with the least, and each later update that named a count would throw the autoscaler back to it.
+            # No count: AKS begins with the least, and each later update that named a count would throw the
+            # autoscaler back to it.
             min_count=size.min_nodes,
             max_count=size.max_nodes,
             max_pods=node_config.PODS_PER_NODE,

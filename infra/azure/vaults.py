@@ -1,6 +1,8 @@
-"""How a key vault of the platform is made: roles instead of access policies, nobody from outside, nothing lost by a slip.
+"""How a key vault of the platform is made: roles instead of access policies, nobody from outside, nothing
+lost by a slip.
 
-Used by keys.py and secrets.py. Easy to get wrong: purge protection cannot be turned off again, and holds a deleted vault's
+Used by keys.py and secrets.py. Easy to get wrong: purge protection cannot be turned off again, and holds a
+deleted vault's
 name for its recovery time; so the name differs whenever the platform is built anew (group.py).
 """
 
@@ -18,9 +20,17 @@ LONGEST_RECOVERY, SHORTEST_RECOVERY = 90, 7
 
 
 def vault(
-    room: Room, what: str, group: Group, tenant: pulumi.Input[str], *, open_to: tuple[str, ...] = (), for_disks: bool = False
+    room: Room,
+    what: str,
+    group: Group,
+    tenant: pulumi.Input[str],
+    *,
+    open_to: tuple[str, ...] = (),
+    for_disks: bool = False,
 ) -> keyvault.Vault:
-    """A vault that answers inside the network, to Azure's own encryption services, and to the ranges in `open_to`."""
+    """A vault that answers inside the network, to Azure's own encryption services, and to the ranges in
+    `open_to`.
+    """
     return keyvault.Vault(
         room.name(f"{what}-vault"),
         resource_group_name=group.data.name,
@@ -31,14 +41,19 @@ def vault(
             "sku": {"family": "A", "name": keyvault.SkuName.STANDARD},
             "enable_rbac_authorization": True,
             "enable_soft_delete": True,
-            # Nothing that a purged key encrypted can be read again, so Azure's disks and storage refuse a vault without this.
+            # Nothing that a purged key encrypted can be read again, so Azure's disks and storage refuse a
+            # vault without this.
             "enable_purge_protection": True,
             "soft_delete_retention_in_days": LONGEST_RECOVERY if room.spec.production else SHORTEST_RECOVERY,
             "enabled_for_deployment": False,
             "enabled_for_disk_encryption": for_disks,
             "enabled_for_template_deployment": False,
             "public_network_access": "Enabled" if open_to else "Disabled",
-            "network_acls": {"default_action": "Deny", "bypass": "AzureServices", "ip_rules": [{"value": cidr} for cidr in open_to]},
+            "network_acls": {
+                "default_action": "Deny",
+                "bypass": "AzureServices",
+                "ip_rules": [{"value": cidr} for cidr in open_to],
+            },
         },
         tags=room.tags(f"{what}-vault"),
         opts=room.options(f"{what}-vault", keep=True),

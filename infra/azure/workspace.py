@@ -1,6 +1,8 @@
-"""Workspace: the Log Analytics workspace to which every part of the platform writes what happened. First of all rooms but the groups.
+"""Workspace: the Log Analytics workspace to which every part of the platform writes what happened. First of
+all rooms but the groups.
 
-Easy to get wrong: what a service logs is off until a diagnostic setting turns it on; a workspace cannot be encrypted with
+Easy to get wrong: what a service logs is off until a diagnostic setting turns it on; a workspace cannot be
+encrypted with
 a key of ours unless a dedicated cluster of 100 GB a day is bought.
 """
 
@@ -22,7 +24,9 @@ class Workspace(Room):
 
     TYPE = "trainfleet:azure:Workspace"
 
-    def __init__(self, spec: PlatformSpec, group: Group, *, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, spec: PlatformSpec, group: Group, *, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         super().__init__(spec, "log-store", opts)
         self.workspace = operationalinsights.Workspace(
             self.name("logs"),
@@ -39,8 +43,12 @@ class Workspace(Room):
         )
         self.register_outputs({})
 
-    def gather(self, room: Room, what: str, resource: pulumi.Input[str], categories: Sequence[str]) -> monitor.DiagnosticSetting:
-        """Send these log categories of another room's resource to the workspace, into tables of their own where there are."""
+    def gather(
+        self, room: Room, what: str, resource: pulumi.Input[str], categories: Sequence[str]
+    ) -> monitor.DiagnosticSetting:
+        """Send these log categories of another room's resource to the workspace, into tables of their own
+        where there are.
+        """
         return monitor.DiagnosticSetting(
             room.name(f"{what}-logging"),
             resource_uri=resource,

@@ -1,8 +1,11 @@
 """What a platform costs at list prices: the part that always runs, and everything at full scale.
 
-`cost` is the nodes (rules, command line); `bill` adds what else runs by the hour: control plane, ways out, endpoints, the
-shared filesystem (diff). Easy to get wrong: a sum over parts without a known price is too low, so `unknown` names them and
-must be shown beside it. What is used by the byte (objects, traffic, logs) is in neither; `NOT_COUNTED` says so.
+`cost` is the nodes (rules, command line); `bill` adds what else runs by the hour: control plane, ways out,
+endpoints, the
+shared filesystem (diff). Easy to get wrong: a sum over parts without a known price is too low, so `unknown`
+names them and
+must be shown beside it. What is used by the byte (objects, traffic, logs) is in neither; `NOT_COUNTED` says
+so.
 """
 
 from __future__ import annotations
@@ -59,20 +62,43 @@ class Cost:
 
 
 def cost(spec: PlatformSpec) -> Cost:
-    """The cost of a platform's nodes; pools whose machine the cloud does not sell are left out. Nothing on cloud: local."""
+    """The cost of a platform's nodes; pools whose machine the cloud does not sell are left out. Nothing on
+    cloud: local.
+    """
     if spec.cloud is Cloud.LOCAL:
         return Cost(())
     system = system_machine(spec)
-    pools = [PoolCost("system", system, spec.system_pool.min_nodes, spec.system_pool.max_nodes, system.usd_per_hour(Capacity.ON_DEMAND))]
+    pools = [
+        PoolCost(
+            "system",
+            system,
+            spec.system_pool.min_nodes,
+            spec.system_pool.max_nodes,
+            system.usd_per_hour(Capacity.ON_DEMAND),
+        )
+    ]
     if spec.cloud is Cloud.AZURE:
         # The pool without which AKS makes no cluster, beside the spec's own.
-        pools.append(PoolCost(INLINE_POOL, system, *INLINE_NODES[spec.production], system.usd_per_hour(Capacity.ON_DEMAND)))
+        pools.append(
+            PoolCost(
+                INLINE_POOL, system, *INLINE_NODES[spec.production], system.usd_per_hour(Capacity.ON_DEMAND)
+            )
+        )
     for pool in spec.gpu_pools:
         try:
             machine = machine_for_pool(spec.cloud, pool)
         except LookupError:
             continue
-        pools.append(PoolCost(pool.name, machine, pool.min_nodes, pool.max_nodes, machine.usd_per_hour(pool.capacity), pool.capacity))
+        pools.append(
+            PoolCost(
+                pool.name,
+                machine,
+                pool.min_nodes,
+                pool.max_nodes,
+                machine.usd_per_hour(pool.capacity),
+                pool.capacity,
+            )
+        )
     return Cost(tuple(pools))
 
 
@@ -141,8 +167,14 @@ class Bill:
         low, high = self.min_usd_per_hour, self.max_usd_per_hour
         return {
             "usd_per_hour": {"min": round(low, 4), "max": round(high, 4)},
-            "usd_per_month": {"min": round(low * HOURS_PER_MONTH, 2), "max": round(high * HOURS_PER_MONTH, 2)},
-            "parts": [{**vars(part), "price_date": part.price_date.isoformat() if part.price_date else None} for part in self.parts],
+            "usd_per_month": {
+                "min": round(low * HOURS_PER_MONTH, 2),
+                "max": round(high * HOURS_PER_MONTH, 2),
+            },
+            "parts": [
+                {**vars(part), "price_date": part.price_date.isoformat() if part.price_date else None}
+                for part in self.parts
+            ],
             "unpriced": list(self.unknown),
             "estimated": list(self.estimated),
             "not_counted": NOT_COUNTED,
@@ -161,7 +193,9 @@ def bill(spec: PlatformSpec) -> Bill:
             pool.max_nodes,
             pool.usd_per_hour,
             pool.machine.price_region,
-            None if pool.capacity is Capacity.SPOT else pool.machine.price_date,  # the catalogue's spot prices are undated
+            None
+            if pool.capacity is Capacity.SPOT
+            else pool.machine.price_date,  # the catalogue's spot prices are undated
             pool.machine.source,
         )
         for pool in cost(spec).pools
@@ -207,7 +241,16 @@ def _part(spec: PlatformSpec, row: str, count: float, *, name: str = "") -> Part
     if by_hour is None and (by_month := price.get("usd_per_gib_month")) is not None:
         by_hour = by_month / HOURS_PER_MONTH
     what = price.get("what") or row
-    return Part(name or row, what, count, count, by_hour, price.get("price_region", ""), price.get("price_date"), price.get("source", ""))
+    return Part(
+        name or row,
+        what,
+        count,
+        count,
+        by_hour,
+        price.get("price_region", ""),
+        price.get("price_date"),
+        price.get("source", ""),
+    )
 
 
 @cache

@@ -1,6 +1,8 @@
-"""The machine catalogue: accelerator and count to instance type, memory, RDMA kind, SkyPilot label and dated price.
+"""The machine catalogue: accelerator and count to instance type, memory, RDMA kind, SkyPilot label and dated
+price.
 
-Rows live in machines.toml (one `[[machine]]` each, all three clouds). Easy to get wrong: `gpu_memory_gib` is per GPU;
+Rows live in machines.toml (one `[[machine]]` each, all three clouds). Easy to get wrong: `gpu_memory_gib` is
+per GPU;
 `network_gbps` is counted differently by each cloud; a missing price is None, never zero.
 """
 
@@ -48,18 +50,23 @@ class Machine:
     def skypilot_label(self) -> str | None:
         """Value of `skypilot.co/accelerator`: the lower-case accelerator name (SkyPilot skips upper case).
 
-        That Karpenter calls both A100s `a100`, and SkyPilot then never finds the 80 GB ones, cannot happen here: no platform runs Karpenter,
+        That Karpenter calls both A100s `a100`, and SkyPilot then never finds the 80 GB ones, cannot happen
+        here: no platform runs Karpenter,
         and every context is told to SkyPilot as `generic` or `gke`.
         """
         return self.accelerator.lower() if self.accelerator else None
 
     @property
     def kind(self) -> Literal["nodes", "hyperpod"]:
-        """Which kind of pool it serves: SageMaker's machines are EC2's under names of their own, with a contract and prices of their own."""
+        """Which kind of pool it serves: SageMaker's machines are EC2's under names of their own, with a
+        contract and prices of their own.
+        """
         return "hyperpod" if self.instance_type.startswith(HYPERPOD_PREFIX) else "nodes"
 
     def usd_per_hour(self, capacity: Capacity) -> float | None:
-        """The list price under this capacity: the spot price for spot pools, else the on-demand price. None = not known."""
+        """The list price under this capacity: the spot price for spot pools, else the on-demand price. None =
+        not known.
+        """
         return self.usd_per_hour_spot if capacity is Capacity.SPOT else self.usd_per_hour_on_demand
 
 
@@ -89,7 +96,9 @@ def read_catalogue(text: str) -> tuple[Machine, ...]:
     return machines
 
 
-def machines_of(cloud: Cloud, accelerator: str | None = None, per_node: int | None = None, *, kind: str = "nodes") -> tuple[Machine, ...]:
+def machines_of(
+    cloud: Cloud, accelerator: str | None = None, per_node: int | None = None, *, kind: str = "nodes"
+) -> tuple[Machine, ...]:
     """The GPU machines of a cloud for one kind of pool, narrowed to an accelerator and a count where given."""
     return tuple(
         machine
@@ -103,12 +112,14 @@ def machines_of(cloud: Cloud, accelerator: str | None = None, per_node: int | No
 
 
 def machine_for_pool(cloud: Cloud, pool: GpuPool) -> Machine:
-    """The machine of a GPU pool: its `instance_type`, or the cheapest with this accelerator and count (with RDMA if wished).
+    """The machine of a GPU pool: its `instance_type`, or the cheapest with this accelerator and count (with
+    RDMA if wished).
 
     On cloud: local, the pool's own nodes: without instance type, RDMA or price, and 0 where nothing is known.
 
     Raises:
-        LookupError: the cloud sells no such machine (`trainfleet.infra.validation` reports this before any resource exists).
+        LookupError: the cloud sells no such machine (`trainfleet.infra.validation` reports this before any
+        resource exists).
     """
     if cloud is Cloud.LOCAL:
         return _local_machine(pool)
@@ -128,19 +139,24 @@ def machine_for_pool(cloud: Cloud, pool: GpuPool) -> Machine:
 
 
 def system_machine(spec: PlatformSpec) -> Machine:
-    """The CPU machine of the system pool: size small, medium, large = the 1st, 2nd, 3rd CPU row of the cloud by vCPU.
+    """The CPU machine of the system pool: size small, medium, large = the 1st, 2nd, 3rd CPU row of the cloud
+    by vCPU.
 
     Raises:
         LookupError: the cloud sells none (cloud: local has no machines of its own).
     """
-    found = sorted((m for m in catalogue() if m.cloud is spec.cloud and m.accelerator is None), key=lambda m: m.vcpu)
+    found = sorted(
+        (m for m in catalogue() if m.cloud is spec.cloud and m.accelerator is None), key=lambda m: m.vcpu
+    )
     if len(found) < len(SYSTEM_SIZES):
         raise LookupError(f"{spec.cloud} has no machines for a system pool")
     return found[SYSTEM_SIZES.index(spec.system_pool.size)]
 
 
 def _local_machine(pool: GpuPool) -> Machine:
-    """The nodes of a cluster that is already there: nothing is known of them but what the pool says of its GPUs."""
+    """The nodes of a cluster that is already there: nothing is known of them but what the pool says of its
+    GPUs.
+    """
     known = [machine.gpu_memory_gib for machine in catalogue() if machine.accelerator == pool.accelerator]
     return Machine(
         cloud=Cloud.LOCAL,
@@ -189,6 +205,11 @@ def _cell(name: str, column: str, value: Any) -> Any:
     if column in _WHOLE and isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     numeric = _COLUMNS.keys() - _TEXT - _WHOLE - {"cloud", "rdma", "price_date"}
-    if column in numeric and isinstance(value, int | float) and not isinstance(value, bool) and (value > 0 or column == "local_nvme_gb"):
+    if (
+        column in numeric
+        and isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and (value > 0 or column == "local_nvme_gb")
+    ):
         return float(value)
     raise CatalogueError(f"{name}: {column} cannot be {value!r}")

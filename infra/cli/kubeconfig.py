@@ -1,7 +1,9 @@
 """`trainfleet kubeconfig`: a kubeconfig with the launcher's token, for SkyPilot's controllers and for CI.
 
-A cloud's own kubeconfig runs a login command, which a controller's pod does not have (skypilot#4379). Easy to get wrong: the
-token is a secret for as long as the account exists, so the file is written whole or not at all, and for its owner only.
+A cloud's own kubeconfig runs a login command, which a controller's pod does not have (skypilot#4379). Easy to
+get wrong: the
+token is a secret for as long as the account exists, so the file is written whole or not at all, and for its
+owner only.
 """
 
 from __future__ import annotations
@@ -40,13 +42,32 @@ Delete the Secret `launcher-token` to make every such kubeconfig worthless; `pul
 
 @kubeconfig.command(help=_HELP)
 def write(
-    platform: Annotated[Path, typer.Option(metavar="FILE", help="The platform's outputs: pulumi stack output --json > FILE.", show_default=False)],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The kubeconfig to write.", show_default=False)],
-    token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file with the token.", show_default=False)] = None,
-    from_cluster: Annotated[
-        str | None, typer.Option(metavar="CONTEXT", help="Fetch the token with kubectl, by this context of your own kubeconfig.", show_default=False)
+    platform: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="The platform's outputs: pulumi stack output --json > FILE.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="The kubeconfig to write.", show_default=False),
+    ],
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file with the token.", show_default=False)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Say what was written as one JSON document on stdout.")] = False,
+    from_cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONTEXT",
+            help="Fetch the token with kubectl, by this context of your own kubeconfig.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Say what was written as one JSON document on stdout.")
+    ] = False,
 ) -> None:
     """Write the kubeconfig."""
     from trainfleet.console import err, print_json
@@ -55,7 +76,10 @@ def write(
     from trainfleet.infra.outputs.contract import load_outputs
 
     if (token_file is None) == (from_cluster is None):
-        raise InputError("cannot tell where the token is", [Problem("", "give --token-file or --from-cluster, one of them")])
+        raise InputError(
+            "cannot tell where the token is",
+            [Problem("", "give --token-file or --from-cluster, one of them")],
+        )
     outputs = load_outputs(platform)
     _refuse_to_overwrite(output)
     document = with_token(outputs.kubeconfig, outputs.kube_context, outputs.namespace, "")
@@ -63,9 +87,18 @@ def write(
     document["users"][0]["user"]["token"] = token
     write_whole(output, json.dumps(document, indent=2) + "\n", mode=0o600)
     if as_json:
-        print_json({"output": str(output), "context": outputs.kube_context, "namespace": outputs.namespace, "user": USER})
+        print_json(
+            {
+                "output": str(output),
+                "context": outputs.kube_context,
+                "namespace": outputs.namespace,
+                "user": USER,
+            }
+        )
     else:
-        err().print(f"{output}: context {outputs.kube_context}, namespace {outputs.namespace}. It holds a token: keep it as you keep a password.")
+        err().print(
+            f"{output}: context {outputs.kube_context}, namespace {outputs.namespace}. It holds a token: keep it as you keep a password."
+        )
 
 
 def with_token(text: str, context: str, namespace: str, token: str) -> dict[str, Any]:
@@ -81,16 +114,28 @@ def with_token(text: str, context: str, namespace: str, token: str) -> dict[str,
         cluster = {key: clusters[0]["cluster"][key] for key in CLUSTER_KEYS if key in clusters[0]["cluster"]}
         server = cluster["server"]
     except (ValueError, KeyError, IndexError, TypeError) as error:
-        what = "holds no cluster's address" if text else "is empty: the stack was built without a kubeconfig at hand"
-        raise InputError("cannot write a kubeconfig", [Problem("platform.kubeconfig", what, "run pulumi up, then save its outputs again")]) from error
+        what = (
+            "holds no cluster's address"
+            if text
+            else "is empty: the stack was built without a kubeconfig at hand"
+        )
+        raise InputError(
+            "cannot write a kubeconfig",
+            [Problem("platform.kubeconfig", what, "run pulumi up, then save its outputs again")],
+        ) from error
     if not str(server).startswith("https://"):
-        raise InputError("cannot write a kubeconfig", [Problem("platform.kubeconfig", f"a token is not sent to {server}", "an address with https")])
+        raise InputError(
+            "cannot write a kubeconfig",
+            [Problem("platform.kubeconfig", f"a token is not sent to {server}", "an address with https")],
+        )
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": context, "cluster": cluster}],
         "users": [{"name": USER, "user": {"token": token}}],
-        "contexts": [{"name": context, "context": {"cluster": context, "user": USER, "namespace": namespace}}],
+        "contexts": [
+            {"name": context, "context": {"cluster": context, "user": USER, "namespace": namespace}}
+        ],
         "current-context": context,
     }
 
@@ -106,7 +151,9 @@ def read_token(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError("cannot read the token", [Problem(str(path), getattr(error, "strerror", None) or "is not text")]) from error
+        raise InputError(
+            "cannot read the token", [Problem(str(path), getattr(error, "strerror", None) or "is not text")]
+        ) from error
     return _checked(text.strip(), str(path))
 
 
@@ -122,28 +169,57 @@ def fetch_token(context: str, namespace: str) -> str:
 
     kubectl = shutil.which("kubectl")
     if kubectl is None:
-        raise MissingToolError("cannot fetch the token", [Problem("kubectl", "is not on the path", "install it, or give --token-file")])
+        raise MissingToolError(
+            "cannot fetch the token",
+            [Problem("kubectl", "is not on the path", "install it, or give --token-file")],
+        )
     path = f"/api/v1/namespaces/{namespace}/secrets/{LAUNCHER_TOKEN}"
-    command = [kubectl, "--context", context, f"--request-timeout={TIMEOUT_SECONDS // 2}s", "get", "--raw", path]
+    command = [
+        kubectl,
+        "--context",
+        context,
+        f"--request-timeout={TIMEOUT_SECONDS // 2}s",
+        "get",
+        "--raw",
+        path,
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired as error:
-        raise TrainfleetError("cannot fetch the token", [Problem(context, f"the cluster did not answer within {TIMEOUT_SECONDS} s")]) from error
+        raise TrainfleetError(
+            "cannot fetch the token",
+            [Problem(context, f"the cluster did not answer within {TIMEOUT_SECONDS} s")],
+        ) from error
     if done.returncode != 0:
         said = (done.stderr.strip() or "kubectl failed").splitlines()[-1]
-        raise TrainfleetError("cannot fetch the token", [Problem(context, said, "the context's user must be allowed to read secrets there")])
+        raise TrainfleetError(
+            "cannot fetch the token",
+            [Problem(context, said, "the context's user must be allowed to read secrets there")],
+        )
     data = (json.loads(done.stdout).get("data") or {}).get("token", "")
     if not data:
-        raise TrainfleetError("cannot fetch the token", [Problem(f"secret {namespace}/{LAUNCHER_TOKEN}", "is still empty", "try again in a moment")])
+        raise TrainfleetError(
+            "cannot fetch the token",
+            [Problem(f"secret {namespace}/{LAUNCHER_TOKEN}", "is still empty", "try again in a moment")],
+        )
     return _checked(base64.b64decode(data).decode(), f"secret {namespace}/{LAUNCHER_TOKEN}")
 
 
 def _checked(token: str, where: str) -> str:
-    """A service account's token has three parts with dots between; anything else is a mistake that a cluster would answer with 401."""
+    """A service account's token has three parts with dots between; anything else is a mistake that a cluster
+    would answer with 401.
+    """
     from trainfleet.errors import InputError, Problem
 
     if token.count(".") != 2 or not all(token.split(".")) or any(letter.isspace() for letter in token):
-        raise InputError("cannot use the token", [Problem(where, "is not a service account's token", "three parts with dots between, on one line")])
+        raise InputError(
+            "cannot use the token",
+            [
+                Problem(
+                    where, "is not a service account's token", "three parts with dots between, on one line"
+                )
+            ],
+        )
     return token
 
 
@@ -161,4 +237,7 @@ def _refuse_to_overwrite(output: Path) -> None:
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
         ours = False
     if not ours:
-        raise InputError("cannot write a kubeconfig", [Problem(str(output), "is there and was not written by this command", "choose another file")])
+        raise InputError(
+            "cannot write a kubeconfig",
+            [Problem(str(output), "is there and was not written by this command", "choose another file")],
+        )

@@ -1,4 +1,5 @@
-"""`trainfleet spec check|schema` and `trainfleet machines`: what a spec says and costs, and what can be bought.
+"""`trainfleet spec check|schema` and `trainfleet machines`: what a spec says and costs, and what can be
+bought.
 
 Answers in half a second: nothing of Pulumi is imported here, and the rest only in the command that needs it.
 """
@@ -47,13 +48,19 @@ WIDTH = 100
 @spec.command("check")
 def check(
     stacks: Annotated[
-        list[str] | None, typer.Argument(metavar="STACK", help="Stacks by name (aws-prod), or stack files.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="STACK", help="Stacks by name (aws-prod), or stack files.", show_default=False
+        ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every stack in stacks/.")] = False,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change a value before the check; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Change a value before the check; may be repeated."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout; mistakes are in it.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON document on stdout; mistakes are in it.")
+    ] = False,
 ) -> None:
     """Check stacks, and say what they would build and cost. All mistakes are told at once.
 
@@ -73,7 +80,10 @@ def check(
     names = stack_names(project_root()) if every else stacks or []
     if not names:
         there = ", ".join(stack_names(project_root())) or "none yet"
-        raise InputError("no stack to check", [Problem("", "name one or more stacks, or give --all", f"there are: {there}")])
+        raise InputError(
+            "no stack to check",
+            [Problem("", "name one or more stacks, or give --all", f"there are: {there}")],
+        )
     checked: list[tuple[str, PlatformSpec]] = []
     problems: dict[str, tuple[Problem, ...]] = {}
     summaries = []
@@ -84,18 +94,30 @@ def check(
             problems[name] = error.problems
             summaries.append(error.summary)
     if as_json:
-        print_json({"stacks": [_as_document(name, platform) for name, platform in checked] + [_as_mistakes(*each) for each in problems.items()]})
+        print_json(
+            {
+                "stacks": [_as_document(name, platform) for name, platform in checked]
+                + [_as_mistakes(*each) for each in problems.items()]
+            }
+        )
         if problems:
             raise typer.Exit(InputError.exit_code)
         return
     for name, platform in checked:
         _print_platform(name, platform)
     if problems:
-        raise InputError("; ".join(dict.fromkeys(summaries)), (problem for each in problems.values() for problem in each))
+        raise InputError(
+            "; ".join(dict.fromkeys(summaries)), (problem for each in problems.values() for problem in each)
+        )
 
 
 @spec.command("schema")
-def schema(output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here instead of to stdout.")] = None) -> None:
+def schema(
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write it here instead of to stdout."),
+    ] = None,
+) -> None:
     """Write the JSON Schema of a stack file, for editors that complete and check YAML.
 
     [bold]Examples[/]
@@ -115,11 +137,21 @@ def schema(output: Annotated[Path | None, typer.Option("--output", "-o", metavar
 
 @machines.command("machines")
 def browse(
-    cloud: Annotated[str | None, typer.Option("--cloud", help="aws, gcp or azure.", show_default=False)] = None,
-    accelerator: Annotated[str | None, typer.Option("--accelerator", help="For example H100 or A100-80GB.", show_default=False)] = None,
-    count: Annotated[int | None, typer.Option("--count", min=1, help="Accelerators per machine.", show_default=False)] = None,
-    rdma: Annotated[bool, typer.Option("--rdma", help="Only machines with a fabric for multi-node training.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout, with every column and source.")] = False,
+    cloud: Annotated[
+        str | None, typer.Option("--cloud", help="aws, gcp or azure.", show_default=False)
+    ] = None,
+    accelerator: Annotated[
+        str | None, typer.Option("--accelerator", help="For example H100 or A100-80GB.", show_default=False)
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, help="Accelerators per machine.", show_default=False)
+    ] = None,
+    rdma: Annotated[
+        bool, typer.Option("--rdma", help="Only machines with a fabric for multi-node training.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON document on stdout, with every column and source.")
+    ] = False,
 ) -> None:
     """Browse the catalogue of machines that pools are made of, with dated list prices.
 
@@ -141,7 +173,8 @@ def browse(
 
 
 def select(cloud: str | None, accelerator: str | None, count: int | None, rdma: bool) -> list[Machine]:
-    """The machines of the catalogue that match every filter given, cheapest accelerators last in the file's order.
+    """The machines of the catalogue that match every filter given, cheapest accelerators last in the file's
+    order.
 
     Raises:
         InputError: an unknown cloud or accelerator (the nearest name is offered), or nothing matches.
@@ -154,17 +187,37 @@ def select(cloud: str | None, accelerator: str | None, count: int | None, rdma: 
     clouds = sorted({machine.cloud.value for machine in rows})
     if cloud is not None:
         if cloud.lower() not in clouds:
-            raise InputError("no such cloud in the catalogue", [Problem("--cloud", f"`{cloud}` is not known", did_you_mean(cloud, clouds))])
+            raise InputError(
+                "no such cloud in the catalogue",
+                [Problem("--cloud", f"`{cloud}` is not known", did_you_mean(cloud, clouds))],
+            )
         rows = [machine for machine in rows if machine.cloud == cloud.lower()]
     if accelerator is not None:
         sold = {machine.accelerator.lower(): machine.accelerator for machine in rows if machine.accelerator}
         if accelerator.lower() not in sold:
             where = f"{cloud} sells no" if cloud else "the catalogue has no"
-            raise InputError("no such accelerator", [Problem("--accelerator", f"{where} `{accelerator}`", did_you_mean(accelerator, sold.values()))])
+            raise InputError(
+                "no such accelerator",
+                [
+                    Problem(
+                        "--accelerator", f"{where} `{accelerator}`", did_you_mean(accelerator, sold.values())
+                    )
+                ],
+            )
         rows = [machine for machine in rows if machine.accelerator == sold[accelerator.lower()]]
-    found = [machine for machine in rows if (count is None or machine.accelerators_per_node == count) and (not rdma or machine.rdma != "none")]
+    found = [
+        machine
+        for machine in rows
+        if (count is None or machine.accelerators_per_node == count) and (not rdma or machine.rdma != "none")
+    ]
     if not found:
-        counts = sorted({machine.accelerators_per_node for machine in rows if machine.accelerator and (not rdma or machine.rdma != "none")})
+        counts = sorted(
+            {
+                machine.accelerators_per_node
+                for machine in rows
+                if machine.accelerator and (not rdma or machine.rdma != "none")
+            }
+        )
         fix = f"counts: {', '.join(map(str, counts))}" if counts else "leave out --rdma"
         raise InputError("no machine matches", [Problem("", "the filters leave nothing over", fix)])
     return found
@@ -203,7 +256,13 @@ def _as_document(stack: str, platform: PlatformSpec) -> dict[str, Any]:
 
 
 def _as_mistakes(stack: str, problems: tuple[Problem, ...]) -> dict[str, Any]:
-    return {"stack": stack, "ok": False, "problems": [{"where": problem.where, "what": problem.what, "fix": problem.fix} for problem in problems]}
+    return {
+        "stack": stack,
+        "ok": False,
+        "problems": [
+            {"where": problem.where, "what": problem.what, "fix": problem.fix} for problem in problems
+        ],
+    }
 
 
 def _as_row(machine: Machine) -> dict[str, Any]:
@@ -218,24 +277,46 @@ def _print_platform(stack: str, platform: PlatformSpec) -> None:
 
     costs = cost(platform)
     place = f"{platform.cloud} {platform.region}".strip()
-    typer.echo(f"{typer.style('ok', fg='green')} {typer.style(stack, bold=True)}: platform {platform.name} on {place}, {platform.environment}")
+    typer.echo(
+        f"{typer.style('ok', fg='green')} {typer.style(stack, bold=True)}: platform {platform.name} on {place}, {platform.environment}"
+    )
     if not costs.pools:
         typer.echo(f"  {len(platform.gpu_pools)} GPU pools on a cluster that is already there")
         return
     rows = [("pool", "nodes", "machine", "GPUs", "capacity", "$/h each", "$/h at most")]
     for pool in costs.pools:
-        gpus = f"{pool.machine.accelerators_per_node} x {pool.machine.accelerator}" if pool.machine.accelerator else ""
+        gpus = (
+            f"{pool.machine.accelerators_per_node} x {pool.machine.accelerator}"
+            if pool.machine.accelerator
+            else ""
+        )
         most = None if pool.usd_per_hour is None else pool.usd_per_hour * pool.max_nodes
         rows.append(
-            (pool.name, f"{pool.min_nodes}-{pool.max_nodes}", pool.machine.instance_type, gpus, pool.capacity, _usd(pool.usd_per_hour), _usd(most))
+            (
+                pool.name,
+                f"{pool.min_nodes}-{pool.max_nodes}",
+                pool.machine.instance_type,
+                gpus,
+                pool.capacity,
+                _usd(pool.usd_per_hour),
+                _usd(most),
+            )
         )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        cells = (cell.rjust(width) if index in {1, 5, 6} else cell.ljust(width) for index, (cell, width) in enumerate(zip(row, widths, strict=True)))
+        cells = (
+            cell.rjust(width) if index in {1, 5, 6} else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
         typer.secho(f"  {'  '.join(cells)}".rstrip(), dim=row is rows[0])
     low, high = costs.min_usd_per_hour, costs.max_usd_per_hour
-    typer.echo(f"  nodes: {low:,.2f} to {high:,.2f} USD an hour, {low * HOURS_PER_MONTH:,.0f} to {high * HOURS_PER_MONTH:,.0f} USD a month")
-    typer.secho("  list prices (trainfleet machines), reserved capacity as on demand; without storage, traffic, control plane", dim=True)
+    typer.echo(
+        f"  nodes: {low:,.2f} to {high:,.2f} USD an hour, {low * HOURS_PER_MONTH:,.0f} to {high * HOURS_PER_MONTH:,.0f} USD a month"
+    )
+    typer.secho(
+        "  list prices (trainfleet machines), reserved capacity as on demand; without storage, traffic, control plane",
+        dim=True,
+    )
     if costs.unknown:
         typer.secho(f"  no price is known for {', '.join(costs.unknown)}: not in these sums", fg="yellow")
 
@@ -246,19 +327,35 @@ def _print_machines(console: Any, found: list[Machine]) -> None:
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
     for head in ("cloud", "machine", "GPUs", ">GiB", ">vCPU", ">RAM", "fabric", ">$/h", ">spot", "price of"):
-        table.add_column(head.removeprefix(">"), justify="right" if head.startswith(">") else "left", no_wrap=True)
+        table.add_column(
+            head.removeprefix(">"), justify="right" if head.startswith(">") else "left", no_wrap=True
+        )
     for machine in found:
         gpus = f"{machine.accelerators_per_node} x {machine.accelerator}" if machine.accelerator else ""
-        fabric = f"{machine.rdma_nics} {machine.rdma.removeprefix('gpudirect-')}" if machine.rdma != "none" else ""
+        fabric = (
+            f"{machine.rdma_nics} {machine.rdma.removeprefix('gpudirect-')}" if machine.rdma != "none" else ""
+        )
         memory = f"{machine.gpu_memory_gib:.4g}" if machine.accelerator else ""
         known = (machine.usd_per_hour_on_demand, machine.usd_per_hour_spot) != (None, None)
         dated = str(machine.price_date or "undated") if known else "-"
         prices = (_usd(machine.usd_per_hour_on_demand), _usd(machine.usd_per_hour_spot), dated)
-        table.add_row(machine.cloud, machine.instance_type, gpus, memory, str(machine.vcpu), f"{machine.memory_gib:g}", fabric, *prices)
+        table.add_row(
+            machine.cloud,
+            machine.instance_type,
+            gpus,
+            memory,
+            str(machine.vcpu),
+            f"{machine.memory_gib:g}",
+            fabric,
+            *prices,
+        )
     if not console.is_terminal:
         console.width = WIDTH
     console.print(table)
-    notes = ["GiB: memory of one GPU. $/h: list price of the machine in USD; spot is undated; - is not listed.", "Prices from:"]
+    notes = [
+        "GiB: memory of one GPU. $/h: list price of the machine in USD; spot is undated; - is not listed.",
+        "Prices from:",
+    ]
     regions: dict[str, dict[str, None]] = {}
     for machine in found:
         if machine.usd_per_hour_on_demand is None and machine.usd_per_hour_spot is None:

@@ -1,6 +1,8 @@
-"""Apis: the Google APIs that a platform calls, switched on in its project. They stay on when the platform goes.
+"""Apis: the Google APIs that a platform calls, switched on in its project. They stay on when the platform
+goes.
 
-Everything waits for them, through `ready`. Easy to get wrong: an API switched off takes along what other stacks of the
+Everything waits for them, through `ready`. Easy to get wrong: an API switched off takes along what other
+stacks of the
 project made with it, so none is ever switched off here.
 """
 
@@ -12,7 +14,18 @@ import pulumi_gcp as gcp
 from trainfleet.infra.component import Room
 from trainfleet.infra.spec.schema import PlatformSpec
 
-ALWAYS = ("artifactregistry", "binaryauthorization", "cloudkms", "compute", "container", "iam", "iamcredentials", "logging", "monitoring", "storage")
+ALWAYS = (
+    "artifactregistry",
+    "binaryauthorization",
+    "cloudkms",
+    "compute",
+    "container",
+    "iam",
+    "iamcredentials",
+    "logging",
+    "monitoring",
+    "storage",
+)
 
 
 def services(spec: PlatformSpec) -> tuple[str, ...]:

@@ -1,7 +1,9 @@
 """Budget: a monthly limit on what carries this platform's label, and mails before it is spent.
 
-Easy to get wrong: the budget belongs to the billing account that pays for the project, and whoever applies needs a right
-there (Billing Account Costs Manager); the limit is in USD and refused where the account is in another currency.
+Easy to get wrong: the budget belongs to the billing account that pays for the project, and whoever applies
+needs a right
+there (Billing Account Costs Manager); the limit is in USD and refused where the account is in another
+currency.
 """
 
 from __future__ import annotations
@@ -31,7 +33,13 @@ def thresholds(wish: BudgetWish) -> list[gcp.billing.BudgetThresholdRuleArgsDict
 def amount(usd: float) -> gcp.billing.BudgetAmountArgsDict:
     """The limit as Google writes money: whole units, and billionths of one."""
     cents = round(usd * 100)
-    return {"specified_amount": {"currency_code": "USD", "units": str(cents // 100), "nanos": cents % 100 * 10_000_000}}
+    return {
+        "specified_amount": {
+            "currency_code": "USD",
+            "units": str(cents // 100),
+            "nanos": cents % 100 * 10_000_000,
+        }
+    }
 
 
 class Budget(Room):

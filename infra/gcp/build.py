@@ -1,6 +1,8 @@
-"""The Google Cloud platform, room by room, in the order in which they need each other. Called by trainfleet.infra.program through the registry.
+"""The Google Cloud platform, room by room, in the order in which they need each other. Called by
+trainfleet.infra.program through the registry.
 
-The order on destroy is the reverse, and it is what leaves no load balancer or disk behind: the cluster layer goes while
+The order on destroy is the reverse, and it is what leaves no load balancer or disk behind: the cluster layer
+goes while
 nodes still run, nodes before the way out, and the network last.
 """
 
@@ -27,7 +29,9 @@ from trainfleet.infra.platform import Brought, Platform, ServiceIdentity, Subjec
 from trainfleet.infra.spec.schema import PlatformSpec
 
 METADATA_WAYS = (("169.254.169.252/32", 988), ("169.254.169.254/32", 80))
-"""GKE's metadata server as network policies see it, the second on Dataplane V2 (GKE guide, Workload Identity and network policy)."""
+"""GKE's metadata server as network policies see it, the second on Dataplane V2 (GKE guide, Workload Identity
+and network policy).
+"""
 
 
 def build(spec: PlatformSpec) -> Platform:
@@ -54,7 +58,9 @@ def build(spec: PlatformSpec) -> Platform:
     volume = kinds[shared.kind](spec, shared, network=network, keys=keys).volume if shared else None
     if spec.budget:
         Budget(spec, spec.budget, apis, project.billing_account, project.number)
-    provider = cluster.provider([system.nodes, *(pool.nodes for pool in pools.pools if pool.nodes), *bindings.ready])
+    provider = cluster.provider(
+        [system.nodes, *(pool.nodes for pool in pools.pools if pool.nodes), *bindings.ready]
+    )
     FabricNetworks(spec, fabric, provider)
     return Platform(
         cloud=spec.cloud,
@@ -68,7 +74,10 @@ def build(spec: PlatformSpec) -> Platform:
         pools=pools.pools,
         identities={
             purpose: ServiceIdentity(
-                pods.namespace, pods.service_account, pods.account.email, annotations={"iam.gke.io/gcp-service-account": pods.account.email}
+                pods.namespace,
+                pods.service_account,
+                pods.account.email,
+                annotations={"iam.gke.io/gcp-service-account": pods.account.email},
             )
             for purpose, pods in bindings.bound.items()
         },
@@ -76,7 +85,8 @@ def build(spec: PlatformSpec) -> Platform:
         storage_class_parameters={"type": "pd-balanced", "disk-encryption-kms-key": keys.nodes.id},
         shared_filesystem=volume,
         autoscaler="gke",
-        # Training reads public data sets and Cloud Storage answers from public addresses, so what is allowed is a port and not a range.
+        # Training reads public data sets and Cloud Storage answers from public addresses, so what is allowed
+        # is a port and not a range.
         api_cidrs=(),
         system_nodes=(system.nodes,),
         secrets=secrets.names,
@@ -88,7 +98,8 @@ def build(spec: PlatformSpec) -> Platform:
 
 
 def brought(spec: PlatformSpec) -> frozenset[Brought]:
-    """What GKE brings itself: driver and plug-in, the autoscaler, repair, the guard before the node's identity; logs and metrics where wished.
+    """What GKE brings itself: driver and plug-in, the autoscaler, repair, the guard before the node's
+    identity; logs and metrics where wished.
 
     Not the fabric's: GKE gives a pod its interfaces, but NCCL's plug-in for them is installed by the layer.
     """

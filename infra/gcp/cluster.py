@@ -1,7 +1,9 @@
 """Cluster: the GKE control plane, who may reach it, and where its logs go.
 
-Used by the pools, by the cluster layer (through `kubeconfig`) and by launchers. Easy to get wrong: name, place, network
-and private nodes cannot change without a new cluster; the pool that GKE makes with it is removed at once, and node
+Used by the pools, by the cluster layer (through `kubeconfig`) and by launchers. Easy to get wrong: name,
+place, network
+and private nodes cannot change without a new cluster; the pool that GKE makes with it is removed at once, and
+node
 settings never stand here (a change of one would replace the cluster, pulumi-gcp#744).
 """
 
@@ -43,7 +45,9 @@ WINDOW: gcp.container.ClusterMaintenancePolicyRecurringWindowArgsDict = {
     "end_time": "2026-01-03T09:00:00Z",
     "recurrence": "FREQ=WEEKLY;BYDAY=SA,SU",
 }
-"""Upgrades happen in the night before Saturday and before Sunday. GKE wants 48 hours in 32 days; these are 64 at least."""
+"""Upgrades happen in the night before Saturday and before Sunday. GKE wants 48 hours in 32 days; these are 64
+at least.
+"""
 
 
 def logged(spec: PlatformSpec) -> list[str]:
@@ -60,7 +64,10 @@ def measured(spec: PlatformSpec) -> list[str]:
 
 def allowed(spec: PlatformSpec) -> list[gcp.container.ClusterMasterAuthorizedNetworksConfigCidrBlockArgsDict]:
     """Ranges that may reach the control plane: this network, and for a public endpoint those of the spec."""
-    named = [(str(spec.network.cidr), "platform"), *((str(cidr), f"allowed-{index}") for index, cidr in enumerate(spec.network.allowed_cidrs))]
+    named = [
+        (str(spec.network.cidr), "platform"),
+        *((str(cidr), f"allowed-{index}") for index, cidr in enumerate(spec.network.allowed_cidrs)),
+    ]
     return [{"cidr_block": cidr, "display_name": name} for cidr, name in named]
 
 
@@ -99,20 +106,26 @@ class Cluster(Room):
             network=network.vpc.id,
             subnetwork=network.subnet.id,
             networking_mode="VPC_NATIVE",
-            ip_allocation_policy={"cluster_secondary_range_name": ranges.PODS, "services_secondary_range_name": ranges.SERVICES},
+            ip_allocation_policy={
+                "cluster_secondary_range_name": ranges.PODS,
+                "services_secondary_range_name": ranges.SERVICES,
+            },
             default_max_pods_per_node=layout.PODS_PER_NODE,
-            # Dataplane V2 enforces network policies by itself; the older `network_policy` beside it is refused.
+            # Dataplane V2 enforces network policies by itself; the older `network_policy` beside it is
+            # refused.
             datapath_provider="ADVANCED_DATAPATH",
             enable_intranode_visibility=True,
             enable_multi_networking=bool(fabric.links),
-            # The network policies of the layer name kube-dns; Cloud DNS would answer from an address that they close.
+            # The network policies of the layer name kube-dns; Cloud DNS would answer from an address that
+            # they close.
             dns_config={"cluster_dns": "KUBE_DNS"},
             private_cluster_config={
                 "enable_private_nodes": True,
                 "enable_private_endpoint": not public,
                 "master_global_access_config": {"enabled": False},
             },
-            # The endpoint by name answers whoever has a right, from anywhere; here ranges decide too, so it stays shut.
+            # The endpoint by name answers whoever has a right, from anywhere; here ranges decide too, so it
+            # stays shut.
             control_plane_endpoints_config={"dns_endpoint_config": {"allow_external_traffic": False}},
             master_authorized_networks_config={
                 "cidr_blocks": allowed(spec),
@@ -140,7 +153,8 @@ class Cluster(Room):
                 "horizontal_pod_autoscaling": {"disabled": False},
                 "http_load_balancing": {"disabled": False},
                 "dns_cache_config": {"enabled": False},
-                # With the layer: the same KubeRay on every cloud. Both at once would fight over the same definitions.
+                # With the layer: the same KubeRay on every cloud. Both at once would fight over the same
+                # definitions.
                 "ray_operator_configs": [{"enabled": False}],
             },
             node_pool_defaults={
@@ -156,13 +170,21 @@ class Cluster(Room):
             monitoring_config={
                 "enable_components": measured(spec),
                 "managed_prometheus": {"enabled": spec.monitoring.enabled},
-                "advanced_datapath_observability_config": {"enable_metrics": spec.monitoring.enabled, "enable_relay": False},
+                "advanced_datapath_observability_config": {
+                    "enable_metrics": spec.monitoring.enabled,
+                    "enable_relay": False,
+                },
             },
             cost_management_config={"enabled": True},
             resource_labels=self.labels("gke"),
             deletion_protection=spec.production,
-            # A fixed name cannot exist twice, so a replacement must delete first (and in production is refused).
-            opts=self.options("gke", depends_on=[*logs, *keys.ready, *identity.ready, *network.ready], delete_before_replace=True),
+            # A fixed name cannot exist twice, so a replacement must delete first (and in production is
+            # refused).
+            opts=self.options(
+                "gke",
+                depends_on=[*logs, *keys.ready, *identity.ready, *network.ready],
+                delete_before_replace=True,
+            ),
         )
         self.ready: list[pulumi.Resource] = [*identity.ready, *network.ready, *fabric.ready, *keys.ready]
         """What must exist before a node starts and outlive the last one."""
@@ -170,7 +192,9 @@ class Cluster(Room):
             kubeconfig(
                 layout.kube_context(spec),
                 self.cluster.endpoint,
-                self.cluster.master_auth.apply(lambda auth: _told(auth.cluster_ca_certificate, "certificate")),
+                self.cluster.master_auth.apply(
+                    lambda auth: _told(auth.cluster_ca_certificate, "certificate")
+                ),
             )
         )
         self.register_outputs({"name": self.cluster.name})
@@ -180,21 +204,27 @@ class Cluster(Room):
         return k8s.Provider(
             self.name("kubernetes-provider"),
             kubeconfig=self.kubeconfig,
-            # The provider would otherwise see another cluster when an endpoint or a certificate changes, and replace all it
-            # made. GKE tells no time of creation; while a cluster is replaced its id is unknown, and that is enough.
+            # The provider would otherwise see another cluster when an endpoint or a certificate changes, and
+            # replace all it
+            # made. GKE tells no time of creation; while a cluster is replaced its id is unknown, and that is
+            # enough.
             cluster_identifier=self.cluster.id,
             enable_server_side_apply=True,
-            # Not delete_unreachable: a refresh from outside a private network would forget the whole cluster layer.
+            # Not delete_unreachable: a refresh from outside a private network would forget the whole cluster
+            # layer.
             opts=self.options("kubernetes-provider", depends_on=depends_on),
         )
 
     def _logs(self, keys: Keys) -> list[pulumi.Resource]:
-        """A bucket of the platform's own in Cloud Logging: its days, its key, its region. Google's own keeps everything for 30 days."""
+        """A bucket of the platform's own in Cloud Logging: its days, its key, its region. Google's own keeps
+        everything for 30 days.
+        """
         bucket = gcp.logging.ProjectBucketConfig(
             self.name("cluster-logs"),
             project=self.spec.account,
             location=self.spec.region,
-            # A deleted log bucket holds its name for a week. The key ring's name is new with every platform, so this one is.
+            # A deleted log bucket holds its name for a week. The key ring's name is new with every platform,
+            # so this one is.
             bucket_id=keys.ring.name,
             description=f"Trainfleet {self.spec.name}: pods, nodes and control plane",
             retention_days=self.spec.kubernetes.log_retention_days,
@@ -225,7 +255,15 @@ def kubeconfig(context: str, endpoint: pulumi.Input[str], certificate: pulumi.In
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": context, "cluster": {"server": pulumi.Output.concat("https://", endpoint), "certificate-authority-data": certificate}}],
+        "clusters": [
+            {
+                "name": context,
+                "cluster": {
+                    "server": pulumi.Output.concat("https://", endpoint),
+                    "certificate-authority-data": certificate,
+                },
+            }
+        ],
         "users": [{"name": context, "user": {"exec": login}}],
         "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
         "current-context": context,
@@ -233,7 +271,9 @@ def kubeconfig(context: str, endpoint: pulumi.Input[str], certificate: pulumi.In
 
 
 def _told(value: str | None, what: str) -> str:
-    """A value that Google always gives. Passing on a missing one would silently drop the property that needs it."""
+    """A value that Google always gives. Passing on a missing one would silently drop the property that needs
+    it.
+    """
     if not value:
         raise LookupError(f"GKE did not tell the cluster's {what}")
     return value

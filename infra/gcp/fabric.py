@@ -1,8 +1,11 @@
 """Fabric: the extra networks over which GPUs of different nodes talk, and how pods name them in the cluster.
 
-GPUDirect over TCP takes one network per interface (four on A3 High, eight on A3 Mega); over RDMA one for a second
-ordinary interface and one of the zone's RoCE profile with a subnet per GPU. Easy to get wrong: the names of the networks
-in the cluster are those that SkyPilot writes into pods; ranges must not overlap, for one node stands in all of them.
+GPUDirect over TCP takes one network per interface (four on A3 High, eight on A3 Mega); over RDMA one for a
+second
+ordinary interface and one of the zone's RoCE profile with a subnet per GPU. Easy to get wrong: the names of
+the networks
+in the cluster are those that SkyPilot writes into pods; ranges must not overlap, for one node stands in all
+of them.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ RDMA_ENVIRONMENT = {
     "NCCL_IB_TC": "52",
     "NCCL_IB_FIFO_TC": "84",
 }
-"""NCCL over GPUDirect RDMA (GKE guide, A3 Ultra and A4). Over TCP, NCCL needs a daemon in every pod, which SkyPilot adds with its settings."""
+"""NCCL over GPUDirect RDMA (GKE guide, A3 Ultra and A4). Over TCP, NCCL needs a daemon in every pod, which
+SkyPilot adds with its settings.
+"""
 TUNERS = {"a3-ultragpu-8g": "a3u", "a4-highgpu-8g": "a4"}
 
 
@@ -58,8 +63,14 @@ def link_names(machine: Machine) -> tuple[str, ...]:
 
 def pod_annotations(machine: Machine) -> dict[str, str]:
     """What a pod carries to have the machine's interfaces (GKE guide, multi-network pods)."""
-    links = [{"interfaceName": f"eth{index}", "network": name} for index, name in enumerate(("default", *link_names(machine)))]
-    return {"networking.gke.io/default-interface": "eth0", "networking.gke.io/interfaces": json.dumps(links, separators=(",", ":"))}
+    links = [
+        {"interfaceName": f"eth{index}", "network": name}
+        for index, name in enumerate(("default", *link_names(machine)))
+    ]
+    return {
+        "networking.gke.io/default-interface": "eth0",
+        "networking.gke.io/interfaces": json.dumps(links, separators=(",", ":")),
+    }
 
 
 def environment(machine: Machine) -> dict[str, str]:
@@ -67,15 +78,21 @@ def environment(machine: Machine) -> dict[str, str]:
     if machine.rdma != "roce":
         return {}
     tuner = TUNERS.get(machine.instance_type)
-    return RDMA_ENVIRONMENT | ({"NCCL_TUNER_CONFIG_PATH": f"/usr/local/gib/configs/tuner_config_{tuner}.txtpb"} if tuner else {})
+    return RDMA_ENVIRONMENT | (
+        {"NCCL_TUNER_CONFIG_PATH": f"/usr/local/gib/configs/tuner_config_{tuner}.txtpb"} if tuner else {}
+    )
 
 
 class Fabric(Room):
-    """The fabric networks of a platform, as `links` by their name in the cluster; none where no pool asks for them."""
+    """The fabric networks of a platform, as `links` by their name in the cluster; none where no pool asks for
+    them.
+    """
 
     TYPE = "trainfleet:gcp:Fabric"
 
-    def __init__(self, spec: PlatformSpec, network: Network, *, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, spec: PlatformSpec, network: Network, *, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         super().__init__(spec, "fabric", opts)
         self.apis = network.apis
         self.ranges = network.plan.fabric
@@ -121,7 +138,8 @@ class Fabric(Room):
         network = gcp.compute.Network(
             self.name("rdma"),
             auto_create_subnetworks=False,
-            # The profile makes the network lossless, in this one zone; with it go the MTU, and no firewall rules of ours.
+            # The profile makes the network lossless, in this one zone; with it go the MTU, and no firewall
+            # rules of ours.
             network_profile=f"projects/{self.spec.account}/global/networkProfiles/{zone}-vpc-roce",
             mtu=RDMA_MTU,
             description=f"Trainfleet {self.spec.name}: GPU traffic by RDMA",
@@ -132,7 +150,8 @@ class Fabric(Room):
             self.links[name] = Link(name, network, self._subnet(name, network, first + index), "RDMA")
 
     def _subnet(self, name: str, network: gcp.compute.Network, place: int) -> gcp.compute.Subnetwork:
-        # No flow logs: a training step moves more packets here than a log could hold, and only GPUs of one team are inside.
+        # No flow logs: a training step moves more packets here than a log could hold, and only GPUs of one
+        # team are inside.
         return gcp.compute.Subnetwork(
             self.name(f"{name}-subnet"),
             network=network.id,
@@ -143,12 +162,25 @@ class Fabric(Room):
 
 
 class FabricNetworks(Room):
-    """The same networks as the cluster knows them, so that pods can name them. Made on the cluster, after its nodes."""
+    """The same networks as the cluster knows them, so that pods can name them. Made on the cluster, after its
+    nodes.
+    """
 
     TYPE = "trainfleet:gcp:FabricNetworks"
 
-    def __init__(self, spec: PlatformSpec, fabric: Fabric, cluster: k8s.Provider, *, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__(spec, "fabric-networks", pulumi.ResourceOptions.merge(pulumi.ResourceOptions(providers=[cluster]), opts))
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        fabric: Fabric,
+        cluster: k8s.Provider,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(
+            spec,
+            "fabric-networks",
+            pulumi.ResourceOptions.merge(pulumi.ResourceOptions(providers=[cluster]), opts),
+        )
         for link in fabric.links.values():
             parameters = k8s.apiextensions.CustomResource(
                 self.name(f"{link.name}-parameters"),
@@ -163,7 +195,16 @@ class FabricNetworks(Room):
                 api_version="networking.gke.io/v1",
                 kind="Network",
                 metadata=k8s.meta.v1.ObjectMetaArgs(name=link.name),
-                spec={"type": "Device", "parametersRef": {"group": "networking.gke.io", "kind": "GKENetworkParamSet", "name": link.name}},
-                opts=self.options(f"{link.name}-network", depends_on=[parameters], delete_before_replace=True),
+                spec={
+                    "type": "Device",
+                    "parametersRef": {
+                        "group": "networking.gke.io",
+                        "kind": "GKENetworkParamSet",
+                        "name": link.name,
+                    },
+                },
+                opts=self.options(
+                    f"{link.name}-network", depends_on=[parameters], delete_before_replace=True
+                ),
             )
         self.register_outputs({})

@@ -1,7 +1,10 @@
-"""GpuPools: a node pool per GPU pool of the spec, ready to start from zero, with the fabric its machines have.
+"""GpuPools: a node pool per GPU pool of the spec, ready to start from zero, with the fabric its machines
+have.
 
-SkyPilot and GKE's autoscaler decide by what a pool says of itself while it has no node. GKE labels accelerators itself:
-one node with SkyPilot's own label would make SkyPilot look for that label alone in the whole cluster, so it is never set.
+SkyPilot and GKE's autoscaler decide by what a pool says of itself while it has no node. GKE labels
+accelerators itself:
+one node with SkyPilot's own label would make SkyPilot look for that label alone in the whole cluster, so it
+is never set.
 Easy to get wrong: a reservation, compact placement and a fabric each hold in one zone only.
 """
 
@@ -21,12 +24,19 @@ from trainfleet.infra.gcp.keys import Keys
 from trainfleet.infra.platform import Pool
 from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
 
-QUEUED_TAINT = {"key": "cloud.google.com/gke-queued", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
+QUEUED_TAINT = {
+    "key": "cloud.google.com/gke-queued",
+    "operator": "Equal",
+    "value": "true",
+    "effect": "NoSchedule",
+}
 """GKE keeps nodes that were queued for to the pods that queued."""
 
 
 def is_compact(pool: GpuPool, machine: Machine) -> bool:
-    """Whether the nodes must be started close together. Reservations of RDMA machines already lie side by side and take no policy."""
+    """Whether the nodes must be started close together. Reservations of RDMA machines already lie side by
+    side and take no policy.
+    """
     return pool.compact and not (pool.capacity is Capacity.RESERVED and machine.rdma == "roce")
 
 
@@ -77,23 +87,40 @@ class GpuPools(Room):
             node_locations=list(zones),
             initial_node_count=pool.min_nodes // len(zones),
             # Any zone that has the machines: an even spread would wait for the scarcest.
-            autoscaling={"total_min_node_count": pool.min_nodes, "total_max_node_count": pool.max_nodes, "location_policy": "ANY"},
+            autoscaling={
+                "total_min_node_count": pool.min_nodes,
+                "total_max_node_count": pool.max_nodes,
+                "location_policy": "ANY",
+            },
             max_pods_per_node=layout.PODS_PER_NODE,
-            # What is given for some days is not repaired but asked for again, and GKE refuses the two together.
+            # What is given for some days is not repaired but asked for again, and GKE refuses the two
+            # together.
             management={"auto_repair": not by_request, "auto_upgrade": True},
             upgrade_settings=None
             if by_request
-            else {"strategy": "SURGE", "max_surge": 0 if no_spare else 1, "max_unavailable": 1 if no_spare else 0},
+            else {
+                "strategy": "SURGE",
+                "max_surge": 0 if no_spare else 1,
+                "max_unavailable": 1 if no_spare else 0,
+            },
             queued_provisioning={"enabled": True} if pool.capacity is Capacity.QUEUED else None,
             placement_policy={"type": "COMPACT"} if is_compact(pool, machine) else None,
             network_config={
                 "enable_private_nodes": True,
                 "additional_node_network_configs": [
-                    {"network": link.network.name, "subnetwork": link.subnet.name} for link in (self.fabric.of(machine) if linked else ())
+                    {"network": link.network.name, "subnetwork": link.subnet.name}
+                    for link in (self.fabric.of(machine) if linked else ())
                 ],
             },
             node_config=node_config.configuration(
-                self, pool.name, machine, pool.disk_gib, identity=self.identity, keys=self.keys, labels=labels(pool), pool=pool
+                self,
+                pool.name,
+                machine,
+                pool.disk_gib,
+                identity=self.identity,
+                keys=self.keys,
+                labels=labels(pool),
+                pool=pool,
             ),
             opts=self.options(pool.name, depends_on=self.cluster.ready, ignore_changes=["initialNodeCount"]),
         )

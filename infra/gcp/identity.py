@@ -1,7 +1,10 @@
-"""Identity: a service account per role of the platform, each with what it needs and no more, and who in the cluster may be it.
+"""Identity: a service account per role of the platform, each with what it needs and no more, and who in the
+cluster may be it.
 
-No account has a key: nodes get tokens from their machine, pods from GKE's metadata server (Workload Identity).
-Easy to get wrong: rights are given on the one bucket, secret or repository wherever Google knows a right that narrow;
+No account has a key: nodes get tokens from their machine, pods from GKE's metadata server (Workload
+Identity).
+Easy to get wrong: rights are given on the one bucket, secret or repository wherever Google knows a right that
+narrow;
 only a node's logs and metrics, and people's way to the cluster, are of the whole project.
 """
 
@@ -63,10 +66,16 @@ class Identity(Room):
                 opts=self.options("nodes-images"),
             )
         )
-        self.pods = {"training": PodIdentity(TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, self._account("training", "training pods"))}
+        self.pods = {
+            "training": PodIdentity(
+                TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, self._account("training", "training pods")
+            )
+        }
         self._training(self.pods["training"].account, storage)
         if secrets.secrets:
-            self.pods["secrets"] = PodIdentity("external-secrets", "external-secrets", self._account("secrets", "External Secrets"))
+            self.pods["secrets"] = PodIdentity(
+                "external-secrets", "external-secrets", self._account("secrets", "External Secrets")
+            )
             self._secrets(self.pods["secrets"].account, secrets)
         for who in spec.kubernetes.admins:
             self._person("admin", who, "roles/container.admin")
@@ -88,11 +97,19 @@ class Identity(Room):
 
     def _project_right(self, what: str, account: gcp.serviceaccount.Account, role: str) -> None:
         self.ready.append(
-            gcp.projects.IAMMember(self.name(what), project=self.spec.account, role=role, member=account.member, opts=self.options(what))
+            gcp.projects.IAMMember(
+                self.name(what),
+                project=self.spec.account,
+                role=role,
+                member=account.member,
+                opts=self.options(what),
+            )
         )
 
     def _training(self, account: gcp.serviceaccount.Account, storage: Storage) -> None:
-        """Read the whole bucket (data sets beside runs), write runs only. What a run deletes can be brought back."""
+        """Read the whole bucket (data sets beside runs), write runs only. What a run deletes can be brought
+        back.
+        """
         gcp.storage.BucketIAMMember(
             self.name("training-read"),
             bucket=storage.bucket.name,
@@ -108,7 +125,11 @@ class Identity(Room):
             condition={
                 "title": "runs only",
                 "description": "Training writes below runs/",
-                "expression": storage.bucket.name.apply(lambda name: f'resource.name.startsWith("projects/_/buckets/{name}/objects/{RUNS_PREFIX}")'),
+                "expression": storage.bucket.name.apply(
+                    lambda name: (
+                        f'resource.name.startsWith("projects/_/buckets/{name}/objects/{RUNS_PREFIX}")'
+                    )
+                ),
             },
             opts=self.options("training-write"),
         )
@@ -125,13 +146,23 @@ class Identity(Room):
             )
 
     def _person(self, kind: str, who: str, role: str) -> None:
-        """Google knows no right on one cluster, only on those of a project: one more reason for a project per platform."""
+        """Google knows no right on one cluster, only on those of a project: one more reason for a project per
+        platform.
+        """
         what = f"{kind}-{layout.short_name(who)}"  # by person, so that the order in the spec means nothing
-        gcp.projects.IAMMember(self.name(what), project=self.spec.account, role=role, member=f"user:{who}", opts=self.options(what))
+        gcp.projects.IAMMember(
+            self.name(what),
+            project=self.spec.account,
+            role=role,
+            member=f"user:{who}",
+            opts=self.options(what),
+        )
 
 
 class PodIdentities(Room):
-    """Binds the service accounts of workloads to their Kubernetes service accounts; the cluster must be there first."""
+    """Binds the service accounts of workloads to their Kubernetes service accounts; the cluster must be there
+    first.
+    """
 
     TYPE = "trainfleet:gcp:PodIdentities"
 

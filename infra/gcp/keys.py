@@ -1,7 +1,10 @@
-"""Keys: the platform's own KMS keys, one per kind of reader, each rotated every 90 days and kept in production.
+"""Keys: the platform's own KMS keys, one per kind of reader, each rotated every 90 days and kept in
+production.
 
-cluster: Kubernetes secrets. logs: the log bucket. nodes: disks. data: bucket, images, shared files, secret values.
-Easy to get wrong: Google encrypts with a key through a service agent, which must hold the right before it first needs
+cluster: Kubernetes secrets. logs: the log bucket. nodes: disks. data: bucket, images, shared files, secret
+values.
+Easy to get wrong: Google encrypts with a key through a service agent, which must hold the right before it
+first needs
 it, so users depend on `ready`. A key ring can never be deleted, so its name is new with every platform.
 """
 
@@ -26,7 +29,14 @@ class Keys(Room):
 
     TYPE = "trainfleet:gcp:Keys"
 
-    def __init__(self, spec: PlatformSpec, project_number: pulumi.Input[str], apis: Apis, *, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        project_number: pulumi.Input[str],
+        apis: Apis,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         super().__init__(spec, "keys", opts)
         self.number = project_number
         self.ready: list[pulumi.Resource] = []
@@ -45,11 +55,15 @@ class Keys(Room):
         logging = gcp.logging.get_project_cmek_settings_output(
             project=spec.account, opts=pulumi.InvokeOutputOptions(parent=self, depends_on=apis.ready)
         )
-        self._lend("logs", self.logs, "logging", pulumi.Output.concat("serviceAccount:", logging.service_account_id))
+        self._lend(
+            "logs", self.logs, "logging", pulumi.Output.concat("serviceAccount:", logging.service_account_id)
+        )
         storage = gcp.storage.get_project_service_account_output(
             project=spec.account, opts=pulumi.InvokeOutputOptions(parent=self, depends_on=apis.ready)
         )
-        self._lend("data", self.data, "storage", pulumi.Output.concat("serviceAccount:", storage.email_address))
+        self._lend(
+            "data", self.data, "storage", pulumi.Output.concat("serviceAccount:", storage.email_address)
+        )
         for api in services(spec):
             if api in AGENTS:
                 self._lend("data", self.data, api, self._asked_for(api, apis))
@@ -69,11 +83,15 @@ class Keys(Room):
 
     def _agent(self, domain: str) -> pulumi.Output[str]:
         """The agent of an API that exists as soon as the API is on."""
-        return pulumi.Output.concat("serviceAccount:service-", self.number, f"@{domain}.iam.gserviceaccount.com")
+        return pulumi.Output.concat(
+            "serviceAccount:service-", self.number, f"@{domain}.iam.gserviceaccount.com"
+        )
 
     def _asked_for(self, api: str, apis: Apis) -> pulumi.Output[str]:
         what = f"{api}-agent"
-        return gcp.projects.ServiceIdentity(self.name(what), service=f"{api}.googleapis.com", opts=self.options(what, depends_on=apis.ready)).member
+        return gcp.projects.ServiceIdentity(
+            self.name(what), service=f"{api}.googleapis.com", opts=self.options(what, depends_on=apis.ready)
+        ).member
 
     def _lend(self, key_name: str, key: gcp.kms.CryptoKey, user: str, member: pulumi.Input[str]) -> None:
         what = f"{key_name}-key-{user}"

@@ -1,7 +1,9 @@
 """What follows from a spec alone: zones, ranges and fixed names. Pure functions.
 
-Zones are named here and not asked from Google Cloud, so that a preview needs no credentials and nothing moves because a
-region grew. Every range is a fixed share of the one CIDR: pods half of it, nodes, services, fabric and Google's services
+Zones are named here and not asked from Google Cloud, so that a preview needs no credentials and nothing moves
+because a
+region grew. Every range is a fixed share of the one CIDR: pods half of it, nodes, services, fabric and
+Google's services
 an eighth each. Easy to get wrong: not every region begins with zone a.
 """
 
@@ -97,7 +99,9 @@ def plan(spec: PlatformSpec) -> RangePlan:
     """
     cidr = spec.network.cidr
     if cidr.prefixlen > LONGEST_PREFIX:
-        problem = Problem("network.cidr", f"{cidr} is too small to be divided", f"a range of /{LONGEST_PREFIX} or larger")
+        problem = Problem(
+            "network.cidr", f"{cidr} is too small to be divided", f"a range of /{LONGEST_PREFIX} or larger"
+        )
         raise InputError("the network cannot be planned", [problem])
     nodes, services, fabric, google = list(cidr.subnets(prefixlen_diff=3))[:4]
     return RangePlan(
@@ -126,9 +130,11 @@ def platform_zones(spec: PlatformSpec) -> tuple[str, ...]:
 
 
 def pool_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...]:
-    """The zones of a pool: the one it names; else one where it is compact, reserved or uses a fabric, else all that sell its machine.
+    """The zones of a pool: the one it names; else one where it is compact, reserved or uses a fabric, else
+    all that sell its machine.
 
-    A zone that does not sell the machine would fail the whole pool. Where no zone of the platform sells it, they are all
+    A zone that does not sell the machine would fail the whole pool. Where no zone of the platform sells it,
+    they are all
     returned, and a rule says so.
     """
     if pool.zone:
@@ -154,7 +160,9 @@ def system_zones(spec: PlatformSpec) -> tuple[str, ...]:
 
 
 def shared_volume_zone(spec: PlatformSpec) -> str:
-    """Where the shared filesystem lives: beside the first pool that sits in one zone, for its readers are there."""
+    """Where the shared filesystem lives: beside the first pool that sits in one zone, for its readers are
+    there.
+    """
     bound = [found[0] for pool in spec.gpu_pools if len(found := pool_zones(spec, pool)) == 1]
     return bound[0] if bound else platform_zones(spec)[0]
 
@@ -166,13 +174,24 @@ def uses_fabric(pool: GpuPool, machine: Machine) -> bool:
 
 def tcp_fabric_networks(spec: PlatformSpec) -> int:
     """How many extra networks GPUDirect over TCP needs on this platform: those of its most demanding pool."""
-    return max((TCP_FABRIC_NETWORKS.get(machine.rdma, 0) for machine in _fabric_machines(spec).values()), default=0)
+    return max(
+        (TCP_FABRIC_NETWORKS.get(machine.rdma, 0) for machine in _fabric_machines(spec).values()), default=0
+    )
 
 
 def rdma_zone(spec: PlatformSpec) -> str:
-    """The zone whose RDMA network the platform needs; empty = none. Rules see to it that there is one at most."""
+    """The zone whose RDMA network the platform needs; empty = none. Rules see to it that there is one at
+    most.
+    """
     machines = _fabric_machines(spec)
-    return next((pool_zones(spec, pool)[0] for pool in spec.gpu_pools if pool.name in machines and machines[pool.name].rdma == "roce"), "")
+    return next(
+        (
+            pool_zones(spec, pool)[0]
+            for pool in spec.gpu_pools
+            if pool.name in machines and machines[pool.name].rdma == "roce"
+        ),
+        "",
+    )
 
 
 def _fabric_machines(spec: PlatformSpec) -> dict[str, Machine]:
@@ -200,7 +219,9 @@ def workload_pool(spec: PlatformSpec) -> str:
 
 
 def account_id(spec: PlatformSpec, role: str) -> str:
-    """The id of a service account, 6 to 30 characters: `<platform>-<role>`, shortened by a digest where it is too long."""
+    """The id of a service account, 6 to 30 characters: `<platform>-<role>`, shortened by a digest where it is
+    too long.
+    """
     whole = f"{spec.name}-{role}"
     if 6 <= len(whole) <= 30:
         return whole
@@ -219,5 +240,7 @@ def short_name(person: str) -> str:
 
 
 def label_text(text: str) -> str:
-    """How `trainfleet.infra.tags` writes the key or value of a tag as a label; here too, because rules are judged without Pulumi."""
+    """How `trainfleet.infra.tags` writes the key or value of a tag as a label; here too, because rules are
+    judged without Pulumi.
+    """
     return re.sub(r"[^a-z0-9_-]", "-", text.lower().replace("@", "_at_").replace(".", "_"))[:63]

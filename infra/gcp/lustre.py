@@ -1,7 +1,9 @@
 """Lustre: the parallel filesystem of a platform (Managed Lustre), that every GPU node can mount.
 
-Unlike on AWS it is no window onto the bucket: data is copied in and out by hand (gcloud lustre instances import-data).
-So it is never the only place of what a run writes, and in production it is protected from deletion by mistake.
+Unlike on AWS it is no window onto the bucket: data is copied in and out by hand (gcloud lustre instances
+import-data).
+So it is never the only place of what a run writes, and in production it is protected from deletion by
+mistake.
 Easy to get wrong: capacity comes in steps that depend on the throughput.
 """
 
@@ -50,12 +52,17 @@ class Lustre(Room):
             kms_key=keys.data.id,
             description=f"Trainfleet {spec.name}: shared by training pods",
             labels=self.labels("lustre"),
-            opts=self.options("lustre", guard=True, depends_on=[peering, *keys.ready], delete_before_replace=True),
+            opts=self.options(
+                "lustre", guard=True, depends_on=[peering, *keys.ready], delete_before_replace=True
+            ),
         )
         self.volume = SharedVolume(
             driver="lustre.csi.storage.gke.io",
             handle=pulumi.Output.concat(spec.account, "/", zone, "/", self.filesystem.instance_id),
-            attributes={"ip": self.filesystem.mount_point.apply(server), "filesystem": self.filesystem.filesystem},
+            attributes={
+                "ip": self.filesystem.mount_point.apply(server),
+                "filesystem": self.filesystem.filesystem,
+            },
             capacity_gib=wish.capacity_gib,
             mount_options=("flock",),
         )

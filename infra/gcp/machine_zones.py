@@ -1,8 +1,11 @@
-"""Where Google sells its scarce machines: zones by machine and region. Data for region.py and the rules; no code but the look-up.
+"""Where Google sells its scarce machines: zones by machine and region. Data for region.py and the rules; no
+code but the look-up.
 
-A pool in a zone without its machine is refused by GKE when it is made, half an hour into an apply. Easy to get wrong:
+A pool in a zone without its machine is refused by GKE when it is made, half an hour into an apply. Easy to
+get wrong:
 the list is of its date and Google adds zones; G2 and N1 are not in it, for they are sold almost everywhere.
-Source: skypilot-org/skypilot-catalog catalogs/v8/gcp/vms.csv (006059e, read in November 2026), from Google's price list.
+Source: skypilot-org/skypilot-catalog catalogs/v8/gcp/vms.csv (006059e, read in November 2026), from Google's
+price list.
 """
 
 from __future__ import annotations
@@ -19,7 +22,13 @@ _A2 = {
     "us-west3": "b",
     "us-west4": "b",
 }
-_A2_ULTRA = {"asia-southeast1": "c", "europe-west4": "a", "us-central1": "ac", "us-east4": "c", "us-east5": "ab"}
+_A2_ULTRA = {
+    "asia-southeast1": "c",
+    "europe-west4": "a",
+    "us-central1": "ac",
+    "us-east4": "c",
+    "us-east5": "ab",
+}
 _A3_HIGH = {
     "asia-east1": "c",
     "asia-northeast1": "b",

@@ -1,7 +1,9 @@
 """Network: the VPC, one subnet with ranges for nodes, pods and services, the way out, firewall and flow logs.
 
-Used by every other room of this cloud. Easy to get wrong: nodes need the way out when they start and still when they are
-drained, so whoever starts nodes depends on `ready`; a subnet here spans the whole region, and one NAT serves all zones.
+Used by every other room of this cloud. Easy to get wrong: nodes need the way out when they start and still
+when they are
+drained, so whoever starts nodes depends on `ready`; a subnet here spans the whole region, and one NAT serves
+all zones.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Network(Room):
             self.name("vpc"),
             auto_create_subnetworks=False,
             routing_mode="REGIONAL",
-            # Packets of Kubernetes and of Google's own services fit without being cut; the default of 1460 wastes a tenth of the link.
+            # Packets of Kubernetes and of Google's own services fit without being cut; the default of 1460
+            # wastes a tenth of the link.
             mtu=8896,
             description=f"Trainfleet {spec.name}",
             opts=self.options("vpc", depends_on=apis.ready),
@@ -51,7 +54,11 @@ class Network(Room):
             ],
             # Nodes have no public address and reach the registry, the bucket and the logs all the same.
             private_ip_google_access=True,
-            log_config={"aggregation_interval": "INTERVAL_10_MIN", "flow_sampling": 0.5, "metadata": "INCLUDE_ALL_METADATA"}
+            log_config={
+                "aggregation_interval": "INTERVAL_10_MIN",
+                "flow_sampling": 0.5,
+                "metadata": "INCLUDE_ALL_METADATA",
+            }
             if spec.network.flow_logs
             else None,
             opts=self.options("subnet"),
@@ -78,14 +85,17 @@ class Network(Room):
             network=self.vpc.id,
             service="servicenetworking.googleapis.com",
             reserved_peering_ranges=[reserved.name],
-            # Google keeps its side for days after the last service is gone, and the network could not be deleted for as long.
+            # Google keeps its side for days after the last service is gone, and the network could not be
+            # deleted for as long.
             deletion_policy="REMOVE_PEERING",
             opts=self.options("google-peering", depends_on=self.apis.ready),
         )
         return reserved, peering
 
     def _firewall(self) -> None:
-        """Nothing comes in but what is from inside; GKE adds its own rules for control plane and load balancers."""
+        """Nothing comes in but what is from inside; GKE adds its own rules for control plane and load
+        balancers.
+        """
         inside = [str(self.plan.nodes), str(self.plan.pods)]
         self.ready.append(
             gcp.compute.Firewall(
@@ -128,7 +138,8 @@ class Network(Room):
                 nat_ip_allocate_option="AUTO_ONLY",
                 source_subnetwork_ip_ranges_to_nat="LIST_OF_SUBNETWORKS",
                 subnetworks=[{"name": self.subnet.id, "source_ip_ranges_to_nats": ["ALL_IP_RANGES"]}],
-                # A node that pulls an image and a data set at once needs more than the 64 connections of a fixed share.
+                # A node that pulls an image and a data set at once needs more than the 64 connections of a
+                # fixed share.
                 enable_dynamic_port_allocation=True,
                 min_ports_per_vm=64,
                 max_ports_per_vm=16384,

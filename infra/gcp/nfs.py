@@ -1,6 +1,8 @@
-"""Nfs: the shared filesystem of a platform as a plain share (Filestore, zonal tier), that every GPU node can mount.
+"""Nfs: the shared filesystem of a platform as a plain share (Filestore, zonal tier), that every GPU node can
+mount.
 
-It stands in one zone, beside the pool that is bound to one, and is encrypted with the platform's key. Easy to get wrong:
+It stands in one zone, beside the pool that is bound to one, and is encrypted with the platform's key. Easy to
+get wrong:
 tier, place, network and protocol cannot change without a new share, and a new share is empty.
 """
 
@@ -47,7 +49,9 @@ class Nfs(Room):
             file_shares={
                 "name": SHARE,
                 "capacity_gb": wish.capacity_gib,
-                "nfs_export_options": [{"ip_ranges": clients, "access_mode": "READ_WRITE", "squash_mode": "NO_ROOT_SQUASH"}],
+                "nfs_export_options": [
+                    {"ip_ranges": clients, "access_mode": "READ_WRITE", "squash_mode": "NO_ROOT_SQUASH"}
+                ],
             },
             networks=[
                 {

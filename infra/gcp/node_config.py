@@ -1,6 +1,8 @@
-"""How one GKE node is made: machine, disks, GPUs and their driver, identity. Pure parts and the one node configuration.
+"""How one GKE node is made: machine, disks, GPUs and their driver, identity. Pure parts and the one node
+configuration.
 
-Used by system_pool.py and gpu_pools.py. Easy to get wrong: the newest machines boot from Hyperdisk only; a local SSD is a
+Used by system_pool.py and gpu_pools.py. Easy to get wrong: the newest machines boot from Hyperdisk only; a
+local SSD is a
 count, and GKE refuses a count that the machine does not have.
 """
 
@@ -53,10 +55,16 @@ def driver(machine: Machine) -> str:
     return "LATEST" if machine.instance_type.startswith(HYPERDISK_ONLY) else "DEFAULT"
 
 
-def reservation(capacity: Capacity, name: str) -> gcp.container.NodePoolNodeConfigReservationAffinityArgsDict | None:
+def reservation(
+    capacity: Capacity, name: str
+) -> gcp.container.NodePoolNodeConfigReservationAffinityArgsDict | None:
     """Which reservation nodes are taken from: the pool's own, none, or (plain on-demand) any that fits."""
     if capacity is Capacity.RESERVED:
-        return {"consume_reservation_type": "SPECIFIC_RESERVATION", "key": "compute.googleapis.com/reservation-name", "values": [name]}
+        return {
+            "consume_reservation_type": "SPECIFIC_RESERVATION",
+            "key": "compute.googleapis.com/reservation-name",
+            "values": [name],
+        }
     if capacity in BY_REQUEST:
         return {"consume_reservation_type": "NO_RESERVATION"}
     return None
@@ -87,7 +95,10 @@ def configuration(
         "workload_metadata_config": {"mode": "GKE_METADATA"},
         "metadata": {"disable-legacy-endpoints": "true"},
         # Secure boot refuses kernel modules that Google has not signed, the GPU driver's among them.
-        "shielded_instance_config": {"enable_secure_boot": machine.accelerator is None, "enable_integrity_monitoring": True},
+        "shielded_instance_config": {
+            "enable_secure_boot": machine.accelerator is None,
+            "enable_integrity_monitoring": True,
+        },
         "gvnic": {"enabled": True},
         "gcfs_config": {"enabled": True},
         "kubelet_config": {"insecure_kubelet_readonly_port_enabled": "FALSE"},
@@ -110,7 +121,8 @@ def _gpu(machine: Machine, pool: GpuPool) -> gcp.container.NodePoolNodeConfigArg
                 "gpu_driver_installation_config": {"gpu_driver_version": driver(machine)},
             }
         ],
-        # GKE adds it only where the cluster has another pool already; here it does not depend on who was first.
+        # GKE adds it only where the cluster has another pool already; here it does not depend on who was
+        # first.
         "taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}],
         "spot": pool.capacity is Capacity.SPOT,
         "flex_start": pool.capacity is Capacity.FLEX_START,

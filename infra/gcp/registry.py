@@ -1,6 +1,8 @@
-"""Registry: the repository of training images. A tag, once pushed, always means the same image; each is scanned on push.
+"""Registry: the repository of training images. A tag, once pushed, always means the same image; each is
+scanned on push.
 
-Easy to get wrong: with immutable tags there is no `latest`; images go by version, and old untagged layers expire.
+Easy to get wrong: with immutable tags there is no `latest`; images go by version, and old untagged layers
+expire.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ IMAGE = "training"
 
 
 def cleanup() -> list[gcp.artifactregistry.RepositoryCleanupPolicyArgsDict]:
-    """Layers that no tag names any more are dropped; tagged images stay, for a run may be repeated years later."""
+    """Layers that no tag names any more are dropped; tagged images stay, for a run may be repeated years
+    later.
+    """
     condition: gcp.artifactregistry.RepositoryCleanupPolicyConditionArgsDict = {
         "tag_state": "UNTAGGED",
         "older_than": f"{UNTAGGED_DAYS * 24 * 3600}s",
@@ -47,5 +51,7 @@ class Registry(Room):
             labels=self.labels("training"),
             opts=self.options("training", keep=True, depends_on=keys.ready, delete_before_replace=True),
         )
-        self.url = pulumi.Output.concat(spec.region, "-docker.pkg.dev/", spec.account, "/", self.repository.repository_id, "/", IMAGE)
+        self.url = pulumi.Output.concat(
+            spec.region, "-docker.pkg.dev/", spec.account, "/", self.repository.repository_id, "/", IMAGE
+        )
         self.register_outputs({"url": self.url})

@@ -1,6 +1,8 @@
-"""Secrets: names in Secret Manager that people fill in and External Secrets reads. A value never passes through here.
+"""Secrets: names in Secret Manager that people fill in and External Secrets reads. A value never passes
+through here.
 
-Easy to get wrong: a deleted secret is gone at once with every version, so production keeps its secrets; and a secret
+Easy to get wrong: a deleted secret is gone at once with every version, so production keeps its secrets; and a
+secret
 without a region of its own is copied to regions that our key does not reach.
 """
 
@@ -31,7 +33,9 @@ class Secrets(Room):
         super().__init__(spec, "secrets", opts)
         wanted = spec.secrets.names if spec.secrets.provider == "cloud" else ()
         self.secrets = {name: self._secret(name, keys) for name in wanted}
-        self.names: dict[str, pulumi.Input[str]] = {name: secret.secret_id for name, secret in self.secrets.items()}
+        self.names: dict[str, pulumi.Input[str]] = {
+            name: secret.secret_id for name, secret in self.secrets.items()
+        }
         self.register_outputs({})
 
     def _secret(self, name: str, keys: Keys) -> gcp.secretmanager.Secret:
@@ -40,7 +44,14 @@ class Secrets(Room):
             self.name(what),
             secret_id=secret_name(self.spec, name),
             replication={
-                "user_managed": {"replicas": [{"location": self.spec.region, "customer_managed_encryption": {"kms_key_name": keys.data.id}}]}
+                "user_managed": {
+                    "replicas": [
+                        {
+                            "location": self.spec.region,
+                            "customer_managed_encryption": {"kms_key_name": keys.data.id},
+                        }
+                    ]
+                }
             },
             version_destroy_ttl=DESTROY_AFTER if self.spec.production else None,
             labels=self.labels(what),

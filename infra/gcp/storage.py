@@ -1,6 +1,8 @@
-"""Storage: the bucket of runs and data sets, and the bucket that records who touched it. Both private, kept in production.
+"""Storage: the bucket of runs and data sets, and the bucket that records who touched it. Both private, kept
+in production.
 
-Easy to get wrong: soft delete and versions each cost what they keep, so old versions go after the same days; a bucket
+Easy to get wrong: soft delete and versions each cost what they keep, so old versions go after the same days;
+a bucket
 is encrypted by Google's agent with our key, which must hold the right to it before the bucket is made.
 """
 
@@ -14,7 +16,9 @@ from trainfleet.infra.gcp.keys import Keys
 from trainfleet.infra.spec.schema import PlatformSpec
 
 RUNS_PREFIX = "runs/"
-"""Where in the bucket training writes. It reads the whole bucket (data sets beside runs) and writes here only."""
+"""Where in the bucket training writes. It reads the whole bucket (data sets beside runs) and writes here
+only.
+"""
 ACCESS_LOG_PREFIX = "access"
 LOG_WRITER = "group:cloud-storage-analytics@google.com"
 """Google's own writer of access logs (Cloud Storage guide, usage logs)."""
@@ -31,7 +35,10 @@ def soft_delete_seconds(days: int) -> int:
 def lifecycle(noncurrent_days: int, expire_days: int | None) -> list[gcp.storage.BucketLifecycleRuleArgsDict]:
     """Forget old versions and unfinished uploads; and, for logs, everything in the end."""
     rules: list[gcp.storage.BucketLifecycleRuleArgsDict] = [
-        {"action": {"type": "Delete"}, "condition": {"days_since_noncurrent_time": noncurrent_days, "with_state": "ARCHIVED"}},
+        {
+            "action": {"type": "Delete"},
+            "condition": {"days_since_noncurrent_time": noncurrent_days, "with_state": "ARCHIVED"},
+        },
         {"action": {"type": "AbortIncompleteMultipartUpload"}, "condition": {"age": UNFINISHED_DAYS}},
     ]
     if expire_days is not None:
@@ -47,7 +54,9 @@ class Storage(Room):
     def __init__(self, spec: PlatformSpec, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "storage", opts)
         self.keys = keys
-        self.logs = self._bucket("access-logs", versioned=True, expire_days=spec.kubernetes.log_retention_days)
+        self.logs = self._bucket(
+            "access-logs", versioned=True, expire_days=spec.kubernetes.log_retention_days
+        )
         writer = gcp.storage.BucketIAMMember(
             self.name("access-logs-writer"),
             bucket=self.logs.name,
@@ -55,7 +64,9 @@ class Storage(Room):
             member=LOG_WRITER,
             opts=self.options("access-logs-writer", keep=True),
         )
-        self.bucket = self._bucket("bucket", versioned=spec.storage.versioning, logs=self.logs, after=[writer])
+        self.bucket = self._bucket(
+            "bucket", versioned=spec.storage.versioning, logs=self.logs, after=[writer]
+        )
         self.url = pulumi.Output.concat("gs://", self.bucket.name, "/", RUNS_PREFIX.rstrip("/"))
         """Where runs are stored: the one place training may write."""
         self.register_outputs({"bucket": self.bucket.name})

@@ -1,6 +1,7 @@
 """SystemPool: the CPU nodes that run the cluster's own pods (DNS, operators) and Ray heads. Never tainted.
 
-Everything on the cluster depends on it. Easy to get wrong: GKE counts the first nodes per zone; afterwards the size
+Everything on the cluster depends on it. Easy to get wrong: GKE counts the first nodes per zone; afterwards
+the size
 belongs to the autoscaler, which counts all zones together here.
 """
 
@@ -45,13 +46,23 @@ class SystemPool(Room):
             location=spec.region,
             node_locations=list(zones),
             initial_node_count=size.min_nodes // len(zones),
-            autoscaling={"total_min_node_count": size.min_nodes, "total_max_node_count": size.max_nodes, "location_policy": "BALANCED"},
+            autoscaling={
+                "total_min_node_count": size.min_nodes,
+                "total_max_node_count": size.max_nodes,
+                "location_policy": "BALANCED",
+            },
             max_pods_per_node=layout.PODS_PER_NODE,
             management={"auto_repair": True, "auto_upgrade": True},
             upgrade_settings={"strategy": "SURGE", "max_surge": 1, "max_unavailable": 0},
             network_config={"enable_private_nodes": True},
             node_config=node_config.configuration(
-                self, "system", self.machine, DISK_GIB, identity=identity, keys=keys, labels={"trainfleet.io/pool": "system"}
+                self,
+                "system",
+                self.machine,
+                DISK_GIB,
+                identity=identity,
+                keys=keys,
+                labels={"trainfleet.io/pool": "system"},
             ),
             opts=self.options("system", depends_on=cluster.ready, ignore_changes=["initialNodeCount"]),
         )

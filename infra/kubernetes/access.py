@@ -1,8 +1,11 @@
 """Who may do what in the cluster: accounts bound to cloud identities, and the least that a launcher needs.
 
-People and SkyPilot are members of the group `trainfleet:launchers`, or subjects that the cloud's login names; a controller in
-a pod uses the account `launcher` and its token. They may run workloads in the training namespace and look at nodes, nothing
-else; nobody here is cluster-admin. Source of SkyPilot's minimum: docs/source/cloud-setup/cloud-permissions/kubernetes.rst.
+People and SkyPilot are members of the group `trainfleet:launchers`, or subjects that the cloud's login names;
+a controller in
+a pod uses the account `launcher` and its token. They may run workloads in the training namespace and look at
+nodes, nothing
+else; nobody here is cluster-admin. Source of SkyPilot's minimum:
+docs/source/cloud-setup/cloud-permissions/kubernetes.rst.
 """
 
 from __future__ import annotations
@@ -12,7 +15,13 @@ import pulumi_kubernetes as k8s
 
 from trainfleet.infra.kubernetes.features import Parts
 from trainfleet.infra.kubernetes.names import LAUNCHER_ACCOUNT, LAUNCHER_TOKEN, PRIORITIES
-from trainfleet.infra.platform import LAUNCHERS_GROUP, TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, Platform, ServiceIdentity
+from trainfleet.infra.platform import (
+    LAUNCHERS_GROUP,
+    TRAINING_NAMESPACE,
+    TRAINING_SERVICE_ACCOUNT,
+    Platform,
+    ServiceIdentity,
+)
 from trainfleet.infra.spec.schema import PlatformSpec
 
 READ = ["get", "list", "watch"]
@@ -43,7 +52,8 @@ CLUSTER_RULES: tuple[Rule, ...] = (
     ("kueue.x-k8s.io", ["clusterqueues", "resourceflavors", "workloadpriorityclasses"], READ),
 )
 POD_RULES: tuple[Rule, ...] = (
-    # What a SkyPilot pod does under `remote_identity`: it watches its own cluster and takes it down when it is done.
+    # What a SkyPilot pod does under `remote_identity`: it watches its own cluster and takes it down when it
+    # is done.
     ("", ["pods"], ["get", "list", "delete"]),
     ("", ["services"], ["get", "list", "delete", "deletecollection"]),
     ("", ["events"], ["create"]),
@@ -54,7 +64,9 @@ POD_RULES: tuple[Rule, ...] = (
 class Access(pulumi.ComponentResource):
     """Accounts, launcher roles and priority classes; the account `trainer` is there on every platform."""
 
-    def __init__(self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions
+    ) -> None:
         super().__init__("trainfleet:kubernetes:Access", f"{spec.name}-access", None, opts)
         self._spec = spec
         identities = dict(platform.identities)
@@ -83,7 +95,8 @@ class Access(pulumi.ComponentResource):
                 annotations=identity.annotations,
                 labels=identity.labels,
             ),
-            # A training pod holds no token of the cluster unless it asks for one, as SkyPilot's pods do; a controller needs one,
+            # A training pod holds no token of the cluster unless it asks for one, as SkyPilot's pods do; a
+            # controller needs one,
             # and its chart mounts none of its own.
             automount_service_account_token=role != "training",
             opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
@@ -99,21 +112,40 @@ class Access(pulumi.ComponentResource):
         )
         k8s.core.v1.Secret(
             f"{self._spec.name}-launcher-token",
-            # The cluster writes the token into the object and not into our inputs: the stack's state holds an empty secret.
+            # The cluster writes the token into the object and not into our inputs: the stack's state holds an
+            # empty secret.
             metadata=k8s.meta.v1.ObjectMetaArgs(
-                name=LAUNCHER_TOKEN, namespace=TRAINING_NAMESPACE, annotations={"kubernetes.io/service-account.name": LAUNCHER_ACCOUNT}
+                name=LAUNCHER_TOKEN,
+                namespace=TRAINING_NAMESPACE,
+                annotations={"kubernetes.io/service-account.name": LAUNCHER_ACCOUNT},
             ),
             type="kubernetes.io/service-account-token",
             opts=pulumi.ResourceOptions(parent=self, depends_on=[account], delete_before_replace=True),
         )
-        launcher = k8s.rbac.v1.SubjectArgs(kind="ServiceAccount", name=LAUNCHER_ACCOUNT, namespace=TRAINING_NAMESPACE)
-        people = [k8s.rbac.v1.SubjectArgs(kind=subject.kind, name=subject.name, api_group=RBAC) for subject in platform.launchers]
-        subjects = [k8s.rbac.v1.SubjectArgs(kind="Group", name=LAUNCHERS_GROUP, api_group=RBAC), launcher, *people]
-        trainer = k8s.rbac.v1.SubjectArgs(kind="ServiceAccount", name=TRAINING_SERVICE_ACCOUNT, namespace=TRAINING_NAMESPACE)
+        launcher = k8s.rbac.v1.SubjectArgs(
+            kind="ServiceAccount", name=LAUNCHER_ACCOUNT, namespace=TRAINING_NAMESPACE
+        )
+        people = [
+            k8s.rbac.v1.SubjectArgs(kind=subject.kind, name=subject.name, api_group=RBAC)
+            for subject in platform.launchers
+        ]
+        subjects = [
+            k8s.rbac.v1.SubjectArgs(kind="Group", name=LAUNCHERS_GROUP, api_group=RBAC),
+            launcher,
+            *people,
+        ]
+        trainer = k8s.rbac.v1.SubjectArgs(
+            kind="ServiceAccount", name=TRAINING_SERVICE_ACCOUNT, namespace=TRAINING_NAMESPACE
+        )
         self._role("launcher", "trainfleet-launcher", LAUNCHER_RULES, subjects, options)
         self._role("training-pod", "trainfleet-training-pod", POD_RULES, [trainer], options)
         everywhere = k8s.meta.v1.ObjectMetaArgs(name="trainfleet-launcher")
-        reader = k8s.rbac.v1.ClusterRole(f"{self._spec.name}-launcher-reader", metadata=everywhere, rules=_rules(CLUSTER_RULES), opts=options)
+        reader = k8s.rbac.v1.ClusterRole(
+            f"{self._spec.name}-launcher-reader",
+            metadata=everywhere,
+            rules=_rules(CLUSTER_RULES),
+            opts=options,
+        )
         k8s.rbac.v1.ClusterRoleBinding(
             f"{self._spec.name}-launcher-readers",
             metadata=everywhere,
@@ -122,17 +154,31 @@ class Access(pulumi.ComponentResource):
             opts=_after(options, reader),
         )
 
-    def _role(self, what: str, name: str, rules: tuple[Rule, ...], subjects: list[k8s.rbac.v1.SubjectArgs], options: pulumi.ResourceOptions) -> None:
+    def _role(
+        self,
+        what: str,
+        name: str,
+        rules: tuple[Rule, ...],
+        subjects: list[k8s.rbac.v1.SubjectArgs],
+        options: pulumi.ResourceOptions,
+    ) -> None:
         """A role of the training namespace, bound to its subjects."""
         here = k8s.meta.v1.ObjectMetaArgs(name=name, namespace=TRAINING_NAMESPACE)
         role = k8s.rbac.v1.Role(f"{self._spec.name}-{what}", metadata=here, rules=_rules(rules), opts=options)
         k8s.rbac.v1.RoleBinding(
-            f"{self._spec.name}-{what}s", metadata=here, subjects=subjects, role_ref=_reference("Role", name), opts=_after(options, role)
+            f"{self._spec.name}-{what}s",
+            metadata=here,
+            subjects=subjects,
+            role_ref=_reference("Role", name),
+            opts=_after(options, role),
         )
 
 
 def _rules(rules: tuple[Rule, ...]) -> list[k8s.rbac.v1.PolicyRuleArgs]:
-    return [k8s.rbac.v1.PolicyRuleArgs(api_groups=[group], resources=resources, verbs=verbs) for group, resources, verbs in rules]
+    return [
+        k8s.rbac.v1.PolicyRuleArgs(api_groups=[group], resources=resources, verbs=verbs)
+        for group, resources, verbs in rules
+    ]
 
 
 def _reference(kind: str, name: str) -> k8s.rbac.v1.RoleRefArgs:

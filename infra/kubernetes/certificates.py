@@ -1,7 +1,10 @@
-"""The authority of Ray's own traffic: a Secret in the training namespace, and the script by which a pod gets its certificate.
+"""The authority of Ray's own traffic: a Secret in the training namespace, and the script by which a pod gets
+its certificate.
 
-Ray checks certificates between all its processes, by address, so every pod needs its own; as Ray documents it, an init
-container signs one with the authority's key (docs.ray.io, "TLS authentication", KubeRay). Easy to get wrong: the key is made in
+Ray checks certificates between all its processes, by address, so every pod needs its own; as Ray documents
+it, an init
+container signs one with the authority's key (docs.ray.io, "TLS authentication", KubeRay). Easy to get wrong:
+the key is made in
 the cluster, by a Job or by cert-manager, and never in this program, whose inputs lie in the state.
 """
 
@@ -17,7 +20,12 @@ from trainfleet.infra.kubernetes.charts import CERT_MANAGER, release
 from trainfleet.infra.kubernetes.custom import custom
 from trainfleet.infra.kubernetes.features import Parts
 from trainfleet.infra.kubernetes.manifest_model import document
-from trainfleet.infra.kubernetes.names import CERTIFICATES_NAMESPACE, RAY_CA_SECRET, RAY_TLS_CONFIG, RAY_TLS_SCRIPT
+from trainfleet.infra.kubernetes.names import (
+    CERTIFICATES_NAMESPACE,
+    RAY_CA_SECRET,
+    RAY_TLS_CONFIG,
+    RAY_TLS_SCRIPT,
+)
 from trainfleet.infra.kubernetes.values import operators
 from trainfleet.infra.platform import TRAINING_NAMESPACE
 from trainfleet.infra.spec.schema import PlatformSpec
@@ -70,7 +78,9 @@ class CertificateSpec:
 
 
 class Certificates(pulumi.ComponentResource):
-    """Nothing without ray.tls; else the authority, made by a Job of ours or by cert-manager, and the pods' script."""
+    """Nothing without ray.tls; else the authority, made by a Job of ours or by cert-manager, and the pods'
+    script.
+    """
 
     def __init__(self, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions) -> None:
         super().__init__("trainfleet:kubernetes:Certificates", f"{spec.name}-certificates", None, opts)
@@ -86,7 +96,9 @@ class Certificates(pulumi.ComponentResource):
     def _config(self, name: str, key: str, script: str) -> k8s.core.v1.ConfigMap:
         text = (files("trainfleet.infra.kubernetes.scripts") / script).read_text(encoding="utf-8")
         metadata = k8s.meta.v1.ObjectMetaArgs(name=name, namespace=TRAINING_NAMESPACE)
-        return k8s.core.v1.ConfigMap(f"{self._spec.name}-{name}", metadata=metadata, data={key: text}, opts=self._options())
+        return k8s.core.v1.ConfigMap(
+            f"{self._spec.name}-{name}", metadata=metadata, data={key: text}, opts=self._options()
+        )
 
     def _options(self, *after: pulumi.Resource) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, depends_on=list(after), delete_before_replace=True)
@@ -95,20 +107,31 @@ class Certificates(pulumi.ComponentResource):
         """A Job that may create Secrets in the training namespace, and nothing else."""
         here = k8s.meta.v1.ObjectMetaArgs(name=RAY_CA_SECRET, namespace=TRAINING_NAMESPACE)
         script = self._config(f"{RAY_CA_SECRET}-script", "ray_ca.py", "ray_ca.py")
-        account = k8s.core.v1.ServiceAccount(f"{self._spec.name}-account-ray-ca", metadata=here, opts=self._options())
+        account = k8s.core.v1.ServiceAccount(
+            f"{self._spec.name}-account-ray-ca", metadata=here, opts=self._options()
+        )
         rules = [k8s.rbac.v1.PolicyRuleArgs(api_groups=[""], resources=["secrets"], verbs=["create"])]
         role = k8s.rbac.v1.Role(f"{self._spec.name}-ray-ca", metadata=here, rules=rules, opts=self._options())
         binding = k8s.rbac.v1.RoleBinding(
             f"{self._spec.name}-ray-ca-binding",
             metadata=here,
-            subjects=[k8s.rbac.v1.SubjectArgs(kind="ServiceAccount", name=RAY_CA_SECRET, namespace=TRAINING_NAMESPACE)],
-            role_ref=k8s.rbac.v1.RoleRefArgs(api_group="rbac.authorization.k8s.io", kind="Role", name=RAY_CA_SECRET),
+            subjects=[
+                k8s.rbac.v1.SubjectArgs(
+                    kind="ServiceAccount", name=RAY_CA_SECRET, namespace=TRAINING_NAMESPACE
+                )
+            ],
+            role_ref=k8s.rbac.v1.RoleRefArgs(
+                api_group="rbac.authorization.k8s.io", kind="Role", name=RAY_CA_SECRET
+            ),
             opts=self._options(role),
         )
         k8s.batch.v1.Job(
             f"{self._spec.name}-ray-ca-job",
-            # Not waited for: a cluster without a free node, or without this image at hand, is still a cluster.
-            metadata=k8s.meta.v1.ObjectMetaArgs(name=RAY_CA_SECRET, namespace=TRAINING_NAMESPACE, annotations={"pulumi.com/skipAwait": "true"}),
+            # Not waited for: a cluster without a free node, or without this image at hand, is still a
+            # cluster.
+            metadata=k8s.meta.v1.ObjectMetaArgs(
+                name=RAY_CA_SECRET, namespace=TRAINING_NAMESPACE, annotations={"pulumi.com/skipAwait": "true"}
+            ),
             spec=k8s.batch.v1.JobSpecArgs(backoff_limit=20, template=self._pod()),
             opts=self._options(script, account, binding),
         )
@@ -126,9 +149,13 @@ class Certificates(pulumi.ComponentResource):
                 k8s.core.v1.EnvVarArgs(name="SECRET", value=RAY_CA_SECRET),
                 k8s.core.v1.EnvVarArgs(name="NAMESPACE", value=TRAINING_NAMESPACE),
             ],
-            resources=k8s.core.v1.ResourceRequirementsArgs(requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": "256Mi"}),
+            resources=k8s.core.v1.ResourceRequirementsArgs(
+                requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": "256Mi"}
+            ),
             security_context=k8s.core.v1.SecurityContextArgs(
-                allow_privilege_escalation=False, read_only_root_filesystem=True, capabilities=k8s.core.v1.CapabilitiesArgs(drop=["ALL"])
+                allow_privilege_escalation=False,
+                read_only_root_filesystem=True,
+                capabilities=k8s.core.v1.CapabilitiesArgs(drop=["ALL"]),
             ),
             volume_mounts=mounts,
         )
@@ -139,18 +166,27 @@ class Certificates(pulumi.ComponentResource):
                 service_account_name=RAY_CA_SECRET,
                 restart_policy="OnFailure",
                 security_context=k8s.core.v1.PodSecurityContextArgs(
-                    run_as_non_root=True, run_as_user=65534, seccomp_profile=k8s.core.v1.SeccompProfileArgs(type="RuntimeDefault")
+                    run_as_non_root=True,
+                    run_as_user=65534,
+                    seccomp_profile=k8s.core.v1.SeccompProfileArgs(type="RuntimeDefault"),
                 ),
                 containers=[container],
                 # The key is in memory only until it is in the Secret.
-                volumes=[k8s.core.v1.VolumeArgs(name="script", config_map=script), k8s.core.v1.VolumeArgs(name="tmp", empty_dir=memory)],
+                volumes=[
+                    k8s.core.v1.VolumeArgs(name="script", config_map=script),
+                    k8s.core.v1.VolumeArgs(name="tmp", empty_dir=memory),
+                ],
             )
         )
 
     def _cert_manager(self) -> None:
-        """The chart, an issuer that signs itself, the authority's certificate, and an issuer of what it signs."""
+        """The chart, an issuer that signs itself, the authority's certificate, and an issuer of what it
+        signs.
+        """
         values = operators.cert_manager(CERTIFICATES_NAMESPACE, keep=self._spec.production)
-        chart = release(f"{self._spec.name}-cert-manager", CERT_MANAGER, CERTIFICATES_NAMESPACE, values, parent=self)
+        chart = release(
+            f"{self._spec.name}-cert-manager", CERT_MANAGER, CERTIFICATES_NAMESPACE, values, parent=self
+        )
         first = self._resource("Issuer", "ray-self-signed", IssuerSpec(self_signed=SelfSigned()), chart)
         body = CertificateSpec(
             is_ca=True,
@@ -165,4 +201,11 @@ class Certificates(pulumi.ComponentResource):
 
     def _resource(self, kind: str, name: str, spec: Any, after: pulumi.Resource) -> pulumi.Resource:
         metadata = {"name": name, "namespace": TRAINING_NAMESPACE}
-        return custom(f"{self._spec.name}-{kind.lower()}-{name}", f"{API_VERSION}:{kind}", metadata, {"spec": spec}, parent=self, depends_on=[after])
+        return custom(
+            f"{self._spec.name}-{kind.lower()}-{name}",
+            f"{API_VERSION}:{kind}",
+            metadata,
+            {"spec": spec},
+            parent=self,
+            depends_on=[after],
+        )

@@ -1,7 +1,10 @@
-"""The keys that each chart and each custom kind knows: a misspelt one is refused by name before anything is installed.
+"""The keys that each chart and each custom kind knows: a misspelt one is refused by name before anything is
+installed.
 
-Helm ignores a value it does not know, and an API server drops a field its definition lacks, so a mistake there is silent.
-known.json holds what we use, looked up in the chart's own values.yaml and the kind's definition at the version that stands
+Helm ignores a value it does not know, and an API server drops a field its definition lacks, so a mistake
+there is silent.
+known.json holds what we use, looked up in the chart's own values.yaml and the kind's definition at the
+version that stands
 there; `*` is a map of anything. Easy to get wrong: raise a chart's version here too, after having looked.
 """
 
@@ -22,7 +25,9 @@ ANYTHING = "*"
 @cache
 def known() -> dict[str, Any]:
     """The whole table: `charts` by name (version, values) and `kinds` by group/version:Kind."""
-    found: dict[str, Any] = json.loads((files("trainfleet.infra.kubernetes") / "chart_keys.json").read_bytes())
+    found: dict[str, Any] = json.loads(
+        (files("trainfleet.infra.kubernetes") / "chart_keys.json").read_bytes()
+    )
     return found
 
 

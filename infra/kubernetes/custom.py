@@ -1,7 +1,9 @@
 """Custom resources of charts: kinds whose definitions a chart brings, so that the SDK has no class for them.
 
-Registered by the type that the provider gives them, with whatever stands beside `metadata` (Pulumi's own class knows `spec`
-only, and a WorkloadPriorityClass has none). Easy to get wrong: a preview needs no definition, an apply does, so each one
+Registered by the type that the provider gives them, with whatever stands beside `metadata` (Pulumi's own
+class knows `spec`
+only, and a WorkloadPriorityClass has none). Easy to get wrong: a preview needs no definition, an apply does,
+so each one
 depends on the chart that brings it (pulumi-kubernetes#3247).
 """
 
@@ -16,7 +18,13 @@ from trainfleet.infra.kubernetes.manifest_model import plain
 
 
 def custom(
-    name: str, kind: str, metadata: dict[str, str], body: Any, *, parent: pulumi.Resource, depends_on: list[pulumi.Resource]
+    name: str,
+    kind: str,
+    metadata: dict[str, str],
+    body: Any,
+    *,
+    parent: pulumi.Resource,
+    depends_on: list[pulumi.Resource],
 ) -> pulumi.CustomResource:
     """A resource of `kind`, written group/version:Kind, with what stands beside its metadata in `body`.
 

@@ -1,7 +1,9 @@
 """external-secrets: secrets of the cloud's store, by name, as Secrets in the training namespace.
 
-The operator runs under an account that the cloud bound to a reader of those secrets only. Easy to get wrong: the value is
-fetched in the cluster and never passes through Pulumi; a secret that was never given a value makes its ExternalSecret wait.
+The operator runs under an account that the cloud bound to a reader of those secrets only. Easy to get wrong:
+the value is
+fetched in the cluster and never passes through Pulumi; a secret that was never given a value makes its
+ExternalSecret wait.
 """
 
 from __future__ import annotations
@@ -66,26 +68,42 @@ class SecretSpec:
 
 
 class ExternalSecrets(pulumi.ComponentResource):
-    """The chart, the store, and one ExternalSecret for each of `secrets.names`; nothing where there is no store."""
+    """The chart, the store, and one ExternalSecret for each of `secrets.names`; nothing where there is no
+    store.
+    """
 
-    def __init__(self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions) -> None:
-        super().__init__("trainfleet:kubernetes:ExternalSecrets", f"{spec.name}-external-secrets-room", None, opts)
+    def __init__(
+        self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions
+    ) -> None:
+        super().__init__(
+            "trainfleet:kubernetes:ExternalSecrets", f"{spec.name}-external-secrets-room", None, opts
+        )
         self._spec = spec
         if here.secrets:
             identity = platform.identities["secrets"]
             values = operators.external_secrets(identity, monitored=here.monitoring)
-            chart = release(f"{spec.name}-external-secrets", EXTERNAL_SECRETS, identity.namespace, values, parent=self)
+            chart = release(
+                f"{spec.name}-external-secrets", EXTERNAL_SECRETS, identity.namespace, values, parent=self
+            )
             # Other namespaces cannot read through this store.
             only = (Condition((TRAINING_NAMESPACE,)),)
-            store = self._resource("ClusterSecretStore", {"name": SECRET_STORE}, StoreSpec(platform.secret_store, only), chart)
+            store = self._resource(
+                "ClusterSecretStore", {"name": SECRET_STORE}, StoreSpec(platform.secret_store, only), chart
+            )
             for name in spec.secrets.names:
                 metadata = {"name": name, "namespace": TRAINING_NAMESPACE}
-                self._resource("ExternalSecret", metadata, secret(name, platform.secrets.get(name, name)), store)
+                self._resource(
+                    "ExternalSecret", metadata, secret(name, platform.secrets.get(name, name)), store
+                )
         self.register_outputs({})
 
-    def _resource(self, kind: str, metadata: dict[str, str], spec: StoreSpec | SecretSpec, after: pulumi.Resource) -> pulumi.Resource:
+    def _resource(
+        self, kind: str, metadata: dict[str, str], spec: StoreSpec | SecretSpec, after: pulumi.Resource
+    ) -> pulumi.Resource:
         name = f"{self._spec.name}-{kind.lower()}-{metadata['name']}"
-        return custom(name, f"{API_VERSION}:{kind}", metadata, {"spec": spec}, parent=self, depends_on=[after])
+        return custom(
+            name, f"{API_VERSION}:{kind}", metadata, {"spec": spec}, parent=self, depends_on=[after]
+        )
 
 
 def secret(name: str, remote: pulumi.Input[str]) -> SecretSpec:

@@ -1,6 +1,8 @@
-"""The agents of fabrics that come without a chart: InfiniBand's shared device plugin, and the NCCL plugins of GPUDirect.
+"""The agents of fabrics that come without a chart: InfiniBand's shared device plugin, and the NCCL plugins of
+GPUDirect.
 
-Images are pinned; what they do on a node is in the tables below, with its source. Easy to get wrong: they run on their own
+Images are pinned; what they do on a node is in the tables below, with its source. Easy to get wrong: they run
+on their own
 pools only, because the plugin of one fabric breaks NCCL on another's nodes.
 """
 
@@ -24,7 +26,9 @@ PAUSE_IMAGE = "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b
 HOST_IMAGE = "docker.io/library/debian:12.11-slim"
 INJECTOR_IMAGE = "gcr.io/gke-release/nri-device-injector@sha256:6e79483d52abdc28454bf186320b10a56b0f117a10e8d65d5c74dbb821a76970"
 HCA_SHARES = 63
-"""How many pods of a node may hold the adapters at once. One training pod takes a node; more are for debugging beside it."""
+"""How many pods of a node may hold the adapters at once. One training pod takes a node; more are for
+debugging beside it.
+"""
 
 
 @document
@@ -38,7 +42,9 @@ class Installer:
     prepare: str = ""
     """What must be done in the host's own namespaces before."""
     devices: bool = False
-    """Whether pods get the fabric's devices from the injector, by an annotation (GKE: devices.gke.io/container.NAME)."""
+    """Whether pods get the fabric's devices from the injector, by an annotation (GKE:
+    devices.gke.io/container.NAME).
+    """
 
 
 APERTURES = """
@@ -52,10 +58,13 @@ for device in $(lspci -nn -D | grep 1ae0:0084 | cut -d" " -f1); do
 done
 chmod -R a+r /dev/aperture_devices
 """
-"""Shows the memory of the machine's network cards (PCI id 1ae0:0084) to pods, and lets the host's firewall pass their traffic."""
+"""Shows the memory of the machine's network cards (PCI id 1ae0:0084) to pods, and lets the host's firewall
+pass their traffic.
+"""
 
 INSTALLERS = {
-    # Source: container-engine-accelerators gpudirect-rdma/nccl-rdma-installer.yaml, gpudirect-tcpxo/nccl-tcpxo-installer.yaml and
+    # Source: container-engine-accelerators gpudirect-rdma/nccl-rdma-installer.yaml,
+    # gpudirect-tcpxo/nccl-tcpxo-installer.yaml and
     # gpudirect-tcpx/nccl-tcpx-installer.yaml: images, folders and copied paths.
     "roce": Installer(
         "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:v1.1.1",
@@ -79,15 +88,25 @@ INSTALLERS = {
 
 
 def infiniband_plugin(spec: PlatformSpec, pools: Sequence[Pool], parent: pulumi.Resource) -> None:
-    """The shared device plugin: every pod that asks for the pools' resource sees all InfiniBand adapters of its node.
+    """The shared device plugin: every pod that asks for the pools' resource sees all InfiniBand adapters of
+    its node.
 
     Source: Mellanox/k8s-rdma-shared-dev-plugin README (configList) and deployment/k8s/base.
     """
-    prefix, _, resource = next((pool.rdma_resource for pool in pools if pool.rdma_resource), "rdma/ib").partition("/")
+    prefix, _, resource = next(
+        (pool.rdma_resource for pool in pools if pool.rdma_resource), "rdma/ib"
+    ).partition("/")
     selectors = {"vendors": ["15b3"], "linkTypes": ["infiniband"]}
     config = {
         "periodicUpdateInterval": 300,
-        "configList": [{"resourceName": resource, "resourcePrefix": prefix, "rdmaHcaMax": HCA_SHARES, "selectors": selectors}],
+        "configList": [
+            {
+                "resourceName": resource,
+                "resourcePrefix": prefix,
+                "rdmaHcaMax": HCA_SHARES,
+                "selectors": selectors,
+            }
+        ],
     }
     settings = k8s.core.v1.ConfigMap(
         f"{spec.name}-infiniband-config",
@@ -95,7 +114,11 @@ def infiniband_plugin(spec: PlatformSpec, pools: Sequence[Pool], parent: pulumi.
         data={"config.json": json.dumps(config)},
         opts=pulumi.ResourceOptions(parent=parent, delete_before_replace=True),
     )
-    sockets = [("device-plugins", "/var/lib/kubelet/device-plugins"), ("plugins-registry", "/var/lib/kubelet/plugins_registry"), ("devices", "/dev")]
+    sockets = [
+        ("device-plugins", "/var/lib/kubelet/device-plugins"),
+        ("plugins-registry", "/var/lib/kubelet/plugins_registry"),
+        ("devices", "/dev"),
+    ]
     container = k8s.core.v1.ContainerArgs(
         name="infiniband-device-plugin",
         image=INFINIBAND_IMAGE,
@@ -103,18 +126,24 @@ def infiniband_plugin(spec: PlatformSpec, pools: Sequence[Pool], parent: pulumi.
         resources=_small(),
         volume_mounts=[
             *(k8s.core.v1.VolumeMountArgs(name=name, mount_path=path) for name, path in sockets),
-            k8s.core.v1.VolumeMountArgs(name="config", mount_path="/k8s-rdma-shared-dev-plugin", read_only=True),
+            k8s.core.v1.VolumeMountArgs(
+                name="config", mount_path="/k8s-rdma-shared-dev-plugin", read_only=True
+            ),
         ],
     )
     volumes = [
         *(_host_folder(name, path) for name, path in sockets),
-        k8s.core.v1.VolumeArgs(name="config", config_map=k8s.core.v1.ConfigMapVolumeSourceArgs(name="infiniband-device-plugin")),
+        k8s.core.v1.VolumeArgs(
+            name="config", config_map=k8s.core.v1.ConfigMapVolumeSourceArgs(name="infiniband-device-plugin")
+        ),
     ]
     _agent(spec, pools, parent, Agent("infiniband-device-plugin", [container], volumes, after=(settings,)))
 
 
 def nccl_plugin(spec: PlatformSpec, fabric: str, pools: Sequence[Pool], parent: pulumi.Resource) -> None:
-    """A pod per node whose first container copies the fabric's NCCL plugin to the host, and which then sleeps."""
+    """A pod per node whose first container copies the fabric's NCCL plugin to the host, and which then
+    sleeps.
+    """
     installer = INSTALLERS[fabric]
     names = [f"folder-{index}" for index in range(len(installer.folders))]
     copy = k8s.core.v1.ContainerArgs(
@@ -124,7 +153,10 @@ def nccl_plugin(spec: PlatformSpec, fabric: str, pools: Sequence[Pool], parent: 
         args=[f"set -ex; {installer.script}"],
         security_context=k8s.core.v1.SecurityContextArgs(privileged=True),
         resources=_small(),
-        volume_mounts=[k8s.core.v1.VolumeMountArgs(name=name, mount_path=inside) for name, (_, inside) in zip(names, installer.folders, strict=True)],
+        volume_mounts=[
+            k8s.core.v1.VolumeMountArgs(name=name, mount_path=inside)
+            for name, (_, inside) in zip(names, installer.folders, strict=True)
+        ],
     )
     prepare = k8s.core.v1.ContainerArgs(
         name="prepare",
@@ -134,9 +166,17 @@ def nccl_plugin(spec: PlatformSpec, fabric: str, pools: Sequence[Pool], parent: 
         resources=_small(),
     )
     sleep = k8s.core.v1.ContainerArgs(name="pause", image=PAUSE_IMAGE, resources=_small())
-    volumes = [_host_folder(name, path, create=True) for name, (path, _) in zip(names, installer.folders, strict=True)]
+    volumes = [
+        _host_folder(name, path, create=True)
+        for name, (path, _) in zip(names, installer.folders, strict=True)
+    ]
     first = [prepare, copy] if installer.prepare else [copy]
-    _agent(spec, pools, parent, Agent(f"nccl-{fabric}", [sleep], volumes, first, host_processes=bool(installer.prepare)))
+    _agent(
+        spec,
+        pools,
+        parent,
+        Agent(f"nccl-{fabric}", [sleep], volumes, first, host_processes=bool(installer.prepare)),
+    )
     if installer.devices:
         sockets = [("devices", "/dev"), ("injector", "/var/run/nri")]
         inject = k8s.core.v1.ContainerArgs(
@@ -146,7 +186,12 @@ def nccl_plugin(spec: PlatformSpec, fabric: str, pools: Sequence[Pool], parent: 
             resources=_small(),
             volume_mounts=[k8s.core.v1.VolumeMountArgs(name=name, mount_path=path) for name, path in sockets],
         )
-        _agent(spec, pools, parent, Agent(f"devices-{fabric}", [inject], [_host_folder(name, path) for name, path in sockets]))
+        _agent(
+            spec,
+            pools,
+            parent,
+            Agent(f"devices-{fabric}", [inject], [_host_folder(name, path) for name, path in sockets]),
+        )
 
 
 @document
@@ -183,7 +228,9 @@ def _agent(spec: PlatformSpec, pools: Sequence[Pool], parent: pulumi.Resource, a
                     affinity=k8s.core.v1.AffinityArgs(
                         node_affinity=k8s.core.v1.NodeAffinityArgs(
                             required_during_scheduling_ignored_during_execution=k8s.core.v1.NodeSelectorArgs(
-                                node_selector_terms=[k8s.core.v1.NodeSelectorTermArgs(match_expressions=of_pools)]
+                                node_selector_terms=[
+                                    k8s.core.v1.NodeSelectorTermArgs(match_expressions=of_pools)
+                                ]
                             )
                         )
                     ),
@@ -203,9 +250,13 @@ def _term(label: str, values: list[str]) -> k8s.core.v1.NodeSelectorRequirementA
 
 
 def _small() -> k8s.core.v1.ResourceRequirementsArgs:
-    return k8s.core.v1.ResourceRequirementsArgs(requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": "256Mi"})
+    return k8s.core.v1.ResourceRequirementsArgs(
+        requests={"cpu": "50m", "memory": "64Mi"}, limits={"memory": "256Mi"}
+    )
 
 
 def _host_folder(name: str, path: str, *, create: bool = False) -> k8s.core.v1.VolumeArgs:
     kind = "DirectoryOrCreate" if create else None
-    return k8s.core.v1.VolumeArgs(name=name, host_path=k8s.core.v1.HostPathVolumeSourceArgs(path=path, type=kind))
+    return k8s.core.v1.VolumeArgs(
+        name=name, host_path=k8s.core.v1.HostPathVolumeSourceArgs(path=path, type=kind)
+    )

@@ -1,6 +1,8 @@
-"""Which parts of the layer a platform gets: the spec's switches, and what the cloud brings itself. Pure, read by every room.
+"""Which parts of the layer a platform gets: the spec's switches, and what the cloud brings itself. Pure, read
+by every room.
 
-Easy to get wrong: a part needs both its switch and a reason (a pool with that fabric, a store to write to), and a namespace
+Easy to get wrong: a part needs both its switch and a reason (a pool with that fabric, a store to write to),
+and a namespace
 exists exactly when one of its parts does.
 """
 
@@ -45,7 +47,13 @@ class Parts:
     @property
     def gpu_namespace(self) -> bool:
         """Whether anything runs in the namespace of GPU agents."""
-        return self.gpu_plugin or self.efa_plugin or self.infiniband_plugin or bool(self.nccl_plugins) or self.gpu_metrics
+        return (
+            self.gpu_plugin
+            or self.efa_plugin
+            or self.infiniband_plugin
+            or bool(self.nccl_plugins)
+            or self.gpu_metrics
+        )
 
     @property
     def node_namespace(self) -> bool:
@@ -56,7 +64,11 @@ class Parts:
 def parts(platform: Platform, spec: PlatformSpec) -> Parts:
     """What is installed on this platform."""
     layer, brings, pools = spec.layer, platform.brings, platform.pools
-    fast = [pool for pool in pools if pool.wish.interconnect == "best"] if layer.rdma_plugin and "rdma-plugin" not in brings else []
+    fast = (
+        [pool for pool in pools if pool.wish.interconnect == "best"]
+        if layer.rdma_plugin and "rdma-plugin" not in brings
+        else []
+    )
     store = platform.log_store
     return Parts(
         kuberay=layer.kuberay,
@@ -68,14 +80,24 @@ def parts(platform: Platform, spec: PlatformSpec) -> Parts:
         nccl_plugins=tuple(sorted({pool.machine.rdma for pool in fast} & set(INSTALLED_FABRICS))),
         gpu_metrics=layer.gpu_metrics and bool(pools) and "gpu-metrics" not in brings,
         brought_gpu_metrics=layer.gpu_metrics and bool(pools) and "gpu-metrics" in brings,
-        autoscaler=layer.autoscaler and "autoscaler" not in brings and platform.autoscaler == "generic" and "autoscaler" in platform.identities,
+        autoscaler=layer.autoscaler
+        and "autoscaler" not in brings
+        and platform.autoscaler == "generic"
+        and "autoscaler" in platform.identities,
         network_policies=layer.network_policies,
         priority_classes=layer.priority_classes,
         launcher_access=layer.launcher_access,
-        storage_class=layer.storage_classes and "storage-class" not in brings and bool(platform.storage_class_provisioner),
-        secrets=spec.secrets.provider == "cloud" and bool(platform.secret_store) and "secrets" in platform.identities,
+        storage_class=layer.storage_classes
+        and "storage-class" not in brings
+        and bool(platform.storage_class_provisioner),
+        secrets=spec.secrets.provider == "cloud"
+        and bool(platform.secret_store)
+        and "secrets" in platform.identities,
         certificates=layer.certificates if spec.ray.tls else "none",
         monitoring=spec.monitoring.enabled,
-        logs=layer.logs and "logs" not in brings and store is not None and store.identity in platform.identities,
+        logs=layer.logs
+        and "logs" not in brings
+        and store is not None
+        and store.identity in platform.identities,
         node_problems=layer.node_problems and "node-problems" not in brings,
     )

@@ -1,6 +1,8 @@
-"""GPUs and their fabric made visible to the scheduler and to Prometheus: one agent each, only where a pool's machines need it.
+"""GPUs and their fabric made visible to the scheduler and to Prometheus: one agent each, only where a pool's
+machines need it.
 
-All run on GPU nodes alone (label `nvidia.com/gpu.present`, or the EFA machines' types) and tolerate every taint. SkyPilot
+All run on GPU nodes alone (label `nvidia.com/gpu.present`, or the EFA machines' types) and tolerate every
+taint. SkyPilot
 reads only `vpc.amazonaws.com/efa`, so EFA stays on the device plugin, not on DRA.
 """
 
@@ -18,20 +20,38 @@ from trainfleet.infra.spec.schema import PlatformSpec
 
 
 class Gpu(pulumi.ComponentResource):
-    """The NVIDIA plugin where there is a GPU pool, the plugin of each fabric that a pool has, the exporter of GPU metrics."""
+    """The NVIDIA plugin where there is a GPU pool, the plugin of each fabric that a pool has, the exporter of
+    GPU metrics.
+    """
 
-    def __init__(self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions
+    ) -> None:
         super().__init__("trainfleet:kubernetes:Gpu", f"{spec.name}-gpu", None, opts)
         if here.gpu_plugin:
-            release(f"{spec.name}-nvidia-device-plugin", NVIDIA_DEVICE_PLUGIN, GPU_NAMESPACE, gpu.nvidia(), parent=self)
+            release(
+                f"{spec.name}-nvidia-device-plugin",
+                NVIDIA_DEVICE_PLUGIN,
+                GPU_NAMESPACE,
+                gpu.nvidia(),
+                parent=self,
+            )
         if here.efa_plugin:
             efa = [pool for pool in platform.pools if pool.rdma_resource == EFA_RESOURCE]
-            release(f"{spec.name}-efa-device-plugin", EFA_DEVICE_PLUGIN, GPU_NAMESPACE, gpu.efa(efa), parent=self)
+            release(
+                f"{spec.name}-efa-device-plugin", EFA_DEVICE_PLUGIN, GPU_NAMESPACE, gpu.efa(efa), parent=self
+            )
         if here.infiniband_plugin:
             pools = [pool for pool in platform.pools if pool.machine.rdma == "infiniband"]
             infiniband_plugin(spec, pools, self)
         for fabric in here.nccl_plugins:
             nccl_plugin(spec, fabric, [pool for pool in platform.pools if pool.machine.rdma == fabric], self)
         if here.gpu_metrics:
-            release(f"{spec.name}-dcgm-exporter", DCGM_EXPORTER, GPU_NAMESPACE, gpu.exporter(monitored=here.monitoring), parent=self)
+            release(
+                f"{spec.name}-dcgm-exporter",
+                DCGM_EXPORTER,
+                GPU_NAMESPACE,
+                gpu.exporter(monitored=here.monitoring),
+                parent=self,
+            )
         self.register_outputs({})

@@ -1,7 +1,10 @@
-"""What SageMaker HyperPod needs in the cluster before its first node joins: its health agent, and the rights of its service.
+"""What SageMaker HyperPod needs in the cluster before its first node joins: its health agent, and the rights
+of its service.
 
-AWS gives these as one Helm chart that lies in a Git repository (aws/sagemaker-hyperpod-cli, helm_chart/HyperPodHelmChart) and in no chart
-repository, and half of it is a second KubeRay, Kueue, cert-manager and set of device plugins. So the parts that HyperPod itself needs are
+AWS gives these as one Helm chart that lies in a Git repository (aws/sagemaker-hyperpod-cli,
+helm_chart/HyperPodHelmChart) and in no chart
+repository, and half of it is a second KubeRay, Kueue, cert-manager and set of device plugins. So the parts
+that HyperPod itself needs are
 typed here. Easy to get wrong: the namespace's name is fixed by AWS, and the agent must tolerate every taint.
 """
 
@@ -28,7 +31,10 @@ AGENT_RULES: tuple[Rule, ...] = (
     ([""], ["nodes/status"], ["patch"]),
     (["", "events.k8s.io"], ["events"], ["create", "patch", "update"]),
 )
-CHECKER_RULES: tuple[Rule, ...] = (([""], ["nodes"], ["get", "list"]), ([""], ["pods"], ["get", "list", "patch"]))
+CHECKER_RULES: tuple[Rule, ...] = (
+    ([""], ["nodes"], ["get", "list"]),
+    ([""], ["pods"], ["get", "list", "patch"]),
+)
 SERVICE_RULES: tuple[Rule, ...] = (
     ([""], ["pods"], ["list"]),
     ([""], ["pods/eviction"], ["create"]),
@@ -37,9 +43,17 @@ SERVICE_RULES: tuple[Rule, ...] = (
 
 
 class HyperPodAgents(pulumi.ComponentResource):
-    """Namespace, rights and the health agent. `image_account`: the AWS account that publishes the agent in this region."""
+    """Namespace, rights and the health agent. `image_account`: the AWS account that publishes the agent in
+    this region.
+    """
 
-    def __init__(self, provider: k8s.Provider, spec: PlatformSpec, image_account: str, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        provider: k8s.Provider,
+        spec: PlatformSpec,
+        image_account: str,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         below = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(providers=[provider]))
         super().__init__("trainfleet:kubernetes:HyperPodAgents", f"{spec.name}-hyperpod-agents", None, below)
         self.spec = spec
@@ -69,7 +83,9 @@ class HyperPodAgents(pulumi.ComponentResource):
                 # Its nodes come only after it: a rollout that waits for them would never end.
                 annotations={"pulumi.com/skipAwait": "true"},
             ),
-            spec=daemon(f"{image_account}.dkr.ecr.{spec.region}.amazonaws.com/hyperpod-{AGENT}:{AGENT_VERSION}"),
+            spec=daemon(
+                f"{image_account}.dkr.ecr.{spec.region}.amazonaws.com/hyperpod-{AGENT}:{AGENT_VERSION}"
+            ),
             opts=self._options(agent),
         )
         self.register_outputs({})
@@ -83,7 +99,9 @@ class HyperPodAgents(pulumi.ComponentResource):
             metadata=k8s.meta.v1.ObjectMetaArgs(name=name, namespace=NAMESPACE),
             opts=self._options(namespace),
         )
-        self._grant(name, rules, k8s.rbac.v1.SubjectArgs(kind="ServiceAccount", name=name, namespace=NAMESPACE))
+        self._grant(
+            name, rules, k8s.rbac.v1.SubjectArgs(kind="ServiceAccount", name=name, namespace=NAMESPACE)
+        )
         return account
 
     def _grant(self, name: str, rules: tuple[Rule, ...], subject: k8s.rbac.v1.SubjectArgs) -> None:
@@ -91,38 +109,63 @@ class HyperPodAgents(pulumi.ComponentResource):
         role = k8s.rbac.v1.ClusterRole(
             f"{self.spec.name}-hyperpod-role-{name}",
             metadata=everywhere,
-            rules=[k8s.rbac.v1.PolicyRuleArgs(api_groups=groups, resources=resources, verbs=verbs) for groups, resources, verbs in rules],
+            rules=[
+                k8s.rbac.v1.PolicyRuleArgs(api_groups=groups, resources=resources, verbs=verbs)
+                for groups, resources, verbs in rules
+            ],
             opts=self._options(),
         )
         k8s.rbac.v1.ClusterRoleBinding(
             f"{self.spec.name}-hyperpod-binding-{name}",
             metadata=everywhere,
             subjects=[subject],
-            role_ref=k8s.rbac.v1.RoleRefArgs(api_group="rbac.authorization.k8s.io", kind="ClusterRole", name=name),
+            role_ref=k8s.rbac.v1.RoleRefArgs(
+                api_group="rbac.authorization.k8s.io", kind="ClusterRole", name=name
+            ),
             opts=self._options(role),
         )
 
 
 def daemon(image: str) -> k8s.apps.v1.DaemonSetSpecArgs:
     """The agent on every HyperPod node with GPUs."""
-    types = sorted(machine.instance_type for machine in catalogue() if machine.cloud is Cloud.AWS and machine.kind == "hyperpod")
-    on_ours = k8s.core.v1.NodeSelectorRequirementArgs(key="node.kubernetes.io/instance-type", operator="In", values=types)
+    types = sorted(
+        machine.instance_type
+        for machine in catalogue()
+        if machine.cloud is Cloud.AWS and machine.kind == "hyperpod"
+    )
+    on_ours = k8s.core.v1.NodeSelectorRequirementArgs(
+        key="node.kubernetes.io/instance-type", operator="In", values=types
+    )
     mounts = {"log": ("/var/log", False), "kmsg": ("/dev/kmsg", True), "localtime": ("/etc/localtime", True)}
     container = k8s.core.v1.ContainerArgs(
         name=AGENT,
         image=image,
         image_pull_policy="IfNotPresent",
-        resources=k8s.core.v1.ResourceRequirementsArgs(requests={"cpu": "500m", "memory": "512Mi"}, limits={"cpu": "500m", "memory": "512Mi"}),
-        # As AWS's chart has it. Its capabilities are left alone: the kernel's log is closed to whoever lacks one.
-        security_context=k8s.core.v1.SecurityContextArgs(run_as_user=1000, run_as_group=2000, run_as_non_root=True),
+        resources=k8s.core.v1.ResourceRequirementsArgs(
+            requests={"cpu": "500m", "memory": "512Mi"}, limits={"cpu": "500m", "memory": "512Mi"}
+        ),
+        # As AWS's chart has it. Its capabilities are left alone: the kernel's log is closed to whoever lacks
+        # one.
+        security_context=k8s.core.v1.SecurityContextArgs(
+            run_as_user=1000, run_as_group=2000, run_as_non_root=True
+        ),
         env=[_from_pod("NODE_NAME", "spec.nodeName"), _from_pod("NODE_IP", "status.hostIP")],
-        volume_mounts=[k8s.core.v1.VolumeMountArgs(name=name, mount_path=path, read_only=fixed) for name, (path, fixed) in mounts.items()],
+        volume_mounts=[
+            k8s.core.v1.VolumeMountArgs(name=name, mount_path=path, read_only=fixed)
+            for name, (path, fixed) in mounts.items()
+        ],
     )
     pod = k8s.core.v1.PodSpecArgs(
         service_account_name=AGENT,
         containers=[container],
-        volumes=[k8s.core.v1.VolumeArgs(name=name, host_path=k8s.core.v1.HostPathVolumeSourceArgs(path=path)) for name, (path, _) in mounts.items()],
-        tolerations=[k8s.core.v1.TolerationArgs(operator="Exists", effect=effect) for effect in ("NoSchedule", "NoExecute")],
+        volumes=[
+            k8s.core.v1.VolumeArgs(name=name, host_path=k8s.core.v1.HostPathVolumeSourceArgs(path=path))
+            for name, (path, _) in mounts.items()
+        ],
+        tolerations=[
+            k8s.core.v1.TolerationArgs(operator="Exists", effect=effect)
+            for effect in ("NoSchedule", "NoExecute")
+        ],
         affinity=k8s.core.v1.AffinityArgs(
             node_affinity=k8s.core.v1.NodeAffinityArgs(
                 required_during_scheduling_ignored_during_execution=k8s.core.v1.NodeSelectorArgs(
@@ -133,7 +176,9 @@ def daemon(image: str) -> k8s.apps.v1.DaemonSetSpecArgs:
     )
     return k8s.apps.v1.DaemonSetSpecArgs(
         selector=k8s.meta.v1.LabelSelectorArgs(match_labels={"app": AGENT}),
-        template=k8s.core.v1.PodTemplateSpecArgs(metadata=k8s.meta.v1.ObjectMetaArgs(labels={"app": AGENT}), spec=pod),
+        template=k8s.core.v1.PodTemplateSpecArgs(
+            metadata=k8s.meta.v1.ObjectMetaArgs(labels={"app": AGENT}), spec=pod
+        ),
     )
 
 

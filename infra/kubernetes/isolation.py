@@ -1,6 +1,8 @@
-"""Namespaces with Pod Security labels, closed by default and opened for what their pods need, and limits for trainings.
+"""Namespaces with Pod Security labels, closed by default and opened for what their pods need, and limits for
+trainings.
 
-Easy to get wrong: a namespace exists exactly when something runs in it, and its Pod Security level is what its own chart
+Easy to get wrong: a namespace exists exactly when something runs in it, and its Pod Security level is what
+its own chart
 needs: agents that read the host have a namespace of their own, so that nothing beside them may.
 """
 
@@ -40,12 +42,18 @@ class Room:
 def rooms(platform: Platform, here: Parts) -> tuple[Room, ...]:
     """The namespaces of this platform.
 
-    training is `baseline`, because SkyPilot's and Ray's stock images run as root; with RDMA it must be `privileged`,
-    because registering memory needs the capability IPC_LOCK, which baseline refuses. Agents of nodes and GPUs are
+    training is `baseline`, because SkyPilot's and Ray's stock images run as root; with RDMA it must be
+    `privileged`,
+    because registering memory needs the capability IPC_LOCK, which baseline refuses. Agents of nodes and GPUs
+    are
     `privileged`, because they mount folders of the host. Everything else is `restricted`.
     """
     rdma = any(pool.fabric != "none" for pool in platform.pools)
-    found = [Room(TRAINING_NAMESPACE, "privileged" if rdma else "baseline", "restricted" if not rdma else "baseline")]
+    found = [
+        Room(
+            TRAINING_NAMESPACE, "privileged" if rdma else "baseline", "restricted" if not rdma else "baseline"
+        )
+    ]
     if here.kuberay:
         found.append(Room(KUBERAY_NAMESPACE, "restricted", "restricted"))
     if here.gpu_namespace:
@@ -59,7 +67,9 @@ def rooms(platform: Platform, here: Parts) -> tuple[Room, ...]:
         found.append(Room(MONITORING_NAMESPACE, "baseline", "restricted"))
     if here.certificates == "cert-manager":
         found.append(Room(CERTIFICATES_NAMESPACE, "restricted", "restricted"))
-    logs = platform.identities[platform.log_store.identity].namespace if here.logs and platform.log_store else ""
+    logs = (
+        platform.identities[platform.log_store.identity].namespace if here.logs and platform.log_store else ""
+    )
     if logs:
         found.append(Room(logs, "privileged", "baseline"))
     taken = {room.name for room in found} | set(BUILT_IN)
@@ -68,9 +78,13 @@ def rooms(platform: Platform, here: Parts) -> tuple[Room, ...]:
 
 
 class Isolation(pulumi.ComponentResource):
-    """Every namespace of the platform: closed, then opened for what it needs. The rest of the layer comes after it."""
+    """Every namespace of the platform: closed, then opened for what it needs. The rest of the layer comes
+    after it.
+    """
 
-    def __init__(self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions
+    ) -> None:
         super().__init__("trainfleet:kubernetes:Isolation", f"{spec.name}-isolation", None, opts)
         self._spec = spec
         namespaces = {room.name: self._namespace(room) for room in rooms(platform, here)}
@@ -85,8 +99,12 @@ class Isolation(pulumi.ComponentResource):
         labels = {f"pod-security.kubernetes.io/{mode}": level for mode, level in levels.items()}
         return k8s.core.v1.Namespace(
             f"{self._spec.name}-namespace-{room.name}",
-            metadata=k8s.meta.v1.ObjectMetaArgs(name=room.name, labels={**labels, "app.kubernetes.io/managed-by": "pulumi"}),
-            opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True, custom_timeouts=pulumi.CustomTimeouts(delete="20m")),
+            metadata=k8s.meta.v1.ObjectMetaArgs(
+                name=room.name, labels={**labels, "app.kubernetes.io/managed-by": "pulumi"}
+            ),
+            opts=pulumi.ResourceOptions(
+                parent=self, delete_before_replace=True, custom_timeouts=pulumi.CustomTimeouts(delete="20m")
+            ),
         )
 
     def _limits(self, namespace: pulumi.Resource) -> None:
@@ -94,8 +112,11 @@ class Isolation(pulumi.ComponentResource):
         k8s.core.v1.ResourceQuota(
             f"{self._spec.name}-quota-training",
             metadata=k8s.meta.v1.ObjectMetaArgs(name="no-load-balancers", namespace=TRAINING_NAMESPACE),
-            # A load balancer made by a workload is nobody's resource: it is open to the world and outlives a destroy.
-            spec=k8s.core.v1.ResourceQuotaSpecArgs(hard={"services.loadbalancers": "0", "services.nodeports": "0"}),
+            # A load balancer made by a workload is nobody's resource: it is open to the world and outlives a
+            # destroy.
+            spec=k8s.core.v1.ResourceQuotaSpecArgs(
+                hard={"services.loadbalancers": "0", "services.nodeports": "0"}
+            ),
             opts=options,
         )
         k8s.core.v1.LimitRange(
@@ -103,7 +124,11 @@ class Isolation(pulumi.ComponentResource):
             metadata=k8s.meta.v1.ObjectMetaArgs(name="default-requests", namespace=TRAINING_NAMESPACE),
             # Requests only: a default limit would end a training that reads its data fast.
             spec=k8s.core.v1.LimitRangeSpecArgs(
-                limits=[k8s.core.v1.LimitRangeItemArgs(type="Container", default_request={"cpu": "100m", "memory": "128Mi"})]
+                limits=[
+                    k8s.core.v1.LimitRangeItemArgs(
+                        type="Container", default_request={"cpu": "100m", "memory": "128Mi"}
+                    )
+                ]
             ),
             opts=options,
         )

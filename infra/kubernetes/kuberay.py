@@ -1,6 +1,7 @@
 """KubeRay: its resource definitions as resources of their own, then the operator by Helm without them.
 
-The operator watches the training namespace only and has its rights there only. Easy to get wrong: a definition that is
+The operator watches the training namespace only and has its rights there only. Easy to get wrong: a
+definition that is
 deleted takes every Ray cluster with it.
 """
 
@@ -27,22 +28,35 @@ class KubeRay(pulumi.ComponentResource):
         if here.kuberay:
             crds = [self._definition(spec, definition) for definition in definitions(spec.ray.operator)]
             chart, values = kuberay_operator(spec.ray.operator), operators.kuberay(spec)
-            release(f"{spec.name}-kuberay-operator", chart, KUBERAY_NAMESPACE, values, parent=self, depends_on=crds)
+            release(
+                f"{spec.name}-kuberay-operator",
+                chart,
+                KUBERAY_NAMESPACE,
+                values,
+                parent=self,
+                depends_on=crds,
+            )
         self.register_outputs({})
 
     def _definition(self, spec: PlatformSpec, definition: dict[str, Any]) -> pulumi.Resource:
-        # The untyped resource of the same type token: the typed class would translate every key of the schema between two
-        # spellings, on the way in and out (pulumi#6301). It is taken from its own module, because the package's attribute of
+        # The untyped resource of the same type token: the typed class would translate every key of the schema
+        # between two
+        # spellings, on the way in and out (pulumi#6301). It is taken from its own module, because the
+        # package's attribute of
         # that name is the module itself for the moment in which another thread imports it.
         return CustomResource(
             f"{spec.name}-crd-{definition['spec']['names']['plural']}",
             api_version=definition["apiVersion"],
             kind=definition["kind"],
-            metadata={"name": definition["metadata"]["name"], "annotations": definition["metadata"]["annotations"]},
+            metadata={
+                "name": definition["metadata"]["name"],
+                "annotations": definition["metadata"]["annotations"],
+            },
             spec=sdk_names(definition["spec"]),
             opts=pulumi.ResourceOptions(
                 parent=self,
-                # In production a definition that leaves the program stays in the cluster, and with it every run; only the
+                # In production a definition that leaves the program stays in the cluster, and with it every
+                # run; only the
                 # cluster's own end is theirs.
                 retain_on_delete=spec.production or None,
             ),
@@ -50,7 +64,12 @@ class KubeRay(pulumi.ComponentResource):
 
 
 def sdk_names(node: Any) -> Any:
-    """The schema with `x_kubernetes_…` for `x-kubernetes-…`: Pulumi's spelling, which the provider writes back (pulumi-kubernetes#3348)."""
+    """The schema with `x_kubernetes_…` for `x-kubernetes-…`: Pulumi's spelling, which the provider writes
+    back (pulumi-kubernetes#3348).
+    """
     if isinstance(node, dict):
-        return {key.replace("-", "_") if key.startswith("x-kubernetes-") else key: sdk_names(value) for key, value in node.items()}
+        return {
+            key.replace("-", "_") if key.startswith("x-kubernetes-") else key: sdk_names(value)
+            for key, value in node.items()
+        }
     return [sdk_names(item) for item in node] if isinstance(node, list) else node

@@ -1,6 +1,8 @@
-"""ClusterLayer: the component that holds every room of the cluster layer, in the order in which they need one another.
+"""ClusterLayer: the component that holds every room of the cluster layer, in the order in which they need one
+another.
 
-It depends on the control plane and on every node pool that exists, so nothing is made before there is a node to run it
+It depends on the control plane and on every node pool that exists, so nothing is made before there is a node
+to run it
 and, on destroy, everything here is gone (load balancers, volumes, pods) before the first node goes.
 """
 
@@ -25,12 +27,24 @@ from trainfleet.infra.spec.schema import PlatformSpec
 
 
 class ClusterLayer(pulumi.ComponentResource):
-    """Rooms: isolation, access, storage, monitoring, gpu, nodes, autoscaler, kuberay, queue, external secrets, certificates."""
+    """Rooms: isolation, access, storage, monitoring, gpu, nodes, autoscaler, kuberay, queue, external
+    secrets, certificates.
+    """
 
-    def __init__(self, platform: Platform, spec: PlatformSpec, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, platform: Platform, spec: PlatformSpec, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         below = [platform.cluster, *platform.system_nodes, *(pool.nodes for pool in platform.pools)]
-        needs = pulumi.ResourceOptions(providers=[platform.kubernetes], depends_on=[resource for resource in below if resource is not None])
-        super().__init__("trainfleet:kubernetes:ClusterLayer", f"{spec.name}-kubernetes", None, pulumi.ResourceOptions.merge(opts, needs))
+        needs = pulumi.ResourceOptions(
+            providers=[platform.kubernetes],
+            depends_on=[resource for resource in below if resource is not None],
+        )
+        super().__init__(
+            "trainfleet:kubernetes:ClusterLayer",
+            f"{spec.name}-kubernetes",
+            None,
+            pulumi.ResourceOptions.merge(opts, needs),
+        )
         here = parts(platform, spec)
         self.isolation = Isolation(platform, spec, here, pulumi.ResourceOptions(parent=self))
         settled = pulumi.ResourceOptions(parent=self, depends_on=[self.isolation])
@@ -38,7 +52,8 @@ class ClusterLayer(pulumi.ComponentResource):
         self.storage = Storage(platform, spec, here, settled)
         stored = pulumi.ResourceOptions(parent=self, depends_on=[self.isolation, self.storage])
         self.monitoring = Monitoring(platform, spec, here, stored)
-        # The accounts first: a pod cannot start under an account that is not there. The definitions of monitors too: a chart
+        # The accounts first: a pod cannot start under an account that is not there. The definitions of
+        # monitors too: a chart
         # that brings a monitor cannot be installed without them.
         ready = [self.isolation, self.access, *self.monitoring.definitions]
         served = pulumi.ResourceOptions(parent=self, depends_on=ready)
@@ -47,7 +62,9 @@ class ClusterLayer(pulumi.ComponentResource):
         self.autoscaler = Autoscaler(platform, spec, here, served)
         self.kuberay = KubeRay(spec, here, served)
         # Kueue looks for the kinds it queues when it starts.
-        self.queue = Queue(platform, spec, here, pulumi.ResourceOptions(parent=self, depends_on=[*ready, self.kuberay]))
+        self.queue = Queue(
+            platform, spec, here, pulumi.ResourceOptions(parent=self, depends_on=[*ready, self.kuberay])
+        )
         self.secrets = ExternalSecrets(platform, spec, here, served)
         self.certificates = Certificates(spec, here, settled)
         self.register_outputs({})

@@ -1,7 +1,9 @@
 """Typed documents: frozen dataclasses that become the JSON of chart values and of custom resources.
 
-Used wherever Pulumi has no class of its own. A key that is not declared cannot be written (Python refuses it by name), and
-None means absent. Easy to get wrong: a field is the key in snake case, unless the class's KEYS say what it is called.
+Used wherever Pulumi has no class of its own. A key that is not declared cannot be written (Python refuses it
+by name), and
+None means absent. Easy to get wrong: a field is the key in snake case, unless the class's KEYS say what it is
+called.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ T = TypeVar("T")
 
 @dataclass_transform(eq_default=False, frozen_default=True)
 def document(declared: type[T]) -> type[T]:
-    """Make a class a typed document: a frozen dataclass without comparison and text, which nobody needs and every preview would build."""
+    """Make a class a typed document: a frozen dataclass without comparison and text, which nobody needs and
+    every preview would build.
+    """
     return dataclass(frozen=True, eq=False, repr=False)(declared)
 
 
@@ -23,7 +27,9 @@ def plain(value: Any) -> Any:
     """The value as JSON can hold it; Pulumi outputs stay as they are."""
     if is_dataclass(value) and not isinstance(value, type):
         given: dict[str, str] = getattr(value, "KEYS", {})
-        pairs = ((given.get(each.name) or _camel(each.name), getattr(value, each.name)) for each in fields(value))
+        pairs = (
+            (given.get(each.name) or _camel(each.name), getattr(value, each.name)) for each in fields(value)
+        )
         return {name: plain(member) for name, member in pairs if member is not None}
     if isinstance(value, dict):
         return {name: plain(member) for name, member in value.items()}

@@ -1,7 +1,9 @@
 """Metrics: Prometheus, Grafana with our dashboards, what is scraped of Ray, and alert rules.
 
-Nothing here is open to the outside: one looks by `kubectl port-forward -n monitoring svc/kube-prometheus-stack-grafana 3000:80`.
-Easy to get wrong: the definitions come by a chart of their own, before every chart that brings a monitor, and after all of
+Nothing here is open to the outside: one looks by `kubectl port-forward -n monitoring
+svc/kube-prometheus-stack-grafana 3000:80`.
+Easy to get wrong: the definitions come by a chart of their own, before every chart that brings a monitor, and
+after all of
 them they go.
 """
 
@@ -64,7 +66,8 @@ class ServiceMonitorSpec:
 
 
 BROUGHT_EXPORTER = PodMonitorSpec(
-    # The one cloud that brings an exporter is GKE (docs: "Collect and view DCGM metrics"); its own collector feeds another store.
+    # The one cloud that brings an exporter is GKE (docs: "Collect and view DCGM metrics"); its own collector
+    # feeds another store.
     Namespaces(("gke-managed-system",)),
     Selector({"app.kubernetes.io/name": "gke-managed-dcgm-exporter"}),
     (Endpoint("metrics", "15s"),),
@@ -74,14 +77,31 @@ BROUGHT_EXPORTER = PodMonitorSpec(
 class Monitoring(pulumi.ComponentResource):
     """The definitions, the stack, dashboards, monitors and rules; nothing when monitoring is off."""
 
-    def __init__(self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions
+    ) -> None:
         super().__init__("trainfleet:kubernetes:Monitoring", f"{spec.name}-monitoring", None, opts)
         self._spec = spec
         self.definitions: list[pulumi.Resource] = []
         if here.monitoring:
-            self.definitions = [release(f"{spec.name}-monitoring-definitions", PROMETHEUS_DEFINITIONS, MONITORING_NAMESPACE, {}, parent=self)]
+            self.definitions = [
+                release(
+                    f"{spec.name}-monitoring-definitions",
+                    PROMETHEUS_DEFINITIONS,
+                    MONITORING_NAMESPACE,
+                    {},
+                    parent=self,
+                )
+            ]
             values = stack(spec.monitoring.retention_days, MONITORING_NAMESPACE, volume=here.storage_class)
-            release(f"{spec.name}-prometheus", PROMETHEUS_STACK, MONITORING_NAMESPACE, values, parent=self, depends_on=self.definitions)
+            release(
+                f"{spec.name}-prometheus",
+                PROMETHEUS_STACK,
+                MONITORING_NAMESPACE,
+                values,
+                parent=self,
+                depends_on=self.definitions,
+            )
             for board in boards(platform, here):
                 self._dashboard(board.uid, board.json())
             for kind in ("head", "worker"):
@@ -96,7 +116,9 @@ class Monitoring(pulumi.ComponentResource):
     def _dashboard(self, uid: str, text: str) -> None:
         k8s.core.v1.ConfigMap(
             f"{self._spec.name}-dashboard-{uid.removeprefix('trainfleet-')}",
-            metadata=k8s.meta.v1.ObjectMetaArgs(name=f"dashboard-{uid}", namespace=MONITORING_NAMESPACE, labels={DASHBOARD_LABEL: "1"}),
+            metadata=k8s.meta.v1.ObjectMetaArgs(
+                name=f"dashboard-{uid}", namespace=MONITORING_NAMESPACE, labels={DASHBOARD_LABEL: "1"}
+            ),
             data={f"{uid}.json": text},
             opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
         )
@@ -104,12 +126,24 @@ class Monitoring(pulumi.ComponentResource):
     def _resource(self, kind: str, name: str, spec: Any) -> None:
         metadata = {"name": name, "namespace": MONITORING_NAMESPACE}
         resource = f"{self._spec.name}-{kind.lower()}-{name}"
-        custom(resource, f"{API_VERSION}:{kind}", metadata, {"spec": spec}, parent=self, depends_on=self.definitions)
+        custom(
+            resource,
+            f"{API_VERSION}:{kind}",
+            metadata,
+            {"spec": spec},
+            parent=self,
+            depends_on=self.definitions,
+        )
 
 
 def ray_pods(kind: str) -> PodMonitorSpec:
-    """Ray's pods of one kind, by the labels and the port's name that KubeRay gives them. The head tells its autoscaler's and dashboard's too."""
-    labels = tuple(Relabeling(label, (f"__meta_kubernetes_pod_label_{label}",)) for label in ("ray_io_cluster", "ray_io_node_type"))
+    """Ray's pods of one kind, by the labels and the port's name that KubeRay gives them. The head tells its
+    autoscaler's and dashboard's too.
+    """
+    labels = tuple(
+        Relabeling(label, (f"__meta_kubernetes_pod_label_{label}",))
+        for label in ("ray_io_cluster", "ray_io_node_type")
+    )
     ports = ("metrics", "as-metrics", "dash-metrics") if kind == "head" else ("metrics",)
     endpoints = tuple(Endpoint(port, "15s", labels) for port in ports)
     return PodMonitorSpec(Namespaces((TRAINING_NAMESPACE,)), Selector({"ray.io/node-type": kind}), endpoints)
@@ -117,4 +151,8 @@ def ray_pods(kind: str) -> PodMonitorSpec:
 
 def operator() -> ServiceMonitorSpec:
     """The KubeRay operator, by its chart's labels."""
-    return ServiceMonitorSpec(Namespaces((KUBERAY_NAMESPACE,)), Selector({"app.kubernetes.io/name": "kuberay-operator"}), (Endpoint("http", "30s"),))
+    return ServiceMonitorSpec(
+        Namespaces((KUBERAY_NAMESPACE,)),
+        Selector({"app.kubernetes.io/name": "kuberay-operator"}),
+        (Endpoint("http", "30s"),),
+    )

@@ -1,6 +1,8 @@
-"""Names that the cluster layer gives and others rely on: launchers through the contract, runbooks, policies. No Pulumi import.
+"""Names that the cluster layer gives and others rely on: launchers through the contract, runbooks, policies.
+No Pulumi import.
 
-Easy to get wrong: a name here is part of what running trainings hold on to; renaming one replaces the object it names.
+Easy to get wrong: a name here is part of what running trainings hold on to; renaming one replaces the object
+it names.
 """
 
 from __future__ import annotations
@@ -18,10 +20,14 @@ BUILT_IN = ("default", "kube-system", "kube-public", "kube-node-lease")
 QUEUE = "training"
 """The Kueue LocalQueue in the training namespace, and the ClusterQueue behind it."""
 PRIORITIES = {"trainfleet-high": 100_000, "trainfleet-normal": 10_000, "trainfleet-low": 1_000}
-"""Priority classes of pods, and of workloads in the queue. Only `high` preempts: a running training is not thrown out by its equal."""
+"""Priority classes of pods, and of workloads in the queue. Only `high` preempts: a running training is not
+thrown out by its equal.
+"""
 
 LAUNCHER_ACCOUNT = "launcher"
-"""Service account in the training namespace for SkyPilot's controllers, which cannot run a login command (skypilot#4379)."""
+"""Service account in the training namespace for SkyPilot's controllers, which cannot run a login command
+(skypilot#4379).
+"""
 LAUNCHER_TOKEN = "launcher-token"
 """The Secret that the cluster fills with that account's token."""
 
@@ -29,7 +35,9 @@ SECRET_STORE = "cloud"
 """The external-secrets ClusterSecretStore of the cloud's secret manager."""
 
 RAY_CA_SECRET = "ray-ca"
-"""Secret (tls.crt, tls.key) in the training namespace: the authority that signs the certificates of Ray's pods."""
+"""Secret (tls.crt, tls.key) in the training namespace: the authority that signs the certificates of Ray's
+pods.
+"""
 RAY_TLS_CONFIG = "ray-tls"
 """ConfigMap with the script by which an init container writes its pod's certificate."""
 RAY_TLS_SCRIPT = "certificate.sh"

@@ -1,8 +1,11 @@
 """Network policies: every namespace is closed, and each opening says who may reach what, and why.
 
-Easy to get wrong: a policy says nothing unless the cluster's network plugin enforces policies; addresses are judged after
-a service's address was rewritten to its endpoint; what the kubelet does (port-forward, exec, probes, mounts of Lustre and
-NFS) comes from the node and not from a pod; and a range that holds 169.254.169.254 hands every pod the node's role.
+Easy to get wrong: a policy says nothing unless the cluster's network plugin enforces policies; addresses are
+judged after
+a service's address was rewritten to its endpoint; what the kubelet does (port-forward, exec, probes, mounts
+of Lustre and
+NFS) comes from the node and not from a pod; and a range that holds 169.254.169.254 hands every pod the node's
+role.
 """
 
 from __future__ import annotations
@@ -33,12 +36,16 @@ from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform
 
 ANYWHERE = "0.0.0.0/0"
 METADATA_RANGE = "169.254.0.0/16"
-"""Link-local: the metadata service of every cloud. Only what the platform names as a way to its identities is let through."""
+"""Link-local: the metadata service of every cloud. Only what the platform names as a way to its identities is
+let through.
+"""
 DNS_PORT = 53
 API_PORTS = (443, 6443)
 """6443 too, because policies see a self-made control plane's own port and not its service's."""
 PACKAGES_PORT = 80
-"""SkyPilot installs rsync, ssh and the like by apt where the image lacks them, and Debian's mirrors answer there."""
+"""SkyPilot installs rsync, ssh and the like by apt where the image lacks them, and Debian's mirrors answer
+there.
+"""
 OPERATOR_TO_RAY_PORTS = (8265, 8000, 52365, 6379)
 """Dashboard and jobs, Serve's health, the dashboard agent, the head's control store."""
 RAY_METRICS_PORTS = (8080, 44217, 44227)
@@ -50,7 +57,8 @@ MANAGER_METRICS_PORTS = (8080, 8443)
 NODE_METRICS_PORTS = (9100, 10250)
 """Node exporter and kubelet, on the nodes' own addresses."""
 WEBHOOKS = {QUEUE_NAMESPACE: (9443, 8082), SECRETS_NAMESPACE: (10250,), CERTIFICATES_NAMESPACE: (10250,)}
-"""Ports on which the control plane asks an operator: its admission webhook, and Kueue's API of what is pending. An API that does
+"""Ports on which the control plane asks an operator: its admission webhook, and Kueue's API of what is
+pending. An API that does
 not answer keeps every namespace from being deleted."""
 CLUSTER_DNS_METRICS_PORT = 9153
 
@@ -68,7 +76,9 @@ class Opening:
     def kinds(self) -> list[str]:
         """Which directions the policy is about: both when it closes."""
         closed = not self.ingress and not self.egress
-        return [kind for kind, rules in (("Ingress", self.ingress), ("Egress", self.egress)) if closed or rules]
+        return [
+            kind for kind, rules in (("Ingress", self.ingress), ("Egress", self.egress)) if closed or rules
+        ]
 
 
 def openings(platform: Platform, here: Parts, namespaces: Iterable[str]) -> list[Opening]:
@@ -78,10 +88,20 @@ def openings(platform: Platform, here: Parts, namespaces: Iterable[str]) -> list
         found.append(Opening(namespace, "deny-all"))
         if namespace != GPU_NAMESPACE:
             ports = (*API_PORTS, PACKAGES_PORT) if namespace == TRAINING_NAMESPACE else API_PORTS
-            found += [Opening(namespace, "dns", egress=[dns()]), Opening(namespace, "outbound", egress=outbound(platform, ports))]
+            found += [
+                Opening(namespace, "dns", egress=[dns()]),
+                Opening(namespace, "outbound", egress=outbound(platform, ports)),
+            ]
         if namespace in WEBHOOKS:
-            # From anywhere: the control plane has no pod to select by, and its address is the cloud's to change.
-            found.append(Opening(namespace, "webhook", ingress=[NetworkPolicyIngressRuleArgs(ports=tcp(*WEBHOOKS[namespace]))]))
+            # From anywhere: the control plane has no pod to select by, and its address is the cloud's to
+            # change.
+            found.append(
+                Opening(
+                    namespace,
+                    "webhook",
+                    ingress=[NetworkPolicyIngressRuleArgs(ports=tcp(*WEBHOOKS[namespace]))],
+                )
+            )
     found += _ray(here)
     if here.monitoring:
         found += _metrics(here, set(namespaces))
@@ -89,16 +109,31 @@ def openings(platform: Platform, here: Parts, namespaces: Iterable[str]) -> list
 
 
 def _ray(here: Parts) -> list[Opening]:
-    """Ray's processes, and ssh between SkyPilot's pods, use ports they choose: pods of the namespace reach one another on all."""
+    """Ray's processes, and ssh between SkyPilot's pods, use ports they choose: pods of the namespace reach
+    one another on all.
+    """
     same = NetworkPolicyPeerArgs(pod_selector=LabelSelectorArgs())
     found = [
-        Opening(TRAINING_NAMESPACE, "ray", ingress=[NetworkPolicyIngressRuleArgs(from_=[same])], egress=[NetworkPolicyEgressRuleArgs(to=[same])])
+        Opening(
+            TRAINING_NAMESPACE,
+            "ray",
+            ingress=[NetworkPolicyIngressRuleArgs(from_=[same])],
+            egress=[NetworkPolicyEgressRuleArgs(to=[same])],
+        )
     ]
     if here.kuberay:
         ports = tcp(*OPERATOR_TO_RAY_PORTS)
         found += [
-            Opening(TRAINING_NAMESPACE, "from-operator", ingress=[NetworkPolicyIngressRuleArgs(from_=[peer(KUBERAY_NAMESPACE)], ports=ports)]),
-            Opening(KUBERAY_NAMESPACE, "to-ray", egress=[NetworkPolicyEgressRuleArgs(to=[peer(TRAINING_NAMESPACE)], ports=ports)]),
+            Opening(
+                TRAINING_NAMESPACE,
+                "from-operator",
+                ingress=[NetworkPolicyIngressRuleArgs(from_=[peer(KUBERAY_NAMESPACE)], ports=ports)],
+            ),
+            Opening(
+                KUBERAY_NAMESPACE,
+                "to-ray",
+                egress=[NetworkPolicyEgressRuleArgs(to=[peer(TRAINING_NAMESPACE)], ports=ports)],
+            ),
         ]
     return found
 
@@ -114,7 +149,10 @@ def _metrics(here: Parts, namespaces: set[str]) -> list[Opening]:
         if namespace in namespaces:
             scraped[namespace] = MANAGER_METRICS_PORTS
     same = NetworkPolicyPeerArgs(pod_selector=LabelSelectorArgs())
-    towards = [NetworkPolicyEgressRuleArgs(to=[peer(namespace)], ports=tcp(*ports)) for namespace, ports in scraped.items()]
+    towards = [
+        NetworkPolicyEgressRuleArgs(to=[peer(namespace)], ports=tcp(*ports))
+        for namespace, ports in scraped.items()
+    ]
     towards.append(NetworkPolicyEgressRuleArgs(to=[peer("kube-system")], ports=tcp(CLUSTER_DNS_METRICS_PORT)))
     # By port alone: under Cilium no range ever matches a node. The metadata service answers on none of these.
     ports = (*NODE_METRICS_PORTS, EXPORTER_PORT) if here.brought_gpu_metrics else NODE_METRICS_PORTS
@@ -127,7 +165,11 @@ def _metrics(here: Parts, namespaces: set[str]) -> list[Opening]:
             egress=[NetworkPolicyEgressRuleArgs(to=[same]), *towards, nodes],
         ),
         *(
-            Opening(namespace, "metrics", ingress=[NetworkPolicyIngressRuleArgs(from_=[peer(MONITORING_NAMESPACE)], ports=tcp(*ports))])
+            Opening(
+                namespace,
+                "metrics",
+                ingress=[NetworkPolicyIngressRuleArgs(from_=[peer(MONITORING_NAMESPACE)], ports=tcp(*ports))],
+            )
             for namespace, ports in scraped.items()
         ),
     ]
@@ -135,7 +177,9 @@ def _metrics(here: Parts, namespaces: set[str]) -> list[Opening]:
 
 def peer(namespace: str) -> NetworkPolicyPeerArgs:
     """Pods of a namespace, by the label that every cluster puts on namespaces by itself."""
-    return NetworkPolicyPeerArgs(namespace_selector=LabelSelectorArgs(match_labels={"kubernetes.io/metadata.name": namespace}))
+    return NetworkPolicyPeerArgs(
+        namespace_selector=LabelSelectorArgs(match_labels={"kubernetes.io/metadata.name": namespace})
+    )
 
 
 def tcp(*ports: int) -> list[NetworkPolicyPortArgs]:
@@ -144,20 +188,32 @@ def tcp(*ports: int) -> list[NetworkPolicyPortArgs]:
 
 def dns() -> NetworkPolicyEgressRuleArgs:
     """Cluster DNS and its cache on each node; the cache's own link-local address is reached on the node."""
-    pods = LabelSelectorArgs(match_expressions=[LabelSelectorRequirementArgs(key="k8s-app", operator="In", values=["kube-dns", "node-local-dns"])])
+    pods = LabelSelectorArgs(
+        match_expressions=[
+            LabelSelectorRequirementArgs(key="k8s-app", operator="In", values=["kube-dns", "node-local-dns"])
+        ]
+    )
     system = LabelSelectorArgs(match_labels={"kubernetes.io/metadata.name": "kube-system"})
     ports = [NetworkPolicyPortArgs(protocol=protocol, port=DNS_PORT) for protocol in ("UDP", "TCP")]
-    return NetworkPolicyEgressRuleArgs(to=[NetworkPolicyPeerArgs(namespace_selector=system, pod_selector=pods)], ports=ports)
+    return NetworkPolicyEgressRuleArgs(
+        to=[NetworkPolicyPeerArgs(namespace_selector=system, pod_selector=pods)], ports=ports
+    )
 
 
 def outbound(platform: Platform, ports: Iterable[int]) -> list[NetworkPolicyEgressRuleArgs]:
-    """The object store, the registry and the cloud's and the cluster's own API, by TLS; never the metadata service."""
-    blocks = [IPBlockArgs(cidr=cidr) for cidr in platform.api_cidrs] or [IPBlockArgs(cidr=ANYWHERE, except_=[METADATA_RANGE])]
+    """The object store, the registry and the cloud's and the cluster's own API, by TLS; never the metadata
+    service.
+    """
+    blocks = [IPBlockArgs(cidr=cidr) for cidr in platform.api_cidrs] or [
+        IPBlockArgs(cidr=ANYWHERE, except_=[METADATA_RANGE])
+    ]
     peers = [NetworkPolicyPeerArgs(ip_block=one) for one in blocks]
     return [
         NetworkPolicyEgressRuleArgs(to=peers, ports=tcp(*ports)),
         *(
-            NetworkPolicyEgressRuleArgs(to=[NetworkPolicyPeerArgs(ip_block=IPBlockArgs(cidr=address))], ports=tcp(port))
+            NetworkPolicyEgressRuleArgs(
+                to=[NetworkPolicyPeerArgs(ip_block=IPBlockArgs(cidr=address))], ports=tcp(port)
+            )
             for address, port in platform.metadata_ways
         ),
     ]

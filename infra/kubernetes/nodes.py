@@ -1,6 +1,8 @@
-"""What runs on every node beside trainings: the log shipper and the node problem detector, where the cloud brings none.
+"""What runs on every node beside trainings: the log shipper and the node problem detector, where the cloud
+brings none.
 
-Easy to get wrong: both read the host, so their namespaces are `privileged`, and nothing else may live there; the detector
+Easy to get wrong: both read the host, so their namespaces are `privileged`, and nothing else may live there;
+the detector
 tells what is broken, and repair is the cloud's (or, on a cluster that was already there, its owner's).
 """
 
@@ -19,13 +21,27 @@ from trainfleet.infra.spec.schema import PlatformSpec
 class Nodes(pulumi.ComponentResource):
     """Fluent Bit towards the cloud's log store, and the node problem detector."""
 
-    def __init__(self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions
+    ) -> None:
         super().__init__("trainfleet:kubernetes:Nodes", f"{spec.name}-node-agents", None, opts)
         store = platform.log_store
         if here.logs and store is not None:
             identity = platform.identities[store.identity]
-            release(f"{spec.name}-fluent-bit", FLUENT_BIT, identity.namespace, logs.fluent_bit(store, identity), parent=self)
+            release(
+                f"{spec.name}-fluent-bit",
+                FLUENT_BIT,
+                identity.namespace,
+                logs.fluent_bit(store, identity),
+                parent=self,
+            )
         if here.node_problems:
             values = operators.node_problems(monitored=here.monitoring)
-            release(f"{spec.name}-node-problem-detector", NODE_PROBLEM_DETECTOR, NODE_NAMESPACE, values, parent=self)
+            release(
+                f"{spec.name}-node-problem-detector",
+                NODE_PROBLEM_DETECTOR,
+                NODE_NAMESPACE,
+                values,
+                parent=self,
+            )
         self.register_outputs({})

@@ -1,7 +1,10 @@
-"""Kueue: one cluster queue whose quotas are the pools at their largest, and the local queue that trainings name.
+"""Kueue: one cluster queue whose quotas are the pools at their largest, and the local queue that trainings
+name.
 
-A job starts when all its nodes are free or none of it does. Easy to get wrong: one resource group must name the same
-resources for every flavour, a pod of no pool (a Ray head) takes the first flavour that fits, and each custom resource waits
+A job starts when all its nodes are free or none of it does. Easy to get wrong: one resource group must name
+the same
+resources for every flavour, a pod of no pool (a Ray head) takes the first flavour that fits, and each custom
+resource waits
 for the chart, because the chart brings its definition (pulumi-kubernetes#3247).
 """
 
@@ -27,7 +30,9 @@ GPU_RESOURCE = "nvidia.com/gpu"
 POOL_LABEL = "trainfleet.io/pool"
 SYSTEM_FLAVOR = "system"
 UNCOUNTED = ("1000000", "1000000Gi")
-"""CPU and memory where nothing is known of the machines (a cluster that was already there): GPUs alone are then counted."""
+"""CPU and memory where nothing is known of the machines (a cluster that was already there): GPUs alone are
+then counted.
+"""
 
 
 @document
@@ -74,36 +79,61 @@ class LocalQueueSpec:
 
 
 class Queue(pulumi.ComponentResource):
-    """The chart, then a flavour per pool, the queues and the priorities; nothing when the queue is off or there is no GPU pool."""
+    """The chart, then a flavour per pool, the queues and the priorities; nothing when the queue is off or
+    there is no GPU pool.
+    """
 
-    def __init__(self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions
+    ) -> None:
         super().__init__("trainfleet:kubernetes:Queue", f"{spec.name}-queue", None, opts)
         self._spec = spec
         if here.queue:
-            chart = release(f"{spec.name}-kueue", KUEUE, QUEUE_NAMESPACE, kueue(monitored=here.monitoring), parent=self)
+            chart = release(
+                f"{spec.name}-kueue", KUEUE, QUEUE_NAMESPACE, kueue(monitored=here.monitoring), parent=self
+            )
             flavors = [self._resource("ResourceFlavor", SYSTEM_FLAVOR, [chart], {"spec": FlavorSpec({}, ())})]
-            flavors += [self._resource("ResourceFlavor", pool.wish.name, [chart], {"spec": flavor(pool)}) for pool in platform.pools]
+            flavors += [
+                self._resource("ResourceFlavor", pool.wish.name, [chart], {"spec": flavor(pool)})
+                for pool in platform.pools
+            ]
             cluster = self._resource("ClusterQueue", QUEUE, flavors, {"spec": cluster_queue(platform, spec)})
-            self._resource("LocalQueue", QUEUE, [cluster], {"spec": LocalQueueSpec(QUEUE)}, TRAINING_NAMESPACE)
+            self._resource(
+                "LocalQueue", QUEUE, [cluster], {"spec": LocalQueueSpec(QUEUE)}, TRAINING_NAMESPACE
+            )
             for name, value in PRIORITIES.items():
                 body = {"value": value, "description": f"Trainings of priority {name.rpartition('-')[2]}"}
                 self._resource("WorkloadPriorityClass", name, [chart], body)
         self.register_outputs({})
 
-    def _resource(self, kind: str, name: str, after: list[pulumi.Resource], body: Any, namespace: str = "") -> pulumi.Resource:
+    def _resource(
+        self, kind: str, name: str, after: list[pulumi.Resource], body: Any, namespace: str = ""
+    ) -> pulumi.Resource:
         metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
-        return custom(f"{self._spec.name}-kueue-{kind.lower()}-{name}", f"{API_VERSION}:{kind}", metadata, body, parent=self, depends_on=after)
+        return custom(
+            f"{self._spec.name}-kueue-{kind.lower()}-{name}",
+            f"{API_VERSION}:{kind}",
+            metadata,
+            body,
+            parent=self,
+            depends_on=after,
+        )
 
 
 def flavor(pool: Pool) -> FlavorSpec:
     """The pool's nodes: Kueue writes the labels and tolerations into the pods that it puts there."""
     labels = {POOL_LABEL: pool.labels[POOL_LABEL]} if POOL_LABEL in pool.labels else pool.labels
-    given = (Toleration(operator="Exists", key=GPU_RESOURCE, effect="NoSchedule"), *(Toleration(**each) for each in pool.tolerations))
+    given = (
+        Toleration(operator="Exists", key=GPU_RESOURCE, effect="NoSchedule"),
+        *(Toleration(**each) for each in pool.tolerations),
+    )
     return FlavorSpec({**labels, **pool.selector}, given)
 
 
 def cluster_queue(platform: Platform, spec: PlatformSpec) -> ClusterQueueSpec:
-    """Every pool at its largest. The system pool comes first and has no GPU: heads run there, workers do not fit."""
+    """Every pool at its largest. The system pool comes first and has no GPU: heads run there, workers do not
+    fit.
+    """
     fabrics = sorted({pool.rdma_resource for pool in platform.pools if pool.rdma_resource})
     covered = ("cpu", "memory", GPU_RESOURCE, *fabrics)
     try:
@@ -120,7 +150,8 @@ def cluster_queue(platform: Platform, spec: PlatformSpec) -> ClusterQueueSpec:
     return ClusterQueueSpec(
         namespace_selector=Selector({"kubernetes.io/metadata.name": TRAINING_NAMESPACE}),
         resource_groups=(ResourceGroup(covered, tuple(flavors)),),
-        # A small job may pass a large one that waits for more than is free; a large one of high priority makes room for itself.
+        # A small job may pass a large one that waits for more than is free; a large one of high priority
+        # makes room for itself.
         queueing_strategy="BestEffortFIFO",
         preemption=Preemption("LowerPriority", "Never"),
     )

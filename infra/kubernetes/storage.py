@@ -1,6 +1,8 @@
-"""Volumes: the encrypted default storage class, and the shared filesystem as a claim in the training namespace.
+"""Volumes: the encrypted default storage class, and the shared filesystem as a claim in the training
+namespace.
 
-Easy to get wrong: volumes are bound when a pod is placed (WaitForFirstConsumer), or a claim lands in a zone where no
+Easy to get wrong: volumes are bound when a pod is placed (WaitForFirstConsumer), or a claim lands in a zone
+where no
 GPU node ever comes; the shared volume names its claim, or any claim of the same size could take it.
 """
 
@@ -16,9 +18,13 @@ from trainfleet.infra.spec.schema import PlatformSpec
 
 
 class Storage(pulumi.ComponentResource):
-    """A storage class where the cloud names a driver; a volume and its claim where there is a shared filesystem."""
+    """A storage class where the cloud names a driver; a volume and its claim where there is a shared
+    filesystem.
+    """
 
-    def __init__(self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions
+    ) -> None:
         super().__init__("trainfleet:kubernetes:Storage", f"{spec.name}-cluster-storage", None, opts)
         if here.storage_class:
             self._storage_class(platform, spec)
@@ -29,7 +35,9 @@ class Storage(pulumi.ComponentResource):
     def _storage_class(self, platform: Platform, spec: PlatformSpec) -> None:
         k8s.storage.v1.StorageClass(
             f"{spec.name}-storage-class",
-            metadata=k8s.meta.v1.ObjectMetaArgs(name=STORAGE_CLASS, annotations={"storageclass.kubernetes.io/is-default-class": "true"}),
+            metadata=k8s.meta.v1.ObjectMetaArgs(
+                name=STORAGE_CLASS, annotations={"storageclass.kubernetes.io/is-default-class": "true"}
+            ),
             provisioner=platform.storage_class_provisioner,
             parameters=platform.storage_class_parameters,
             volume_binding_mode="WaitForFirstConsumer",
@@ -52,7 +60,9 @@ class Storage(pulumi.ComponentResource):
                 persistent_volume_reclaim_policy="Retain",
                 storage_class_name="",
                 claim_ref=k8s.core.v1.ObjectReferenceArgs(namespace=TRAINING_NAMESPACE, name=SHARED_CLAIM),
-                csi=k8s.core.v1.CSIPersistentVolumeSourceArgs(driver=shared.driver, volume_handle=shared.handle, volume_attributes=shared.attributes),
+                csi=k8s.core.v1.CSIPersistentVolumeSourceArgs(
+                    driver=shared.driver, volume_handle=shared.handle, volume_attributes=shared.attributes
+                ),
                 mount_options=list(shared.mount_options) or None,
             ),
             opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),

@@ -1,8 +1,12 @@
-"""The local platform: the cluster of a kubeconfig, as it is, and the object store that the spec names. Makes no cloud resource.
+"""The local platform: the cluster of a kubeconfig, as it is, and the object store that the spec names. Makes
+no cloud resource.
 
-Called by trainfleet.infra.program through the registry; the same layer goes on top. What only a cloud has is left out: identities, a secret store, a
-log store, an autoscaler, and a storage class, for which the cluster has its own. Easy to get wrong: the provider is bound to the context's name, so a
-cluster that comes up again under another port keeps what was made on it, and another context is another cluster.
+Called by trainfleet.infra.program through the registry; the same layer goes on top. What only a cloud has is
+left out: identities, a secret store, a
+log store, an autoscaler, and a storage class, for which the cluster has its own. Easy to get wrong: the
+provider is bound to the context's name, so a
+cluster that comes up again under another port keeps what was made on it, and another context is another
+cluster.
 """
 
 from __future__ import annotations
@@ -56,4 +60,6 @@ def build(spec: PlatformSpec) -> Platform:
 
 def found(spec: PlatformSpec, pool: GpuPool) -> Pool:
     """GPU nodes that are already there: the spec says what they carry and how they are labelled."""
-    return Pool(wish=pool, machine=machine_for_pool(spec.cloud, pool), labels=dict(pool.labels), zones=(), nodes=None)
+    return Pool(
+        wish=pool, machine=machine_for_pool(spec.cloud, pool), labels=dict(pool.labels), zones=(), nodes=None
+    )

@@ -1,6 +1,8 @@
-"""Reads which cluster a kubeconfig means, without taking its credentials anywhere. Pure but for one file read.
+"""Reads which cluster a kubeconfig means, without taking its credentials anywhere. Pure but for one file
+read.
 
-Easy to get wrong: the contract's kubeconfig ends in the stack's state, so users, tokens and keys are left out of it.
+Easy to get wrong: the contract's kubeconfig ends in the stack's state, so users, tokens and keys are left out
+of it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from trainfleet.suggestions import did_you_mean
 
 @dataclass(frozen=True)
 class Reached:
-    """The cluster that will be used: its context, and a kubeconfig for it without credentials (empty when there is no file)."""
+    """The cluster that will be used: its context, and a kubeconfig for it without credentials (empty when
+    there is no file).
+    """
 
     context: str
     document: dict[str, Any]
@@ -35,30 +39,55 @@ def reach(spec: PlatformSpec, path: Path) -> Reached:
     """Find the spec's context, or the current one, in the file.
 
     Raises:
-        InputError: the file cannot be read, or lacks the context. A missing file is an error only when the spec names it:
+        InputError: the file cannot be read, or lacks the context. A missing file is an error only when the
+        spec names it:
             a rehearsal needs no cluster.
     """
     where = "kubernetes.kubeconfig" if spec.kubernetes.kubeconfig else str(path)
     if not path.is_file():
         if spec.kubernetes.kubeconfig:
-            raise _refused(Problem(where, f"there is no file {path}", "the path of the cluster's kubeconfig, or leave it out for the usual one"))
+            raise _refused(
+                Problem(
+                    where,
+                    f"there is no file {path}",
+                    "the path of the cluster's kubeconfig, or leave it out for the usual one",
+                )
+            )
         return Reached(spec.kubernetes.context, {})
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise _refused(Problem(where, f"{path} cannot be read: {str(error).splitlines()[0]}", "a kubeconfig in YAML")) from error
+        raise _refused(
+            Problem(where, f"{path} cannot be read: {str(error).splitlines()[0]}", "a kubeconfig in YAML")
+        ) from error
     if not isinstance(document, dict):
-        raise _refused(Problem(where, f"{path} is not a kubeconfig", "a file with clusters, users and contexts"))
+        raise _refused(
+            Problem(where, f"{path} is not a kubeconfig", "a file with clusters, users and contexts")
+        )
     contexts = _by_name(document, "contexts", "context")
     name = spec.kubernetes.context or str(document.get("current-context") or "")
     if name not in contexts:
-        what = f"the kubeconfig {path} has no context `{name}`" if name else f"the kubeconfig {path} has no current context"
-        fix = did_you_mean(name, contexts) if contexts else "add a cluster to it, for example with `kind create cluster`"
+        what = (
+            f"the kubeconfig {path} has no context `{name}`"
+            if name
+            else f"the kubeconfig {path} has no current context"
+        )
+        fix = (
+            did_you_mean(name, contexts)
+            if contexts
+            else "add a cluster to it, for example with `kind create cluster`"
+        )
         raise _refused(Problem("kubernetes.context", what, fix))
     cluster_name = str(contexts[name].get("cluster", ""))
     cluster = _by_name(document, "clusters", "cluster").get(cluster_name)
     if cluster is None:
-        raise _refused(Problem("kubernetes.context", f"context `{name}` of {path} names a cluster `{cluster_name}` that is not in it", ""))
+        raise _refused(
+            Problem(
+                "kubernetes.context",
+                f"context `{name}` of {path} names a cluster `{cluster_name}` that is not in it",
+                "",
+            )
+        )
     return Reached(name, without_credentials(name, cluster))
 
 

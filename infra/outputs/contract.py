@@ -1,7 +1,9 @@
 """The stack's outputs as a versioned model: all that launchers may know of a platform. No Pulumi import.
 
-Written by `stacks/__main__.py` as the stack output `platform`; read from a saved stack export, `pulumi stack output
---json` or a file. A newer major version than this code knows is refused with the reason; older ones are brought forward.
+Written by `stacks/__main__.py` as the stack output `platform`; read from a saved stack export, `pulumi stack
+output
+--json` or a file. A newer major version than this code knows is refused with the reason; older ones are
+brought forward.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ class PoolOutput(Output):
 
     name: str
     kind: str
-    """nodes: the cloud's own node pool. hyperpod: SageMaker HyperPod, whose nodes always run and recover by themselves."""
+    """nodes: the cloud's own node pool. hyperpod: SageMaker HyperPod, whose nodes always run and recover by
+    themselves.
+    """
     accelerator: str
     per_node: int
     instance_type: str
@@ -37,7 +41,9 @@ class PoolOutput(Output):
     max_nodes: int
     spot: bool
     node_selector: dict[str, str]
-    """What a pod of this pool asks for: the pool, and that the node is healthy where the cloud says so by a label."""
+    """What a pod of this pool asks for: the pool, and that the node is healthy where the cloud says so by a
+    label.
+    """
     tolerations: list[dict[str, str]]
     """For every taint of the pool's nodes: GPU, spot."""
     pod_annotations: dict[str, str]
@@ -54,7 +60,9 @@ class PoolOutput(Output):
 
 
 class RayCertificates(Output):
-    """How a Ray pod gets its certificate: an init container runs `script` from the ConfigMap with the authority's secret at hand."""
+    """How a Ray pod gets its certificate: an init container runs `script` from the ConfigMap with the
+    authority's secret at hand.
+    """
 
     ca_secret: str
     """Secret (tls.crt, tls.key) of the authority that signs."""
@@ -122,10 +130,14 @@ Migration = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def _to_2(document: dict[str, Any]) -> dict[str, Any]:
-    """Version 1 knew AWS's own node pools and clusters that are there; its layer had no launcher account and signed no certificates."""
+    """Version 1 knew AWS's own node pools and clusters that are there; its layer had no launcher account and
+    signed no certificates.
+    """
     pools = document.get("pools")
     grown = [
-        {"kind": "nodes", "pod_annotations": {}, "environment": {}, **pool} if isinstance(pool, dict) else pool
+        {"kind": "nodes", "pod_annotations": {}, "environment": {}, **pool}
+        if isinstance(pool, dict)
+        else pool
         for pool in (pools if isinstance(pools, list) else [])
     ]
     added: dict[str, Any] = {
@@ -140,12 +152,16 @@ def _to_2(document: dict[str, Any]) -> dict[str, Any]:
 
 
 MIGRATIONS: dict[int, Migration] = {1: _to_2}
-"""By version: how a document of that version becomes one of the next. Raise CONTRACT_VERSION and add the step together."""
+"""By version: how a document of that version becomes one of the next. Raise CONTRACT_VERSION and add the step
+together.
+"""
 
 _STACK_TYPE = "pulumi:pulumi:Stack"
 _SIGNATURE = "4dabf18193072939515e22adb298388d"
 _SECRET = "1b47061264138c4ac30d75fd1eb44270"
-"""Pulumi marks a secret in an exported state by this key and value (sdk/go/common/resource: SigKey, SecretSig)."""
+"""Pulumi marks a secret in an exported state by this key and value (sdk/go/common/resource: SigKey,
+SecretSig).
+"""
 
 
 def read_outputs(document: Mapping[str, Any]) -> PlatformOutputs:
@@ -156,7 +172,10 @@ def read_outputs(document: Mapping[str, Any]) -> PlatformOutputs:
     """
     platform = _plain(_platform_of(document), "platform")
     if not isinstance(platform, dict):
-        raise _refused("the output `platform` is not a group of keys", "save it again, with --show-secrets if it is shown as [secret]")
+        raise _refused(
+            "the output `platform` is not a group of keys",
+            "save it again, with --show-secrets if it is shown as [secret]",
+        )
     current = bring_forward(platform, MIGRATIONS, CONTRACT_VERSION)
     try:
         return PlatformOutputs.model_validate(current)
@@ -174,9 +193,13 @@ def load_outputs(path: Path) -> PlatformOutputs:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError("cannot read a platform's outputs", [Problem(str(path), error.strerror or str(error), _HOW)]) from error
+        raise InputError(
+            "cannot read a platform's outputs", [Problem(str(path), error.strerror or str(error), _HOW)]
+        ) from error
     except (ValueError, RecursionError) as error:
-        raise InputError("cannot read a platform's outputs", [Problem(str(path), f"is not JSON: {error}", _HOW)]) from error
+        raise InputError(
+            "cannot read a platform's outputs", [Problem(str(path), f"is not JSON: {error}", _HOW)]
+        ) from error
     try:
         return read_outputs(document)
     except InputError as error:
@@ -185,16 +208,25 @@ def load_outputs(path: Path) -> PlatformOutputs:
 
 
 def partly_known(name: str, cloud: str, **known: Any) -> PlatformOutputs:
-    """The outputs of a platform of which only `known` (fields of PlatformOutputs) is known: the rest is empty, so that nothing is guessed."""
+    """The outputs of a platform of which only `known` (fields of PlatformOutputs) is known: the rest is
+    empty, so that nothing is guessed.
+    """
     texts = [field for field, what in PlatformOutputs.model_fields.items() if what.annotation is str]
     lists = ("priority_classes", "secrets", "pools")
-    rest = {"pod_labels": {}, "ray_tls": False, "ray_token_auth": True, "ray_certificates": None, "trainfleet_version": version("trainfleet")}
+    rest = {
+        "pod_labels": {},
+        "ray_tls": False,
+        "ray_token_auth": True,
+        "ray_certificates": None,
+        "trainfleet_version": version("trainfleet"),
+    }
     nothing = dict.fromkeys(texts, "") | {field: [] for field in lists} | rest
     return PlatformOutputs.model_validate({**nothing, "name": name, "cloud": cloud, **known})
 
 
 def sketch(stack: str) -> PlatformOutputs:
-    """What a stack's spec says of a platform that was never applied: region, account, pools, image; no cluster, and no bucket but the spec's own.
+    """What a stack's spec says of a platform that was never applied: region, account, pools, image; no
+    cluster, and no bucket but the spec's own.
 
     Args:
         stack: its name, or the path of its file.
@@ -207,7 +239,9 @@ def sketch(stack: str) -> PlatformOutputs:
     return outputs_of(stack)
 
 
-def bring_forward(document: dict[str, Any], migrations: Mapping[int, Migration], current: int) -> dict[str, Any]:
+def bring_forward(
+    document: dict[str, Any], migrations: Mapping[int, Migration], current: int
+) -> dict[str, Any]:
     """Take a document of any version that can be read to version `current`, step by step.
 
     Raises:
@@ -217,7 +251,9 @@ def bring_forward(document: dict[str, Any], migrations: Mapping[int, Migration],
     if isinstance(version, float) and version.is_integer():
         version = int(version)
     if isinstance(version, bool) or not isinstance(version, int):
-        raise _refused(f"{shown(version)} is no version", f"a whole number from 1 to {current}", "contract_version")
+        raise _refused(
+            f"{shown(version)} is no version", f"a whole number from 1 to {current}", "contract_version"
+        )
     if version > current:
         raise _refused(
             f"version {version} was written by a newer Trainfleet than this one, which reads up to {current}",
@@ -248,7 +284,9 @@ def _platform_of(document: Any) -> Any:
         return _from_export(document["deployment"])
     if "platform" in document:
         return document["platform"]
-    raise _refused(f"has no output `platform`; it has {', '.join(sorted(map(str, document))[:8]) or 'no keys'}", _HOW)
+    raise _refused(
+        f"has no output `platform`; it has {', '.join(sorted(map(str, document))[:8]) or 'no keys'}", _HOW
+    )
 
 
 def _from_export(deployment: Any) -> Any:
@@ -258,7 +296,9 @@ def _from_export(deployment: Any) -> Any:
             outputs = resource.get("outputs")
             if isinstance(outputs, Mapping) and "platform" in outputs:
                 return outputs["platform"]
-            raise _refused("this stack has no output `platform`", "run `pulumi up` to its end once, then export again")
+            raise _refused(
+                "this stack has no output `platform`", "run `pulumi up` to its end once, then export again"
+            )
     raise _refused("this stack export holds no stack: nothing was ever deployed", "run `pulumi up` first")
 
 
@@ -268,7 +308,11 @@ def _plain(value: Any, where: str) -> Any:
         if value.get(_SIGNATURE) == _SECRET:
             return _opened(value, where)
         return {key: _plain(member, f"{where}.{key}") for key, member in value.items()}
-    return [_plain(member, f"{where}[{index}]") for index, member in enumerate(value)] if isinstance(value, list) else value
+    return (
+        [_plain(member, f"{where}[{index}]") for index, member in enumerate(value)]
+        if isinstance(value, list)
+        else value
+    )
 
 
 def _opened(envelope: Mapping[str, Any], where: str) -> Any:

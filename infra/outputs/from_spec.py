@@ -1,6 +1,8 @@
-"""What launchers may know of a platform that was never applied: what its spec says. For `ray up`, which needs no cluster.
+"""What launchers may know of a platform that was never applied: what its spec says. For `ray up`, which needs
+no cluster.
 
-Used by `trainfleet.infra.outputs.contract.sketch`. Easy to get wrong: whatever only an applied platform has (cluster, bucket, identities, fabric) is empty,
+Used by `trainfleet.infra.outputs.contract.sketch`. Easy to get wrong: whatever only an applied platform has
+(cluster, bucket, identities, fabric) is empty,
 so that a launcher refuses what it would need instead of guessing a name.
 """
 

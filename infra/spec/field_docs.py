@@ -1,7 +1,10 @@
-"""The docstrings of the spec's fields as descriptions: what an editor shows, and what a message says that a field is.
+"""The docstrings of the spec's fields as descriptions: what an editor shows, and what a message says that a
+field is.
 
-Used by the schema and by whoever explains a mistake, and not by a preview: pydantic would look for the source of each class
-among all loaded modules, and with a cloud's SDK there are thousands (0.2 s of every preview). Easy to get wrong: a model is
+Used by the schema and by whoever explains a mistake, and not by a preview: pydantic would look for the source
+of each class
+among all loaded modules, and with a cloud's SDK there are thousands (0.2 s of every preview). Easy to get
+wrong: a model is
 built again after its parts, or the schema shows the parts as they were.
 """
 
@@ -33,5 +36,7 @@ def _docstrings(written: ast.ClassDef) -> dict[str, str]:
         field.target.id: cleandoc(below.value.value)
         for field, below in pairwise(written.body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str)
+        if isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+        and isinstance(below.value.value, str)
     }

@@ -1,6 +1,7 @@
 """The JSON Schema of a stack file, for editors: `# yaml-language-server: $schema=./platform.schema.json`.
 
-Written by `trainfleet spec schema`; the copy beside the stack files is checked by a test. The root is the whole file
+Written by `trainfleet spec schema`; the copy beside the stack files is checked by a test. The root is the
+whole file
 (Pulumi.<env>.yaml), not the platform alone, because that is what an editor holds.
 """
 
@@ -36,19 +37,30 @@ def stack_schema() -> dict[str, Any]:
                 "type": "object",
                 "properties": {
                     PLATFORM_KEY: {"$ref": "#/$defs/PlatformSpec"},
-                    **{key: {**_TEXT, "description": f"The same as the platform's {name}."} for key, name in _SETTINGS},
+                    **{
+                        key: {**_TEXT, "description": f"The same as the platform's {name}."}
+                        for key, name in _SETTINGS
+                    },
                     "aws:allowedAccountIds": {
                         "description": "Accounts that the AWS provider may touch; holds the platform's account where it names one."
                     },
                 },
-                "patternProperties": {"^(aws|gcp|azure-native|kubernetes|pulumi):": {"description": "A setting of a provider."}},
+                "patternProperties": {
+                    "^(aws|gcp|azure-native|kubernetes|pulumi):": {"description": "A setting of a provider."}
+                },
                 "required": [PLATFORM_KEY],
                 "additionalProperties": False,
             },
             "environment": {"description": "Pulumi ESC environments that this stack imports."},
-            "secretsprovider": {**_TEXT, "description": "What encrypts the stack's secrets (written by Pulumi)."},
+            "secretsprovider": {
+                **_TEXT,
+                "description": "What encrypts the stack's secrets (written by Pulumi).",
+            },
             "encryptedkey": {**_TEXT, "description": "The stack's encrypted key (written by Pulumi)."},
-            "encryptionsalt": {**_TEXT, "description": "The salt of the stack's passphrase (written by Pulumi)."},
+            "encryptionsalt": {
+                **_TEXT,
+                "description": "The salt of the stack's passphrase (written by Pulumi).",
+            },
         },
         "required": ["config"],
         "additionalProperties": False,

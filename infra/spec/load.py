@@ -1,7 +1,9 @@
 """From what a user wrote to a `PlatformSpec`, or to every mistake in it at once.
 
-Used by the Pulumi program (config), the rehearsal and the command line (stack files). Easy to get wrong: a rule must not
-judge a value that was itself refused, so refused values are replaced by stand-ins and findings that rest on them dropped.
+Used by the Pulumi program (config), the rehearsal and the command line (stack files). Easy to get wrong: a
+rule must not
+judge a value that was itself refused, so refused values are replaced by stand-ins and findings that rest on
+them dropped.
 """
 
 from __future__ import annotations
@@ -19,10 +21,29 @@ from pydantic_core import ErrorDetails
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.spec.field_docs import describe_fields
 from trainfleet.infra.spec.schema import Cloud, PlatformSpec
-from trainfleet.infra.spec.stack_file import PLATFORM_KEY, PLATFORM_PATH, StackFile, override, project_root, read_stack, read_stack_file, shown_path
+from trainfleet.infra.spec.stack_file import (
+    PLATFORM_KEY,
+    PLATFORM_PATH,
+    StackFile,
+    override,
+    project_root,
+    read_stack,
+    read_stack_file,
+    shown_path,
+)
 from trainfleet.infra.validation import broken
 from trainfleet.pydantic_messages import Path as KeyPath
-from trainfleet.pydantic_messages import annotation_at, explain, likely_field, model_in, part_at, path_text, plain_path, printable, shown
+from trainfleet.pydantic_messages import (
+    annotation_at,
+    explain,
+    likely_field,
+    model_in,
+    part_at,
+    path_text,
+    plain_path,
+    printable,
+    shown,
+)
 from trainfleet.suggestions import did_you_mean, nearest
 
 Locate = Callable[[KeyPath], str]
@@ -99,7 +120,9 @@ def load_stack(stack: str, root: Path | None = None, overrides: Sequence[str] = 
     platform = config[PLATFORM_KEY]
     if encrypted := [
         Problem(
-            f"{file.locate(PLATFORM_PATH + path)} {path_text(path)}".strip(), "is encrypted, and whoever reviews it has no passphrase", _IN_THE_CLEAR
+            f"{file.locate(PLATFORM_PATH + path)} {path_text(path)}".strip(),
+            "is encrypted, and whoever reviews it has no passphrase",
+            _IN_THE_CLEAR,
         )
         for path in _encrypted(platform)
     ]:
@@ -115,7 +138,11 @@ def load_stack(stack: str, root: Path | None = None, overrides: Sequence[str] = 
 
     checked = _check(platform)
     error = _error(checked.mistakes, locate)
-    problems += [*error.problems, *_provider_settings(file, config, checked), *_same_place(file, checked, locate)]
+    problems += [
+        *error.problems,
+        *_provider_settings(file, config, checked),
+        *_same_place(file, checked, locate),
+    ]
     if checked.spec is not None and not problems:
         return checked.spec
     raise InputError(f"{file.shown_as}: {_count(problems)}", problems)
@@ -123,7 +150,9 @@ def load_stack(stack: str, root: Path | None = None, overrides: Sequence[str] = 
 
 @dataclass
 class _Checked:
-    """A spec under examination: sound after stand-ins, its mistakes by path, and the paths whose values were refused."""
+    """A spec under examination: sound after stand-ins, its mistakes by path, and the paths whose values were
+    refused.
+    """
 
     spec: PlatformSpec | None = None
     mistakes: list[tuple[KeyPath, Problem]] = field(default_factory=list)
@@ -137,7 +166,16 @@ def _check(data: Any) -> _Checked:
     checked = _Checked()
     if not isinstance(data, Mapping):
         kind = "nothing" if data is None else "a list" if isinstance(data, list | tuple) else shown(data)
-        checked.mistakes.append(((), Problem("", f"a platform must be a group of keys, not {kind}", "see docs/architecture.md for an example")))
+        checked.mistakes.append(
+            (
+                (),
+                Problem(
+                    "",
+                    f"a platform must be a group of keys, not {kind}",
+                    "see docs/architecture.md for an example",
+                ),
+            )
+        )
         return checked
     try:
         document = _plain(data, (), checked)
@@ -148,12 +186,16 @@ def _check(data: Any) -> _Checked:
     if checked.spec is not None:
         for finding in broken(checked.spec):
             if not any(checked.rests_on_refused(path) for path in (finding.where, *finding.reads)):
-                checked.mistakes.append((finding.where, Problem(path_text(finding.where), finding.what, finding.fix)))
+                checked.mistakes.append(
+                    (finding.where, Problem(path_text(finding.where), finding.what, finding.fix))
+                )
     return checked
 
 
 def _plain(value: Any, path: KeyPath, checked: _Checked) -> Any:
-    """A copy made of dicts and lists, without keys that are no readable text (YAML reads `on:` as true and `5:` as a number)."""
+    """A copy made of dicts and lists, without keys that are no readable text (YAML reads `on:` as true and
+    `5:` as a number).
+    """
     if isinstance(value, Mapping):
         plain = {}
         for key, member in value.items():
@@ -161,7 +203,16 @@ def _plain(value: Any, path: KeyPath, checked: _Checked) -> Any:
                 plain[key] = _plain(member, (*path, key), checked)
             else:
                 where = f"{path_text(path)} key {shown(key)}".strip()
-                checked.mistakes.append((path, Problem(where, "a key must be text", f'put it in quotes, as it was meant: "{shown(key).strip("`")}"')))
+                checked.mistakes.append(
+                    (
+                        path,
+                        Problem(
+                            where,
+                            "a key must be text",
+                            f'put it in quotes, as it was meant: "{shown(key).strip("`")}"',
+                        ),
+                    )
+                )
         return plain
     if isinstance(value, list | tuple):
         return [_plain(member, (*path, index), checked) for index, member in enumerate(value)]
@@ -235,18 +286,41 @@ def _at(document: Any, path: KeyPath) -> Any:
 def _config(file: StackFile) -> tuple[dict[str, Any], list[Problem]]:
     """The stack file's config, and what is wrong around the platform."""
     problems = [
-        Problem(f"{file.locate((key,))} {key}", "Pulumi knows no such key in a stack file", did_you_mean(key, STACK_KEYS))
+        Problem(
+            f"{file.locate((key,))} {key}",
+            "Pulumi knows no such key in a stack file",
+            did_you_mean(key, STACK_KEYS),
+        )
         for key in map(str, file.document)
         if key not in STACK_KEYS
     ]
     config = file.document.get("config")
     if not isinstance(config, dict):
-        problems.append(Problem(file.locate(("config",)), "has no `config:`", f"put the platform under config: {PLATFORM_KEY}:"))
+        problems.append(
+            Problem(
+                file.locate(("config",)),
+                "has no `config:`",
+                f"put the platform under config: {PLATFORM_KEY}:",
+            )
+        )
         return {}, problems
-    strange = [key for key in map(str, config) if key != PLATFORM_KEY and (key.startswith("trainfleet:") or ":" not in key)]
-    problems += [Problem(f"{file.locate(('config', key))} {key}", "unknown key", did_you_mean(key, [PLATFORM_KEY])) for key in strange]
+    strange = [
+        key
+        for key in map(str, config)
+        if key != PLATFORM_KEY and (key.startswith("trainfleet:") or ":" not in key)
+    ]
+    problems += [
+        Problem(f"{file.locate(('config', key))} {key}", "unknown key", did_you_mean(key, [PLATFORM_KEY]))
+        for key in strange
+    ]
     if PLATFORM_KEY not in config and not any(nearest(key, [PLATFORM_KEY]) for key in strange):
-        problems.append(Problem(file.locate(("config",)), f"has no `{PLATFORM_KEY}`", f"put the platform under config: {PLATFORM_KEY}:"))
+        problems.append(
+            Problem(
+                file.locate(("config",)),
+                f"has no `{PLATFORM_KEY}`",
+                f"put the platform under config: {PLATFORM_KEY}:",
+            )
+        )
     return config, problems
 
 
@@ -256,11 +330,17 @@ def _encrypted(value: Any, path: KeyPath = ()) -> list[KeyPath]:
         if set(value) == {"secure"}:
             return [path]
         return [found for key, member in value.items() for found in _encrypted(member, (*path, str(key)))]
-    return [found for index, member in enumerate(value) for found in _encrypted(member, (*path, index))] if isinstance(value, list) else []
+    return (
+        [found for index, member in enumerate(value) for found in _encrypted(member, (*path, index))]
+        if isinstance(value, list)
+        else []
+    )
 
 
 def _provider_settings(file: StackFile, config: Mapping[str, Any], checked: _Checked) -> list[Problem]:
-    """What the provider is told must be what the spec says, or the environment of whoever applies would decide where the platform stands."""
+    """What the provider is told must be what the spec says, or the environment of whoever applies would
+    decide where the platform stands.
+    """
     spec = checked.spec
     if spec is None or checked.rests_on_refused(("cloud",)):
         return []
@@ -272,8 +352,14 @@ def _provider_settings(file: StackFile, config: Mapping[str, Any], checked: _Che
         if _encrypted(written):
             what = "is encrypted, and cannot be held against the platform's"
         else:
-            what = "is missing" if written is None else f"is {shown(written)}, but the platform's {name} is `{meant}`"
-        problems.append(Problem(f"{file.locate(('config', key))} {key}", what, f"write {key}: {_quoted(meant)}"))
+            what = (
+                "is missing"
+                if written is None
+                else f"is {shown(written)}, but the platform's {name} is `{meant}`"
+            )
+        problems.append(
+            Problem(f"{file.locate(('config', key))} {key}", what, f"write {key}: {_quoted(meant)}")
+        )
     if spec.cloud is Cloud.AWS and spec.account and not checked.rests_on_refused(("account",)):
         problems += _aws_account(file, config, spec.account)
     own = {key.partition(":")[0] for key, _ in PROVIDER_SETTINGS[spec.cloud]}
@@ -281,7 +367,13 @@ def _provider_settings(file: StackFile, config: Mapping[str, Any], checked: _Che
         package = key.partition(":")[0]
         if package in PACKAGES and package not in own:
             what = f"is a setting of {PACKAGES[package]}, but this platform is on {spec.cloud}"
-            problems.append(Problem(f"{file.locate(('config', key))} {key}", what, f"leave it out, or cloud: {PACKAGES[package]}"))
+            problems.append(
+                Problem(
+                    f"{file.locate(('config', key))} {key}",
+                    what,
+                    f"leave it out, or cloud: {PACKAGES[package]}",
+                )
+            )
     return problems
 
 
@@ -302,9 +394,13 @@ def _quoted(text: str) -> str:
 
 
 def _same_place(file: StackFile, checked: _Checked, locate: Locate) -> list[Problem]:
-    """Another stack that would be given the same physical names: the same name in the same account and region, or on the same cluster."""
+    """Another stack that would be given the same physical names: the same name in the same account and
+    region, or on the same cluster.
+    """
     spec = checked.spec
-    if spec is None or any(checked.rests_on_refused((name,)) for name in ("name", "cloud", "region", "account", "kubernetes")):
+    if spec is None or any(
+        checked.rests_on_refused((name,)) for name in ("name", "cloud", "region", "account", "kubernetes")
+    ):
         return []
     own = _place(spec.model_dump(mode="json"))
     problems = []
@@ -327,12 +423,17 @@ def _place(platform: Mapping[str, Any]) -> tuple[str, ...]:
     """What makes physical names one's own."""
     kubernetes = platform.get("kubernetes")
     cluster = kubernetes if isinstance(kubernetes, Mapping) else {}
-    parts = [platform.get(key) for key in ("cloud", "account", "region", "name")] + [cluster.get(key) for key in ("context", "kubeconfig")]
+    parts = [platform.get(key) for key in ("cloud", "account", "region", "name")] + [
+        cluster.get(key) for key in ("context", "kubeconfig")
+    ]
     return tuple(str(part or "") for part in parts)
 
 
 def _error(mistakes: Sequence[tuple[KeyPath, Problem]], locate: Locate) -> InputError:
-    problems = [Problem(f"{locate(path)} {problem.where}".strip(), printable(problem.what), printable(problem.fix)) for path, problem in mistakes]
+    problems = [
+        Problem(f"{locate(path)} {problem.where}".strip(), printable(problem.what), printable(problem.fix))
+        for path, problem in mistakes
+    ]
     return InputError(f"the platform spec has {_count(problems)}", problems)
 
 

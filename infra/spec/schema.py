@@ -1,7 +1,10 @@
-"""PlatformSpec: the one typed input of a platform, as written under `config: trainfleet:platform:` in a stack file.
+"""PlatformSpec: the one typed input of a platform, as written under `config: trainfleet:platform:` in a stack
+file.
 
-Read by `stacks/__main__.py` (through Pulumi config), by the rehearsal and by the command line. Fields only: what one
-field may be is said here, what several fields or a cloud say together is in `infra/validation/`. Units are in the names; the
+Read by `stacks/__main__.py` (through Pulumi config), by the rehearsal and by the command line. Fields only:
+what one
+field may be is said here, what several fields or a cloud say together is in `infra/validation/`. Units are in
+the names; the
 docstrings of fields are what editors and messages show, by `trainfleet.infra.spec.field_docs`.
 """
 
@@ -75,13 +78,17 @@ class Kubernetes(Part):
     log_retention_days: int = Field(365, ge=1)
     """How many days the control plane's logs are kept."""
     context: str = ""
-    """cloud: local only: the kubeconfig context of the cluster that is already there; empty = the current one."""
+    """cloud: local only: the kubeconfig context of the cluster that is already there; empty = the current
+    one.
+    """
     kubeconfig: str = ""
     """cloud: local only: the kubeconfig file; empty = $KUBECONFIG or ~/.kube/config."""
     admins: tuple[str, ...] = ()
     """Who may administer the cluster: role ARNs (aws), e-mails (gcp), group object ids (azure)."""
     launchers: tuple[str, ...] = ()
-    """Who may launch trainings, and no more: role ARNs (aws), e-mails (gcp), group object ids (azure), group names (local)."""
+    """Who may launch trainings, and no more: role ARNs (aws), e-mails (gcp), group object ids (azure), group
+    names (local).
+    """
 
 
 class SystemPool(Part):
@@ -120,11 +127,15 @@ class GpuPool(Part):
     max_nodes: int = Field(1, ge=1)
     """Nodes at most."""
     kind: Literal["nodes", "hyperpod"] = "nodes"
-    """nodes: the cloud's own node pool. hyperpod: SageMaker HyperPod instance group on the same cluster (aws)."""
+    """nodes: the cloud's own node pool. hyperpod: SageMaker HyperPod instance group on the same cluster
+    (aws).
+    """
     capacity: Capacity = Capacity.ON_DEMAND
     """How the nodes are bought."""
     reservation: str = Field("", examples=["cr-0123456789abcdef0"])
-    """The reservation for capacity `reserved` and `capacity-block`: its id (aws), name (gcp), resource id (azure); a training plan's ARN (hyperpod)."""
+    """The reservation for capacity `reserved` and `capacity-block`: its id (aws), name (gcp), resource id
+    (azure); a training plan's ARN (hyperpod).
+    """
     max_run_hours: int = Field(168, ge=1, le=168)
     """Hours after which a flex-start or queued node ends (gcp; a week at most)."""
     interconnect: Literal["best", "none"] = "none"
@@ -132,7 +143,9 @@ class GpuPool(Part):
     compact: bool = False
     """Place the nodes close together (one zone, a placement group): for multi-node training."""
     instance_type: str = ""
-    """A machine of the catalogue, where more than one carries this accelerator and count; empty = the cheapest."""
+    """A machine of the catalogue, where more than one carries this accelerator and count; empty = the
+    cheapest.
+    """
     zone: str = ""
     """The one zone of a compact or reserved pool; empty = the platform's first zone."""
     disk_gib: int = Field(200, ge=50, le=16384)
@@ -162,7 +175,9 @@ class Storage(Part):
     shared_filesystem: SharedFilesystem | None = None
     """A filesystem beside the bucket; none when left out."""
     bucket_url: str = Field("", examples=["s3://my-bucket"])
-    """cloud: local only: where runs are stored, in an object store that is already there (s3://, gs://, az:// or file://)."""
+    """cloud: local only: where runs are stored, in an object store that is already there (s3://, gs://, az://
+    or file://).
+    """
 
 
 class Ray(Part):
@@ -197,14 +212,18 @@ class Secrets(Part):
 
 
 class Layer(Part):
-    """Parts of the cluster layer, each with its off switch; `queue`, `secrets` and `monitoring` have their own."""
+    """Parts of the cluster layer, each with its off switch; `queue`, `secrets` and `monitoring` have their
+    own.
+    """
 
     kuberay: bool = True
     """The KubeRay operator and its resource definitions."""
     gpu_plugin: bool = True
     """The GPU device plugin, where the cloud brings none."""
     rdma_plugin: bool = True
-    """The plugin of the machines' fabric (EFA, RoCE, InfiniBand), where a pool asks for it and the cloud brings none."""
+    """The plugin of the machines' fabric (EFA, RoCE, InfiniBand), where a pool asks for it and the cloud
+    brings none.
+    """
     gpu_metrics: bool = True
     """The DCGM exporter, where the cloud brings none."""
     autoscaler: bool = True
@@ -259,16 +278,22 @@ class PolicyException(Part):
 
 
 class PlatformSpec(Part):
-    """One GPU training platform. The whole input of a stack; see docs/architecture.md for a commented example."""
+    """One GPU training platform. The whole input of a stack; see docs/architecture.md for a commented
+    example.
+    """
 
     name: Name = Field(examples=["prod"])
-    """The platform's name: 1 to 24 lower case letters, digits and hyphens, a letter first. Names every resource."""
+    """The platform's name: 1 to 24 lower case letters, digits and hyphens, a letter first. Names every
+    resource.
+    """
     cloud: Cloud
     """Where it is built. local = on a Kubernetes that is already there."""
     region: str = Field("", examples=["us-east-2"])
     """The cloud's region; may be empty for cloud: local only."""
     account: str = Field("", examples=["my-project-123456"])
-    """Whose bill it is: the project id (gcp) or the subscription id (azure), both needed; the account id (aws), where only that one is meant."""
+    """Whose bill it is: the project id (gcp) or the subscription id (azure), both needed; the account id
+    (aws), where only that one is meant.
+    """
     owner: Email = Field(examples=["ml-platform@example.com"])
     """The e-mail address of those who answer for the platform."""
     environment: Literal["dev", "staging", "prod"] = "dev"

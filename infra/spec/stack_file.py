@@ -1,6 +1,8 @@
-"""A stack file (Pulumi.<env>.yaml) read with the line of every key, so that a mistake can be shown where it stands.
+"""A stack file (Pulumi.<env>.yaml) read with the line of every key, so that a mistake can be shown where it
+stands.
 
-Used by `trainfleet.infra.spec.load`. Easy to get wrong: YAML lets a key stand twice and takes the last; here that is a mistake, since
+Used by `trainfleet.infra.spec.load`. Easy to get wrong: YAML lets a key stand twice and takes the last; here
+that is a mistake, since
 half of what the author wrote would be dropped without a word.
 """
 
@@ -26,7 +28,9 @@ PLATFORM_KEY = "trainfleet:platform"
 PLATFORM_PATH: KeyPath = ("config", PLATFORM_KEY)
 
 DEEPEST = 100
-"""Levels of nesting; a spec has six. PyYAML builds its tree by recursion in C and takes the whole process down somewhere below 100,000."""
+"""Levels of nesting; a spec has six. PyYAML builds its tree by recursion in C and takes the whole process
+down somewhere below 100,000.
+"""
 _SHALLOW = "a platform's parts stand at most six deep: look for brackets that are never closed"
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -50,7 +54,9 @@ class StackFile:
 
 
 def project_root() -> Path:
-    """The checkout whose stacks are meant: the folder above the current one that has a Pulumi.yaml, else Trainfleet's own."""
+    """The checkout whose stacks are meant: the folder above the current one that has a Pulumi.yaml, else
+    Trainfleet's own.
+    """
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / "Pulumi.yaml").is_file() and (folder / "stacks").is_dir():
@@ -60,11 +66,15 @@ def project_root() -> Path:
 
 def stack_names(root: Path) -> list[str]:
     """The stacks that have a file, in alphabetical order."""
-    return sorted(file.name.removeprefix("Pulumi.").removesuffix(".yaml") for file in (root / "stacks").glob("Pulumi.?*.yaml"))
+    return sorted(
+        file.name.removeprefix("Pulumi.").removesuffix(".yaml")
+        for file in (root / "stacks").glob("Pulumi.?*.yaml")
+    )
 
 
 def read_stack(stack: str, root: Path) -> StackFile:
-    """Read the file of a stack, given by its name (`aws-dev`, `org/project/aws-dev`) or by the path of the file.
+    """Read the file of a stack, given by its name (`aws-dev`, `org/project/aws-dev`) or by the path of the
+    file.
 
     Raises:
         InputError: no such stack (the nearest name is offered), a file that cannot be read, or bad YAML.
@@ -75,8 +85,13 @@ def read_stack(stack: str, root: Path) -> StackFile:
     names = stack_names(root)
     if name not in names:
         match = nearest(name, names)
-        offered = f"there are: {', '.join(names)}" if names else f"write {root / 'stacks' / f'Pulumi.{name}.yaml'}"
-        raise InputError("no such stack", [Problem(stack, "has no file in stacks/", f"did you mean `{match}`?" if match else offered)])
+        offered = (
+            f"there are: {', '.join(names)}" if names else f"write {root / 'stacks' / f'Pulumi.{name}.yaml'}"
+        )
+        raise InputError(
+            "no such stack",
+            [Problem(stack, "has no file in stacks/", f"did you mean `{match}`?" if match else offered)],
+        )
     return read_stack_file(root / "stacks" / f"Pulumi.{name}.yaml")
 
 
@@ -90,12 +105,17 @@ def read_stack_file(file: Path) -> StackFile:
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
-        raise InputError("cannot read a stack file", [Problem(shown_as, error.strerror or str(error))]) from error
+        raise InputError(
+            "cannot read a stack file", [Problem(shown_as, error.strerror or str(error))]
+        ) from error
     except UnicodeDecodeError as error:
         raise InputError("cannot read a stack file", [Problem(shown_as, "is not UTF-8 text")]) from error
     try:
         if deep := _too_deep(text):
-            raise InputError("cannot read a stack file", [Problem(f"{shown_as}:{deep}", f"is nested more than {DEEPEST} deep", _SHALLOW)])
+            raise InputError(
+                "cannot read a stack file",
+                [Problem(f"{shown_as}:{deep}", f"is nested more than {DEEPEST} deep", _SHALLOW)],
+            )
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
@@ -109,21 +129,33 @@ def read_stack_file(file: Path) -> StackFile:
         problem = Problem(f"{shown_as}{line}", f"is not YAML: {error.problem or error.context}{column}")
         raise InputError("cannot read a stack file", [problem]) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError("cannot read a stack file", [Problem(shown_as, f"is not YAML: {' '.join(str(error).split())}")]) from error
+        raise InputError(
+            "cannot read a stack file", [Problem(shown_as, f"is not YAML: {' '.join(str(error).split())}")]
+        ) from error
     if twice:
         raise InputError("a key stands twice", twice)
     if not isinstance(document, dict):
         raise InputError(
-            "cannot read a stack file", [Problem(shown_as, "is empty" if document is None else "is not a group of keys", "start it with `config:`")]
+            "cannot read a stack file",
+            [
+                Problem(
+                    shown_as,
+                    "is empty" if document is None else "is not a group of keys",
+                    "start it with `config:`",
+                )
+            ],
         )
     return StackFile(shown_as, file, document, lines)
 
 
-def override(platform: Mapping[str, Any], settings: Sequence[str]) -> tuple[dict[str, Any], tuple[KeyPath, ...]]:
+def override(
+    platform: Mapping[str, Any], settings: Sequence[str]
+) -> tuple[dict[str, Any], tuple[KeyPath, ...]]:
     """The platform with settings like `gpu_pools[0].max_nodes=3` put in, and the paths they set.
 
     Raises:
-        InputError: a setting that is not `path=value`, or that leads through something that has no such place.
+        InputError: a setting that is not `path=value`, or that leads through something that has no such
+        place.
     """
     changed = copy.deepcopy(dict(platform))
     paths: list[KeyPath] = []
@@ -132,7 +164,9 @@ def override(platform: Mapping[str, Any], settings: Sequence[str]) -> tuple[dict
         written, equals, value = setting.partition("=")
         path = _steps(written.strip())
         if not equals or not path:
-            problems.append(Problem(f"--set {setting}", "is not path=value", "write it like gpu_pools[0].max_nodes=3"))
+            problems.append(
+                Problem(f"--set {setting}", "is not path=value", "write it like gpu_pools[0].max_nodes=3")
+            )
         elif what := _put(changed, path, _value(path, value)):
             problems.append(Problem(f"--set {setting}", what))
         else:
@@ -161,7 +195,8 @@ def _value(path: KeyPath, text: str) -> Any:
 
 
 def _too_deep(text: str) -> int:
-    """The line where `text` is nested deeper than can be read, or 0. Looks at events only: those come without recursion.
+    """The line where `text` is nested deeper than can be read, or 0. Looks at events only: those come without
+    recursion.
 
     Raises:
         YAMLError: not YAML.
@@ -221,7 +256,11 @@ def _lines(root: yaml.Node | None, shown_as: str) -> tuple[dict[KeyPath, int], l
                 below = (*path, name)
                 if name in own and name != "<<":
                     twice.append(
-                        Problem(f"{shown_as}:{line} {path_text(_in_platform(below))}", f"stands here twice, first in line {lines[below]}", "keep one")
+                        Problem(
+                            f"{shown_as}:{line} {path_text(_in_platform(below))}",
+                            f"stands here twice, first in line {lines[below]}",
+                            "keep one",
+                        )
                     )
                 else:
                     lines[below] = line

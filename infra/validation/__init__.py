@@ -1,6 +1,8 @@
-"""What several fields, or a field and a cloud, must say together. One small function per rule, its reason in its docstring.
+"""What several fields, or a field and a cloud, must say together. One small function per rule, its reason in
+its docstring.
 
-Used by `trainfleet.infra.spec.load`. A rule yields findings and never raises, also on a spec that breaks other rules: it is judged with
+Used by `trainfleet.infra.spec.load`. A rule yields findings and never raises, also on a spec that breaks
+other rules: it is judged with
 all of them at once.
 """
 

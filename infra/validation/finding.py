@@ -11,9 +11,11 @@ from trainfleet.pydantic_messages import Path
 
 @dataclass(frozen=True)
 class Finding:
-    """One broken rule: where, what is wrong, what would be right, and which other values the judgement rests on.
+    """One broken rule: where, what is wrong, what would be right, and which other values the judgement rests
+    on.
 
-    A finding that rests on a value which was itself refused is dropped by `trainfleet.infra.spec.load`: it would only be a follow-on.
+    A finding that rests on a value which was itself refused is dropped by `trainfleet.infra.spec.load`: it
+    would only be a follow-on.
     """
 
     where: Path

@@ -1,4 +1,6 @@
-"""Rules on the cluster layer's switches: parts that are asked for and switched off at once. A part that somebody brings himself is no mistake."""
+"""Rules on the cluster layer's switches: parts that are asked for and switched off at once. A part that
+somebody brings himself is no mistake.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +11,28 @@ from trainfleet.infra.validation.finding import Finding
 
 
 def certificates_are_signed(spec: PlatformSpec) -> Iterator[Finding]:
-    """With `ray.tls` a pod without a certificate neither starts nor joins (Ray documentation, TLS authentication)."""
+    """With `ray.tls` a pod without a certificate neither starts nor joins (Ray documentation, TLS
+    authentication).
+    """
     if spec.ray.tls and spec.layer.certificates == "none":
         yield Finding(
-            ("layer", "certificates"), "nobody would sign the certificates that ray.tls needs", "own-ca, or ray.tls: false", (("ray", "tls"),)
+            ("layer", "certificates"),
+            "nobody would sign the certificates that ray.tls needs",
+            "own-ca, or ray.tls: false",
+            (("ray", "tls"),),
         )
 
 
 def queue_has_its_operator(spec: PlatformSpec) -> Iterator[Finding]:
-    """Kueue's RayJob integration watches KubeRay's resources; without their definitions its controller does not start."""
+    """Kueue's RayJob integration watches KubeRay's resources; without their definitions its controller does
+    not start.
+    """
     if spec.queue.enabled and not spec.layer.kuberay:
         yield Finding(
-            ("layer", "kuberay"), "is off, and the queue admits what KubeRay runs", "true, or queue.enabled: false", (("queue", "enabled"),)
+            ("layer", "kuberay"),
+            "is off, and the queue admits what KubeRay runs",
+            "true, or queue.enabled: false",
+            (("queue", "enabled"),),
         )
 
 

@@ -1,11 +1,22 @@
-"""Rules on where a platform stands: the cloud, its region and zones, and what a cluster that is already there leaves open."""
+"""Rules on where a platform stands: the cloud, its region and zones, and what a cluster that is already there
+leaves open.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from trainfleet.infra.spec.schema import Capacity, Cloud, GpuPool, Kubernetes, Network, PlatformSpec, Storage, SystemPool
+from trainfleet.infra.spec.schema import (
+    Capacity,
+    Cloud,
+    GpuPool,
+    Kubernetes,
+    Network,
+    PlatformSpec,
+    Storage,
+    SystemPool,
+)
 from trainfleet.infra.validation.finding import Finding
 from trainfleet.pydantic_messages import Path
 from trainfleet.suggestions import nearest
@@ -49,20 +60,27 @@ AWS_REGIONS: dict[str, int] = dict.fromkeys(
     ],
     3,
 ) | {"us-east-1": 4, "us-west-1": 2, "us-west-2": 4, "ap-northeast-2": 4}
-"""How many zones a platform can spread over, by region. Names: docs.aws.amazon.com, Security Incident Response API,
-ImpactedAwsRegion. us-east-1 has six zones, but one of them (us-east-1e) takes no EKS control plane; zones are taken from a on."""
+"""How many zones a platform can spread over, by region. Names: docs.aws.amazon.com, Security Incident
+Response API,
+ImpactedAwsRegion. us-east-1 has six zones, but one of them (us-east-1e) takes no EKS control plane; zones are
+taken from a on."""
 
 REGION_EXAMPLES = {Cloud.AWS: "us-east-2", Cloud.GCP: "us-central1", Cloud.AZURE: "eastus"}
 ACCOUNTS = {
     Cloud.AWS: ("account", r"\d{12}", "twelve digits in quotes"),
-    Cloud.GCP: ("project", r"[a-z][a-z0-9-]{4,28}[a-z0-9]", "the project's id, for example my-project-123456"),
+    Cloud.GCP: (
+        "project",
+        r"[a-z][a-z0-9-]{4,28}[a-z0-9]",
+        "the project's id, for example my-project-123456",
+    ),
     Cloud.AZURE: (
         "subscription",
         r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
         "the subscription's id, for example 00000000-1111-2222-3333-444444444444",
     ),
 }
-"""What each cloud calls an account, how its id is written, and in words. Sources: AWS account ids; Resource Manager, project ids; Azure
+"""What each cloud calls an account, how its id is written, and in words. Sources: AWS account ids; Resource
+Manager, project ids; Azure
 subscriptions are UUIDs."""
 
 _STORES = ("s3", "gs", "az", "file")
@@ -74,26 +92,41 @@ def region_exists(spec: PlatformSpec) -> Iterator[Finding]:
     if spec.cloud is Cloud.LOCAL:
         return
     if not spec.region:
-        yield Finding(("region",), "is missing", f"the region of {spec.cloud}, for example {REGION_EXAMPLES[spec.cloud]}", (("cloud",),))
+        yield Finding(
+            ("region",),
+            "is missing",
+            f"the region of {spec.cloud}, for example {REGION_EXAMPLES[spec.cloud]}",
+            (("cloud",),),
+        )
     elif spec.cloud is Cloud.AWS and spec.region not in AWS_REGIONS:
         match = nearest(spec.region, AWS_REGIONS)
-        fix = f"did you mean `{match}`?" if match else "for example us-east-1, us-east-2, us-west-2, eu-west-1, eu-central-1, ap-northeast-1"
+        fix = (
+            f"did you mean `{match}`?"
+            if match
+            else "for example us-east-1, us-east-2, us-west-2, eu-west-1, eu-central-1, ap-northeast-1"
+        )
         yield Finding(("region",), f"`{spec.region}` is not a region of aws", fix, (("cloud",),))
 
 
 def account_is_named(spec: PlatformSpec) -> Iterator[Finding]:
-    """GCP and Azure name every resource below a project or subscription, and a preview that guesses it would describe somebody else's."""
+    """GCP and Azure name every resource below a project or subscription, and a preview that guesses it would
+    describe somebody else's.
+    """
     if spec.cloud not in ACCOUNTS:
         return
     called, pattern, fix = ACCOUNTS[spec.cloud]
     if not spec.account and spec.cloud is not Cloud.AWS:
-        yield Finding(("account",), f"is missing: on {spec.cloud} everything stands in a {called}", fix, (("cloud",),))
+        yield Finding(
+            ("account",), f"is missing: on {spec.cloud} everything stands in a {called}", fix, (("cloud",),)
+        )
     elif spec.account and not re.fullmatch(pattern, spec.account):
         yield Finding(("account",), f"`{spec.account}` is not the id of a {called}", fix, (("cloud",),))
 
 
 def region_has_zones(spec: PlatformSpec) -> Iterator[Finding]:
-    """EKS wants subnets in at least two zones (EKS user guide, VPC and subnet requirements), and a region has only so many."""
+    """EKS wants subnets in at least two zones (EKS user guide, VPC and subnet requirements), and a region has
+    only so many.
+    """
     if spec.cloud is not Cloud.AWS:
         return
     where: Path = ("network", "zones")
@@ -101,11 +134,18 @@ def region_has_zones(spec: PlatformSpec) -> Iterator[Finding]:
     if spec.network.zones < 2:
         yield Finding(where, "an EKS control plane needs two zones", "at least 2", (("cloud",),))
     elif there is not None and spec.network.zones > there:
-        yield Finding(where, f"{spec.region} has {there} zones that can be used", f"at most {there}", (("cloud",), ("region",)))
+        yield Finding(
+            where,
+            f"{spec.region} has {there} zones that can be used",
+            f"at most {there}",
+            (("cloud",), ("region",)),
+        )
 
 
 def zones_are_in_the_region(spec: PlatformSpec) -> Iterator[Finding]:
-    """A node group's subnet lies in one zone of the platform's own region; AWS names zones by region and a letter."""
+    """A node group's subnet lies in one zone of the platform's own region; AWS names zones by region and a
+    letter.
+    """
     if spec.cloud is not Cloud.AWS or spec.region not in AWS_REGIONS:
         return
     for index, pool in enumerate(spec.gpu_pools):
@@ -119,12 +159,19 @@ def zones_are_in_the_region(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def local_has_no_cloud(spec: PlatformSpec) -> Iterator[Finding]:
-    """`cloud: local` puts the layer on a cluster that is already there; what a cloud would make cannot be asked for."""
+    """`cloud: local` puts the layer on a cluster that is already there; what a cloud would make cannot be
+    asked for.
+    """
     if spec.cloud is not Cloud.LOCAL:
         return
     for where, written in _cloud_settings(spec):
         if written:
-            yield Finding(where, "means nothing with cloud: local, where the cluster is already there", "leave it out", (("cloud",),))
+            yield Finding(
+                where,
+                "means nothing with cloud: local, where the cluster is already there",
+                "leave it out",
+                (("cloud",),),
+            )
 
 
 def local_stores_somewhere(spec: PlatformSpec) -> Iterator[Finding]:
@@ -133,11 +180,26 @@ def local_stores_somewhere(spec: PlatformSpec) -> Iterator[Finding]:
     url = spec.storage.bucket_url
     if spec.cloud is not Cloud.LOCAL:
         if url:
-            yield Finding(where, f"is for cloud: local only; on {spec.cloud} the platform makes its own bucket", "leave it out", (("cloud",),))
+            yield Finding(
+                where,
+                f"is for cloud: local only; on {spec.cloud} the platform makes its own bucket",
+                "leave it out",
+                (("cloud",),),
+            )
     elif not url:
-        yield Finding(where, "is missing: runs must be stored somewhere", "an s3://, gs://, az:// or file:// URL", (("cloud",),))
+        yield Finding(
+            where,
+            "is missing: runs must be stored somewhere",
+            "an s3://, gs://, az:// or file:// URL",
+            (("cloud",),),
+        )
     elif not re.fullmatch(rf"({'|'.join(_STORES)})://\S+", url):
-        yield Finding(where, f"`{url}` is not a store's URL", "s3://, gs://, az:// or file:// and what follows", (("cloud",),))
+        yield Finding(
+            where,
+            f"`{url}` is not a store's URL",
+            "s3://, gs://, az:// or file:// and what follows",
+            (("cloud",),),
+        )
 
 
 def local_only_settings(spec: PlatformSpec) -> Iterator[Finding]:
@@ -147,7 +209,10 @@ def local_only_settings(spec: PlatformSpec) -> Iterator[Finding]:
     for name in _LOCAL_ONLY_SETTINGS:
         if getattr(spec.kubernetes, name):
             yield Finding(
-                ("kubernetes", name), f"is for cloud: local only; on {spec.cloud} the platform makes the cluster", "leave it out", (("cloud",),)
+                ("kubernetes", name),
+                f"is for cloud: local only; on {spec.cloud} the platform makes the cluster",
+                "leave it out",
+                (("cloud",),),
             )
 
 
@@ -163,7 +228,9 @@ def local_secrets(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def _cloud_settings(spec: PlatformSpec) -> Iterator[tuple[Path, bool]]:
-    """What only a cloud can make, and whether the spec asks for it: differs from the default, which asks for nothing."""
+    """What only a cloud can make, and whether the spec asks for it: differs from the default, which asks for
+    nothing.
+    """
     yield ("region",), bool(spec.region)
     yield ("account",), bool(spec.account)
     yield ("network",), spec.network != Network()

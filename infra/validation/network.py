@@ -1,4 +1,6 @@
-"""Rules on the network: its size, the addresses that nodes and pods take, and who may reach the control plane."""
+"""Rules on the network: its size, the addresses that nodes and pods take, and who may reach the control
+plane.
+"""
 
 from __future__ import annotations
 
@@ -25,31 +27,53 @@ _PRIVATE = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/1
 
 
 def vpc_size(spec: PlatformSpec) -> Iterator[Finding]:
-    """A VPC is at most a /16 (VPC user guide, VPC CIDR blocks); below a /20 a zone's eighth leaves no room for pods."""
+    """A VPC is at most a /16 (VPC user guide, VPC CIDR blocks); below a /20 a zone's eighth leaves no room
+    for pods.
+    """
     if spec.cloud is not Cloud.AWS:
         return
     length = spec.network.cidr.prefixlen
     if length < 16:
-        yield Finding(_CIDR, f"{spec.network.cidr} is larger than a VPC can be", f"a /16 to a /{LONGEST_PREFIX}", (("cloud",),))
+        yield Finding(
+            _CIDR,
+            f"{spec.network.cidr} is larger than a VPC can be",
+            f"a /16 to a /{LONGEST_PREFIX}",
+            (("cloud",),),
+        )
     elif length > LONGEST_PREFIX:
-        yield Finding(_CIDR, f"{spec.network.cidr} is too small to be divided into zones", f"a /16 to a /{LONGEST_PREFIX}", (("cloud",),))
+        yield Finding(
+            _CIDR,
+            f"{spec.network.cidr} is too small to be divided into zones",
+            f"a /16 to a /{LONGEST_PREFIX}",
+            (("cloud",),),
+        )
 
 
 def vpc_is_private(spec: PlatformSpec) -> Iterator[Finding]:
     """A VPC on public addresses hides the real owners of those addresses from everything inside it."""
     carrier_grade = IPv4Network("100.64.0.0/10")
-    if spec.cloud is Cloud.AWS and not any(spec.network.cidr.subnet_of(each) for each in (*_PRIVATE, carrier_grade)):
+    if spec.cloud is Cloud.AWS and not any(
+        spec.network.cidr.subnet_of(each) for each in (*_PRIVATE, carrier_grade)
+    ):
         yield Finding(
-            _CIDR, f"{spec.network.cidr} is not a private range", "inside 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or 100.64.0.0/10", (("cloud",),)
+            _CIDR,
+            f"{spec.network.cidr} is not a private range",
+            "inside 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or 100.64.0.0/10",
+            (("cloud",),),
         )
 
 
 def pods_have_addresses(spec: PlatformSpec) -> Iterator[Finding]:
-    """The VPC CNI gives every pod an address of the node's subnet, so at full scale a zone must hold nodes times pods.
+    """The VPC CNI gives every pod an address of the node's subnet, so at full scale a zone must hold nodes
+    times pods.
 
     A pool bound to one zone takes all its nodes there, any other its share of the zones.
     """
-    if spec.cloud is not Cloud.AWS or spec.region not in AWS_REGIONS or not 16 <= spec.network.cidr.prefixlen <= LONGEST_PREFIX:
+    if (
+        spec.cloud is not Cloud.AWS
+        or spec.region not in AWS_REGIONS
+        or not 16 <= spec.network.cidr.prefixlen <= LONGEST_PREFIX
+    ):
         return
     zones = platform_zones(spec)
     if any(zone[:-1] != spec.region or not "a" <= zone[-1] <= "f" for zone in zones):
@@ -77,9 +101,11 @@ def pods_have_addresses(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def addresses(machine: Machine) -> int:
-    """Addresses that a full node takes from its subnet: its own, and its pods' in prefixes of 16, one of them kept warm.
+    """Addresses that a full node takes from its subnet: its own, and its pods' in prefixes of 16, one of them
+    kept warm.
 
-    Pods are bounded as EKS bounds them by the machine's interfaces: 29 and 58 on the smallest (m7i.large, m7i.2xlarge),
+    Pods are bounded as EKS bounds them by the machine's interfaces: 29 and 58 on the smallest (m7i.large,
+    m7i.2xlarge),
     110 from there on, the number up to which Kubernetes is tested. Interfaces for EFA alone carry no address.
     """
     pods = 30 if machine.vcpu <= 2 else 60 if machine.vcpu <= 8 else 110
@@ -111,15 +137,25 @@ def allowed_ranges_are_narrow(spec: PlatformSpec) -> Iterator[Finding]:
     for index, allowed in enumerate(spec.network.allowed_cidrs):
         where = (*_ALLOWED, index)
         if allowed.prefixlen < 8:
-            yield Finding(where, f"{allowed} opens the control plane to the internet", "the ranges of your offices, VPNs or runners")
+            yield Finding(
+                where,
+                f"{allowed} opens the control plane to the internet",
+                "the ranges of your offices, VPNs or runners",
+            )
         elif any(allowed.subnet_of(private) for private in _PRIVATE):
             yield Finding(
-                where, f"{allowed} is a private range, which a public endpoint never sees", "the public addresses behind which its users are"
+                where,
+                f"{allowed} is a private range, which a public endpoint never sees",
+                "the public addresses behind which its users are",
             )
         elif allowed in spec.network.allowed_cidrs[:index]:
             yield Finding(where, f"{allowed} stands here twice", "keep one")
-        elif wider := next((each for each in spec.network.allowed_cidrs if each != allowed and allowed.subnet_of(each)), None):
-            yield Finding(where, f"{allowed} overlaps {wider}, which holds all of it", "keep the one that is meant")
+        elif wider := next(
+            (each for each in spec.network.allowed_cidrs if each != allowed and allowed.subnet_of(each)), None
+        ):
+            yield Finding(
+                where, f"{allowed} overlaps {wider}, which holds all of it", "keep the one that is meant"
+            )
 
 
 def _larger(cidr: IPv4Network, times: float) -> str:

@@ -1,4 +1,6 @@
-"""Rules on what runs beside the nodes: Kubernetes, storage, Ray, secrets, the budget, tags and exceptions from policies."""
+"""Rules on what runs beside the nodes: Kubernetes, storage, Ray, secrets, the budget, tags and exceptions
+from policies.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from trainfleet.pydantic_messages import Path
 from trainfleet.suggestions import nearest
 
 KUBERNETES_VERSIONS = ("1.33", "1.34", "1.35")
-"""What EKS sells in November 2026 (EKS user guide, version lifecycle) and infra/aws/addons.py has pinned add-ons for."""
+"""What EKS sells in November 2026 (EKS user guide, version lifecycle) and infra/aws/addons.py has pinned
+add-ons for.
+"""
 LUSTRE_STEP_GIB, LUSTRE_SMALLEST_GIB, LUSTRE_LARGEST_GIB = 2400, 1200, 100800
 TOKEN_AUTH_RAY = (2, 52, 0)
 OWN_TAGS = 5
@@ -55,31 +59,53 @@ def admins_are_roles(spec: PlatformSpec) -> Iterator[Finding]:
     for index, admin in enumerate(spec.kubernetes.admins):
         if not re.fullmatch(_ARN, admin):
             yield Finding(
-                ("kubernetes", "admins", index), f"`{admin}` is not the ARN of a role", "arn:aws:iam::111122223333:role/platform-admin", (("cloud",),)
+                ("kubernetes", "admins", index),
+                f"`{admin}` is not the ARN of a role",
+                "arn:aws:iam::111122223333:role/platform-admin",
+                (("cloud",),),
             )
 
 
 def launchers_are_named(spec: PlatformSpec) -> Iterator[Finding]:
-    """AWS maps a role to a group by its ARN; a cluster that is there knows groups by name, and keeps `system:` for itself."""
+    """AWS maps a role to a group by its ARN; a cluster that is there knows groups by name, and keeps
+    `system:` for itself.
+    """
     for index, launcher in enumerate(spec.kubernetes.launchers):
         where: Path = ("kubernetes", "launchers", index)
         if spec.cloud is Cloud.AWS and not re.fullmatch(_ARN, launcher):
-            yield Finding(where, f"`{launcher}` is not the ARN of a role", "arn:aws:iam::111122223333:role/ml-engineer", (("cloud",),))
+            yield Finding(
+                where,
+                f"`{launcher}` is not the ARN of a role",
+                "arn:aws:iam::111122223333:role/ml-engineer",
+                (("cloud",),),
+            )
         elif spec.cloud is Cloud.LOCAL and (not launcher.strip() or launcher.startswith("system:")):
-            yield Finding(where, f"`{launcher}` is not a group of yours", "a group's name, as the cluster's login gives it", (("cloud",),))
+            yield Finding(
+                where,
+                f"`{launcher}` is not a group of yours",
+                "a group's name, as the cluster's login gives it",
+                (("cloud",),),
+            )
 
 
 def launchers_are_no_admins(spec: PlatformSpec) -> Iterator[Finding]:
-    """An administrator may launch already; and a cloud takes each identity once (EKS refuses a second access entry)."""
+    """An administrator may launch already; and a cloud takes each identity once (EKS refuses a second access
+    entry).
+    """
     for index, launcher in enumerate(spec.kubernetes.launchers):
         if launcher in spec.kubernetes.admins:
             yield Finding(
-                ("kubernetes", "launchers", index), f"`{launcher}` is an administrator already", "leave it out here", (("kubernetes", "admins"),)
+                ("kubernetes", "launchers", index),
+                f"`{launcher}` is an administrator already",
+                "leave it out here",
+                (("kubernetes", "admins"),),
             )
 
 
 def filesystem_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
-    """FSx for Lustre on SSD comes in 1200 GiB, 2400 GiB and steps of 2400 GiB (FSx API, CreateFileSystem StorageCapacity)."""
+    """FSx for Lustre on SSD comes in 1200 GiB, 2400 GiB and steps of 2400 GiB (FSx API, CreateFileSystem
+    StorageCapacity).
+    """
     wish = spec.storage.shared_filesystem
     if spec.cloud is not Cloud.AWS or wish is None:
         return
@@ -95,7 +121,11 @@ def filesystem_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
             (("cloud",), (*path, "kind")),
         )
     elif size != LUSTRE_SMALLEST_GIB and size % LUSTRE_STEP_GIB:
-        above = LUSTRE_SMALLEST_GIB if size < LUSTRE_SMALLEST_GIB else -(-size // LUSTRE_STEP_GIB) * LUSTRE_STEP_GIB
+        above = (
+            LUSTRE_SMALLEST_GIB
+            if size < LUSTRE_SMALLEST_GIB
+            else -(-size // LUSTRE_STEP_GIB) * LUSTRE_STEP_GIB
+        )
         yield Finding(
             (*path, "capacity_gib"),
             f"FSx for Lustre is not sold with {size} GiB",
@@ -105,10 +135,16 @@ def filesystem_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def operator_is_known(spec: PlatformSpec) -> Iterator[Finding]:
-    """The operator is installed with its own resource definitions; others would accept fields that it does not know."""
+    """The operator is installed with its own resource definitions; others would accept fields that it does
+    not know.
+    """
     known = versions()
     if spec.ray.operator not in known:
-        yield Finding(("ray", "operator"), f"no resource definitions of KubeRay {spec.ray.operator} are here", f"one of {', '.join(known)}")
+        yield Finding(
+            ("ray", "operator"),
+            f"no resource definitions of KubeRay {spec.ray.operator} are here",
+            f"one of {', '.join(known)}",
+        )
 
 
 def ray_can_authenticate(spec: PlatformSpec) -> Iterator[Finding]:
@@ -117,7 +153,10 @@ def ray_can_authenticate(spec: PlatformSpec) -> Iterator[Finding]:
         newest = ".".join(map(str, TOKEN_AUTH_RAY))
         where: Path = ("ray", "version")
         yield Finding(
-            where, f"Ray {spec.ray.version} knows no token authentication", f"{newest} or newer, or ray.token_auth: false", (("ray", "token_auth"),)
+            where,
+            f"Ray {spec.ray.version} knows no token authentication",
+            f"{newest} or newer, or ray.token_auth: false",
+            (("ray", "token_auth"),),
         )
 
 
@@ -130,7 +169,11 @@ def image_is_pinned(spec: PlatformSpec) -> Iterator[Finding]:
     if re.search(r"\s", image) or not re.fullmatch(r"[\w.:/@-]+", image):
         yield Finding(("ray", "image"), f"`{image}` is not an image", "registry/name:tag")
     elif "@" not in last and (":" not in last or last.endswith(":latest")):
-        yield Finding(("ray", "image"), f"`{image}` is another image whenever it is pulled", "a tag that is never moved, or a digest")
+        yield Finding(
+            ("ray", "image"),
+            f"`{image}` is another image whenever it is pulled",
+            "a tag that is never moved, or a digest",
+        )
 
 
 def budget_alerts_are_in_order(spec: PlatformSpec) -> Iterator[Finding]:
@@ -139,7 +182,11 @@ def budget_alerts_are_in_order(spec: PlatformSpec) -> Iterator[Finding]:
         return
     shares = spec.budget.alert_at
     if list(shares) != sorted(set(shares)):
-        yield Finding(("budget", "alert_at"), "shares stand twice or out of order", f"[{', '.join(f'{share:g}' for share in sorted(set(shares)))}]")
+        yield Finding(
+            ("budget", "alert_at"),
+            "shares stand twice or out of order",
+            f"[{', '.join(f'{share:g}' for share in sorted(set(shares)))}]",
+        )
     if not shares:
         yield Finding(("budget", "alert_at"), "is empty: nobody would be told", "for example [0.5, 0.8, 1.0]")
 
@@ -174,12 +221,18 @@ def lists_have_no_doubles(spec: PlatformSpec) -> Iterator[Finding]:
     seen: set[tuple[str, str]] = set()
     for index, exception in enumerate(spec.exceptions):
         if (exception.policy, exception.resource) in seen:
-            yield Finding(("exceptions", index), f"`{exception.policy}` of `{exception.resource}` stands here twice", "keep one")
+            yield Finding(
+                ("exceptions", index),
+                f"`{exception.policy}` of `{exception.resource}` stands here twice",
+                "keep one",
+            )
         seen.add((exception.policy, exception.resource))
 
 
 def tags_are_free(spec: PlatformSpec) -> Iterator[Finding]:
-    """AWS keeps `aws:`, allows 50 tags, keys of 128 and values of 256 characters (tag restrictions); the platform sets its own."""
+    """AWS keeps `aws:`, allows 50 tags, keys of 128 and values of 256 characters (tag restrictions); the
+    platform sets its own.
+    """
     for key, value in spec.tags.items():
         where: Path = ("tags", key)
         if key.lower().startswith("aws:"):
@@ -187,15 +240,25 @@ def tags_are_free(spec: PlatformSpec) -> Iterator[Finding]:
         elif key.startswith("trainfleet:") or key == "Name":
             yield Finding(where, "is set by the platform itself", "another key")
         elif not 1 <= len(key) <= 128 or not re.fullmatch(_TAG, key):
-            yield Finding(where, "is not the key of a tag", "1 to 128 letters, digits, spaces and + - = . _ : / @")
+            yield Finding(
+                where, "is not the key of a tag", "1 to 128 letters, digits, spaces and + - = . _ : / @"
+            )
         elif len(value) > 256 or not re.fullmatch(_TAG, value):
-            yield Finding(where, "is not the value of a tag", "up to 256 letters, digits, spaces and + - = . _ : / @")
+            yield Finding(
+                where, "is not the value of a tag", "up to 256 letters, digits, spaces and + - = . _ : / @"
+            )
     if len(spec.tags) > 50 - OWN_TAGS:
-        yield Finding(("tags",), f"{len(spec.tags)} tags are too many", f"at most {50 - OWN_TAGS}, as AWS allows 50 and the platform sets {OWN_TAGS}")
+        yield Finding(
+            ("tags",),
+            f"{len(spec.tags)} tags are too many",
+            f"at most {50 - OWN_TAGS}, as AWS allows 50 and the platform sets {OWN_TAGS}",
+        )
 
 
 def exceptions_have_not_ended(spec: PlatformSpec) -> Iterator[Finding]:
-    """An exception from a policy holds up to its date; then the resource is mended, or the exception is argued anew."""
+    """An exception from a policy holds up to its date; then the resource is mended, or the exception is
+    argued anew.
+    """
     for index, exception in enumerate(spec.exceptions):
         if exception.until < date.today():
             yield Finding(
@@ -206,10 +269,13 @@ def exceptions_have_not_ended(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def exceptions_name_policies(spec: PlatformSpec) -> Iterator[Finding]:
-    """An exception from a policy that does not exist excepts nothing, and nobody notices before the policy stops an apply."""
+    """An exception from a policy that does not exist excepts nothing, and nobody notices before the policy
+    stops an apply.
+    """
     if not spec.exceptions:
         return
-    # The one thing that a spec says about policies. They know nothing of specs, and are read only where an exception is written.
+    # The one thing that a spec says about policies. They know nothing of specs, and are read only where an
+    # exception is written.
     from trainfleet.policies.catalogue import policy_names
 
     known = policy_names()

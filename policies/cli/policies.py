@@ -1,4 +1,6 @@
-"""`trainfleet policies`: what must hold on every platform. Reads the catalogue; the rules themselves are plain functions."""
+"""`trainfleet policies`: what must hold on every platform. Reads the catalogue; the rules themselves are
+plain functions.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +41,20 @@ With NAME: one rule with its reason, remedy and sources, and the resource types 
 @policies.command(help=_HELP)
 def main(  # noqa: PLR0917 - one per flag
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="Show this rule.")] = "",
-    cloud: Annotated[str, typer.Option(help="Only rules that this cloud keeps: aws, gcp, azure, kubernetes.")] = "",
-    severity: Annotated[str, typer.Option(help="Only rules of this severity or more: low, medium, high, critical.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout instead of the table.")] = False,
+    cloud: Annotated[
+        str, typer.Option(help="Only rules that this cloud keeps: aws, gcp, azure, kubernetes.")
+    ] = "",
+    severity: Annotated[
+        str, typer.Option(help="Only rules of this severity or more: low, medium, high, critical.")
+    ] = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document on stdout instead of the table.")
+    ] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the document of all rules.")] = False,
-    check: Annotated[Path | None, typer.Option(metavar="FILE", help="Say whether FILE is that document; exit code 1 if it is not.")] = None,
+    check: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Say whether FILE is that document; exit code 1 if it is not."),
+    ] = None,
 ) -> None:
     """See _HELP."""
     from trainfleet.console import out, print_json
@@ -78,7 +89,9 @@ def _known(option: str, value: str, choices: tuple[str, ...]) -> None:
     from trainfleet.errors import InputError, Problem
 
     if value and value not in choices:
-        raise InputError(f"unknown {option.strip('-')}", [Problem(option, f"{value!r} is not known", ", ".join(choices))])
+        raise InputError(
+            f"unknown {option.strip('-')}", [Problem(option, f"{value!r} is not known", ", ".join(choices))]
+        )
 
 
 def _named(name: str) -> Rule:
@@ -99,9 +112,14 @@ def _check(file: Path, wanted: str) -> None:
     try:
         found = file.read_text()
     except OSError as error:
-        raise InputError("cannot read the document", [Problem(str(file), error.strerror or str(error))]) from error
+        raise InputError(
+            "cannot read the document", [Problem(str(file), error.strerror or str(error))]
+        ) from error
     if found != wanted:
-        raise TrainfleetError("the document is stale", [Problem(str(file), "is not what the rules say", f"trainfleet policies --markdown > {file}")])
+        raise TrainfleetError(
+            "the document is stale",
+            [Problem(str(file), "is not what the rules say", f"trainfleet policies --markdown > {file}")],
+        )
 
 
 def _table(rules: list[Rule]) -> Table:
@@ -115,7 +133,12 @@ def _table(rules: list[Rule]) -> Table:
         table.add_column(title, no_wrap=True)
     for rule in rules:
         severity = f"[{COLOURS[rule.severity]}]{rule.severity}[/]"
-        table.add_row(rule.name, severity, *(rule.level(each) for each in ENVIRONMENTS), " ".join(SHORT.get(cloud, cloud) for cloud in rule.clouds()))
+        table.add_row(
+            rule.name,
+            severity,
+            *(rule.level(each) for each in ENVIRONMENTS),
+            " ".join(SHORT.get(cloud, cloud) for cloud in rule.clouds()),
+        )
     return table
 
 
@@ -127,8 +150,15 @@ def _show(rule: Rule) -> None:
     from trainfleet.policies.engine.document import levels, types_by_cloud
 
     console = out()
-    console.print(f"[bold]{rule.name}[/] ({theme_of(rule)}, [{COLOURS[rule.severity]}]{rule.severity}[/], {levels(rule)})\n")
-    rows = [("", rule.statement), ("Reason", rule.reason), ("Remedy", rule.fix), ("Sources", ", ".join(rule.references))]
+    console.print(
+        f"[bold]{rule.name}[/] ({theme_of(rule)}, [{COLOURS[rule.severity]}]{rule.severity}[/], {levels(rule)})\n"
+    )
+    rows = [
+        ("", rule.statement),
+        ("Reason", rule.reason),
+        ("Remedy", rule.fix),
+        ("Sources", ", ".join(rule.references)),
+    ]
     for title, kinds in (("Judged", rule.checks), ("Absence", rule.stack)):
         rows += [(f"{title}, {cloud}", ", ".join(names)) for cloud, names in types_by_cloud(kinds).items()]
     rows += [(f"Setting {name}", str(schema)) for name, schema in rule.settings.items()]

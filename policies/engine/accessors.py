@@ -1,6 +1,7 @@
 """Ways to look at properties and the small checks that many rules are made of. Used by every theme.
 
-Easy to get wrong: an absent value is None and an unknown one is UNKNOWN; a check that uses an unknown value ends there, so
+Easy to get wrong: an absent value is None and an unknown one is UNKNOWN; a check that uses an unknown value
+ends there, so
 checks that have nothing to do with each other are joined by `all_of`, which runs each to its own end.
 """
 
@@ -9,7 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from trainfleet.policies.engine.rule import UNKNOWN, Check, Json, Resource, StackCheck, StillUnknown, Violation, until_unknown
+from trainfleet.policies.engine.rule import (
+    UNKNOWN,
+    Check,
+    Json,
+    Resource,
+    StackCheck,
+    StillUnknown,
+    Violation,
+    until_unknown,
+)
 
 WORLD = {"0.0.0.0/0", "::/0"}
 
@@ -71,7 +81,9 @@ def statements(policy: Json) -> list[dict[str, Json]]:
 
 
 def numbered(where: str, items: Json) -> Iterator[tuple[str, dict[str, Json]]]:
-    """The objects of a list, each with its place. An unknown item is passed over: it is judged when it is known."""
+    """The objects of a list, each with its place. An unknown item is passed over: it is judged when it is
+    known.
+    """
     for index, item in enumerate(listed(items)):
         if isinstance(item, Mapping):
             yield f"{where}[{index}]", dict(item)
@@ -155,7 +167,12 @@ def one_of(path: str, allowed: Sequence[str], otherwise: str = "") -> Check:
     def judge(resource: Resource) -> Iterable[Violation]:
         value = at(resource.props, path)
         if value is None or str(value) not in allowed:
-            yield Violation(_because(f"{path} is {_shown(value)} and not {' or '.join(f'`{each}`' for each in allowed)}", otherwise))
+            yield Violation(
+                _because(
+                    f"{path} is {_shown(value)} and not {' or '.join(f'`{each}`' for each in allowed)}",
+                    otherwise,
+                )
+            )
 
     return judge
 
@@ -206,7 +223,11 @@ def lacking(  # noqa: PLR0917 - the last two are given by name
     def judge(resources: Sequence[Resource]) -> Iterable[Violation]:
         near = [one for one in resources if one.kind in companions and _known(counts, one)]
         for subject in resources:
-            if subject.kind in subjects and not any(belongs(one, subject, by) for one in near) and not spared(subject, resources):
+            if (
+                subject.kind in subjects
+                and not any(belongs(one, subject, by) for one in near)
+                and not spared(subject, resources)
+            ):
                 yield Violation(lack, subject.urn, subject.name)
 
     return judge
@@ -235,7 +256,9 @@ def belongs(companion: Resource, subject: Resource, by: str) -> bool:
 
 
 def takes_records(store: Resource, resources: Sequence[Resource]) -> bool:
-    """Whether a store only holds what the cloud writes down: access logs (S3) or flow logs (Azure). Nobody else writes there."""
+    """Whether a store only holds what the cloud writes down: access logs (S3) or flow logs (Azure). Nobody
+    else writes there.
+    """
     ways = {"aws:s3/bucketLogging:BucketLogging": "targetBucket", "azure-native:network:FlowLog": "storageId"}
     return any(belongs(one, store, ways[one.kind]) for one in resources if one.kind in ways)
 

@@ -1,6 +1,8 @@
-"""The rules as a document (docs/policies.md) and as JSON. Pure functions over the catalogue; the command line prints them.
+"""The rules as a document (docs/policies.md) and as JSON. Pure functions over the catalogue; the command line
+prints them.
 
-Easy to get wrong: the document is generated. Whoever changes a rule writes it anew: `trainfleet policies --markdown > docs/policies.md`.
+Easy to get wrong: the document is generated. Whoever changes a rule writes it anew: `trainfleet policies
+--markdown > docs/policies.md`.
 """
 
 from __future__ import annotations
@@ -52,13 +54,19 @@ SCANNERS = """## Where a scanner's rule is not followed to the letter
 | CMK for ACR | `own-key-for-images` is advice: the registry is encrypted by Azure, and a lost key would be a lost registry |
 
 """
-"""The conflicts between benchmarks and what a GPU platform needs; each is in the rule itself, so no stack needs an exception for it."""
+"""The conflicts between benchmarks and what a GPU platform needs; each is in the rule itself, so no stack
+needs an exception for it.
+"""
 
 
 def of_interest(cloud: str = "", severity: str = "") -> list[Rule]:
     """The rules that a cloud keeps, of one severity or more."""
     least = SEVERITIES.index(severity) if severity in SEVERITIES else 0
-    return [rule for rule in RULES if (not cloud or cloud in rule.clouds()) and SEVERITIES.index(rule.severity) >= least]
+    return [
+        rule
+        for rule in RULES
+        if (not cloud or cloud in rule.clouds()) and SEVERITIES.index(rule.severity) >= least
+    ]
 
 
 def as_json(rule: Rule) -> dict[str, Any]:
@@ -84,7 +92,10 @@ def levels(rule: Rule) -> str:
     known = [(environment, rule.level(environment)) for environment in ENVIRONMENTS]
     if len({level for _, level in known}) == 1:
         return known[0][1]
-    runs = [(level, [environment for environment, _ in group]) for level, group in groupby(known, key=lambda pair: pair[1])]
+    runs = [
+        (level, [environment for environment, _ in group])
+        for level, group in groupby(known, key=lambda pair: pair[1])
+    ]
     return ", ".join(f"{level} in {' and '.join(environments)}" for level, environments in runs)
 
 
@@ -94,7 +105,9 @@ def types_by_cloud(kinds: Iterable[str]) -> dict[str, list[str]]:
     for kind in kinds:
         package, _, rest = kind.partition(":")
         module, _, name = rest.rpartition(":")
-        found.setdefault(CLOUDS[package], []).append(f"{module.partition('/')[0]}.{name}" if package != "kubernetes" else name)
+        found.setdefault(CLOUDS[package], []).append(
+            f"{module.partition('/')[0]}.{name}" if package != "kubernetes" else name
+        )
     return {cloud: sorted(set(names)) for cloud, names in found.items()}
 
 
@@ -106,24 +119,46 @@ def markdown() -> str:
         for rule in rules:
             lines += [*_rule(rule), ""]
     lines += [SCANNERS.rstrip(), ""]
-    lines += ["## Pods that may do what others may not", "", *(f"- `{name}`: {why}" for name, why in ALLOWED.items()), ""]
-    lines += ["More are named in the setting `allowed` of `no-privileged-pod`, `no-host-path` and `no-root-in-pods`.", ""]
+    lines += [
+        "## Pods that may do what others may not",
+        "",
+        *(f"- `{name}`: {why}" for name, why in ALLOWED.items()),
+        "",
+    ]
+    lines += [
+        "More are named in the setting `allowed` of `no-privileged-pod`, `no-host-path` and `no-root-in-pods`.",
+        "",
+    ]
     return "\n".join(lines)
 
 
 def _counts() -> str:
-    by_severity = ", ".join(f"{sum(rule.severity == severity for rule in RULES)} {severity}" for severity in reversed(SEVERITIES))
-    by_cloud = ", ".join(f"{cloud} {sum(cloud in rule.clouds() for rule in RULES)}" for cloud in CLOUDS.values())
+    by_severity = ", ".join(
+        f"{sum(rule.severity == severity for rule in RULES)} {severity}" for severity in reversed(SEVERITIES)
+    )
+    by_cloud = ", ".join(
+        f"{cloud} {sum(cloud in rule.clouds() for rule in RULES)}" for cloud in CLOUDS.values()
+    )
     return f"{len(RULES)} rules: {by_severity}. By cloud: {by_cloud}."
 
 
 def _table(rules: Sequence[Rule]) -> list[str]:
-    rows = [f"| [`{rule.name}`](#{rule.name}) | {rule.severity} | {levels(rule)} | {', '.join(rule.clouds())} |" for rule in rules]
+    rows = [
+        f"| [`{rule.name}`](#{rule.name}) | {rule.severity} | {levels(rule)} | {', '.join(rule.clouds())} |"
+        for rule in rules
+    ]
     return ["| Rule | Severity | Enforced | Clouds |", "|---|---|---|---|", *rows]
 
 
 def _rule(rule: Rule) -> list[str]:
-    lines = [f"### {rule.name}", "", f"**{rule.statement}** {rule.reason}", "", f"- Remedy: {rule.fix}", f"- Sources: {', '.join(rule.references)}"]
+    lines = [
+        f"### {rule.name}",
+        "",
+        f"**{rule.statement}** {rule.reason}",
+        "",
+        f"- Remedy: {rule.fix}",
+        f"- Sources: {', '.join(rule.references)}",
+    ]
     for title, kinds in (("Judged", rule.checks), ("Judged by what is absent beside it", rule.stack)):
         for cloud, names in types_by_cloud(kinds).items():
             lines.append(f"- {title} ({cloud}): {', '.join(f'`{name}`' for name in names)}")

@@ -1,4 +1,6 @@
-"""What the pack knows of the stack it judges: the platform's environment, out of the setting `trainfleet:platform`."""
+"""What the pack knows of the stack it judges: the platform's environment, out of the setting
+`trainfleet:platform`.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,15 @@ DEFAULT = "dev"
 
 
 def environment_of(platform: str | None) -> str | None:
-    """The environment in a `trainfleet:platform` setting (JSON text); None where the program is no platform, or says a word nobody knows."""
+    """The environment in a `trainfleet:platform` setting (JSON text); None where the program is no platform,
+    or says a word nobody knows.
+    """
     try:
         spec = json.loads(platform or "{}")
     except ValueError:
         return None
-    if not isinstance(spec, dict) or not (said := spec.get("environment", DEFAULT if "cloud" in spec else None)):
+    if not isinstance(spec, dict) or not (
+        said := spec.get("environment", DEFAULT if "cloud" in spec else None)
+    ):
         return None
     return said if said in ENVIRONMENTS else None

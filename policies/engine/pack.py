@@ -1,6 +1,8 @@
-"""The bridge from Pulumi's policy types to plain rules: which policies there are, how strictly each is enforced here, and what it says.
+"""The bridge from Pulumi's policy types to plain rules: which policies there are, how strictly each is
+enforced here, and what it says.
 
-A rule that also judges absence becomes two policies, `<name>` for resources and `<name>-everywhere` for the stack,
+A rule that also judges absence becomes two policies, `<name>` for resources and `<name>-everywhere` for the
+stack,
 because Pulumi runs the two at different moments. Nothing runs at import; `__main__.py` makes the pack.
 """
 
@@ -17,14 +19,26 @@ from pulumi_policy import proxy
 from trainfleet.policies.catalogue import RULES
 from trainfleet.policies.engine.environment import environment_of
 from trainfleet.policies.engine.exceptions import EVERYWHERE, Waiver, expired, in_force, waivers
-from trainfleet.policies.engine.rule import UNKNOWN, Json, Level, Resource, Rule, Violation, canonical, judge, judge_stack
+from trainfleet.policies.engine.rule import (
+    UNKNOWN,
+    Json,
+    Level,
+    Resource,
+    Rule,
+    Violation,
+    canonical,
+    judge,
+    judge_stack,
+)
 
 ENFORCEMENT: Mapping[Level, pulumi_policy.EnforcementLevel] = {
     "mandatory": pulumi_policy.EnforcementLevel.MANDATORY,
     "advisory": pulumi_policy.EnforcementLevel.ADVISORY,
     "off": pulumi_policy.EnforcementLevel.DISABLED,
 }
-"""What a violation does: mandatory stops the change, advisory prints. A rule may be relaxed with --policy-pack-config."""
+"""What a violation does: mandatory stops the change, advisory prints. A rule may be relaxed with
+--policy-pack-config.
+"""
 SECRET_KEY, SECRET_VALUE = "4dabf18193072939515e22adb298388d", "1b47061264138c4ac30d75fd1eb44270"
 """How the engine marks a secret in an object: signature key and value."""
 
@@ -46,11 +60,17 @@ def _resource_policy(rule: Rule, environment: str | None) -> pulumi_policy.Polic
         # Every policy is asked about every resource: leave before anything is copied.
         if canonical(args.resource_type) not in rule.checks:
             return
-        resource = Resource(args.resource_type, args.name, plain(args.props), args.urn, settings=args.get_config() or {})
+        resource = Resource(
+            args.resource_type, args.name, plain(args.props), args.urn, settings=args.get_config() or {}
+        )
         for message, _ in _messages(rule, judge(rule, resource), resource.name):
             report(message, None)
 
-    schema = pulumi_policy.PolicyConfigSchema({name: dict(kind) for name, kind in rule.settings.items()}) if rule.settings else None
+    schema = (
+        pulumi_policy.PolicyConfigSchema({name: dict(kind) for name, kind in rule.settings.items()})
+        if rule.settings
+        else None
+    )
     return pulumi_policy.ResourceValidationPolicy(
         rule.name,
         _description(rule),
@@ -67,7 +87,9 @@ def _stack_policy(rule: Rule, environment: str | None) -> pulumi_policy.Policy:
 
     def validate(args: pulumi_policy.StackValidationArgs, report: pulumi_policy.ReportViolation) -> None:
         resources = [
-            Resource(one.resource_type, one.name, plain(one.props), one.urn, _origins(one.property_dependencies))
+            Resource(
+                one.resource_type, one.name, plain(one.props), one.urn, _origins(one.property_dependencies)
+            )
             for one in args.resources
             if canonical(one.resource_type).startswith(packages)
         ]
@@ -101,7 +123,8 @@ def _waivers() -> tuple[Waiver, ...]:
 
 
 def _platform() -> str | None:
-    # The engine hands the stack's configuration to the pack as it does to a program; absent under `pulumi policy`.
+    # The engine hands the stack's configuration to the pack as it does to a program; absent under `pulumi
+    # policy`.
     found = pulumi.runtime.get_config("trainfleet:platform")
     return found if isinstance(found, str) else None
 
@@ -115,7 +138,9 @@ def _origins(dependencies: Mapping[str, Sequence[Any]]) -> dict[str, tuple[str, 
 
 
 def plain(value: Json) -> Json:
-    """Pulumi's checking proxies as plain data, with UNKNOWN where a value is not known yet, and secrets as their values."""
+    """Pulumi's checking proxies as plain data, with UNKNOWN where a value is not known yet, and secrets as
+    their values.
+    """
     if isinstance(value, Mapping):
         found = {key: _item(value, key) for key in value}
         return found.get("value") if found.get(SECRET_KEY) == SECRET_VALUE else found

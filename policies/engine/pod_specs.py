@@ -1,7 +1,10 @@
-"""How policies look into workloads: every pod specification in a resource, every container, and every value of a Helm release.
+"""How policies look into workloads: every pod specification in a resource, every container, and every value
+of a Helm release.
 
-Used by the theme kubernetes. A Helm release is one opaque resource, so its values are judged in its place; what a chart does
-by itself is known by the chart's name. Easy to get wrong: a pod specification stands at a different depth in each kind.
+Used by the theme kubernetes. A Helm release is one opaque resource, so its values are judged in its place;
+what a chart does
+by itself is known by the chart's name. Easy to get wrong: a pod specification stands at a different depth in
+each kind.
 """
 
 from __future__ import annotations
@@ -16,12 +19,20 @@ ALLOWED = {
     "gpu-system/aws-efa-k8s-device-plugin": "shares the node's network, whose EFA devices it hands out",
     "gpu-system/infiniband-device-plugin": "shares the node's network, whose InfiniBand adapters it hands out",
     "gpu-system/dcgm-exporter": "reads the GPUs' counters, for which their driver asks for SYS_ADMIN",
-    **{f"gpu-system/nccl-{fabric}": "copies the fabric's NCCL plugin to the node" for fabric in ("roce", "gpudirect-tcpx", "gpudirect-tcpxo")},
-    **{f"gpu-system/devices-{fabric}": "gives pods the fabric's devices" for fabric in ("gpudirect-tcpx", "gpudirect-tcpxo")},
+    **{
+        f"gpu-system/nccl-{fabric}": "copies the fabric's NCCL plugin to the node"
+        for fabric in ("roce", "gpudirect-tcpx", "gpudirect-tcpxo")
+    },
+    **{
+        f"gpu-system/devices-{fabric}": "gives pods the fabric's devices"
+        for fabric in ("gpudirect-tcpx", "gpudirect-tcpxo")
+    },
     "node-system/node-problem-detector": "reads the kernel's log of the node",
     "aws-hyperpod/health-monitoring-agent": "reads the kernel's log of the node; SageMaker's own",
 }
-"""Workloads and charts that may do what others may not, as namespace/name, with the reason. More in the setting `allowed`."""
+"""Workloads and charts that may do what others may not, as namespace/name, with the reason. More in the
+setting `allowed`.
+"""
 CLOUDS_OWN = {"aws-hyperpod": "SageMaker runs its own tests of nodes in it"}
 """Namespaces that a cloud asks for by name and runs things of its own in, with the reason."""
 HOST_FLAGS = ("hostNetwork", "hostPID", "hostIPC")

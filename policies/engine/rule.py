@@ -1,8 +1,12 @@
-"""What a policy is made of, without Pulumi: a resource's properties, a violation, and a rule stated once for all clouds.
+"""What a policy is made of, without Pulumi: a resource's properties, a violation, and a rule stated once for
+all clouds.
 
-A rule's `checks` is a table from resource type to the function that judges it: a cloud joins a rule by adding rows. `stack`
-is the same for what only the whole stack shows. Easy to get wrong: in a preview a property may be unknown. It is there, but
-using it raises `StillUnknown`; whoever runs the rule stops there, keeps what was found before, and the same rule judges the
+A rule's `checks` is a table from resource type to the function that judges it: a cloud joins a rule by adding
+rows. `stack`
+is the same for what only the whole stack shows. Easy to get wrong: in a preview a property may be unknown. It
+is there, but
+using it raises `StillUnknown`; whoever runs the rule stops there, keeps what was found before, and the same
+rule judges the
 known value when the stack is applied.
 """
 
@@ -30,14 +34,18 @@ class StillUnknown(Exception):  # noqa: N818 - not a fault: the value is only kn
 
 
 class _Unknown:
-    """Stands for a value that is there and cannot be looked at. `is None` and `key in props` work; everything else raises."""
+    """Stands for a value that is there and cannot be looked at. `is None` and `key in props` work; everything
+    else raises.
+    """
 
     __slots__ = ()
 
     def _raise(self, *_: object) -> NoReturn:
         raise StillUnknown
 
-    __bool__ = __eq__ = __iter__ = __getitem__ = __len__ = __contains__ = __str__ = __float__ = __int__ = __lt__ = __gt__ = __le__ = __ge__ = _raise
+    __bool__ = __eq__ = __iter__ = __getitem__ = __len__ = __contains__ = __str__ = __float__ = __int__ = (
+        __lt__
+    ) = __gt__ = __le__ = __ge__ = _raise
     __hash__ = object.__hash__
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -139,7 +147,11 @@ def judge(rule: Rule, resource: Resource) -> tuple[Violation, ...]:
 
 def judge_stack(rule: Rule, resources: Sequence[Resource]) -> tuple[Violation, ...]:
     """The violations of a rule by a whole stack."""
-    return tuple(violation for check in dict.fromkeys(rule.stack.values()) for violation in until_unknown(check(resources)))
+    return tuple(
+        violation
+        for check in dict.fromkeys(rule.stack.values())
+        for violation in until_unknown(check(resources))
+    )
 
 
 def until_unknown(found: Iterable[Violation]) -> tuple[Violation, ...]:

@@ -1,4 +1,6 @@
-"""The flat program is the same platform: what a state says becomes calls, in order, with the same graph and unknowns."""
+"""The flat program is the same platform: what a state says becomes calls, in order, with the same graph and
+unknowns.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +19,45 @@ SECRET = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270"
 
 def entry(urn: str, inputs: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A resource as the engine's state has it."""
-    return {"urn": urn, "type": urn.split("::")[2], "custom": True, "inputs": inputs, "provider": f"{DEFAULT}::1234", **more}
+    return {
+        "urn": urn,
+        "type": urn.split("::")[2],
+        "custom": True,
+        "inputs": inputs,
+        "provider": f"{DEFAULT}::1234",
+        **more,
+    }
 
 
 STATE: list[dict[str, Any]] = [
     {"urn": URN.format("pulumi:pulumi:Stack", "trainfleet-prod"), "type": "pulumi:pulumi:Stack"},
-    {"urn": URN.format("trainfleet:aws:Cluster", "prod-cluster"), "type": "trainfleet:aws:Cluster", "inputs": {}},
+    {
+        "urn": URN.format("trainfleet:aws:Cluster", "prod-cluster"),
+        "type": "trainfleet:aws:Cluster",
+        "inputs": {},
+    },
     entry(DEFAULT, {"region": "us-east-2"}, provider=""),
     entry(KEY, {"enableKeyRotation": True, "description": "data"}, protect=True, retainOnDelete=True),
-    entry(ROLE, {"assumeRolePolicy": "{}", "name": "prod-role-1a2b3c4", "__defaults": ["name"]}, dependencies=[KEY]),
     entry(
-        PROVIDER, {"kubeconfig": SECRET, "clusterIdentifier": "prod", "version": "4.34.2"}, provider="", propertyDependencies={"kubeconfig": [ROLE]}
+        ROLE,
+        {"assumeRolePolicy": "{}", "name": "prod-role-1a2b3c4", "__defaults": ["name"]},
+        dependencies=[KEY],
+    ),
+    entry(
+        PROVIDER,
+        {"kubeconfig": SECRET, "clusterIdentifier": "prod", "version": "4.34.2"},
+        provider="",
+        propertyDependencies={"kubeconfig": [ROLE]},
     ),
     entry(
         URN.format("aws:eks/podIdentityAssociation:PodIdentityAssociation", "prod-trainer"),
-        {"roleArn": "arn:role", "clusterName": "prod", "namespace": "training", "serviceAccount": "trainer", "__defaults": []},
+        {
+            "roleArn": "arn:role",
+            "clusterName": "prod",
+            "namespace": "training",
+            "serviceAccount": "trainer",
+            "__defaults": [],
+        },
         propertyDependencies={"roleArn": [ROLE], "clusterName": [KEY], "namespace": []},
         dependencies=[KEY, ROLE],
     ),
@@ -42,16 +68,28 @@ STATE: list[dict[str, Any]] = [
     ),
     entry(
         URN.format("kubernetes:apiextensions.k8s.io/v1:CustomResourceDefinition", "prod-crd"),
-        {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "x"}, "spec": {"group": "ray.io"}},
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": "x"},
+            "spec": {"group": "ray.io"},
+        },
         provider=f"{PROVIDER}::5678",
     ),
     entry(
         URN.format("kubernetes:kueue.x-k8s.io/v1beta1:WorkloadPriorityClass", "prod-high"),
-        {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 100},
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta1",
+            "kind": "WorkloadPriorityClass",
+            "metadata": {"name": "high"},
+            "value": 100,
+        },
         provider=f"{PROVIDER}::5678",
     ),
 ]
-EARLY = {("aws:eks/podIdentityAssociation:PodIdentityAssociation", "prod-trainer"): ["clusterName", "namespace"]}
+EARLY = {
+    ("aws:eks/podIdentityAssociation:PodIdentityAssociation", "prod-trainer"): ["clusterName", "namespace"]
+}
 
 
 def calls() -> dict[str, tuple[str, dict[str, str]]]:
@@ -62,13 +100,26 @@ def calls() -> dict[str, tuple[str, dict[str, str]]]:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             arguments = {str(keyword.arg): ast.unparse(keyword.value) for keyword in node.value.keywords}
             if len(node.value.args) == 3:  # without a class: type, name and what stands in it
-                arguments |= dict.fromkeys(["token"], ast.literal_eval(node.value.args[0])) | {"inputs": ast.unparse(node.value.args[2])}
-            found[ast.literal_eval(node.value.args[-2 if len(node.value.args) == 3 else 0])] = (ast.unparse(node.value.func), arguments)
+                arguments |= dict.fromkeys(["token"], ast.literal_eval(node.value.args[0])) | {
+                    "inputs": ast.unparse(node.value.args[2])
+                }
+            found[ast.literal_eval(node.value.args[-2 if len(node.value.args) == 3 else 0])] = (
+                ast.unparse(node.value.func),
+                arguments,
+            )
     return found
 
 
 def test_only_what_a_program_registers_itself_is_there_and_in_the_order_of_the_state() -> None:
-    assert list(calls()) == ["prod-key", "prod-role", "prod-kubernetes", "prod-trainer", "prod-training", "prod-crd", "prod-high"]
+    assert list(calls()) == [
+        "prod-key",
+        "prod-role",
+        "prod-kubernetes",
+        "prod-trainer",
+        "prod-training",
+        "prod-crd",
+        "prod-high",
+    ]
 
 
 def test_a_name_that_the_provider_made_up_is_left_to_it() -> None:
@@ -117,14 +168,24 @@ def test_a_kind_that_a_chart_defines_keeps_all_that_stands_in_it() -> None:
 
 def test_the_folder_is_a_pulumi_project(tmp_path: Any) -> None:
     write_program(tmp_path / "flat", resources(STATE, EARLY))
-    assert {path.name for path in (tmp_path / "flat").iterdir()} == {"Pulumi.yaml", "Pulumi.flat.yaml", "__main__.py", "everything.py"}
+    assert {path.name for path in (tmp_path / "flat").iterdir()} == {
+        "Pulumi.yaml",
+        "Pulumi.flat.yaml",
+        "__main__.py",
+        "everything.py",
+    }
     compile((tmp_path / "flat" / "everything.py").read_text(), "everything.py", "exec")
 
 
 def test_plans_that_differ_are_told_apart() -> None:
     one = {("aws:kms/key:Key", "k"): {"description": "data", "policy": "role-1a2b3c4/x"}}
-    assert same_resources(one, {("aws:kms/key:Key", "k"): {"description": "data", "policy": "role-fedcba9/x"}}) == []
-    (line,) = same_resources(one, {("aws:kms/key:Key", "k"): {"description": "logs", "policy": "role-1a2b3c4/x"}})
+    assert (
+        same_resources(one, {("aws:kms/key:Key", "k"): {"description": "data", "policy": "role-fedcba9/x"}})
+        == []
+    )
+    (line,) = same_resources(
+        one, {("aws:kms/key:Key", "k"): {"description": "logs", "policy": "role-1a2b3c4/x"}}
+    )
     assert "aws:kms/key:Key k" in line
     assert same_resources(one, {}) == ["only in one of them: aws:kms/key:Key k"]
 

@@ -1,4 +1,6 @@
-"""The preview benchmark on a small program, with the real engine: it measures the same resources twice, or nothing."""
+"""The preview benchmark on a small program, with the real engine: it measures the same resources twice, or
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def test_both_programs_are_previewed_in_turn(project: Path, engine: Engine, tmp_
     assert config == {}
     assert [resource.name for resource in wanted] == ["small-role", "small-bucket", "small-policy"]
     write_program(tmp_path / "flat", wanted)
-    structured, flat = preview.interleaved(read_project(project), read_project(tmp_path / "flat"), engine, rounds=2)
+    structured, flat = preview.interleaved(
+        read_project(project), read_project(tmp_path / "flat"), engine, rounds=2
+    )
     assert len(structured.seconds) == len(flat.seconds) == 2
     assert all(seconds > 0 for seconds in structured.seconds + flat.seconds)
     assert structured.memory > 20 < flat.memory
@@ -72,7 +76,9 @@ def test_both_programs_are_previewed_in_turn(project: Path, engine: Engine, tmp_
     assert {"pulumi_aws.iam", "pulumi_aws.s3"} <= structured.modules
     assert {name.split(".")[0] for name in structured.modules} == {"pulumi_aws"}
 
-    (tmp_path / "flat" / "everything.py").write_text((tmp_path / "flat" / "everything.py").read_text().replace("'owner': 'me'", "'owner': 'you'"))
+    (tmp_path / "flat" / "everything.py").write_text(
+        (tmp_path / "flat" / "everything.py").read_text().replace("'owner': 'me'", "'owner': 'you'")
+    )
     with pytest.raises(TrainfleetError, match="not the same platform: aws:iam/role:Role small-role"):
         preview.interleaved(read_project(project), read_project(tmp_path / "flat"), engine, rounds=1)
 
@@ -88,7 +94,10 @@ OTHER_CLOUDS = {
         'g = azure_native.resources.ResourceGroup("rg")\nw = azure_native.managedidentity.UserAssignedIdentity("w", resource_group_name=g.name)\n'
         'azure_native.managedidentity.FederatedIdentityCredential("f", resource_group_name=g.name, resource_name_=w.name, issuer="https://i.example/a",\n'
         '  subject="system:serviceaccount:a:b", audiences=["api://AzureADTokenExchange"])\n',
-        {"azure-native:subscriptionId": "22222222-1111-2222-3333-444444444444", "azure-native:location": "westeurope"},
+        {
+            "azure-native:subscriptionId": "22222222-1111-2222-3333-444444444444",
+            "azure-native:location": "westeurope",
+        },
     ),
 }
 
@@ -104,7 +113,9 @@ def test_a_flat_program_of_another_cloud_is_the_same_platform_with_the_same_sett
     wanted, found = preview.applied(read_project(project), engine)
     assert found == config
     write_program(tmp_path / "flat", wanted, found)
-    structured, flat = preview.interleaved(read_project(project), read_project(tmp_path / "flat"), engine, rounds=1)
+    structured, flat = preview.interleaved(
+        read_project(project), read_project(tmp_path / "flat"), engine, rounds=1
+    )
     assert structured.modules == flat.modules
     assert {name.split(".")[0] for name in structured.modules} == {f"pulumi_{module}"}
 
@@ -116,7 +127,12 @@ def test_a_program_that_fails_gives_no_figure(project: Path, engine: Engine) -> 
 
 
 def test_figures_are_medians_and_ratios() -> None:
-    assert preview.figures([3.0, 1.0, 2.0]) == {"median": 2.0, "least": 1.0, "most": 3.0, "all": [3.0, 1.0, 2.0]}
+    assert preview.figures([3.0, 1.0, 2.0]) == {
+        "median": 2.0,
+        "least": 1.0,
+        "most": 3.0,
+        "all": [3.0, 1.0, 2.0],
+    }
     assert preview.ratio([2.0, 4.0, 3.0], [1.0, 4.0, 2.0]) == {"of medians": 1.5, "median of rounds": 1.5}
 
 

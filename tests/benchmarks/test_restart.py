@@ -33,7 +33,9 @@ def until_the_kill(watch: Watch, ranks: list[subprocess.Popen[bytes]]) -> None:
     watch.handle({"kind": "step", "step": 21})
 
 
-def test_the_last_rank_is_killed_after_the_second_checkpoint_and_the_time_is_split(ranks: list[subprocess.Popen[bytes]]) -> None:
+def test_the_last_rank_is_killed_after_the_second_checkpoint_and_the_time_is_split(
+    ranks: list[subprocess.Popen[bytes]],
+) -> None:
     watch = Watch(settled_s=0)
     until_the_kill(watch, ranks)
     assert ranks[1].wait(20) == -signal.SIGKILL

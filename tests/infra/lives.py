@@ -1,4 +1,6 @@
-"""The life of a platform, for the tests of every cloud that look at its order: one apply and one destroy on the real engine."""
+"""The life of a platform, for the tests of every cloud that look at its order: one apply and one destroy on
+the real engine.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from trainfleet.rehearsal.simulation.state import Cloud, Operation
 
 @dataclass(frozen=True)
 class Life:
-    """What happened to a platform: names and types in the order they were made and unmade, and the stack's outputs."""
+    """What happened to a platform: names and types in the order they were made and unmade, and the stack's
+    outputs.
+    """
 
     made: list[Operation]
     unmade: list[Operation]
@@ -38,14 +42,19 @@ def lived(root: Path, stack: str, config: dict[str, Any]) -> Life:
         serve(cloud) as providers,
         language.serve(language.Programs(root=root)) as host,
     ):
-        runner = Runner(find_engine().path, box, {"PULUMI_DEBUG_PROVIDERS": providers, "PULUMI_DEBUG_LANGUAGES": host})
+        runner = Runner(
+            find_engine().path, box, {"PULUMI_DEBUG_PROVIDERS": providers, "PULUMI_DEBUG_LANGUAGES": host}
+        )
         runner.init()
         applied = runner.run("up", "--yes", "--skip-preview")
         assert applied.ok, applied.output[-4000:]
         made = list(cloud.operations)
         shown = runner.run("stack", "output", "--json", "--stack", box.stack, events=False)
         outputs = read_outputs(json.loads(shown.output))
-        inputs = {each["urn"].rsplit("::", maxsplit=1)[-1]: each.get("inputs", {}) for each in resources_of(box.state)}
+        inputs = {
+            each["urn"].rsplit("::", maxsplit=1)[-1]: each.get("inputs", {})
+            for each in resources_of(box.state)
+        }
         gone = runner.run("destroy", "--yes", "--skip-preview")
         assert gone.ok, gone.output[-4000:]
         return Life(made, cloud.operations[len(made) :], outputs, inputs, len(cloud.records))

@@ -1,4 +1,6 @@
-"""Cases of the rules: for each, what breaks it, where it must say so and how, and what keeps it. Data for test_rules.py."""
+"""Cases of the rules: for each, what breaks it, where it must say so and how, and what keeps it. Data for
+test_rules.py.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,32 @@ from typing import Any, NamedTuple
 
 OWNER = "ml-platform@example.com"
 POOL = {"name": "l4", "accelerator": "L4", "per_node": 4, "max_nodes": 2}
-AWS: dict[str, Any] = {"name": "demo", "cloud": "aws", "region": "us-east-2", "owner": OWNER, "gpu_pools": [POOL]}
-LOCAL: dict[str, Any] = {"name": "demo", "cloud": "local", "owner": OWNER, "storage": {"bucket_url": "s3://runs"}}
+AWS: dict[str, Any] = {
+    "name": "demo",
+    "cloud": "aws",
+    "region": "us-east-2",
+    "owner": OWNER,
+    "gpu_pools": [POOL],
+}
+LOCAL: dict[str, Any] = {
+    "name": "demo",
+    "cloud": "local",
+    "owner": OWNER,
+    "storage": {"bucket_url": "s3://runs"},
+}
 BASES = {"aws": AWS, "local": LOCAL}
 CR = "cr-0123456789abcdef0"
-FABRIC = {"gpu_pools[0].accelerator": "H100", "gpu_pools[0].per_node": 8, "gpu_pools[0].interconnect": "best", "gpu_pools[0].compact": True}
-P5E = {"gpu_pools[0].accelerator": "H200", "gpu_pools[0].per_node": 8, "gpu_pools[0].instance_type": "p5e.48xlarge"}
+FABRIC = {
+    "gpu_pools[0].accelerator": "H100",
+    "gpu_pools[0].per_node": 8,
+    "gpu_pools[0].interconnect": "best",
+    "gpu_pools[0].compact": True,
+}
+P5E = {
+    "gpu_pools[0].accelerator": "H200",
+    "gpu_pools[0].per_node": 8,
+    "gpu_pools[0].instance_type": "p5e.48xlarge",
+}
 HYPERPOD = {"gpu_pools[0].kind": "hyperpod", "gpu_pools[0].min_nodes": 2}
 PLAN = "arn:aws:sagemaker:us-east-2:111122223333:training-plan/my-plan"
 LAUNCHER = "arn:aws:iam::111122223333:role/ml-engineer"
@@ -21,7 +43,9 @@ TWO_POOLS = [POOL, {"name": "a10g", "accelerator": "A10G"}]
 
 
 class Case(NamedTuple):
-    """A rule, changes that break it, where it must say so, a part of what it must say or advise, and changes that keep it."""
+    """A rule, changes that break it, where it must say so, a part of what it must say or advise, and changes
+    that keep it.
+    """
 
     rule: str
     bad: dict[str, Any]
@@ -35,29 +59,115 @@ CASES = [
     Case("region_exists", {"region": ""}, "region", "is missing", {"region": "eu-west-1"}),
     Case("region_exists", {"region": "us-eas-2"}, "region", "did you mean `us-east-2`?"),
     Case("region_has_zones", {"network.zones": 1}, "network.zones", "at least 2", {"network.zones": 2}),
-    Case("region_has_zones", {"region": "us-west-1", "network.zones": 3}, "network.zones", "at most 2", {"region": "us-west-1", "network.zones": 2}),
-    Case("region_has_zones", {"network.zones": 4}, "network.zones", "at most 3", {"region": "us-west-2", "network.zones": 4}),
-    Case("zones_are_in_the_region", {"gpu_pools[0].zone": "us-east-1a"}, "gpu_pools[0].zone", "us-east-2a", {"gpu_pools[0].zone": "us-east-2c"}),
-    Case("zones_are_in_the_region", {"gpu_pools[0].zone": "us-east-2a,us-east-2b"}, "gpu_pools[0].zone", "one zone"),
+    Case(
+        "region_has_zones",
+        {"region": "us-west-1", "network.zones": 3},
+        "network.zones",
+        "at most 2",
+        {"region": "us-west-1", "network.zones": 2},
+    ),
+    Case(
+        "region_has_zones",
+        {"network.zones": 4},
+        "network.zones",
+        "at most 3",
+        {"region": "us-west-2", "network.zones": 4},
+    ),
+    Case(
+        "zones_are_in_the_region",
+        {"gpu_pools[0].zone": "us-east-1a"},
+        "gpu_pools[0].zone",
+        "us-east-2a",
+        {"gpu_pools[0].zone": "us-east-2c"},
+    ),
+    Case(
+        "zones_are_in_the_region",
+        {"gpu_pools[0].zone": "us-east-2a,us-east-2b"},
+        "gpu_pools[0].zone",
+        "one zone",
+    ),
     Case("local_has_no_cloud", {"region": "us-east-2"}, "region", "leave it out", base="local"),
     Case("local_has_no_cloud", {"network.zones": 2}, "network", "leave it out", base="local"),
     Case("local_has_no_cloud", {"system_pool.size": "large"}, "system_pool", "leave it out", base="local"),
     Case("local_has_no_cloud", {"budget": {"monthly_usd": 5}}, "budget", "leave it out", base="local"),
-    Case("local_has_no_cloud", {"storage.shared_filesystem": {}}, "storage.shared_filesystem", "leave it out", base="local"),
-    Case("local_has_no_cloud", {"kubernetes.admins": ["me"]}, "kubernetes.admins", "leave it out", {"kubernetes.context": "kind"}, base="local"),
     Case(
-        "local_has_no_cloud", {"gpu_pools": [{**POOL, "capacity": "spot"}]}, "gpu_pools[0].capacity", "leave it out", {"gpu_pools": [POOL]}, "local"
+        "local_has_no_cloud",
+        {"storage.shared_filesystem": {}},
+        "storage.shared_filesystem",
+        "leave it out",
+        base="local",
     ),
-    Case("local_has_no_cloud", {"gpu_pools": [{**POOL, "compact": True}]}, "gpu_pools[0].compact", "leave it out", base="local"),
-    Case("local_stores_somewhere", {"storage.bucket_url": ""}, "storage.bucket_url", "is missing", {"storage.bucket_url": "file:///runs"}, "local"),
-    Case("local_stores_somewhere", {"storage.bucket_url": "ftp://x"}, "storage.bucket_url", "s3://", {"storage.bucket_url": "az://c/runs"}, "local"),
+    Case(
+        "local_has_no_cloud",
+        {"kubernetes.admins": ["me"]},
+        "kubernetes.admins",
+        "leave it out",
+        {"kubernetes.context": "kind"},
+        base="local",
+    ),
+    Case(
+        "local_has_no_cloud",
+        {"gpu_pools": [{**POOL, "capacity": "spot"}]},
+        "gpu_pools[0].capacity",
+        "leave it out",
+        {"gpu_pools": [POOL]},
+        "local",
+    ),
+    Case(
+        "local_has_no_cloud",
+        {"gpu_pools": [{**POOL, "compact": True}]},
+        "gpu_pools[0].compact",
+        "leave it out",
+        base="local",
+    ),
+    Case(
+        "local_stores_somewhere",
+        {"storage.bucket_url": ""},
+        "storage.bucket_url",
+        "is missing",
+        {"storage.bucket_url": "file:///runs"},
+        "local",
+    ),
+    Case(
+        "local_stores_somewhere",
+        {"storage.bucket_url": "ftp://x"},
+        "storage.bucket_url",
+        "s3://",
+        {"storage.bucket_url": "az://c/runs"},
+        "local",
+    ),
     Case("local_stores_somewhere", {"storage.bucket_url": "s3://x"}, "storage.bucket_url", "local only"),
     Case("local_only_settings", {"kubernetes.context": "kind"}, "kubernetes.context", "local only"),
     Case("local_only_settings", {"kubernetes.kubeconfig": "x"}, "kubernetes.kubeconfig", "local only"),
-    Case("local_secrets", {"secrets.names": ["a"]}, "secrets.provider", "none", {"secrets": {"provider": "none", "names": ["a"]}}, "local"),
-    Case("vpc_size", {"network.cidr": "10.0.0.0/8"}, "network.cidr", "a /16 to a /20", {"network.cidr": "10.0.0.0/16"}),
-    Case("vpc_size", {"network.cidr": "10.0.0.0/28"}, "network.cidr", "a /16 to a /20", {"network.cidr": "10.0.0.0/20"}),
-    Case("vpc_is_private", {"network.cidr": "52.0.0.0/16"}, "network.cidr", "10.0.0.0/8", {"network.cidr": "100.64.0.0/16"}),
+    Case(
+        "local_secrets",
+        {"secrets.names": ["a"]},
+        "secrets.provider",
+        "none",
+        {"secrets": {"provider": "none", "names": ["a"]}},
+        "local",
+    ),
+    Case(
+        "vpc_size",
+        {"network.cidr": "10.0.0.0/8"},
+        "network.cidr",
+        "a /16 to a /20",
+        {"network.cidr": "10.0.0.0/16"},
+    ),
+    Case(
+        "vpc_size",
+        {"network.cidr": "10.0.0.0/28"},
+        "network.cidr",
+        "a /16 to a /20",
+        {"network.cidr": "10.0.0.0/20"},
+    ),
+    Case(
+        "vpc_is_private",
+        {"network.cidr": "52.0.0.0/16"},
+        "network.cidr",
+        "10.0.0.0/8",
+        {"network.cidr": "100.64.0.0/16"},
+    ),
     Case(
         "pods_have_addresses",
         {"network.cidr": "10.0.0.0/20", "gpu_pools[0].max_nodes": 16},
@@ -65,13 +175,45 @@ CASES = [
         "a /19 or larger",
         {"network.cidr": "10.0.0.0/20"},
     ),
-    Case("pods_have_addresses", {**FABRIC, "network.cidr": "10.0.0.0/20", "gpu_pools[0].max_nodes": 4}, "network.cidr", "us-east-2a needs", FABRIC),
+    Case(
+        "pods_have_addresses",
+        {**FABRIC, "network.cidr": "10.0.0.0/20", "gpu_pools[0].max_nodes": 4},
+        "network.cidr",
+        "us-east-2a needs",
+        FABRIC,
+    ),
     Case("pods_have_addresses", {"gpu_pools[0].max_nodes": 5000}, "network.cidr", "fewer nodes"),
-    Case("endpoint_is_reachable", OPEN, "network.allowed_cidrs", "whole internet", {**OPEN, "network.allowed_cidrs": ["203.0.113.0/24"]}),
-    Case("endpoint_is_reachable", {"network.allowed_cidrs": ["203.0.113.0/24"]}, "network.allowed_cidrs", "kubernetes.private_endpoint: false"),
-    Case("allowed_ranges_are_narrow", {"network.allowed_cidrs": ["0.0.0.0/0"]}, "network.allowed_cidrs[0]", "to the internet"),
-    Case("allowed_ranges_are_narrow", {"network.allowed_cidrs": ["192.0.2.0/24", "0.0.0.0/1"]}, "network.allowed_cidrs[1]", "to the internet"),
-    Case("allowed_ranges_are_narrow", {"network.allowed_cidrs": ["10.1.0.0/16"]}, "network.allowed_cidrs[0]", "private range"),
+    Case(
+        "endpoint_is_reachable",
+        OPEN,
+        "network.allowed_cidrs",
+        "whole internet",
+        {**OPEN, "network.allowed_cidrs": ["203.0.113.0/24"]},
+    ),
+    Case(
+        "endpoint_is_reachable",
+        {"network.allowed_cidrs": ["203.0.113.0/24"]},
+        "network.allowed_cidrs",
+        "kubernetes.private_endpoint: false",
+    ),
+    Case(
+        "allowed_ranges_are_narrow",
+        {"network.allowed_cidrs": ["0.0.0.0/0"]},
+        "network.allowed_cidrs[0]",
+        "to the internet",
+    ),
+    Case(
+        "allowed_ranges_are_narrow",
+        {"network.allowed_cidrs": ["192.0.2.0/24", "0.0.0.0/1"]},
+        "network.allowed_cidrs[1]",
+        "to the internet",
+    ),
+    Case(
+        "allowed_ranges_are_narrow",
+        {"network.allowed_cidrs": ["10.1.0.0/16"]},
+        "network.allowed_cidrs[0]",
+        "private range",
+    ),
     Case(
         "allowed_ranges_are_narrow",
         {"network.allowed_cidrs": ["203.0.113.0/25", "192.0.2.0/24", "203.0.113.0/24"]},
@@ -86,9 +228,25 @@ CASES = [
         "twice",
         {"network.allowed_cidrs": ["192.0.2.0/24"]},
     ),
-    Case("accelerator_is_sold", {"gpu_pools[0].accelerator": "H10"}, "gpu_pools[0].accelerator", "did you mean `H100`? it has A100,"),
-    Case("accelerator_is_sold", {"gpu_pools[0].accelerator": "H100-MEGA"}, "gpu_pools[0].accelerator", "aws sells no `H100-MEGA`"),
-    Case("accelerator_is_sold", {"gpu_pools[0].per_node": 2}, "gpu_pools[0].per_node", "4 or 8 per node", {"gpu_pools[0].per_node": 8}),
+    Case(
+        "accelerator_is_sold",
+        {"gpu_pools[0].accelerator": "H10"},
+        "gpu_pools[0].accelerator",
+        "did you mean `H100`? it has A100,",
+    ),
+    Case(
+        "accelerator_is_sold",
+        {"gpu_pools[0].accelerator": "H100-MEGA"},
+        "gpu_pools[0].accelerator",
+        "aws sells no `H100-MEGA`",
+    ),
+    Case(
+        "accelerator_is_sold",
+        {"gpu_pools[0].per_node": 2},
+        "gpu_pools[0].per_node",
+        "4 or 8 per node",
+        {"gpu_pools[0].per_node": 8},
+    ),
     Case(
         "instance_type_fits",
         {"gpu_pools[0].instance_type": "g6.12xlarg"},
@@ -96,8 +254,18 @@ CASES = [
         "did you mean `g6.12xlarge`?",
         {"gpu_pools[0].instance_type": "g6.12xlarge"},
     ),
-    Case("instance_type_fits", {"gpu_pools[0].instance_type": "g6.48xlarge"}, "gpu_pools[0].instance_type", "carries 8 x L4, not 4 x L4"),
-    Case("instance_type_fits", {"gpu_pools[0].instance_type": "m7i.large"}, "gpu_pools[0].instance_type", "carries no GPU"),
+    Case(
+        "instance_type_fits",
+        {"gpu_pools[0].instance_type": "g6.48xlarge"},
+        "gpu_pools[0].instance_type",
+        "carries 8 x L4, not 4 x L4",
+    ),
+    Case(
+        "instance_type_fits",
+        {"gpu_pools[0].instance_type": "m7i.large"},
+        "gpu_pools[0].instance_type",
+        "carries no GPU",
+    ),
     Case(
         "fabric_is_there",
         {"gpu_pools": [{"name": "a", "accelerator": "A10G", "interconnect": "best"}]},
@@ -105,13 +273,48 @@ CASES = [
         "g5.48xlarge",
         FABRIC,
     ),
-    Case("fabric_is_compact", {**FABRIC, "gpu_pools[0].compact": False}, "gpu_pools[0].compact", "does not reach over zones", FABRIC),
-    Case("nodes_are_in_order", {"gpu_pools[0].min_nodes": 3}, "gpu_pools[0].max_nodes", "at least 3", {"gpu_pools[0].min_nodes": 2}),
-    Case("nodes_are_in_order", {"system_pool.min_nodes": 5}, "system_pool.max_nodes", "at least 5", {"system_pool.min_nodes": 4}),
-    Case("names_are_unique", {"gpu_pools": [POOL, POOL]}, "gpu_pools[1].name", "already", {"gpu_pools": TWO_POOLS}),
+    Case(
+        "fabric_is_compact",
+        {**FABRIC, "gpu_pools[0].compact": False},
+        "gpu_pools[0].compact",
+        "does not reach over zones",
+        FABRIC,
+    ),
+    Case(
+        "nodes_are_in_order",
+        {"gpu_pools[0].min_nodes": 3},
+        "gpu_pools[0].max_nodes",
+        "at least 3",
+        {"gpu_pools[0].min_nodes": 2},
+    ),
+    Case(
+        "nodes_are_in_order",
+        {"system_pool.min_nodes": 5},
+        "system_pool.max_nodes",
+        "at least 5",
+        {"system_pool.min_nodes": 4},
+    ),
+    Case(
+        "names_are_unique",
+        {"gpu_pools": [POOL, POOL]},
+        "gpu_pools[1].name",
+        "already",
+        {"gpu_pools": TWO_POOLS},
+    ),
     Case("names_are_unique", {"gpu_pools[0].name": "system"}, "gpu_pools[0].name", "another name"),
-    Case("accelerator_is_sold", {**HYPERPOD, "gpu_pools[0].accelerator": "B300"}, "gpu_pools[0].accelerator", "HyperPod has no `B300`", HYPERPOD),
-    Case("accelerator_is_sold", {**HYPERPOD, "gpu_pools[0].per_node": 1}, "gpu_pools[0].per_node", "HyperPod has no machine with 1 x L4"),
+    Case(
+        "accelerator_is_sold",
+        {**HYPERPOD, "gpu_pools[0].accelerator": "B300"},
+        "gpu_pools[0].accelerator",
+        "HyperPod has no `B300`",
+        HYPERPOD,
+    ),
+    Case(
+        "accelerator_is_sold",
+        {**HYPERPOD, "gpu_pools[0].per_node": 1},
+        "gpu_pools[0].per_node",
+        "HyperPod has no machine with 1 x L4",
+    ),
     Case(
         "instance_type_fits",
         {**HYPERPOD, "gpu_pools[0].instance_type": "g6.12xlarge"},
@@ -119,9 +322,21 @@ CASES = [
         "leave it out, or ml.g6.12xlarge",
         {**HYPERPOD, "gpu_pools[0].instance_type": "ml.g6.12xlarge"},
     ),
-    Case("instance_type_fits", {"gpu_pools[0].instance_type": "ml.g6.12xlarge"}, "gpu_pools[0].instance_type", "leave it out, or g6.12xlarge"),
-    Case("hyperpod_is_there", {**HYPERPOD, "cloud": "gcp"}, "gpu_pools[0].kind", "a service of aws", HYPERPOD),
-    Case("hyperpod_is_there", {**HYPERPOD, "region": "eu-south-2"}, "gpu_pools[0].kind", "there is no HyperPod in eu-south-2"),
+    Case(
+        "instance_type_fits",
+        {"gpu_pools[0].instance_type": "ml.g6.12xlarge"},
+        "gpu_pools[0].instance_type",
+        "leave it out, or g6.12xlarge",
+    ),
+    Case(
+        "hyperpod_is_there", {**HYPERPOD, "cloud": "gcp"}, "gpu_pools[0].kind", "a service of aws", HYPERPOD
+    ),
+    Case(
+        "hyperpod_is_there",
+        {**HYPERPOD, "region": "eu-south-2"},
+        "gpu_pools[0].kind",
+        "there is no HyperPod in eu-south-2",
+    ),
     Case(
         "hyperpod_is_there",
         {**HYPERPOD, "kubernetes.version": "1.35"},
@@ -136,9 +351,26 @@ CASES = [
         "on-demand or reserved",
         {**HYPERPOD, "gpu_pools[0].capacity": "reserved", "gpu_pools[0].reservation": PLAN},
     ),
-    Case("hyperpod_capacity", {**HYPERPOD, "gpu_pools[0].capacity": "capacity-block"}, "gpu_pools[0].capacity", "not bought as `capacity-block`"),
-    Case("hyperpod_stays", {**HYPERPOD, "gpu_pools[0].min_nodes": 0}, "gpu_pools[0].min_nodes", "its 2 nodes always run", HYPERPOD),
-    Case("hyperpod_reaches_out", {**HYPERPOD, "network.nat": "none"}, "network.nat", "per-zone or single", {"network.nat": "none"}),
+    Case(
+        "hyperpod_capacity",
+        {**HYPERPOD, "gpu_pools[0].capacity": "capacity-block"},
+        "gpu_pools[0].capacity",
+        "not bought as `capacity-block`",
+    ),
+    Case(
+        "hyperpod_stays",
+        {**HYPERPOD, "gpu_pools[0].min_nodes": 0},
+        "gpu_pools[0].min_nodes",
+        "its 2 nodes always run",
+        HYPERPOD,
+    ),
+    Case(
+        "hyperpod_reaches_out",
+        {**HYPERPOD, "network.nat": "none"},
+        "network.nat",
+        "per-zone or single",
+        {"network.nat": "none"},
+    ),
     Case(
         "hyperpod_labels",
         {**HYPERPOD, "gpu_pools[0].labels": {"team": ""}},
@@ -146,7 +378,12 @@ CASES = [
         "a value",
         {**HYPERPOD, "gpu_pools[0].labels": {"team": "ml"}},
     ),
-    Case("hyperpod_labels", {**HYPERPOD, "gpu_pools[0].labels": {f"l{i}": "x" for i in range(46)}}, "gpu_pools[0].labels", "at most 45"),
+    Case(
+        "hyperpod_labels",
+        {**HYPERPOD, "gpu_pools[0].labels": {f"l{i}": "x" for i in range(46)}},
+        "gpu_pools[0].labels",
+        "at most 45",
+    ),
     Case(
         "reservation_belongs",
         {**HYPERPOD, "gpu_pools[0].capacity": "reserved", "gpu_pools[0].reservation": CR},
@@ -161,13 +398,35 @@ CASES = [
         "twelve digits",
         {"account": "111122223333"},
     ),
-    Case("account_is_named", {"cloud": "gcp"}, "account", "stands in a project", {"cloud": "gcp", "account": "my-project-123456"}),
-    Case("account_is_named", {"cloud": "azure", "account": "my-subscription"}, "account", "is not the id of a subscription", {"cloud": "local"}),
+    Case(
+        "account_is_named",
+        {"cloud": "gcp"},
+        "account",
+        "stands in a project",
+        {"cloud": "gcp", "account": "my-project-123456"},
+    ),
+    Case(
+        "account_is_named",
+        {"cloud": "azure", "account": "my-subscription"},
+        "account",
+        "is not the id of a subscription",
+        {"cloud": "local"},
+    ),
     Case("local_has_no_cloud", {"account": "111122223333"}, "account", "leave it out", base="local"),
     Case(
-        "certificates_are_signed", {"layer.certificates": "none"}, "layer.certificates", "ray.tls", {"layer.certificates": "none", "ray.tls": False}
+        "certificates_are_signed",
+        {"layer.certificates": "none"},
+        "layer.certificates",
+        "ray.tls",
+        {"layer.certificates": "none", "ray.tls": False},
     ),
-    Case("queue_has_its_operator", {"queue.enabled": True, "layer.kuberay": False}, "layer.kuberay", "queue.enabled: false", {"queue.enabled": True}),
+    Case(
+        "queue_has_its_operator",
+        {"queue.enabled": True, "layer.kuberay": False},
+        "layer.kuberay",
+        "queue.enabled: false",
+        {"queue.enabled": True},
+    ),
     Case(
         "launchers_have_their_role",
         {"kubernetes.launchers": [LAUNCHER], "layer.launcher_access": False},
@@ -175,7 +434,13 @@ CASES = [
         "could do nothing",
         {"layer.launcher_access": False},
     ),
-    Case("launchers_are_named", {"kubernetes.launchers": [OWNER]}, "kubernetes.launchers[0]", "arn:aws:iam::", {"kubernetes.launchers": [LAUNCHER]}),
+    Case(
+        "launchers_are_named",
+        {"kubernetes.launchers": [OWNER]},
+        "kubernetes.launchers[0]",
+        "arn:aws:iam::",
+        {"kubernetes.launchers": [LAUNCHER]},
+    ),
     Case(
         "launchers_are_named",
         {"kubernetes.launchers": ["system:masters"]},
@@ -191,15 +456,41 @@ CASES = [
         "an administrator already",
         {"kubernetes.launchers": [LAUNCHER]},
     ),
-    Case("lists_have_no_doubles", {"kubernetes.launchers": [LAUNCHER] * 2}, "kubernetes.launchers[1]", "keep one"),
     Case(
         "lists_have_no_doubles",
-        {"exceptions": [{"policy": "no-host-path", "resource": "*", "reason": "because of this", "until": "9999-01-01"}] * 2},
+        {"kubernetes.launchers": [LAUNCHER] * 2},
+        "kubernetes.launchers[1]",
+        "keep one",
+    ),
+    Case(
+        "lists_have_no_doubles",
+        {
+            "exceptions": [
+                {
+                    "policy": "no-host-path",
+                    "resource": "*",
+                    "reason": "because of this",
+                    "until": "9999-01-01",
+                }
+            ]
+            * 2
+        },
         "exceptions[1]",
         "keep one",
     ),
-    Case("capacity_is_sold", {"gpu_pools[0].capacity": "flex-start"}, "gpu_pools[0].capacity", "on-demand, spot", {"gpu_pools[0].capacity": "spot"}),
-    Case("capacity_is_sold", {"gpu_pools[0].capacity": "queued"}, "gpu_pools[0].capacity", "aws does not sell `queued`"),
+    Case(
+        "capacity_is_sold",
+        {"gpu_pools[0].capacity": "flex-start"},
+        "gpu_pools[0].capacity",
+        "on-demand, spot",
+        {"gpu_pools[0].capacity": "spot"},
+    ),
+    Case(
+        "capacity_is_sold",
+        {"gpu_pools[0].capacity": "queued"},
+        "gpu_pools[0].capacity",
+        "aws does not sell `queued`",
+    ),
     Case(
         "capacity_is_sold",
         {"gpu_pools[0].capacity": "capacity-block"},
@@ -214,7 +505,13 @@ CASES = [
         "reserved",
         {"cloud": "gcp", "gpu_pools[0].capacity": "queued"},
     ),
-    Case("price_is_known", P5E, "gpu_pools[0].capacity", "p5en.48xlarge, or another capacity", {**P5E, "gpu_pools[0].capacity": "capacity-block"}),
+    Case(
+        "price_is_known",
+        P5E,
+        "gpu_pools[0].capacity",
+        "p5en.48xlarge, or another capacity",
+        {**P5E, "gpu_pools[0].capacity": "capacity-block"},
+    ),
     Case(
         "price_is_known",
         {"gpu_pools": [{"name": "h", "accelerator": "H100", "capacity": "spot"}]},
@@ -229,20 +526,35 @@ CASES = [
         "is missing",
         {"gpu_pools[0].capacity": "reserved", "gpu_pools[0].reservation": CR},
     ),
-    Case("reservation_belongs", {"gpu_pools[0].capacity": "capacity-block"}, "gpu_pools[0].reservation", "is missing"),
+    Case(
+        "reservation_belongs",
+        {"gpu_pools[0].capacity": "capacity-block"},
+        "gpu_pools[0].reservation",
+        "is missing",
+    ),
     Case(
         "reservation_belongs",
         {"gpu_pools[0].capacity": "spot", "gpu_pools[0].reservation": CR},
         "gpu_pools[0].reservation",
         "means nothing with capacity `spot`",
     ),
-    Case("reservation_belongs", {"gpu_pools[0].capacity": "reserved", "gpu_pools[0].reservation": "cr-xyz"}, "gpu_pools[0].reservation", "17 digits"),
+    Case(
+        "reservation_belongs",
+        {"gpu_pools[0].capacity": "reserved", "gpu_pools[0].reservation": "cr-xyz"},
+        "gpu_pools[0].reservation",
+        "17 digits",
+    ),
     Case(
         "reservations_are_not_shared",
         {"gpu_pools": [{**pool, "capacity": "reserved", "reservation": CR} for pool in TWO_POOLS]},
         "gpu_pools[1].reservation",
         "a reservation of its own",
-        {"gpu_pools": [{**pool, "capacity": "reserved", "reservation": f"cr-{index:017x}"} for index, pool in enumerate(TWO_POOLS)]},
+        {
+            "gpu_pools": [
+                {**pool, "capacity": "reserved", "reservation": f"cr-{index:017x}"}
+                for index, pool in enumerate(TWO_POOLS)
+            ]
+        },
     ),
     Case(
         "blocks_start_empty",
@@ -258,11 +570,24 @@ CASES = [
         "nvidia.com",
         {"gpu_pools[0].labels": {"example.com/team": "ml"}},
     ),
-    Case("labels_are_free", {"gpu_pools[0].labels": {"node.kubernetes.io/x": "x"}}, 'gpu_pools[0].labels["node.kubernetes.io/x"]', "kubernetes.io"),
     Case(
-        "labels_are_free", {"gpu_pools[0].labels": {"skypilot.co/accelerator": "x"}}, 'gpu_pools[0].labels["skypilot.co/accelerator"]', "skypilot.co"
+        "labels_are_free",
+        {"gpu_pools[0].labels": {"node.kubernetes.io/x": "x"}},
+        'gpu_pools[0].labels["node.kubernetes.io/x"]',
+        "kubernetes.io",
     ),
-    Case("labels_are_free", {"gpu_pools[0].labels": {"trainfleet.io/pool": "x"}}, 'gpu_pools[0].labels["trainfleet.io/pool"]', "trainfleet.io"),
+    Case(
+        "labels_are_free",
+        {"gpu_pools[0].labels": {"skypilot.co/accelerator": "x"}},
+        'gpu_pools[0].labels["skypilot.co/accelerator"]',
+        "skypilot.co",
+    ),
+    Case(
+        "labels_are_free",
+        {"gpu_pools[0].labels": {"trainfleet.io/pool": "x"}},
+        'gpu_pools[0].labels["trainfleet.io/pool"]',
+        "trainfleet.io",
+    ),
     Case(
         "labels_are_free",
         {"gpu_pools": [{**POOL, "labels": {"a/b/c": "x"}}]},
@@ -271,7 +596,12 @@ CASES = [
         {"gpu_pools": [{**POOL, "labels": {"nvidia.com/gpu.present": "true"}}]},
         "local",
     ),
-    Case("labels_are_free", {"gpu_pools[0].labels": {"a b": "x"}}, 'gpu_pools[0].labels["a b"]', "is not the key of a label"),
+    Case(
+        "labels_are_free",
+        {"gpu_pools[0].labels": {"a b": "x"}},
+        'gpu_pools[0].labels["a b"]',
+        "is not the key of a label",
+    ),
     Case(
         "labels_are_free",
         {"gpu_pools[0].labels": {"team": "a b"}},
@@ -279,7 +609,13 @@ CASES = [
         "is not the value of a label",
         {"gpu_pools[0].labels": {"team": ""}},
     ),
-    Case("kubernetes_is_sold", {"kubernetes.version": "1.31"}, "kubernetes.version", "one of 1.33", {"kubernetes.version": "1.35"}),
+    Case(
+        "kubernetes_is_sold",
+        {"kubernetes.version": "1.31"},
+        "kubernetes.version",
+        "one of 1.33",
+        {"kubernetes.version": "1.35"},
+    ),
     Case(
         "logs_are_kept_as_sold",
         {"kubernetes.log_retention_days": 200},
@@ -287,7 +623,12 @@ CASES = [
         "365, or another",
         {"kubernetes.log_retention_days": 180},
     ),
-    Case("logs_are_kept_as_sold", {"kubernetes.log_retention_days": 9999}, "kubernetes.log_retention_days", "3653"),
+    Case(
+        "logs_are_kept_as_sold",
+        {"kubernetes.log_retention_days": 9999},
+        "kubernetes.log_retention_days",
+        "3653",
+    ),
     Case(
         "admins_are_roles",
         {"kubernetes.admins": [OWNER]},
@@ -295,13 +636,39 @@ CASES = [
         "arn:aws:iam::",
         {"kubernetes.admins": ["arn:aws:iam::111122223333:role/platform-admin"]},
     ),
-    Case("filesystem_is_sold", {LUSTRE: {"capacity_gib": 3600}}, f"{LUSTRE}.capacity_gib", "4800", {LUSTRE: {"capacity_gib": 4800}}),
-    Case("filesystem_is_sold", {LUSTRE: {"capacity_gib": 500}}, f"{LUSTRE}.capacity_gib", "1200", {LUSTRE: {"capacity_gib": 1200}}),
-    Case("filesystem_is_sold", {LUSTRE: {"capacity_gib": 240000}}, f"{LUSTRE}.capacity_gib", "at most 100800"),
+    Case(
+        "filesystem_is_sold",
+        {LUSTRE: {"capacity_gib": 3600}},
+        f"{LUSTRE}.capacity_gib",
+        "4800",
+        {LUSTRE: {"capacity_gib": 4800}},
+    ),
+    Case(
+        "filesystem_is_sold",
+        {LUSTRE: {"capacity_gib": 500}},
+        f"{LUSTRE}.capacity_gib",
+        "1200",
+        {LUSTRE: {"capacity_gib": 1200}},
+    ),
+    Case(
+        "filesystem_is_sold", {LUSTRE: {"capacity_gib": 240000}}, f"{LUSTRE}.capacity_gib", "at most 100800"
+    ),
     Case("filesystem_is_sold", {LUSTRE: {"kind": "nfs"}}, f"{LUSTRE}.kind", "coming with a later release"),
     Case("operator_is_known", {"ray.operator": "1.4.0"}, "ray.operator", "1.6.0", {"ray.operator": "1.6.0"}),
-    Case("ray_can_authenticate", {"ray.version": "2.51.0"}, "ray.version", "2.52.0 or newer", {"ray.version": "2.51.0", "ray.token_auth": False}),
-    Case("image_is_pinned", {"ray.image": "ghcr.io/example/trainfleet"}, "ray.image", "a tag", {"ray.image": "ghcr.io/example/trainfleet:1.0"}),
+    Case(
+        "ray_can_authenticate",
+        {"ray.version": "2.51.0"},
+        "ray.version",
+        "2.52.0 or newer",
+        {"ray.version": "2.51.0", "ray.token_auth": False},
+    ),
+    Case(
+        "image_is_pinned",
+        {"ray.image": "ghcr.io/example/trainfleet"},
+        "ray.image",
+        "a tag",
+        {"ray.image": "ghcr.io/example/trainfleet:1.0"},
+    ),
     Case(
         "image_is_pinned",
         {"ray.image": "localhost:5000/trainfleet:latest"},
@@ -317,7 +684,12 @@ CASES = [
         "[0.5, 1]",
         {"budget": {"monthly_usd": 9}},
     ),
-    Case("budget_alerts_are_in_order", {"budget": {"monthly_usd": 9, "alert_at": []}}, "budget.alert_at", "is empty"),
+    Case(
+        "budget_alerts_are_in_order",
+        {"budget": {"monthly_usd": 9, "alert_at": []}},
+        "budget.alert_at",
+        "is empty",
+    ),
     Case(
         "budget_covers_what_always_runs",
         {"budget": {"monthly_usd": 500}},
@@ -325,7 +697,13 @@ CASES = [
         "about 589 USD a month",
         {"budget": {"monthly_usd": 600}},
     ),
-    Case("lists_have_no_doubles", {"secrets.names": ["a", "b", "a"]}, "secrets.names[2]", "keep one", {"secrets.names": ["a", "b"]}),
+    Case(
+        "lists_have_no_doubles",
+        {"secrets.names": ["a", "b", "a"]},
+        "secrets.names[2]",
+        "keep one",
+        {"secrets.names": ["a", "b"]},
+    ),
     Case(
         "lists_have_no_doubles",
         {"budget": {"monthly_usd": 9, "emails": [OWNER, OWNER]}},
@@ -334,30 +712,76 @@ CASES = [
         {"budget": {"monthly_usd": 9, "emails": [OWNER]}},
     ),
     Case("tags_are_free", {"tags": {"AWS:x": "1"}}, "tags.AWS:x", "kept by AWS", {"tags": {"team": "ml"}}),
-    Case("tags_are_free", {"tags": {"trainfleet:owner": "1"}}, "tags.trainfleet:owner", "set by the platform"),
+    Case(
+        "tags_are_free", {"tags": {"trainfleet:owner": "1"}}, "tags.trainfleet:owner", "set by the platform"
+    ),
     Case("tags_are_free", {"tags": {"Name": "1"}}, "tags.Name", "set by the platform"),
     Case("tags_are_free", {"tags": {"a?": "1"}}, 'tags["a?"]', "is not the key of a tag"),
     Case("tags_are_free", {"tags": {"a": "x" * 257}}, "tags.a", "up to 256"),
     Case(
-        "tags_are_free", {"tags": {f"t{index}": "" for index in range(46)}}, "tags", "at most 45", {"tags": {f"t{index}": "" for index in range(45)}}
+        "tags_are_free",
+        {"tags": {f"t{index}": "" for index in range(46)}},
+        "tags",
+        "at most 45",
+        {"tags": {f"t{index}": "" for index in range(45)}},
     ),
     Case(
         "exceptions_have_not_ended",
-        {"exceptions": [{"policy": "no-host-path", "resource": "*", "reason": "because of this", "until": "2020-01-01"}]},
+        {
+            "exceptions": [
+                {
+                    "policy": "no-host-path",
+                    "resource": "*",
+                    "reason": "because of this",
+                    "until": "2020-01-01",
+                }
+            ]
+        },
         "exceptions[0].until",
         "renew it",
-        {"exceptions": [{"policy": "no-host-path", "resource": "*", "reason": "because of this", "until": "9999-01-01"}]},
+        {
+            "exceptions": [
+                {
+                    "policy": "no-host-path",
+                    "resource": "*",
+                    "reason": "because of this",
+                    "until": "9999-01-01",
+                }
+            ]
+        },
     ),
     Case(
         "exceptions_name_policies",
-        {"exceptions": [{"policy": "no-host-paths", "resource": "*", "reason": "because of this", "until": "9999-01-01"}]},
+        {
+            "exceptions": [
+                {
+                    "policy": "no-host-paths",
+                    "resource": "*",
+                    "reason": "because of this",
+                    "until": "9999-01-01",
+                }
+            ]
+        },
         "exceptions[0].policy",
         "did you mean `no-host-path`?",
-        {"exceptions": [{"policy": "no-public-bucket-everywhere", "resource": "*", "reason": "because of this", "until": "9999-01-01"}]},
+        {
+            "exceptions": [
+                {
+                    "policy": "no-public-bucket-everywhere",
+                    "resource": "*",
+                    "reason": "because of this",
+                    "until": "9999-01-01",
+                }
+            ]
+        },
     ),
     Case(
         "exceptions_name_policies",
-        {"exceptions": [{"policy": "quux", "resource": "*", "reason": "because of this", "until": "9999-01-01"}]},
+        {
+            "exceptions": [
+                {"policy": "quux", "resource": "*", "reason": "because of this", "until": "9999-01-01"}
+            ]
+        },
         "exceptions[0].policy",
         "one that `trainfleet policies` lists",
     ),

@@ -1,6 +1,8 @@
-"""Where the files of `infra/` name a property: keywords of resource and argument classes, and keys of the dicts inside them.
+"""Where the files of `infra/` name a property: keywords of resource and argument classes, and keys of the
+dicts inside them.
 
-Used by test_misspelt_everywhere.py. Maps whose keys are the user's own (labels, tags, data) name no property and are left out.
+Used by test_misspelt_everywhere.py. Maps whose keys are the user's own (labels, tags, data) name no property
+and are left out.
 """
 
 from __future__ import annotations
@@ -25,7 +27,19 @@ FREE = frozenset(
         "selector",
         "parameters",
     }
-    | {"requests", "limits", "capacity", "hard", "volume_attributes", "opts", "values", "body", "pod_selector", "tags_all", "notifications"}
+    | {
+        "requests",
+        "limits",
+        "capacity",
+        "hard",
+        "volume_attributes",
+        "opts",
+        "values",
+        "body",
+        "pod_selector",
+        "tags_all",
+        "notifications",
+    }
 )
 """Maps with keys of their own, and what is no property."""
 _KEY = re.compile(r"[a-z]+(_[a-z0-9]+)*$")
@@ -44,7 +58,9 @@ class Site:
 
     def misspelt(self, text: str) -> str:
         """The file with a letter too many in the name."""
-        return _put(text, self.line, self.column + len(self.name), self.line, self.column + len(self.name), "q")
+        return _put(
+            text, self.line, self.column + len(self.name), self.line, self.column + len(self.name), "q"
+        )
 
     def tripped(self, text: str) -> str:
         """The file with an error in the place of the value: shows whether a program comes by at all."""
@@ -61,7 +77,10 @@ def _put(text: str, line: int, column: int, end_line: int, end_column: int, new:
 
 def sites(file: Path, root: Path) -> list[Site]:
     """Every property that a file names, in the order of the file."""
-    found = {(site.line, site.column): site for site in _sites(ast.parse(file.read_text()), str(file.relative_to(root)))}
+    found = {
+        (site.line, site.column): site
+        for site in _sites(ast.parse(file.read_text()), str(file.relative_to(root)))
+    }
     return [found[place] for place in sorted(found)]
 
 
@@ -73,8 +92,14 @@ def _sites(tree: ast.AST, file: str) -> Iterator[Site]:
                     yield _site(file, keyword.arg, keyword, keyword.value)
                     if keyword.arg not in FREE:
                         yield from _keys(keyword.value, file)
-        elif isinstance(node, ast.FunctionDef) and node.returns is not None and re.search(r"Args(Dict)?\b", ast.unparse(node.returns)):
-            for returned in (inner for inner in ast.walk(node) if isinstance(inner, ast.Return) and inner.value):
+        elif (
+            isinstance(node, ast.FunctionDef)
+            and node.returns is not None
+            and re.search(r"Args(Dict)?\b", ast.unparse(node.returns))
+        ):
+            for returned in (
+                inner for inner in ast.walk(node) if isinstance(inner, ast.Return) and inner.value
+            ):
                 if isinstance(returned.value, ast.Dict | ast.List | ast.ListComp):
                     yield from _keys(returned.value, file)
 
@@ -82,7 +107,9 @@ def _sites(tree: ast.AST, file: str) -> Iterator[Site]:
 def _is_resource(node: ast.Call) -> bool:
     """A resource is given options, and an argument class is called so."""
     name = ast.unparse(node.func).rsplit(".", 1)[-1]
-    return name.endswith("Args") or (name[:1].isupper() and any(keyword.arg == "opts" for keyword in node.keywords))
+    return name.endswith("Args") or (
+        name[:1].isupper() and any(keyword.arg == "opts" for keyword in node.keywords)
+    )
 
 
 def _keys(value: ast.expr, file: str) -> Iterator[Site]:
@@ -105,4 +132,9 @@ def _site(file: str, name: str, keyword: ast.keyword, value: ast.expr) -> Site:
 
 
 def _place(value: ast.expr) -> tuple[int, int, int, int]:
-    return value.lineno, value.col_offset, value.end_lineno or value.lineno, value.end_col_offset or value.col_offset
+    return (
+        value.lineno,
+        value.col_offset,
+        value.end_lineno or value.lineno,
+        value.end_col_offset or value.col_offset,
+    )

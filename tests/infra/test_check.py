@@ -36,7 +36,11 @@ def mistakes(data: Any, source: str = "") -> dict[str, str]:
 
 def test_a_good_spec_is_read_with_its_defaults() -> None:
     spec = parse_spec(GOOD)
-    assert (spec.cloud, spec.network, spec.gpu_pools[0].capacity) == (Cloud.AWS, Network(), Capacity.ON_DEMAND)
+    assert (spec.cloud, spec.network, spec.gpu_pools[0].capacity) == (
+        Cloud.AWS,
+        Network(),
+        Capacity.ON_DEMAND,
+    )
 
 
 def test_field_mistakes_and_rules_are_told_together() -> None:
@@ -44,7 +48,10 @@ def test_field_mistakes_and_rules_are_told_together() -> None:
         **GOOD,
         "owner": "nobody",
         "network": {"cidr": "10.0.0.1/16", "zones": 9},
-        "gpu_pools": [{"name": "l4", "accelerator": "L4", "per_node": 3}, {"name": "h100", "accelerator": "H100", "capacity": "reserved"}],
+        "gpu_pools": [
+            {"name": "l4", "accelerator": "L4", "per_node": 3},
+            {"name": "h100", "accelerator": "H100", "capacity": "reserved"},
+        ],
         "kubernetes": {"log_retention_days": 200},
     }
     assert mistakes(data).keys() == {
@@ -69,7 +76,9 @@ def test_a_refused_pool_leaves_the_others_judged_at_their_own_place() -> None:
 
 def test_a_misspelt_required_key_is_told_once() -> None:
     data = {**GOOD, "gpu_pools": [{"name": "l4", "acelerator": "L4", "per_node": 4}]}
-    assert mistakes(data) == {"gpu_pools[0].acelerator": "unknown key `acelerator` -> did you mean `accelerator`?"}
+    assert mistakes(data) == {
+        "gpu_pools[0].acelerator": "unknown key `acelerator` -> did you mean `accelerator`?"
+    }
 
 
 def test_a_misspelt_key_gives_no_mistake_that_rests_on_its_default() -> None:
@@ -78,17 +87,27 @@ def test_a_misspelt_key_gives_no_mistake_that_rests_on_its_default() -> None:
 
 
 def test_a_key_in_the_wrong_place_is_sent_to_the_right_one() -> None:
-    assert mistakes({**GOOD, "cidr": "10.0.0.0/16"}) == {"cidr": "unknown key `cidr` -> it belongs under `network`"}
+    assert mistakes({**GOOD, "cidr": "10.0.0.0/16"}) == {
+        "cidr": "unknown key `cidr` -> it belongs under `network`"
+    }
 
 
 @pytest.mark.parametrize(
     ("changes", "where", "says"),
     [
-        ({"kubernetes": {"version": 1.34}}, "kubernetes.version", 'put it in quotes, as it was meant: "1.34"'),
+        (
+            {"kubernetes": {"version": 1.34}},
+            "kubernetes.version",
+            'put it in quotes, as it was meant: "1.34"',
+        ),
         ({"kubernetes": {"version": "v1.34"}}, "kubernetes.version", "for example 1.34"),
         ({"name": "Demo"}, "name", "lower case letters, digits and hyphens"),
         ({"cloud": "gpc"}, "cloud", "did you mean `gcp`?"),
-        ({"network": {"nat": "singel"}}, "network.nat", "did you mean `single`? one of per-zone, single, none"),
+        (
+            {"network": {"nat": "singel"}},
+            "network.nat",
+            "did you mean `single`? one of per-zone, single, none",
+        ),
         ({"network": {"cidr": "10.0.0.1/16"}}, "network.cidr", "the range is 10.0.0.0/16"),
         ({"network": {"cidr": 10}}, "network.cidr", "write it like 10.40.0.0/16"),
         ({"network": {"cidr": "ten"}}, "network.cidr", "write it like 10.40.0.0/16"),
@@ -109,12 +128,20 @@ def test_a_key_in_the_wrong_place_is_sent_to_the_right_one() -> None:
             "125, 250, 500, 1000",
         ),
         (
-            {"exceptions": [{"policy": "no-host-path", "resource": "*", "reason": "short", "until": "9999-01-01"}]},
+            {
+                "exceptions": [
+                    {"policy": "no-host-path", "resource": "*", "reason": "short", "until": "9999-01-01"}
+                ]
+            },
             "exceptions[0].reason",
             "at least 10 characters",
         ),
         (
-            {"exceptions": [{"policy": "no-host-path", "resource": "*", "reason": "long enough", "until": "soon"}]},
+            {
+                "exceptions": [
+                    {"policy": "no-host-path", "resource": "*", "reason": "long enough", "until": "soon"}
+                ]
+            },
             "exceptions[0].until",
             "write it like 2027-01-31",
         ),
@@ -154,16 +181,29 @@ def test_values_as_pulumi_hands_them_over_are_read() -> None:
     data = json.loads(json.dumps(GOOD))
     data["gpu_pools"][0]["per_node"] = 4.0
     data["network"] = {"zones": "3", "flow_logs": "true"}
-    data["exceptions"] = [{"policy": "no-host-path", "resource": "*", "reason": "long enough", "until": "9999-01-01 00:00:00 +0000 UTC"}]
+    data["exceptions"] = [
+        {
+            "policy": "no-host-path",
+            "resource": "*",
+            "reason": "long enough",
+            "until": "9999-01-01 00:00:00 +0000 UTC",
+        }
+    ]
     spec = parse_spec(data)
-    assert (spec.gpu_pools[0].per_node, spec.network.zones, spec.exceptions[0].until) == (4, 3, date(9999, 1, 1))
+    assert (spec.gpu_pools[0].per_node, spec.network.zones, spec.exceptions[0].until) == (
+        4,
+        3,
+        date(9999, 1, 1),
+    )
 
 
 def test_every_required_field_has_a_stand_in_that_keeps_its_own_rules() -> None:
     parts: list[type[BaseModel]] = [PlatformSpec]
     while parts:
         part = parts.pop()
-        part.model_validate({name: STAND_INS[name] for name, field in part.model_fields.items() if field.is_required()})
+        part.model_validate(
+            {name: STAND_INS[name] for name, field in part.model_fields.items() if field.is_required()}
+        )
         for field in part.model_fields.values():
             found = (model_in(each) for each in (field.annotation, *get_args(field.annotation)))
             parts += [below for below in found if below is not None]

@@ -68,7 +68,9 @@ def test_all_stacks_are_checked_for_a_script(trainfleet: Trainfleet) -> None:
     assert stacks[-1]["pools"] == []
 
 
-def test_every_mistake_is_told_with_its_place_and_the_code_is_2(trainfleet: Trainfleet, tmp_path: Path) -> None:
+def test_every_mistake_is_told_with_its_place_and_the_code_is_2(
+    trainfleet: Trainfleet, tmp_path: Path
+) -> None:
     done = trainfleet("spec", "check", "demo", cwd=adopter(tmp_path, BAD))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
@@ -123,7 +125,9 @@ def test_a_check_imports_neither_pulumi_nor_rich() -> None:
 
 
 def test_the_schema_beside_the_stacks_is_current(root: Path) -> None:
-    assert (root / "stacks" / "platform.schema.json").read_text() == schema_text(), "run: trainfleet spec schema -o stacks/platform.schema.json"
+    assert (root / "stacks" / "platform.schema.json").read_text() == schema_text(), (
+        "run: trainfleet spec schema -o stacks/platform.schema.json"
+    )
 
 
 def test_the_schema_is_a_schema() -> None:
@@ -142,7 +146,10 @@ def test_every_stack_file_keeps_the_schema_and_names_it(name: str, root: Path) -
     [
         (("gpu_pools:", "gpu_pool:"), ["config", "trainfleet:platform"]),
         (("per_node: 4", "per_node: four"), ["config", "trainfleet:platform", "gpu_pools", 0, "per_node"]),
-        (("capacity: spot", "capacity: cheap"), ["config", "trainfleet:platform", "gpu_pools", 0, "capacity"]),
+        (
+            ("capacity: spot", "capacity: cheap"),
+            ["config", "trainfleet:platform", "gpu_pools", 0, "capacity"],
+        ),
         (("cloud: aws", "cloud: awss"), ["config", "trainfleet:platform", "cloud"]),
         (("config:", "confg:"), []),
         (("trainfleet:platform", "trainfleet:platfrom"), ["config"]),
@@ -226,7 +233,9 @@ def test_an_unknown_accelerator_is_answered_with_the_nearest(trainfleet: Trainfl
         (("gcp", "A100", 2, False), ["a2-highgpu-2g"]),
     ],
 )
-def test_filters_narrow_the_catalogue(filters: tuple[str | None, str | None, int | None, bool], found: list[str]) -> None:
+def test_filters_narrow_the_catalogue(
+    filters: tuple[str | None, str | None, int | None, bool], found: list[str]
+) -> None:
     assert [machine.instance_type for machine in select(*filters)] == found
 
 
@@ -239,14 +248,23 @@ def test_filters_narrow_the_catalogue(filters: tuple[str | None, str | None, int
         (("azure", "T4", None, True), "leave out --rdma"),
     ],
 )
-def test_filters_that_leave_nothing_say_what_would(filters: tuple[str | None, str | None, int | None, bool], says: str) -> None:
+def test_filters_that_leave_nothing_say_what_would(
+    filters: tuple[str | None, str | None, int | None, bool], says: str
+) -> None:
     with pytest.raises(InputError) as caught:
         select(*filters)
     assert says in str(caught.value)
 
 
 def test_every_machine_has_a_short_source() -> None:
-    assert max(len(price_source(machine)) for machine in catalogue() if machine.usd_per_hour_on_demand or machine.usd_per_hour_spot) <= 90
+    assert (
+        max(
+            len(price_source(machine))
+            for machine in catalogue()
+            if machine.usd_per_hour_on_demand or machine.usd_per_hour_spot
+        )
+        <= 90
+    )
 
 
 @pytest.mark.parametrize("command", [("spec",), ("spec", "check"), ("spec", "schema"), ("machines",)])
@@ -257,4 +275,12 @@ def test_every_command_has_help_with_examples(trainfleet: Trainfleet, command: t
 
 
 def test_the_stacks_named_here_are_those_there_are(root: Path) -> None:
-    assert [load_stack(name, root).name for name in STACKS] == ["dev", "prod", "dev", "prod", "dev", "prod", "local"]
+    assert [load_stack(name, root).name for name in STACKS] == [
+        "dev",
+        "prod",
+        "dev",
+        "prod",
+        "dev",
+        "prod",
+        "local",
+    ]

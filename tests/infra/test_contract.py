@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from trainfleet.errors import InputError
-from trainfleet.infra.outputs.contract import CONTRACT_VERSION, MIGRATIONS, bring_forward, load_outputs, read_outputs
+from trainfleet.infra.outputs.contract import (
+    CONTRACT_VERSION,
+    MIGRATIONS,
+    bring_forward,
+    load_outputs,
+    read_outputs,
+)
 
 POOL = {
     "name": "h100",
@@ -75,10 +81,19 @@ SIGNATURE = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb442
 
 def export(outputs: dict[str, Any] | None) -> dict[str, Any]:
     """A stack export as `pulumi stack export` writes it."""
-    root: dict[str, Any] = {"urn": "urn:pulumi:prod::trainfleet::pulumi:pulumi:Stack::trainfleet-prod", "type": "pulumi:pulumi:Stack"}
+    root: dict[str, Any] = {
+        "urn": "urn:pulumi:prod::trainfleet::pulumi:pulumi:Stack::trainfleet-prod",
+        "type": "pulumi:pulumi:Stack",
+    }
     if outputs is not None:
         root["outputs"] = outputs
-    return {"version": 3, "deployment": {"manifest": {}, "resources": [{"type": "aws:s3/bucket:Bucket", "outputs": {"platform": 1}}, root]}}
+    return {
+        "version": 3,
+        "deployment": {
+            "manifest": {},
+            "resources": [{"type": "aws:s3/bucket:Bucket", "outputs": {"platform": 1}}, root],
+        },
+    }
 
 
 @pytest.mark.parametrize(
@@ -97,7 +112,9 @@ def test_whole_numbers_may_come_as_floats() -> None:
 
 
 @pytest.mark.parametrize(
-    "envelope", [{**SIGNATURE, "plaintext": json.dumps("{}")}, {**SIGNATURE, "value": "{}"}], ids=["export --show-secrets", "unwrapped value"]
+    "envelope",
+    [{**SIGNATURE, "plaintext": json.dumps("{}")}, {**SIGNATURE, "value": "{}"}],
+    ids=["export --show-secrets", "unwrapped value"],
 )
 def test_secrets_shown_in_an_export_are_opened(envelope: dict[str, Any]) -> None:
     assert read_outputs(export({"platform": {**PLATFORM, "kubeconfig": envelope}})).kubeconfig == "{}"
@@ -110,7 +127,11 @@ def test_an_output_that_is_secret_as_a_whole_is_opened() -> None:
 @pytest.mark.parametrize(
     ("document", "where", "says"),
     [
-        (export({"platform": {**PLATFORM, "kubeconfig": {**SIGNATURE, "ciphertext": "abc"}}}), "platform.kubeconfig", "--show-secrets"),
+        (
+            export({"platform": {**PLATFORM, "kubeconfig": {**SIGNATURE, "ciphertext": "abc"}}}),
+            "platform.kubeconfig",
+            "--show-secrets",
+        ),
         (export({"platform": {**SIGNATURE, "plaintext": "{"}}), "platform", "cannot be read"),
         ({"platform": "[secret]"}, "", "--show-secrets"),
         (export({}), "", "has no output `platform`"),
@@ -124,9 +145,17 @@ def test_an_output_that_is_secret_as_a_whole_is_opened() -> None:
         ({**PLATFORM, "contract_version": 0}, "contract_version", "cannot be brought forward"),
         ({**PLATFORM, "contract_version": "one"}, "contract_version", "is no version"),
         ({**PLATFORM, "contract_version": True}, "contract_version", "is no version"),
-        ({"platform": {key: value for key, value in PLATFORM.items() if key != "contract_version"}}, "contract_version", "is no version"),
+        (
+            {"platform": {key: value for key, value in PLATFORM.items() if key != "contract_version"}},
+            "contract_version",
+            "is no version",
+        ),
         ({**PLATFORM, "bucket_ulr": "x"}, "bucket_ulr", "did you mean `bucket_url`?"),
-        ({**PLATFORM, "pools": [{**POOL, "per_node": "many"}]}, "pools[0].per_node", "must be a whole number"),
+        (
+            {**PLATFORM, "pools": [{**POOL, "per_node": "many"}]},
+            "pools[0].per_node",
+            "must be a whole number",
+        ),
         ({key: value for key, value in PLATFORM.items() if key != "queue"}, "queue", "is missing"),
     ],
 )
@@ -143,8 +172,15 @@ def test_a_document_that_the_first_release_wrote_is_read_today() -> None:
     stored = json.loads((Path(__file__).parent / "outputs" / "v1.json").read_text())
     assert stored["contract_version"] == 1
     outputs = read_outputs(stored)
-    assert (outputs.contract_version, outputs.name, outputs.account, outputs.launcher_account) == (CONTRACT_VERSION, "prod", "", "")
-    assert outputs.ray_certificates is None, "that release's layer signed none, so a launcher must not mount any"
+    assert (outputs.contract_version, outputs.name, outputs.account, outputs.launcher_account) == (
+        CONTRACT_VERSION,
+        "prod",
+        "",
+        "",
+    )
+    assert outputs.ray_certificates is None, (
+        "that release's layer signed none, so a launcher must not mount any"
+    )
     assert [(pool.name, pool.kind, pool.environment, pool.pod_annotations) for pool in outputs.pools] == [
         (name, "nodes", {}, {}) for name in ("h100", "h200", "l4", "a10g")
     ]
@@ -167,7 +203,10 @@ def test_an_older_document_is_brought_forward_step_by_step() -> None:
         2: lambda document: {key: value for key, value in document.items() if key != "a"},
     }
     assert bring_forward({"contract_version": 1, "a": 1}, migrations, 3) == {"contract_version": 3, "b": 2}
-    assert bring_forward({"contract_version": 2, "a": 1, "b": 5}, migrations, 3) == {"contract_version": 3, "b": 5}
+    assert bring_forward({"contract_version": 2, "a": 1, "b": 5}, migrations, 3) == {
+        "contract_version": 3,
+        "b": 5,
+    }
 
 
 def test_an_older_document_without_a_way_forward_is_refused() -> None:
@@ -181,7 +220,10 @@ def test_a_saved_file_is_read(tmp_path: Path) -> None:
     assert load_outputs(file).name == "prod"
 
 
-@pytest.mark.parametrize(("text", "says"), [("{", "is not JSON"), ("[" * 100_000, "is not JSON"), ('{"platform": 1}', "is not a group of keys")])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("{", "is not JSON"), ("[" * 100_000, "is not JSON"), ('{"platform": 1}', "is not a group of keys")],
+)
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, text: str, says: str) -> None:
     file = tmp_path / "outputs.json"
     file.write_text(text)
@@ -198,4 +240,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 def test_launchers_read_outputs_without_pulumi_and_without_the_spec() -> None:
     code = "import sys, trainfleet.infra.outputs.contract; print([name for name in ('pulumi', 'trainfleet.infra.spec.schema', 'trainfleet.infra.catalog.machines', 'yaml', 'rich') if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        == "[]\n"
+    )

@@ -1,7 +1,10 @@
-"""One contract for every cloud: what launchers read from any stack's outputs schedules pods on its nodes, without asking which cloud it is.
+"""One contract for every cloud: what launchers read from any stack's outputs schedules pods on its nodes,
+without asking which cloud it is.
 
-Each stack is applied once on the real engine over the simulated clouds. `place` does what a launcher does, from outputs alone; the nodes it
-is held against are read from what the cloud was asked for, and that table is the only thing here that knows clouds apart.
+Each stack is applied once on the real engine over the simulated clouds. `place` does what a launcher does,
+from outputs alone; the nodes it
+is held against are read from what the cloud was asked for, and that table is the only thing here that knows
+clouds apart.
 """
 
 from __future__ import annotations
@@ -33,7 +36,10 @@ HYPERPOD = "gpu_pools=[{name: h100, accelerator: H100, per_node: 8, min_nodes: 2
 DESK = "gpu_pools=[{name: l4, accelerator: L4, labels: {gpu: l4}}]"
 CHANGED = {"aws-dev": HYPERPOD, "local": DESK}
 """Stacks with another setting than their own; these are tried at every change, the others in test-deep."""
-SUBJECTS = [pytest.param(stack, CHANGED.get(stack, ""), id=stack, marks=() if stack in CHANGED else pytest.mark.deep) for stack in stack_names(ROOT)]
+SUBJECTS = [
+    pytest.param(stack, CHANGED.get(stack, ""), id=stack, marks=() if stack in CHANGED else pytest.mark.deep)
+    for stack in stack_names(ROOT)
+]
 
 Nodes = tuple[dict[str, str], list[tuple[str, str]]]
 """Labels, and taints as (key, effect)."""
@@ -52,7 +58,9 @@ def built(stack: str, setting: str) -> Built:
     with staged(read_project(ROOT, stack), find_engine(), Wishes(), settings=settings) as rehearsal:
         applied = rehearsal.runner.run("up", "--yes", "--skip-preview")
         assert applied.ok, applied.output[-4000:]
-        shown = rehearsal.runner.run("stack", "output", "--json", "--stack", rehearsal.runner.sandbox.stack, events=False)
+        shown = rehearsal.runner.run(
+            "stack", "output", "--json", "--stack", rehearsal.runner.sandbox.stack, events=False
+        )
         outputs = read_outputs(json.loads(shown.output))
         asked = resources_of(rehearsal.runner.sandbox.state)
     nodes: dict[str, Nodes] = {}
@@ -60,7 +68,8 @@ def built(stack: str, setting: str) -> Built:
         for labels, taints in NODES.get(resource["type"], lambda _: [])(resource.get("inputs", {})):
             nodes[labels.get("trainfleet.io/pool", "")] = (labels, taints)
     for pool in outputs.pools:
-        # A cluster that is there already has the labels that the spec says, and whatever taints its owner gave it.
+        # A cluster that is there already has the labels that the spec says, and whatever taints its owner
+        # gave it.
         nodes.setdefault(pool.name, (pool.node_selector, []))
     return Built(outputs, nodes)
 
@@ -72,7 +81,10 @@ def node_groups(inputs: dict[str, Any]) -> list[Nodes]:
 def instance_groups(inputs: dict[str, Any]) -> list[Nodes]:
     groups = [group["KubernetesConfig"] for group in json.loads(inputs["desiredState"])["InstanceGroups"]]
     healthy = {"sagemaker.amazonaws.com/node-health-status": "Schedulable"}
-    return [({**group["Labels"], **healthy}, [(taint["Key"], taint["Effect"]) for taint in group["Taints"]]) for group in groups]
+    return [
+        ({**group["Labels"], **healthy}, [(taint["Key"], taint["Effect"]) for taint in group["Taints"]])
+        for group in groups
+    ]
 
 
 def node_pools(inputs: dict[str, Any]) -> list[Nodes]:
@@ -94,11 +106,17 @@ NODES: dict[str, Callable[[dict[str, Any]], list[Nodes]]] = {
 
 
 def place(outputs: PlatformOutputs, pool: PoolOutput) -> dict[str, Any]:
-    """A training pod for a pool, as a launcher writes it: every value is read, and nothing depends on which cloud it came from."""
+    """A training pod for a pool, as a launcher writes it: every value is read, and nothing depends on which
+    cloud it came from.
+    """
     resources = {"nvidia.com/gpu": str(pool.per_node)}
     if pool.rdma_resource:
         resources[pool.rdma_resource] = str(pool.rdma_nics)
-    metadata: dict[str, Any] = {"namespace": outputs.namespace, "labels": dict(outputs.pod_labels), "annotations": dict(pool.pod_annotations)}
+    metadata: dict[str, Any] = {
+        "namespace": outputs.namespace,
+        "labels": dict(outputs.pod_labels),
+        "annotations": dict(pool.pod_annotations),
+    }
     if outputs.queue:
         metadata["labels"]["kueue.x-k8s.io/queue-name"] = outputs.queue
     spec = {
@@ -116,11 +134,15 @@ def tolerated(taint: tuple[str, str], tolerations: list[dict[str, str]]) -> bool
         return effect.replace("_", "").lower()
 
     key, effect = taint
-    return any(each["key"] == key and same(each.get("effect", effect)) == same(effect) for each in tolerations)
+    return any(
+        each["key"] == key and same(each.get("effect", effect)) == same(effect) for each in tolerations
+    )
 
 
 @pytest.mark.parametrize(("stack", "setting"), SUBJECTS)
-def test_a_pod_written_from_outputs_alone_fits_the_nodes_of_its_pool_and_no_others(stack: str, setting: str) -> None:
+def test_a_pod_written_from_outputs_alone_fits_the_nodes_of_its_pool_and_no_others(
+    stack: str, setting: str
+) -> None:
     found = built(stack, setting)
     for pool in found.outputs.pools:
         pod = place(found.outputs, pool)["spec"]
@@ -142,14 +164,23 @@ def test_what_a_launcher_needs_is_known_once_a_stack_is_applied(stack: str, sett
     assert outputs.priority_classes == ["trainfleet-high", "trainfleet-normal", "trainfleet-low"]
     assert (outputs.launcher_account, outputs.launcher_token_secret) == ("launcher", "launcher-token")
     assert (outputs.ray_certificates is not None) == outputs.ray_tls
-    assert all(isinstance(value, str) for pool in outputs.pools for value in {**pool.environment, **pool.pod_annotations}.values())
+    assert all(
+        isinstance(value, str)
+        for pool in outputs.pools
+        for value in {**pool.environment, **pool.pod_annotations}.values()
+    )
 
 
 @pytest.mark.parametrize(("stack", "setting"), SUBJECTS)
 def test_a_pool_with_a_fabric_says_how_a_pod_uses_it(stack: str, setting: str) -> None:
     for pool in built(stack, setting).outputs.pools:
         if pool.rdma == "none":
-            assert (pool.rdma_resource, pool.rdma_nics, pool.environment, pool.pod_annotations) == ("", 0, {}, {})
+            assert (pool.rdma_resource, pool.rdma_nics, pool.environment, pool.pod_annotations) == (
+                "",
+                0,
+                {},
+                {},
+            )
         else:
             assert pool.rdma_nics > 0
             assert pool.rdma_resource or pool.pod_annotations
@@ -158,7 +189,8 @@ def test_a_pool_with_a_fabric_says_how_a_pod_uses_it(stack: str, setting: str) -
 
 
 def test_no_launcher_and_no_room_of_the_layer_asks_which_cloud_it_is_on() -> None:
-    """`infra/kubernetes/hyperpod.py` lists machines of the catalogue, which name their cloud; it is installed by AWS's own build. `ray up`
+    """`infra/kubernetes/hyperpod.py` lists machines of the catalogue, which name their cloud; it is installed
+    by AWS's own build. `ray up`
     has a form of its own for each cloud: that is what `training/launch/ray_up` writes."""
     asks = re.compile(r"\.cloud\b|Cloud\.[A-Z]+|cloud\s*[=!]=|cloud\s+(is|in|not)\b", re.IGNORECASE)
     files = [*(ROOT / "training" / "launch").rglob("*.py"), *(ROOT / "infra" / "kubernetes").rglob("*.py")]

@@ -1,4 +1,6 @@
-"""What a platform costs: nodes from the catalogue, what else runs by the hour from prices.toml, and what is not known."""
+"""What a platform costs: nodes from the catalogue, what else runs by the hour from prices.toml, and what is
+not known.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def test_the_bill_is_the_nodes_and_what_else_runs_by_the_hour() -> None:
     assert bill(spec).max_usd_per_hour == pytest.approx(nodes.max_usd_per_hour + standing)
 
 
-@pytest.mark.parametrize(("nat", "zones", "count"), [("per-zone", 3, 3), ("per-zone", 2, 2), ("single", 3, 1)])
+@pytest.mark.parametrize(
+    ("nat", "zones", "count"), [("per-zone", 3, 3), ("per-zone", 2, 2), ("single", 3, 1)]
+)
 def test_ways_out_are_counted_as_they_are_built_on_aws(nat: str, zones: int, count: int) -> None:
     spec = platform(network={"nat": nat, "zones": zones})
     assert (part(spec, "nat").least, part(spec, "address").most) == (count, count)
@@ -58,7 +62,12 @@ def test_a_filesystem_is_paid_by_the_size_it_has() -> None:
 
 
 def test_a_part_without_a_price_is_named_and_never_zero() -> None:
-    spec = platform("gcp", storage={"shared_filesystem": {"kind": "lustre", "capacity_gib": 18000, "throughput_mbps_per_tib": 500}})
+    spec = platform(
+        "gcp",
+        storage={
+            "shared_filesystem": {"kind": "lustre", "capacity_gib": 18000, "throughput_mbps_per_tib": 500}
+        },
+    )
     found = part(spec, "shared-filesystem")
     assert found.usd_per_hour is None
     assert found.max_usd_per_hour is None
@@ -67,16 +76,24 @@ def test_a_part_without_a_price_is_named_and_never_zero() -> None:
 
 
 def test_a_spot_price_has_no_date_because_the_catalogue_has_none() -> None:
-    pools = [{"name": "l4", "accelerator": "L4", "per_node": 4, "capacity": "spot"}, {"name": "a10g", "accelerator": "A10G"}]
+    pools = [
+        {"name": "l4", "accelerator": "L4", "per_node": 4, "capacity": "spot"},
+        {"name": "a10g", "accelerator": "A10G"},
+    ]
     spec = platform(gpu_pools=pools)
     assert part(spec, "l4").price_date is None
     assert part(spec, "a10g").price_date == date(2026, 7, 20)
 
 
-@pytest.mark.parametrize(("cloud", "names"), [("aws", ("endpoint",)), ("gcp", ("control-plane", "nat", "address")), ("azure", ("nat", "endpoint"))])
+@pytest.mark.parametrize(
+    ("cloud", "names"),
+    [("aws", ("endpoint",)), ("gcp", ("control-plane", "nat", "address")), ("azure", ("nat", "endpoint"))],
+)
 def test_a_price_without_a_date_is_an_estimate(cloud: str, names: tuple[str, ...]) -> None:
     found = bill(platform(cloud))
-    assert set(names) <= set(found.estimated) == {each.name for each in found.parts if each.price_date is None}
+    assert (
+        set(names) <= set(found.estimated) == {each.name for each in found.parts if each.price_date is None}
+    )
     assert found.as_json()["estimated"] == list(found.estimated)
     assert "system" not in found.estimated
 
@@ -96,4 +113,11 @@ def test_every_price_has_a_source_a_place_and_one_unit(cloud: str) -> None:
         assert row.get("usd_per_hour", row.get("usd_per_gib_month")) > 0, name
         # Without a date it is an estimate, and the source has to say why.
         assert ("price_date" in row) != ("undated" in row["source"]), name
-        assert set(row) <= {"what", "usd_per_hour", "usd_per_gib_month", "price_region", "price_date", "source"}, name
+        assert set(row) <= {
+            "what",
+            "usd_per_hour",
+            "usd_per_gib_month",
+            "price_region",
+            "price_date",
+            "source",
+        }, name

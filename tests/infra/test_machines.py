@@ -49,14 +49,20 @@ def test_the_catalogue_has_every_machine_of_the_three_clouds() -> None:
 
 def test_a_row_is_read_whole() -> None:
     found = machine("p5.48xlarge")
-    assert (found.accelerator, found.accelerators_per_node, found.gpu_memory_gib, found.vcpu, found.memory_gib) == ("H100", 8, 80, 192, 2048)
+    assert (
+        found.accelerator,
+        found.accelerators_per_node,
+        found.gpu_memory_gib,
+        found.vcpu,
+        found.memory_gib,
+    ) == ("H100", 8, 80, 192, 2048)
     assert (found.rdma, found.rdma_nics, found.network_gbps, found.local_nvme_gb) == ("efa", 32, 3200, 30400)
-    assert (found.usd_per_hour_on_demand, found.usd_per_hour_spot, found.price_region, str(found.price_date)) == (
-        55.04,
-        23.45325,
-        "us-east-1",
-        "2026-07-20",
-    )
+    assert (
+        found.usd_per_hour_on_demand,
+        found.usd_per_hour_spot,
+        found.price_region,
+        str(found.price_date),
+    ) == (55.04, 23.45325, "us-east-1", "2026-07-20")
 
 
 def test_memory_is_per_gpu() -> None:
@@ -67,16 +73,18 @@ def test_what_is_not_known_is_none_and_never_zero() -> None:
     assert machine("p5e.48xlarge").usd_per_hour_on_demand is None
     assert machine("Standard_NC4as_T4_v3").local_nvme_gb is None
     assert machine("n1-standard-8").network_gbps is None
-    assert [each.instance_type for each in catalogue() if 0 in {each.usd_per_hour_on_demand, each.usd_per_hour_spot}] == []
+    assert [
+        each.instance_type
+        for each in catalogue()
+        if 0 in {each.usd_per_hour_on_demand, each.usd_per_hour_spot}
+    ] == []
 
 
 def test_every_price_names_its_source_and_dated_ones_their_date() -> None:
     assert all(each.source and each.price_region for each in catalogue())
-    assert [each.instance_type for each in catalogue() if each.price_date is None and each.kind == "nodes"] == [
-        "p5e.48xlarge",
-        "a3-ultragpu-8g",
-        "a4-highgpu-8g",
-    ]
+    assert [
+        each.instance_type for each in catalogue() if each.price_date is None and each.kind == "nodes"
+    ] == ["p5e.48xlarge", "a3-ultragpu-8g", "a4-highgpu-8g"]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +128,9 @@ def test_a_spot_pool_is_chosen_by_the_spot_price(monkeypatch: pytest.MonkeyPatch
         'usd_per_hour_on_demand = 1.0\nusd_per_hour_spot = 0.9\ninstance_type = "a"',
         'usd_per_hour_on_demand = 2.0\nusd_per_hour_spot = 0.1\ninstance_type = "b"',
     )
-    rows = read_catalogue("".join(ROW.replace('instance_type = "g6.12xlarge"', each) for each in (cheap, dear)))
+    rows = read_catalogue(
+        "".join(ROW.replace('instance_type = "g6.12xlarge"', each) for each in (cheap, dear))
+    )
     monkeypatch.setattr("trainfleet.infra.catalog.machines.catalogue", lambda: rows)
     assert machine_for_pool(Cloud.AWS, pool("L4", 4)).instance_type == "a"
     assert machine_for_pool(Cloud.AWS, pool("L4", 4, capacity=Capacity.SPOT)).instance_type == "b"
@@ -129,27 +139,54 @@ def test_a_spot_pool_is_chosen_by_the_spot_price(monkeypatch: pytest.MonkeyPatch
 def test_a_hyperpod_pool_gets_a_machine_of_sagemaker_and_no_other_pool_does() -> None:
     assert machine_for_pool(Cloud.AWS, pool("H100", 8, kind="hyperpod")).instance_type == "ml.p5.48xlarge"
     assert machine_for_pool(Cloud.AWS, pool("H100", 8)).instance_type == "p5.48xlarge"
-    assert {each.instance_type for each in machines_of(Cloud.AWS, "H100", kind="hyperpod")} == {"ml.p5.4xlarge", "ml.p5.48xlarge"}
+    assert {each.instance_type for each in machines_of(Cloud.AWS, "H100", kind="hyperpod")} == {
+        "ml.p5.4xlarge",
+        "ml.p5.48xlarge",
+    }
     with pytest.raises(LookupError, match="HyperPod sells no machine with 1 x T4"):
         machine_for_pool(Cloud.AWS, pool("T4", 1, kind="hyperpod"))
 
 
 def test_a_machine_of_sagemaker_is_ec2s_under_another_name_and_without_its_price() -> None:
-    twins = [(each, machine(each.instance_type.removeprefix("ml."))) for each in catalogue() if each.kind == "hyperpod"]
-    shape = ("cloud", "accelerator", "accelerators_per_node", "gpu_memory_gib", "vcpu", "memory_gib", "rdma", "rdma_nics", "local_nvme_gb")
-    assert [ml.instance_type for ml, ec2 in twins if any(getattr(ml, name) != getattr(ec2, name) for name in shape)] == []
+    twins = [
+        (each, machine(each.instance_type.removeprefix("ml.")))
+        for each in catalogue()
+        if each.kind == "hyperpod"
+    ]
+    shape = (
+        "cloud",
+        "accelerator",
+        "accelerators_per_node",
+        "gpu_memory_gib",
+        "vcpu",
+        "memory_gib",
+        "rdma",
+        "rdma_nics",
+        "local_nvme_gb",
+    )
+    assert [
+        ml.instance_type
+        for ml, ec2 in twins
+        if any(getattr(ml, name) != getattr(ec2, name) for name in shape)
+    ] == []
     assert {ml.usd_per_hour_on_demand for ml, _ in twins} == {None}
 
 
 def test_the_best_interconnect_prefers_a_machine_with_a_fabric(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = ROW.replace('"efa"', '"none"').replace("rdma_nics = 1", "rdma_nics = 0\nusd_per_hour_on_demand = 1.0").replace("g6.12xlarge", "plain")
+    plain = (
+        ROW.replace('"efa"', '"none"')
+        .replace("rdma_nics = 1", "rdma_nics = 0\nusd_per_hour_on_demand = 1.0")
+        .replace("g6.12xlarge", "plain")
+    )
     rows = read_catalogue(plain + ROW + "usd_per_hour_on_demand = 9.0\n")
     monkeypatch.setattr("trainfleet.infra.catalog.machines.catalogue", lambda: rows)
     assert machine_for_pool(Cloud.AWS, pool("L4", 4)).instance_type == "plain"
     assert machine_for_pool(Cloud.AWS, pool("L4", 4, interconnect="best")).instance_type == "g6.12xlarge"
 
 
-@pytest.mark.parametrize("wish", [pool("H100", 3), pool("V100", 8), pool("H100", 8, instance_type="g5.xlarge")])
+@pytest.mark.parametrize(
+    "wish", [pool("H100", 3), pool("V100", 8), pool("H100", 8, instance_type="g5.xlarge")]
+)
 def test_what_a_cloud_does_not_sell_is_a_lookup_error(wish: GpuPool) -> None:
     with pytest.raises(LookupError, match="aws sells no machine"):
         machine_for_pool(Cloud.AWS, wish)
@@ -157,17 +194,24 @@ def test_what_a_cloud_does_not_sell_is_a_lookup_error(wish: GpuPool) -> None:
 
 def test_a_local_pool_has_its_own_nodes() -> None:
     found = machine_for_pool(Cloud.LOCAL, pool("L4", 2))
-    assert (found.accelerator, found.accelerators_per_node, found.skypilot_label, found.rdma, found.usd_per_hour_on_demand) == (
-        "L4",
-        2,
-        "l4",
-        "none",
-        None,
-    )
+    assert (
+        found.accelerator,
+        found.accelerators_per_node,
+        found.skypilot_label,
+        found.rdma,
+        found.usd_per_hour_on_demand,
+    ) == ("L4", 2, "l4", "none", None)
 
 
 def test_machines_of_a_cloud_are_its_gpu_machines() -> None:
-    assert {each.accelerator for each in machines_of(Cloud.AZURE)} == {"T4", "A100", "A100-80GB", "H100", "H200", "A10"}
+    assert {each.accelerator for each in machines_of(Cloud.AZURE)} == {
+        "T4",
+        "A100",
+        "A100-80GB",
+        "H100",
+        "H200",
+        "A10",
+    }
 
 
 @pytest.mark.parametrize(
@@ -181,13 +225,17 @@ def test_machines_of_a_cloud_are_its_gpu_machines() -> None:
     ],
 )
 def test_the_system_pool_is_a_cpu_machine_of_its_size(cloud: str, size: str, instance_type: str) -> None:
-    spec = PlatformSpec.model_validate({"name": "demo", "cloud": cloud, "owner": "a@example.com", "system_pool": {"size": size}})
+    spec = PlatformSpec.model_validate(
+        {"name": "demo", "cloud": cloud, "owner": "a@example.com", "system_pool": {"size": size}}
+    )
     assert system_machine(spec).instance_type == instance_type
 
 
 def test_a_local_platform_has_no_system_machine() -> None:
     with pytest.raises(LookupError):
-        system_machine(PlatformSpec.model_validate({"name": "demo", "cloud": "local", "owner": "a@example.com"}))
+        system_machine(
+            PlatformSpec.model_validate({"name": "demo", "cloud": "local", "owner": "a@example.com"})
+        )
 
 
 @pytest.mark.parametrize(

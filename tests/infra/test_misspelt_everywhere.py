@@ -1,7 +1,10 @@
-"""A property with a letter too many, in every file of `infra/` that makes resources: the rehearsal refuses it by name.
+"""A property with a letter too many, in every file of `infra/` that makes resources: the rehearsal refuses it
+by name.
 
-One property per file, chosen by a seed, in `make test-deep`; TRAINFLEET_MISSPELT=all takes every property there is (hours).
-A property that no platform here comes by is passed over, which is proved by an error in its place that does not show either.
+One property per file, chosen by a seed, in `make test-deep`; TRAINFLEET_MISSPELT=all takes every property
+there is (hours).
+A property that no platform here comes by is passed over, which is proved by an error in its place that does
+not show either.
 """
 
 from __future__ import annotations
@@ -28,7 +31,11 @@ from trainfleet.rehearsal.rehearse import Wishes, staged
 from trainfleet.rehearsal.report import Step
 from trainfleet.rehearsal.steps.session import Rehearsal
 
-pytestmark = [pytest.mark.deep, pytest.mark.timeout(1200), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.timeout(1200),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
 
 ROOT = Path(__file__).parents[2]
 SEED = int(os.environ.get("TRAINFLEET_SEED", "7"))
@@ -37,15 +44,29 @@ PARTS = ("infra", "stacks", "trainfleet", "policies", "rehearsal", "Pulumi.yaml"
 NFS = {"storage": {"shared_filesystem": {"kind": "nfs", "capacity_gib": 2560}}}
 PLATFORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "aws": ("aws-dev", {"aws:region": "us-east-2", "trainfleet:platform": AWS}),
-    "gcp": ("gcp-dev", {"gcp:project": GCP["account"], "gcp:region": "us-central1", "trainfleet:platform": GCP}),
+    "gcp": (
+        "gcp-dev",
+        {"gcp:project": GCP["account"], "gcp:region": "us-central1", "trainfleet:platform": GCP},
+    ),
     "azure": (
         "azure-dev",
-        {"azure-native:location": "eastus", "azure-native:subscriptionId": SUBSCRIPTION, "trainfleet:platform": AZURE},
+        {
+            "azure-native:location": "eastus",
+            "azure-native:subscriptionId": SUBSCRIPTION,
+            "trainfleet:platform": AZURE,
+        },
     ),
-    "gcp-nfs": ("gcp-dev", {"gcp:project": GCP["account"], "gcp:region": "us-central1", "trainfleet:platform": {**GCP, **NFS}}),
+    "gcp-nfs": (
+        "gcp-dev",
+        {"gcp:project": GCP["account"], "gcp:region": "us-central1", "trainfleet:platform": {**GCP, **NFS}},
+    ),
     "azure-nfs": (
         "azure-dev",
-        {"azure-native:location": "eastus", "azure-native:subscriptionId": SUBSCRIPTION, "trainfleet:platform": {**AZURE, **NFS}},
+        {
+            "azure-native:location": "eastus",
+            "azure-native:subscriptionId": SUBSCRIPTION,
+            "trainfleet:platform": {**AZURE, **NFS},
+        },
     ),
 }
 """By name: a stack, and settings with which it comes by nearly every line."""
@@ -55,7 +76,11 @@ FILES = [file for file in sorted((ROOT / "infra").rglob("*.py")) if sites(file, 
 def candidates(file: Path) -> list[str]:
     """The platforms that may come by a file, the likeliest first."""
     cloud = file.relative_to(ROOT / "infra").parts[0]
-    return [name for name in PLATFORMS if name.startswith(cloud)] if cloud in PLATFORMS else ["aws", "gcp", "azure", "gcp-nfs"]
+    return (
+        [name for name in PLATFORMS if name.startswith(cloud)]
+        if cloud in PLATFORMS
+        else ["aws", "gcp", "azure", "gcp-nfs"]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +106,9 @@ class Previews:
         """Have a platform ready, which previews well as long as nothing is misspelt."""
         if name not in self.stages:
             stack, config = PLATFORMS[name]
-            opened = staged(read_project(self.project, stack), find_engine(), Wishes(), settings={"config": config})
+            opened = staged(
+                read_project(self.project, stack), find_engine(), Wishes(), settings={"config": config}
+            )
             self.stages[name] = self.ending.enter_context(opened)
             assert self.run(name) == (True, [])
 
@@ -109,7 +136,11 @@ def test_a_misspelt_property_is_refused_by_name(file: Path, project: Path, previ
     for site in found:
         verdict = judged(site, project, previews, candidates(file))
         refused += verdict == "refused"
-        slipped += [f"{site.file}:{site.line} {site.name}: {verdict}"] if verdict not in ("refused", "passed over") else []
+        slipped += (
+            [f"{site.file}:{site.line} {site.name}: {verdict}"]
+            if verdict not in ("refused", "passed over")
+            else []
+        )
         if not EVERY and (refused or slipped):
             break
     assert slipped == []
@@ -127,7 +158,9 @@ def judged(site: Site, project: Path, previews: Previews, names: list[str]) -> s
             if not ok:
                 wrong = plain(f"{site.name}q")
                 return (
-                    "refused" if any(wrong in plain(problem) for problem in problems) else f"refused without its name: {json.dumps(problems)[:600]}"
+                    "refused"
+                    if any(wrong in plain(problem) for problem in problems)
+                    else f"refused without its name: {json.dumps(problems)[:600]}"
                 )
             place.write_text(site.tripped(text))
             if not previews.run(name)[0]:

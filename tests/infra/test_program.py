@@ -44,7 +44,9 @@ def stack(root: Path, config: dict[str, Any]) -> Iterator[Runner]:
         serve(cloud) as providers,
         language.serve(language.Programs(root=root)) as host,
     ):
-        runner = Runner(find_engine().path, box, {"PULUMI_DEBUG_PROVIDERS": providers, "PULUMI_DEBUG_LANGUAGES": host})
+        runner = Runner(
+            find_engine().path, box, {"PULUMI_DEBUG_PROVIDERS": providers, "PULUMI_DEBUG_LANGUAGES": host}
+        )
         runner.init()
         yield runner
 
@@ -53,11 +55,16 @@ def stack(root: Path, config: dict[str, Any]) -> Iterator[Runner]:
     ("config", "message"),
     [
         ({"trainfleet:platform": {**LOCAL, "ownr": "x"}}, "Pulumi.local.yaml:3 ownr"),
-        ({"trainfleet:platform": {**LOCAL, "cloud": "gcp", "region": "us-central1"}}, "Pulumi.local.yaml:3 account"),
+        (
+            {"trainfleet:platform": {**LOCAL, "cloud": "gcp", "region": "us-central1"}},
+            "Pulumi.local.yaml:3 account",
+        ),
         ({}, "trainfleet:platform"),
     ],
 )
-def test_a_wrong_stack_is_told_what_is_wrong_without_a_traceback(root: Path, config: dict[str, Any], message: str) -> None:
+def test_a_wrong_stack_is_told_what_is_wrong_without_a_traceback(
+    root: Path, config: dict[str, Any], message: str
+) -> None:
     with stack(root, config) as runner:
         outcome = runner.run("preview")
     assert not outcome.ok
@@ -69,13 +76,28 @@ def test_a_local_platform_makes_nothing_in_any_cloud_and_hands_out_the_contract(
     with stack(root, {"trainfleet:platform": LOCAL}) as runner:
         applied = runner.run("up", "--yes", "--skip-preview")
         assert applied.ok, applied.output[-4000:]
-        outputs = read_outputs(json.loads(runner.run("stack", "output", "--json", "--stack", runner.sandbox.stack, events=False).output))
-        bindings = [each for each in resources_of(runner.sandbox.state) if each["type"].endswith(":RoleBinding")]
-    subjects = {(subject["kind"], subject["name"]) for binding in bindings for subject in binding["inputs"]["subjects"]}
+        outputs = read_outputs(
+            json.loads(
+                runner.run("stack", "output", "--json", "--stack", runner.sandbox.stack, events=False).output
+            )
+        )
+        bindings = [
+            each for each in resources_of(runner.sandbox.state) if each["type"].endswith(":RoleBinding")
+        ]
+    subjects = {
+        (subject["kind"], subject["name"])
+        for binding in bindings
+        for subject in binding["inputs"]["subjects"]
+    }
     assert subjects >= {("Group", "ml-engineers"), ("Group", "trainfleet:launchers")}
     packages = {step.token.split(":")[0] for step in applied.steps}
     assert packages == {"pulumi", "trainfleet", "kubernetes"}
-    assert (outputs.cloud, outputs.bucket_url, outputs.registry, outputs.training_identity) == ("local", "s3://trainfleet/runs", "", "")
+    assert (outputs.cloud, outputs.bucket_url, outputs.registry, outputs.training_identity) == (
+        "local",
+        "s3://trainfleet/runs",
+        "",
+        "",
+    )
     (pool,) = outputs.pools
     assert pool.node_selector == {"gpu": "l4"}
     assert pool.usd_per_hour is None
@@ -85,6 +107,8 @@ def test_a_local_platform_makes_nothing_in_any_cloud_and_hands_out_the_contract(
     ("wish", "registry", "expected"),
     [("ghcr.io/me/train:1", "registry", "ghcr.io/me/train:1"), ("", "", f"trainfleet:{__version__}")],
 )
-def test_training_pods_use_the_image_of_the_spec_else_this_releases(wish: str, registry: str, expected: str) -> None:
+def test_training_pods_use_the_image_of_the_spec_else_this_releases(
+    wish: str, registry: str, expected: str
+) -> None:
     spec = PlatformSpec.model_validate({**LOCAL, "ray": {"image": wish}})
     assert image(registry, spec) == expected

@@ -30,7 +30,11 @@ def changed(base: str, changes: dict[str, Any]) -> PlatformSpec:
     return PlatformSpec.model_validate(document)
 
 
-OWN = [rule for rule in RULES if rule.__module__ not in {"trainfleet.infra.gcp.validation", "trainfleet.infra.azure.validation"}]
+OWN = [
+    rule
+    for rule in RULES
+    if rule.__module__ not in {"trainfleet.infra.gcp.validation", "trainfleet.infra.azure.validation"}
+]
 """Google Cloud's and Azure's own rules have their cases beside those clouds."""
 
 
@@ -59,11 +63,17 @@ def test_every_rule_has_a_case() -> None:
 
 def test_a_budget_needs_every_price(monkeypatch: pytest.MonkeyPatch) -> None:
     """The catalogue has all of Google Cloud's prices today: one is taken away."""
-    machines = tuple(replace(each, usd_per_hour_on_demand=None) if each.accelerator == "A100" else each for each in catalogue())
+    machines = tuple(
+        replace(each, usd_per_hour_on_demand=None) if each.accelerator == "A100" else each
+        for each in catalogue()
+    )
     monkeypatch.setattr("trainfleet.infra.catalog.machines.catalogue", lambda: machines)
     bought = {"cloud": "gcp", "gpu_pools": [{"name": "a", "accelerator": "A100"}]}
     (finding,) = judge("price_is_known", changed("aws", {**bought, "budget": {"monthly_usd": 9}}))
-    assert (path_text(finding.where), "which the budget needs" in finding.what) == ("gpu_pools[0].capacity", True)
+    assert (path_text(finding.where), "which the budget needs" in finding.what) == (
+        "gpu_pools[0].capacity",
+        True,
+    )
     assert judge("price_is_known", changed("aws", bought)) == []
 
 

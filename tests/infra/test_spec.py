@@ -1,4 +1,6 @@
-"""Properties of the spec over all that may be written: valid ones survive the trip, others get one clear refusal."""
+"""Properties of the spec over all that may be written: valid ones survive the trip, others get one clear
+refusal.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from trainfleet.infra.validation.services import KUBERNETES_VERSIONS
 from trainfleet.policies.catalogue import policy_names
 from trainfleet.pydantic_messages import part_at
 
-NAMES = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True).filter(lambda name: name != "system")
+NAMES = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True).filter(
+    lambda name: name != "system"
+)
 EMAILS = st.sampled_from(["ml-platform@example.com", "a@b.c"])
 TEXT = st.text(st.characters(categories=["L", "Nd"], include_characters=" _.:/=+-@"), max_size=20)
 RESERVED = ("aws:", "trainfleet:", "name")
@@ -31,7 +35,12 @@ def pools(draw: st.DrawFn, name: str, index: int) -> dict[str, Any]:
     """A pool that AWS sells."""
     machine: Machine = draw(st.sampled_from(machines_of(Cloud.AWS)))
     capacities = ["reserved"] + [
-        kind for kind, price in (("on-demand", machine.usd_per_hour_on_demand), ("spot", machine.usd_per_hour_spot)) if price
+        kind
+        for kind, price in (
+            ("on-demand", machine.usd_per_hour_on_demand),
+            ("spot", machine.usd_per_hour_spot),
+        )
+        if price
     ]
     pool = {
         "name": name,
@@ -74,16 +83,29 @@ def platforms(draw: st.DrawFn) -> dict[str, Any]:
             "private_endpoint": not public,
             "log_retention_days": draw(st.sampled_from(LOG_RETENTION_DAYS)),
         },
-        "system_pool": {"size": draw(st.sampled_from(["small", "medium", "large"])), "min_nodes": 2, "max_nodes": draw(st.integers(2, 6))},
+        "system_pool": {
+            "size": draw(st.sampled_from(["small", "medium", "large"])),
+            "min_nodes": 2,
+            "max_nodes": draw(st.integers(2, 6)),
+        },
         "gpu_pools": [draw(pools(name, index)) for index, name in enumerate(names)],
-        "storage": {"shared_filesystem": draw(st.sampled_from([None, {"capacity_gib": 4800, "throughput_mbps_per_tib": 500}]))},
+        "storage": {
+            "shared_filesystem": draw(
+                st.sampled_from([None, {"capacity_gib": 4800, "throughput_mbps_per_tib": 500}])
+            )
+        },
         "secrets": {"names": draw(st.lists(NAMES, max_size=3, unique=True))},
         "budget": draw(st.one_of(st.none(), st.fixed_dictionaries({"monthly_usd": st.floats(2000, 1e9)}))),
         "tags": tags,
         "exceptions": draw(
             st.lists(
                 st.fixed_dictionaries(
-                    {"policy": st.sampled_from(policy_names()), "resource": NAMES, "reason": st.just("a good reason"), "until": st.just("9999-12-31")}
+                    {
+                        "policy": st.sampled_from(policy_names()),
+                        "resource": NAMES,
+                        "reason": st.just("a good reason"),
+                        "until": st.just("9999-12-31"),
+                    }
                 ),
                 max_size=2,
                 unique_by=lambda exception: (exception["policy"], exception["resource"]),
@@ -127,7 +149,9 @@ def swapped(word: str, at: int) -> str:
 
 @given(platforms(), st.data(), st.sampled_from([doubled, dropped, swapped]))
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_a_misspelt_key_is_refused_and_the_right_one_offered(data: dict[str, Any], draw: st.DataObject, misspell: Any) -> None:
+def test_a_misspelt_key_is_refused_and_the_right_one_offered(
+    data: dict[str, Any], draw: st.DataObject, misspell: Any
+) -> None:
     document = parse_spec(data).model_dump(mode="json")
     path = draw.draw(st.sampled_from(keys_below(document)))
     right = str(path[-1])
@@ -149,12 +173,25 @@ FIELD_NAMES = sorted(
     {
         str(key)
         for path in keys_below(
-            parse_spec({"name": "a", "cloud": "local", "owner": "a@b.c", "storage": {"bucket_url": "s3://a"}}).model_dump(mode="json")
+            parse_spec(
+                {"name": "a", "cloud": "local", "owner": "a@b.c", "storage": {"bucket_url": "s3://a"}}
+            ).model_dump(mode="json")
         )
         for key in path
     }
 )
-POOL_NAMES = ["accelerator", "per_node", "capacity", "reservation", "zone", "instance_type", "labels", "interconnect", "compact", "kind"]
+POOL_NAMES = [
+    "accelerator",
+    "per_node",
+    "capacity",
+    "reservation",
+    "zone",
+    "instance_type",
+    "labels",
+    "interconnect",
+    "compact",
+    "kind",
+]
 VALUES = st.one_of(
     st.none(),
     st.booleans(),
@@ -183,7 +220,10 @@ VALUES = st.one_of(
 )
 DOCUMENTS = st.recursive(
     VALUES,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELD_NAMES + POOL_NAMES) | st.text(max_size=5), inner, max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(FIELD_NAMES + POOL_NAMES) | st.text(max_size=5), inner, max_size=6)
+    ),
     max_leaves=25,
 )
 
@@ -200,7 +240,9 @@ def mistakes(data: Any) -> tuple[Problem, ...] | None:
 @given(DOCUMENTS)
 @example({"cloud": "aws", "gpu_pools": [{"labels": {"[key]": 1}}]})
 @example({"network": {"cidr": 10**5000}})
-@example({"name": "a", "cloud": "aws", "owner": "a@b.c", "gpu_pools": [{"name": "a", "accelerator": "\x1b[31m"}]})
+@example(
+    {"name": "a", "cloud": "aws", "owner": "a@b.c", "gpu_pools": [{"name": "a", "accelerator": "\x1b[31m"}]}
+)
 @example({"name": "\ud800", "\ud800": "\x00"})
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_is_written_is_a_spec_or_an_input_error(data: Any) -> None:
@@ -213,7 +255,9 @@ def test_whatever_is_written_is_a_spec_or_an_input_error(data: Any) -> None:
 
 @given(platforms(), st.data(), VALUES)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_one_value_changed_for_another_is_a_spec_or_mistakes_there_or_in_a_rule(data: dict[str, Any], draw: st.DataObject, value: Any) -> None:
+def test_one_value_changed_for_another_is_a_spec_or_mistakes_there_or_in_a_rule(
+    data: dict[str, Any], draw: st.DataObject, value: Any
+) -> None:
     document = json.loads(json.dumps(data))
     path = draw.draw(st.sampled_from(keys_below(document)))
     place: Any = document

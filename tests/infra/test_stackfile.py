@@ -1,4 +1,6 @@
-"""Stack files: where a mistake stands in one, what surrounds the platform, and settings put in from the command line."""
+"""Stack files: where a mistake stands in one, what surrounds the platform, and settings put in from the
+command line.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ def stack(root: Path, text: str, name: str = "demo") -> Path:
 def stack_mistakes(root: Path, text: str, overrides: list[str] | None = None) -> dict[str, str]:
     with pytest.raises(InputError) as caught:
         load_stack("demo", stack(root, text), overrides or [])
-    return {problem.where.replace(f"{root}/", ""): f"{problem.what} -> {problem.fix}" for problem in caught.value.problems}
+    return {
+        problem.where.replace(f"{root}/", ""): f"{problem.what} -> {problem.fix}"
+        for problem in caught.value.problems
+    }
 
 
 PLATFORM = """config:
@@ -70,8 +75,13 @@ def test_a_stack_may_be_the_path_of_a_file(tmp_path: Path) -> None:
 
 
 def test_a_mistake_is_shown_with_file_and_line(tmp_path: Path) -> None:
-    found = stack_mistakes(tmp_path, PLATFORM.replace("per_node: 4", "per_node: 5").replace("name: demo", "name: DEMO"))
-    assert list(found) == ["stacks/Pulumi.demo.yaml:4 name", "stacks/Pulumi.demo.yaml:11 gpu_pools[0].per_node"]
+    found = stack_mistakes(
+        tmp_path, PLATFORM.replace("per_node: 4", "per_node: 5").replace("name: demo", "name: DEMO")
+    )
+    assert list(found) == [
+        "stacks/Pulumi.demo.yaml:4 name",
+        "stacks/Pulumi.demo.yaml:11 gpu_pools[0].per_node",
+    ]
 
 
 def test_a_missing_key_is_shown_at_the_part_that_lacks_it(tmp_path: Path) -> None:
@@ -79,7 +89,9 @@ def test_a_missing_key_is_shown_at_the_part_that_lacks_it(tmp_path: Path) -> Non
     assert list(found) == ["stacks/Pulumi.demo.yaml:9 gpu_pools[0].accelerator"]
 
 
-def test_a_file_is_named_from_here_where_it_lies_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_named_from_here_where_it_lies_below(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(stack(tmp_path, PLATFORM.replace("cloud: aws", "cloud: gpc")))
     with pytest.raises(InputError) as caught:
         load_stack("demo", tmp_path)
@@ -97,11 +109,27 @@ def test_a_file_is_named_from_here_where_it_lies_below(tmp_path: Path, monkeypat
         ("- 1\n", "stacks/Pulumi.demo.yaml", "is not a group of keys"),
         ("config:\n", "stacks/Pulumi.demo.yaml:1", "has no `config:`"),
         ("config: {}\n", "stacks/Pulumi.demo.yaml:1", "has no `trainfleet:platform`"),
-        ("config:\n  trainfleet:platfrom: {}\n", "stacks/Pulumi.demo.yaml:2 trainfleet:platfrom", "did you mean `trainfleet:platform`?"),
+        (
+            "config:\n  trainfleet:platfrom: {}\n",
+            "stacks/Pulumi.demo.yaml:2 trainfleet:platfrom",
+            "did you mean `trainfleet:platform`?",
+        ),
         ("config:\n  platform: {}\n", "stacks/Pulumi.demo.yaml:2 platform", "known: trainfleet:platform"),
-        ("config:\n  trainfleet:platform:\n", "stacks/Pulumi.demo.yaml:2", "must be a group of keys, not nothing"),
-        (PLATFORM + "    name: demo2\n", "stacks/Pulumi.demo.yaml:12 name", "stands here twice, first in line 4"),
-        (PLATFORM.replace("  aws:region: us-east-2\n", ""), "stacks/Pulumi.demo.yaml:1 aws:region", "write aws:region: us-east-2"),
+        (
+            "config:\n  trainfleet:platform:\n",
+            "stacks/Pulumi.demo.yaml:2",
+            "must be a group of keys, not nothing",
+        ),
+        (
+            PLATFORM + "    name: demo2\n",
+            "stacks/Pulumi.demo.yaml:12 name",
+            "stands here twice, first in line 4",
+        ),
+        (
+            PLATFORM.replace("  aws:region: us-east-2\n", ""),
+            "stacks/Pulumi.demo.yaml:1 aws:region",
+            "write aws:region: us-east-2",
+        ),
         (
             PLATFORM.replace("aws:region: us-east-2", "aws:region: us-west-2"),
             "stacks/Pulumi.demo.yaml:2 aws:region",
@@ -118,12 +146,21 @@ def test_a_file_is_named_from_here_where_it_lies_below(tmp_path: Path, monkeypat
             'write aws:allowedAccountIds: ["111122223333"]',
         ),
         (
-            PLATFORM.replace("  aws:region", "  aws:allowedAccountIds: ['1']\n  aws:region") + "    account: '111122223333'\n",
+            PLATFORM.replace("  aws:region", "  aws:allowedAccountIds: ['1']\n  aws:region")
+            + "    account: '111122223333'\n",
             "stacks/Pulumi.demo.yaml:2 aws:allowedAccountIds",
             "does not hold the platform's account",
         ),
-        (GCP.replace("  gcp:project: my-project-123\n", ""), "stacks/Pulumi.demo.yaml:1 gcp:project", "write gcp:project: my-project-123"),
-        (GCP.replace("gcp:region: us-central1", "gcp:region: us-east1"), "stacks/Pulumi.demo.yaml:3 gcp:region", "but the platform's region is"),
+        (
+            GCP.replace("  gcp:project: my-project-123\n", ""),
+            "stacks/Pulumi.demo.yaml:1 gcp:project",
+            "write gcp:project: my-project-123",
+        ),
+        (
+            GCP.replace("gcp:region: us-central1", "gcp:region: us-east1"),
+            "stacks/Pulumi.demo.yaml:3 gcp:region",
+            "but the platform's region is",
+        ),
         (
             AZURE.replace("azure-native:location: eastus", "azure-native:location: westus3"),
             "stacks/Pulumi.demo.yaml:2 azure-native:location",
@@ -139,14 +176,28 @@ def test_a_file_is_named_from_here_where_it_lies_below(tmp_path: Path, monkeypat
             "stacks/Pulumi.demo.yaml:2",
             "is encrypted, and whoever reviews it has no passphrase",
         ),
-        (PLATFORM.replace("owner: ml-platform@example.com", "owner: {secure: AAAB}"), "stacks/Pulumi.demo.yaml:7 owner", "write it in the clear"),
-        (PLATFORM.replace("aws:region: us-east-2", "aws:region: {secure: AAAB}"), "stacks/Pulumi.demo.yaml:2 aws:region", "is encrypted"),
+        (
+            PLATFORM.replace("owner: ml-platform@example.com", "owner: {secure: AAAB}"),
+            "stacks/Pulumi.demo.yaml:7 owner",
+            "write it in the clear",
+        ),
+        (
+            PLATFORM.replace("aws:region: us-east-2", "aws:region: {secure: AAAB}"),
+            "stacks/Pulumi.demo.yaml:2 aws:region",
+            "is encrypted",
+        ),
         ("config: " + "[" * 200_000 + "\n", "stacks/Pulumi.demo.yaml:1", "is nested more than 100 deep"),
-        ("config: " + "{a: " * 200_000 + "1" + "}" * 200_000, "stacks/Pulumi.demo.yaml:1", "brackets that are never closed"),
+        (
+            "config: " + "{a: " * 200_000 + "1" + "}" * 200_000,
+            "stacks/Pulumi.demo.yaml:1",
+            "brackets that are never closed",
+        ),
         (PLATFORM + "confg: 1\n", "stacks/Pulumi.demo.yaml:12 confg", "did you mean `config`?"),
     ],
 )
-def test_a_stack_file_that_cannot_be_used_is_refused_with_one_clear_line(tmp_path: Path, text: str, where: str, says: str) -> None:
+def test_a_stack_file_that_cannot_be_used_is_refused_with_one_clear_line(
+    tmp_path: Path, text: str, where: str, says: str
+) -> None:
     found = stack_mistakes(tmp_path, text)
     assert says in found[where]
 
@@ -157,7 +208,10 @@ def test_the_providers_settings_are_those_of_the_platform(tmp_path: Path, text: 
 
 
 def test_an_allowed_account_is_the_platforms(tmp_path: Path) -> None:
-    text = PLATFORM.replace("  aws:region", '  aws:allowedAccountIds: ["111122223333"]\n  aws:region') + "    account: '111122223333'\n"
+    text = (
+        PLATFORM.replace("  aws:region", '  aws:allowedAccountIds: ["111122223333"]\n  aws:region')
+        + "    account: '111122223333'\n"
+    )
     assert load_stack("demo", stack(tmp_path, text)).account == "111122223333"
 
 
@@ -179,7 +233,15 @@ def test_two_stacks_with_one_physical_name_are_refused(tmp_path: Path) -> None:
         "",
         "config: {}\n",
     ],
-    ids=["another name", "another region", "another account", "another cloud", "no YAML", "empty", "no platform"],
+    ids=[
+        "another name",
+        "another region",
+        "another account",
+        "another cloud",
+        "no YAML",
+        "empty",
+        "no platform",
+    ],
 )
 def test_a_stack_beside_it_in_another_place_is_left_alone(tmp_path: Path, twin: str) -> None:
     stack(tmp_path, twin, "twin")
@@ -197,12 +259,21 @@ def test_a_setting_nested_too_deep_is_taken_for_text(tmp_path: Path) -> None:
 
 
 def test_every_doubled_key_is_told(tmp_path: Path) -> None:
-    found = stack_mistakes(tmp_path, PLATFORM.replace("    cloud: aws\n", "    cloud: aws\n    cloud: gcp\n") + "        per_node: 8\n")
-    assert list(found) == ["stacks/Pulumi.demo.yaml:6 cloud", "stacks/Pulumi.demo.yaml:13 gpu_pools[0].per_node"]
+    found = stack_mistakes(
+        tmp_path,
+        PLATFORM.replace("    cloud: aws\n", "    cloud: aws\n    cloud: gcp\n") + "        per_node: 8\n",
+    )
+    assert list(found) == [
+        "stacks/Pulumi.demo.yaml:6 cloud",
+        "stacks/Pulumi.demo.yaml:13 gpu_pools[0].per_node",
+    ]
 
 
 def test_anchors_and_merges_are_read_as_yaml_reads_them(tmp_path: Path) -> None:
-    text = PLATFORM.replace("      - name: l4", "      - &pool\n        name: l4") + "      - {<<: *pool, name: l4-spot, capacity: spot}\n"
+    text = (
+        PLATFORM.replace("      - name: l4", "      - &pool\n        name: l4")
+        + "      - {<<: *pool, name: l4-spot, capacity: spot}\n"
+    )
     assert [pool.name for pool in load_stack("demo", stack(tmp_path, text)).gpu_pools] == ["l4", "l4-spot"]
 
 
@@ -240,13 +311,25 @@ def test_settings_are_put_in_before_the_check(tmp_path: Path) -> None:
     ]
     spec = load_stack("demo", stack(tmp_path, PLATFORM), settings)
     assert spec.storage.shared_filesystem is not None
-    assert (spec.gpu_pools[0].max_nodes, spec.kubernetes.version, spec.storage.shared_filesystem.capacity_gib) == (3, "1.35", 2400)
+    assert (
+        spec.gpu_pools[0].max_nodes,
+        spec.kubernetes.version,
+        spec.storage.shared_filesystem.capacity_gib,
+    ) == (3, "1.35", 2400)
     assert (spec.network.flow_logs, spec.tags) == (False, {"team": "12"})
 
 
 def test_a_setting_may_hold_a_list_and_a_quoted_key(tmp_path: Path) -> None:
-    spec = load_stack("demo", stack(tmp_path, PLATFORM), ["secrets.names=[a, b]", 'gpu_pools[0].labels["example.com/team"]=ml', "tags.url=a=b"])
-    assert (spec.secrets.names, spec.gpu_pools[0].labels, spec.tags) == (("a", "b"), {"example.com/team": "ml"}, {"url": "a=b"})
+    spec = load_stack(
+        "demo",
+        stack(tmp_path, PLATFORM),
+        ["secrets.names=[a, b]", 'gpu_pools[0].labels["example.com/team"]=ml', "tags.url=a=b"],
+    )
+    assert (spec.secrets.names, spec.gpu_pools[0].labels, spec.tags) == (
+        ("a", "b"),
+        {"example.com/team": "ml"},
+        {"url": "a=b"},
+    )
 
 
 @pytest.mark.parametrize(

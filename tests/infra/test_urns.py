@@ -1,6 +1,8 @@
-"""The URN of every resource of every stack is the released one: a URN that changes makes the engine recreate the resource.
+"""The URN of every resource of every stack is the released one: a URN that changes makes the engine recreate
+the resource.
 
-After an intended change, which needs an alias or a migration for existing stacks: `python -m tests.infra.test_urns --update`.
+After an intended change, which needs an alias or a migration for existing stacks: `python -m
+tests.infra.test_urns --update`.
 """
 
 from __future__ import annotations
@@ -21,14 +23,24 @@ STACKS = ("aws-dev", "aws-prod", "gcp-dev", "gcp-prod", "azure-dev", "azure-prod
 def planned(stack: str, folder: Path) -> list[str]:
     """The URNs that a first preview plans, sorted."""
     file = folder / f"{stack}.jsonl"
-    command = [Path(sys.executable).with_name("trainfleet"), "rehearse", stack, "--until", "preview", "--resources", file]
+    command = [
+        Path(sys.executable).with_name("trainfleet"),
+        "rehearse",
+        stack,
+        "--until",
+        "preview",
+        "--resources",
+        file,
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return sorted(json.loads(line)["urn"] for line in file.read_text(encoding="utf-8").splitlines())
 
 
 def recreated(released: list[str], found: list[str]) -> list[str]:
-    """One line for every resource that an existing stack would lose, with its new URN where there is one of the same name."""
+    """One line for every resource that an existing stack would lose, with its new URN where there is one of
+    the same name.
+    """
     gone, new = set(released) - set(found), set(found) - set(released)
     names = {urn.rpartition("::")[2]: urn for urn in new}
     return [f"{urn} becomes {names.get(urn.rpartition('::')[2], 'nothing')}" for urn in sorted(gone)]

@@ -1,9 +1,11 @@
-"""Gathers one planned resource of each type that a rule is about, as the compliant resources of the table of cases.
+"""Gathers one planned resource of each type that a rule is about, as the compliant resources of the table of
+cases.
 
     trainfleet rehearse gcp-prod --until preview --resources gcp-prod.jsonl      (and the other stacks)
     python -m tests.policies.gather gcp-prod.jsonl aws-prod.jsonl …
 
-Easy to get wrong: a GPU pool and a system pool are one type and keep different rules, so both are gathered, the first as
+Easy to get wrong: a GPU pool and a system pool are one type and keep different rules, so both are gathered,
+the first as
 `<type>#gpu`. What a preview does not know stays "[unknown]".
 """
 
@@ -26,7 +28,9 @@ GPU = {EKS_NODES: eks_gpu, GKE_NODES: gke_gpu, AKS_NODES: aks_gpu}
 def clean(value: Any) -> Any:
     """Properties without the engine's own marks and without absent values."""
     if isinstance(value, dict):
-        return {key: clean(each) for key, each in value.items() if not key.startswith("__") and each is not None}
+        return {
+            key: clean(each) for key, each in value.items() if not key.startswith("__") and each is not None
+        }
     return [clean(each) for each in value] if isinstance(value, list) else value
 
 
@@ -41,7 +45,8 @@ def copied(value: Any) -> Any:
 
 def main(files: list[str]) -> None:
     """Write the first compliant resource of each type, in the order of the files."""
-    # Our own workloads are agents that may do what others may not, so they show nothing; workloads are written by hand.
+    # Our own workloads are agents that may do what others may not, so they show nothing; workloads are
+    # written by hand.
     wanted = {kind for rule in RULES for kind in rule.kinds()} - set(WORKLOADS)
     found: dict[str, dict[str, Any]] = {}
     for line in (line for file in files for line in Path(file).read_text().splitlines()):

@@ -1,4 +1,6 @@
-"""The pack on the real engine: it starts, stops what breaks a rule, and judges at apply what a preview could not know."""
+"""The pack on the real engine: it starts, stops what breaks a rule, and judges at apply what a preview could
+not know.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,14 @@ aws.iam.RolePolicy("p-late", role=role.name, policy=document)
 BUCKET = 'aws.s3.Bucket("p-bare", tags=tags)\n'
 LACKS = {
     f"{name}-everywhere"
-    for name in ("access-to-data-logged", "no-public-bucket", "old-data-goes", "own-key-for-buckets", "recoverable-objects", "tls-only-bucket")
+    for name in (
+        "access-to-data-logged",
+        "no-public-bucket",
+        "old-data-goes",
+        "own-key-for-buckets",
+        "recoverable-objects",
+        "tls-only-bucket",
+    )
 }
 """What a bucket by itself lacks."""
 MANY = """
@@ -81,8 +90,14 @@ CLOUD_SETTINGS = {
 ANCHORS = {
     "aws": {"type": "aws:ec2/eip:Eip", "props": {"domain": "vpc", "tags": TAGS}},
     "gcp": {"type": "gcp:compute/network:Network", "props": {"autoCreateSubnetworks": False}},
-    "azure-native": {"type": "azure-native:resources:ResourceGroup", "props": {"location": "eastus", "tags": TAGS}},
-    "kubernetes": {"type": "kubernetes:core/v1:ConfigMap", "props": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "anchor"}}},
+    "azure-native": {
+        "type": "azure-native:resources:ResourceGroup",
+        "props": {"location": "eastus", "tags": TAGS},
+    },
+    "kubernetes": {
+        "type": "kubernetes:core/v1:ConfigMap",
+        "props": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "anchor"}},
+    },
 }
 """By package: a harmless resource whose id a preview does not know."""
 
@@ -122,8 +137,16 @@ def taken(cloud: str, case: Case) -> bool:
     package, habits = packages()[cloud], HABITS[cloud]
     if case.type not in package.classes:
         return False
-    settings = {name.rpartition(":")[2]: value for name, value in CLOUD_SETTINGS.items() if name.startswith(f"{cloud}:")}
-    return not habits.check(package, case.type, habits.completed(package.resource(case.type), on_the_wire(broken_props(case).props), settings))
+    settings = {
+        name.rpartition(":")[2]: value
+        for name, value in CLOUD_SETTINGS.items()
+        if name.startswith(f"{cloud}:")
+    }
+    return not habits.check(
+        package,
+        case.type,
+        habits.completed(package.resource(case.type), on_the_wire(broken_props(case).props), settings),
+    )
 
 
 def platform_of(kind: str) -> str:
@@ -137,10 +160,15 @@ def engine(tmp_path: Path, root: Path) -> Iterator[Callable[..., Callable[[str],
     with ExitStack() as stack:
 
         def start(
-            program: str, platform: dict[str, Any] | None = None, resources: list[dict[str, Any]] | None = None, anchor: str = ""
+            program: str,
+            platform: dict[str, Any] | None = None,
+            resources: list[dict[str, Any]] | None = None,
+            anchor: str = "",
         ) -> Callable[[str], Outcome]:
             (tmp_path / "__main__.py").write_text(program)
-            (tmp_path / "resources.json").write_text(json.dumps({"resources": resources, "anchor": ANCHORS.get(anchor)}))
+            (tmp_path / "resources.json").write_text(
+                json.dumps({"resources": resources, "anchor": ANCHORS.get(anchor)})
+            )
             (tmp_path / "Pulumi.yaml").write_text("name: small\nruntime: python\n")
             settings = {"config": {"trainfleet:platform": platform or {"exceptions": []}, **CLOUD_SETTINGS}}
             (tmp_path / "Pulumi.dev.yaml").write_text(yaml.safe_dump(settings))
@@ -159,7 +187,9 @@ def broken(outcome: Outcome) -> set[str]:
     return {violation.policy for violation in outcome.violations if violation.level == "mandatory"}
 
 
-def test_what_a_preview_cannot_know_is_judged_when_it_is_applied(engine: Callable[..., Callable[[str], Outcome]]) -> None:
+def test_what_a_preview_cannot_know_is_judged_when_it_is_applied(
+    engine: Callable[..., Callable[[str], Outcome]],
+) -> None:
     run = engine(PROGRAM)
     preview = run("preview")
     assert (preview.code, broken(preview)) == (0, set()), preview.output
@@ -168,21 +198,31 @@ def test_what_a_preview_cannot_know_is_judged_when_it_is_applied(engine: Callabl
     assert broken(applied) == {"no-star-role"}, applied.output
 
 
-def test_a_bucket_that_lacks_its_companions_stops_a_preview(engine: Callable[..., Callable[[str], Outcome]]) -> None:
+def test_a_bucket_that_lacks_its_companions_stops_a_preview(
+    engine: Callable[..., Callable[[str], Outcome]],
+) -> None:
     preview = engine(PROGRAM + BUCKET)("preview")
     assert preview.code != 0
     assert broken(preview) == LACKS, preview.output
     assert "To mend:" in preview.violations[0].message
 
 
-def test_an_exception_written_in_the_stack_reaches_the_pack(engine: Callable[..., Callable[[str], Outcome]]) -> None:
+def test_an_exception_written_in_the_stack_reaches_the_pack(
+    engine: Callable[..., Callable[[str], Outcome]],
+) -> None:
     entry = {"resource": "p-bare", "reason": "moved next week", "until": "2999-01-01"}
-    names = [policy.removesuffix("-everywhere") if policy.startswith("no-") else policy for policy in sorted(LACKS)]
-    preview = engine(PROGRAM + BUCKET, {"exceptions": [{"policy": policy, **entry} for policy in names]})("preview")
+    names = [
+        policy.removesuffix("-everywhere") if policy.startswith("no-") else policy for policy in sorted(LACKS)
+    ]
+    preview = engine(PROGRAM + BUCKET, {"exceptions": [{"policy": policy, **entry} for policy in names]})(
+        "preview"
+    )
     assert (preview.code, broken(preview)) == (0, set()), preview.output
 
 
-def test_what_is_mandatory_in_production_is_advice_in_dev(engine: Callable[..., Callable[[str], Outcome]]) -> None:
+def test_what_is_mandatory_in_production_is_advice_in_dev(
+    engine: Callable[..., Callable[[str], Outcome]],
+) -> None:
     preview = engine(PROGRAM + BUCKET, {"cloud": "aws", "environment": "dev"})("preview")
     assert broken(preview) == {"no-public-bucket-everywhere", "tls-only-bucket-everywhere"}, preview.output
     advice = {violation.policy for violation in preview.violations if violation.level == "advisory"}
@@ -190,22 +230,38 @@ def test_what_is_mandatory_in_production_is_advice_in_dev(engine: Callable[..., 
 
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp", "azure-native", "kubernetes"])
-def test_each_rule_is_reported_by_the_engine_when_a_program_breaks_it(engine: Callable[..., Callable[[str], Outcome]], cloud: str) -> None:
-    """One program per cloud with one violating resource for each rule that the cloud keeps, all of which its provider would take."""
-    cases = {case.rule: case for case in reversed(CASES) if case.kind.startswith(f"{cloud}:") and taken(cloud, case)}
-    resources = [{"type": case.type, "name": f"p-{rule}", "props": text_of(broken_props(case).props)} for rule, case in cases.items()]
+def test_each_rule_is_reported_by_the_engine_when_a_program_breaks_it(
+    engine: Callable[..., Callable[[str], Outcome]], cloud: str
+) -> None:
+    """One program per cloud with one violating resource for each rule that the cloud keeps, all of which its
+    provider would take.
+    """
+    cases = {
+        case.rule: case
+        for case in reversed(CASES)
+        if case.kind.startswith(f"{cloud}:") and taken(cloud, case)
+    }
+    resources = [
+        {"type": case.type, "name": f"p-{rule}", "props": text_of(broken_props(case).props)}
+        for rule, case in cases.items()
+    ]
     preview = engine(MANY, resources=resources, anchor=cloud)("preview")
     reported = {(violation.policy, violation.urn.rpartition("::")[2]) for violation in preview.violations}
     assert {(rule, f"p-{rule}") for rule in cases} - reported == set(), preview.output[-3000:]
-    assert {rule.name for rule in RULES if any(kind.startswith(f"{cloud}:") for kind in rule.checks)} == set(cases)
+    assert {rule.name for rule in RULES if any(kind.startswith(f"{cloud}:") for kind in rule.checks)} == set(
+        cases
+    )
 
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp", "azure-native", "kubernetes"])
-def test_each_rule_of_a_whole_stack_is_reported_by_the_engine(engine: Callable[..., Callable[[str], Outcome]], cloud: str) -> None:
+def test_each_rule_of_a_whole_stack_is_reported_by_the_engine(
+    engine: Callable[..., Callable[[str], Outcome]], cloud: str
+) -> None:
     """One program per cloud with one resource of each type that needs another, and no other."""
     kinds = dict.fromkeys(one.kind for one in ALONE if one.kind.startswith(f"{cloud}:"))
     resources = [
-        {"type": kind, "name": f"{platform_of(kind)}-alone-{index}", "props": text_of(lonely_props(kind))} for index, kind in enumerate(kinds)
+        {"type": kind, "name": f"{platform_of(kind)}-alone-{index}", "props": text_of(lonely_props(kind))}
+        for index, kind in enumerate(kinds)
     ]
     names = {each["type"]: each["name"] for each in resources}
     preview = engine(MANY, resources=resources, anchor=cloud)("preview")
@@ -215,19 +271,35 @@ def test_each_rule_of_a_whole_stack_is_reported_by_the_engine(engine: Callable[.
 
 
 @pytest.mark.parametrize(
-    ("kind", "path"), [("aws:kms/key:Key", "tags"), ("gcp:storage/bucket:Bucket", "labels"), ("azure-native:network:VirtualNetwork", "tags")]
+    ("kind", "path"),
+    [
+        ("aws:kms/key:Key", "tags"),
+        ("gcp:storage/bucket:Bucket", "labels"),
+        ("azure-native:network:VirtualNetwork", "tags"),
+    ],
 )
-def test_a_resource_of_another_platform_stops_a_preview(engine: Callable[..., Callable[[str], Outcome]], kind: str, path: str) -> None:
+def test_a_resource_of_another_platform_stops_a_preview(
+    engine: Callable[..., Callable[[str], Outcome]], kind: str, path: str
+) -> None:
     mine, theirs = text_of(copied(BASES[kind].props)), text_of(copied(BASES[kind].props))
     key = next(key for key in theirs[path] if key.endswith("platform"))
     theirs[path] = {**theirs[path], key: "other"}
     own = platform_of(kind)
-    resources = [{"type": kind, "name": f"{own}-mine", "props": mine}, {"type": kind, "name": "other-theirs", "props": theirs}]
+    resources = [
+        {"type": kind, "name": f"{own}-mine", "props": mine},
+        {"type": kind, "name": "other-theirs", "props": theirs},
+    ]
     preview = engine(MANY, resources=resources, anchor="kubernetes")("preview")
     assert preview.code != 0
     # Which of the two the engine registers first, it decides itself.
-    (found,) = [violation for violation in preview.violations if violation.policy == "one-platform-per-stack-everywhere"]
+    (found,) = [
+        violation
+        for violation in preview.violations
+        if violation.policy == "one-platform-per-stack-everywhere"
+    ]
     strange = found.urn.rpartition("::")[2]
-    assert (strange in (f"{own}-mine", "other-theirs"), found.level) == (True, "mandatory"), preview.output[-3000:]
+    assert (strange in (f"{own}-mine", "other-theirs"), found.level) == (True, "mandatory"), preview.output[
+        -3000:
+    ]
     said = ("other", f"{own}-mine", own) if strange == "other-theirs" else (own, "other-theirs", "other")
     assert "it says platform `{}`, and {} of the same stack says `{}`".format(*said) in found.message

@@ -1,4 +1,6 @@
-"""The pack as Pulumi sees it: its list, the bridge from Pulumi's types, unknown values, secrets, exceptions from the spec."""
+"""The pack as Pulumi sees it: its list, the bridge from Pulumi's types, unknown values, secrets, exceptions
+from the spec.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,18 @@ from trainfleet.rehearsal.simulation.schema import packages
 
 CLUSTER = "aws:eks/cluster:Cluster"
 BUCKET = "aws:s3/bucket:Bucket"
-OPEN = {"vpcConfig": {"endpointPublicAccess": True, "publicAccessCidrs": ["0.0.0.0/0"]}, "encryptionConfig": {"resources": ["secrets"]}}
+OPEN = {
+    "vpcConfig": {"endpointPublicAccess": True, "publicAccessCidrs": ["0.0.0.0/0"]},
+    "encryptionConfig": {"resources": ["secrets"]},
+}
 TODAY = date(2026, 6, 1)
 
 
 @pytest.fixture
 def servicer() -> _PolicyAnalyzerServicer:
-    return _PolicyAnalyzerServicer("trainfleet", "0.1.0", policies(), pulumi_policy.EnforcementLevel.MANDATORY)
+    return _PolicyAnalyzerServicer(
+        "trainfleet", "0.1.0", policies(), pulumi_policy.EnforcementLevel.MANDATORY
+    )
 
 
 @pytest.fixture
@@ -47,7 +54,9 @@ def stack_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], 
 def request(kind: str, props: dict[str, Any], name: str = "it") -> analyzer_pb2.AnalyzeRequest:
     struct = struct_pb2.Struct()
     struct.update(props)
-    return analyzer_pb2.AnalyzeRequest(type=kind, urn=f"urn:pulumi:s::p::{kind}::{name}", name=name, properties=struct)
+    return analyzer_pb2.AnalyzeRequest(
+        type=kind, urn=f"urn:pulumi:s::p::{kind}::{name}", name=name, properties=struct
+    )
 
 
 def served(call: Callable[..., Any], message: Any) -> Any:
@@ -55,15 +64,32 @@ def served(call: Callable[..., Any], message: Any) -> Any:
     return call(message, None).diagnostics
 
 
-def diagnoses(servicer: _PolicyAnalyzerServicer, kind: str, props: dict[str, Any]) -> list[tuple[str, str, int]]:
-    return [(found.policyName, found.message, found.enforcementLevel) for found in served(servicer.Analyze, request(kind, props))]
+def diagnoses(
+    servicer: _PolicyAnalyzerServicer, kind: str, props: dict[str, Any]
+) -> list[tuple[str, str, int]]:
+    return [
+        (found.policyName, found.message, found.enforcementLevel)
+        for found in served(servicer.Analyze, request(kind, props))
+    ]
 
 
 def test_there_are_at_least_forty_rules_each_once_and_in_one_theme() -> None:
     names = [rule.name for rule in RULES]
     assert len(names) == len(set(names)) >= 40
-    assert list(THEMES) == ["exposure", "encryption", "identity", "network", "gpu", "cost", "naming", "kubernetes", "reliability"]
-    assert [theme_of(rule) for rule in RULES] == [theme for theme, (_, rules) in THEMES.items() for _ in rules]
+    assert list(THEMES) == [
+        "exposure",
+        "encryption",
+        "identity",
+        "network",
+        "gpu",
+        "cost",
+        "naming",
+        "kubernetes",
+        "reliability",
+    ]
+    assert [theme_of(rule) for rule in RULES] == [
+        theme for theme, (_, rules) in THEMES.items() for _ in rules
+    ]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +107,9 @@ def test_there_are_at_least_forty_rules_each_once_and_in_one_theme() -> None:
         "no-privileged-pod",
     ],
 )
-def test_a_rule_that_exceptions_may_name_already_keeps_its_name_and_is_mandatory_everywhere(name: str) -> None:
+def test_a_rule_that_exceptions_may_name_already_keeps_its_name_and_is_mandatory_everywhere(
+    name: str,
+) -> None:
     (rule,) = [rule for rule in RULES if rule.name == name]
     assert {rule.level(environment) for environment in (*ENVIRONMENTS, None)} == {"mandatory"}
 
@@ -95,7 +123,9 @@ def test_a_rule_says_what_it_is_why_how_to_mend_it_and_where_it_comes_from() -> 
         assert rule.checks or rule.stack, rule.name
 
 
-def test_what_is_critical_is_mandatory_everywhere_and_nothing_is_weaker_in_production_than_before_it() -> None:
+def test_what_is_critical_is_mandatory_everywhere_and_nothing_is_weaker_in_production_than_before_it() -> (
+    None
+):
     order = ("off", "advisory", "mandatory")
     for rule in RULES:
         ranks = [order.index(rule.level(environment)) for environment in ENVIRONMENTS]
@@ -108,8 +138,12 @@ def test_a_program_that_does_not_say_where_it_runs_is_held_to_everything() -> No
     assert {policy.enforcement_level for policy in policies()} == {pulumi_policy.EnforcementLevel.MANDATORY}
 
 
-@pytest.mark.parametrize(("environment", "level"), [("dev", "DISABLED"), ("staging", "ADVISORY"), ("prod", "MANDATORY")])
-def test_the_environment_of_the_stack_decides_how_strict_a_policy_is(stack_settings: Callable[[str], None], environment: str, level: str) -> None:
+@pytest.mark.parametrize(
+    ("environment", "level"), [("dev", "DISABLED"), ("staging", "ADVISORY"), ("prod", "MANDATORY")]
+)
+def test_the_environment_of_the_stack_decides_how_strict_a_policy_is(
+    stack_settings: Callable[[str], None], environment: str, level: str
+) -> None:
     stack_settings(json.dumps({"cloud": "aws", "environment": environment}))
     (policy,) = [policy for policy in policies() if policy.name == "protected-from-deletion"]
     assert policy.enforcement_level is pulumi_policy.EnforcementLevel[level]
@@ -129,7 +163,9 @@ def test_the_environment_of_the_stack_decides_how_strict_a_policy_is(stack_setti
         ('{"cloud": "aws", "environment": "qa"}', None),
     ],
 )
-def test_a_platform_says_its_environment_and_is_dev_where_it_does_not(platform: str | None, environment: str | None) -> None:
+def test_a_platform_says_its_environment_and_is_dev_where_it_does_not(
+    platform: str | None, environment: str | None
+) -> None:
     assert environment_of(platform) == environment
 
 
@@ -163,17 +199,28 @@ def test_a_resource_no_rule_is_about_passes(servicer: _PolicyAnalyzerServicer) -
 
 def test_a_value_unknown_in_a_preview_is_judged_once_it_is_known(servicer: _PolicyAnalyzerServicer) -> None:
     def judged(document: str) -> list[str]:
-        return [name for name, _, _ in diagnoses(servicer, "aws:iam/rolePolicy:RolePolicy", {"policy": document})]
+        return [
+            name for name, _, _ in diagnoses(servicer, "aws:iam/rolePolicy:RolePolicy", {"policy": document})
+        ]
 
     assert judged(proxy.UNKNOWN_STRING_VALUE) == []
-    assert judged(json.dumps({"Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]})) == ["no-star-role"]
+    assert judged(json.dumps({"Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]})) == [
+        "no-star-role"
+    ]
 
 
 def test_a_stack_rule_finds_a_bucket_without_its_companions(servicer: _PolicyAnalyzerServicer) -> None:
     struct = struct_pb2.Struct()
     struct.update({"bucket": proxy.UNKNOWN_STRING_VALUE})
-    bucket = analyzer_pb2.AnalyzerResource(type=BUCKET, urn=f"urn:pulumi:s::p::{BUCKET}::b", name="b", properties=struct)
-    block = analyzer_pb2.AnalyzerResource(type="aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock", urn="urn:c", name="c", properties=struct)
+    bucket = analyzer_pb2.AnalyzerResource(
+        type=BUCKET, urn=f"urn:pulumi:s::p::{BUCKET}::b", name="b", properties=struct
+    )
+    block = analyzer_pb2.AnalyzerResource(
+        type="aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock",
+        urn="urn:c",
+        name="c",
+        properties=struct,
+    )
     block.propertyDependencies["bucket"].urns.append(bucket.urn)
     found = served(servicer.AnalyzeStack, analyzer_pb2.AnalyzeStackRequest(resources=[bucket, block]))
     assert ("tls-only-bucket-everywhere", bucket.urn) in [(one.policyName, one.urn) for one in found]
@@ -182,7 +229,9 @@ def test_a_stack_rule_finds_a_bucket_without_its_companions(servicer: _PolicyAna
 
 def test_proxies_become_plain_data_with_unknown_values_and_open_secrets() -> None:
     secret = {SECRET_KEY: SECRET_VALUE, "value": "hidden"}
-    props = proxy.unknown_checking_proxy({"a": [1, {"b": proxy.UNKNOWN_STRING_VALUE}], "s": secret, "n": None})
+    props = proxy.unknown_checking_proxy(
+        {"a": [1, {"b": proxy.UNKNOWN_STRING_VALUE}], "s": secret, "n": None}
+    )
     found = plain(props)
     assert found["a"][0] == 1
     assert found["a"][1]["b"] is UNKNOWN
@@ -191,7 +240,12 @@ def test_proxies_become_plain_data_with_unknown_values_and_open_secrets() -> Non
 
 
 def platform(until: date, resource: str = "it") -> str:
-    entry = {"policy": "no-open-control-plane", "resource": resource, "reason": "migration window", "until": until.isoformat()}
+    entry = {
+        "policy": "no-open-control-plane",
+        "resource": resource,
+        "reason": "migration window",
+        "until": until.isoformat(),
+    }
     return json.dumps({"exceptions": [entry]})
 
 
@@ -204,25 +258,40 @@ def test_an_exception_in_the_spec_silences_its_policy_for_its_resource(
     assert {name for name, _, _ in diagnoses(servicer, CLUSTER, OPEN)} - before == {"no-open-control-plane"}
 
 
-def test_an_exception_that_ran_out_is_none_and_says_so(servicer: _PolicyAnalyzerServicer, stack_settings: Callable[[str], None]) -> None:
+def test_an_exception_that_ran_out_is_none_and_says_so(
+    servicer: _PolicyAnalyzerServicer, stack_settings: Callable[[str], None]
+) -> None:
     yesterday = date.today() - timedelta(days=1)
     stack_settings(platform(yesterday))
-    (message,) = [message for name, message, _ in diagnoses(servicer, CLUSTER, OPEN) if name == "no-open-control-plane"]
+    (message,) = [
+        message for name, message, _ in diagnoses(servicer, CLUSTER, OPEN) if name == "no-open-control-plane"
+    ]
     assert f"ran out on {yesterday.isoformat()}" in message
 
 
 @pytest.mark.parametrize(
     ("resource", "today", "holds"),
-    [("it", TODAY, True), ("*", TODAY, True), ("other", TODAY, False), ("it", TODAY + timedelta(days=1), False)],
+    [
+        ("it", TODAY, True),
+        ("*", TODAY, True),
+        ("other", TODAY, False),
+        ("it", TODAY + timedelta(days=1), False),
+    ],
 )
-def test_an_exception_holds_to_the_end_of_its_day_for_the_resource_it_names(resource: str, today: date, holds: bool) -> None:
+def test_an_exception_holds_to_the_end_of_its_day_for_the_resource_it_names(
+    resource: str, today: date, holds: bool
+) -> None:
     (waiver,) = waivers(platform(TODAY, resource))
     assert in_force([waiver], "no-open-control-plane", "it", today) is holds
     assert not in_force([waiver], "imdsv2", "it", today)
-    assert (expired([waiver], "no-open-control-plane", "it", today) is None) is (today == TODAY or resource == "other")
+    assert (expired([waiver], "no-open-control-plane", "it", today) is None) is (
+        today == TODAY or resource == "other"
+    )
 
 
-@pytest.mark.parametrize("text", [None, "", "[]", "{}", "not json", '{"exceptions": [{"policy": "x"}]}', '{"exceptions": null}'])
+@pytest.mark.parametrize(
+    "text", [None, "", "[]", "{}", "not json", '{"exceptions": [{"policy": "x"}]}', '{"exceptions": null}']
+)
 def test_a_stack_without_readable_exceptions_has_none(text: str | None) -> None:
     assert waivers(text) == ()
 
@@ -230,11 +299,16 @@ def test_a_stack_without_readable_exceptions_has_none(text: str | None) -> None:
 def test_a_date_may_carry_a_time() -> None:
     document = json.loads(platform(TODAY))
     document["exceptions"][0]["until"] += "T00:00:00Z"
-    assert waivers(json.dumps(document)) == (Waiver("no-open-control-plane", "it", "migration window", TODAY),)
+    assert waivers(json.dumps(document)) == (
+        Waiver("no-open-control-plane", "it", "migration window", TODAY),
+    )
 
 
 def test_the_pack_runs_in_the_checkouts_environment(root: Path) -> None:
     document = yaml.safe_load((root / "policies" / "PulumiPolicy.yaml").read_text())
     project = yaml.safe_load((root / "Pulumi.yaml").read_text())
-    folders = [(root / "policies" / document["runtime"]["options"]["virtualenv"]), root / project["runtime"]["options"]["virtualenv"]]
+    folders = [
+        (root / "policies" / document["runtime"]["options"]["virtualenv"]),
+        root / project["runtime"]["options"]["virtualenv"],
+    ]
     assert [folder.resolve() for folder in folders] == [(root / ".venv").resolve()] * 2

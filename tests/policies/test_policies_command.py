@@ -17,7 +17,9 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def test_the_document_is_what_the_rules_say(root: Path) -> None:
-    assert (root / "docs" / "policies.md").read_text() == markdown(), "stale: trainfleet policies --markdown > docs/policies.md"
+    assert (root / "docs" / "policies.md").read_text() == markdown(), (
+        "stale: trainfleet policies --markdown > docs/policies.md"
+    )
 
 
 def test_the_document_names_every_rule_with_its_reason_remedy_and_sources() -> None:
@@ -61,7 +63,9 @@ def test_one_rule_is_shown_whole(trainfleet: Run, name: str) -> None:
         (["--check", "nowhere/policies.md"], "cannot read the document"),
     ],
 )
-def test_a_wrong_word_is_answered_with_the_right_ones(trainfleet: Run, arguments: list[str], says: str) -> None:
+def test_a_wrong_word_is_answered_with_the_right_ones(
+    trainfleet: Run, arguments: list[str], says: str
+) -> None:
     done = trainfleet("policies", *arguments)
     assert done.returncode == 2
     assert says in done.stderr

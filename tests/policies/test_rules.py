@@ -1,4 +1,6 @@
-"""Every rule on every type it is about: a resource that keeps it, and each way to break it. Plain functions: no engine, no pack."""
+"""Every rule on every type it is about: a resource that keeps it, and each way to break it. Plain functions:
+no engine, no pack.
+"""
 
 from __future__ import annotations
 
@@ -67,16 +69,40 @@ def test_every_rule_has_both_a_kept_and_a_broken_resource_for_each_of_its_types(
 
 def test_a_case_breaks_what_was_whole() -> None:
     """A case whose base breaks the rule already shows nothing."""
-    whole = {(rule.name, kind): found(rule, kind.partition("#")[0], BASES[kind]) for rule in RULES for kind in BASES}
-    allowed = {(case.rule, case.kind) for case in CASES if not getattr(BY_NAME[case.rule].checks[case.type], "forbidden", False)}
-    assert {(case.rule, case.kind) for case in CASES if any(case.says in what for what in whole[case.rule, case.kind])} & allowed == set()
+    whole = {
+        (rule.name, kind): found(rule, kind.partition("#")[0], BASES[kind])
+        for rule in RULES
+        for kind in BASES
+    }
+    allowed = {
+        (case.rule, case.kind)
+        for case in CASES
+        if not getattr(BY_NAME[case.rule].checks[case.type], "forbidden", False)
+    }
+    assert {
+        (case.rule, case.kind)
+        for case in CASES
+        if any(case.says in what for what in whole[case.rule, case.kind])
+    } & allowed == set()
 
 
 NAMED_RANGE = ["203.0.113.0/24"]
 KEPT: list[tuple[str, str, dict[str, Any]]] = [
-    ("no-open-control-plane", EKS, {"vpcConfig": {"endpointPublicAccess": True, "publicAccessCidrs": NAMED_RANGE}}),
-    ("no-open-control-plane", GKE, {"masterAuthorizedNetworksConfig": {"cidrBlocks": [{"cidrBlock": "203.0.113.0/24"}]}}),
-    ("no-open-control-plane", GKE, {"controlPlaneEndpointsConfig": {"ipEndpointsConfig": {"enabled": False}}}),
+    (
+        "no-open-control-plane",
+        EKS,
+        {"vpcConfig": {"endpointPublicAccess": True, "publicAccessCidrs": NAMED_RANGE}},
+    ),
+    (
+        "no-open-control-plane",
+        GKE,
+        {"masterAuthorizedNetworksConfig": {"cidrBlocks": [{"cidrBlock": "203.0.113.0/24"}]}},
+    ),
+    (
+        "no-open-control-plane",
+        GKE,
+        {"controlPlaneEndpointsConfig": {"ipEndpointsConfig": {"enabled": False}}},
+    ),
     ("no-open-control-plane", AKS, {"apiServerAccessProfile": {"authorizedIPRanges": NAMED_RANGE}}),
     ("no-open-control-plane", AKS, {"publicNetworkAccess": "Disabled"}),
     ("tls-only-bucket", S3_POLICY, {"policy": document({"Effect": "Allow"}, DENY_HTTP)}),
@@ -84,14 +110,23 @@ KEPT: list[tuple[str, str, dict[str, Any]]] = [
     (
         "tls-only-bucket",
         AZURE_STORAGE,
-        {"kind": "FileStorage", "publicNetworkAccess": "Disabled", "enableHttpsTrafficOnly": False, "minimumTlsVersion": "TLS1_2"},
+        {
+            "kind": "FileStorage",
+            "publicNetworkAccess": "Disabled",
+            "enableHttpsTrafficOnly": False,
+            "minimumTlsVersion": "TLS1_2",
+        },
     ),
     ("no-open-ingress", GCP_FIREWALL, {"sourceTags": ["web"], "allows": [{"protocol": "tcp"}]}),
     ("no-open-ingress", GCP_FIREWALL, {"direction": "EGRESS", "allows": [{"protocol": "all"}]}),
     ("no-open-ingress", GCP_FIREWALL, {"sourceRanges": ["0.0.0.0/0"], "denies": [{"protocol": "all"}]}),
     ("no-open-ingress", NSG_RULE, {"access": "Deny", "direction": "Inbound", "sourceAddressPrefix": "*"}),
     ("no-open-ingress", NSG_RULE, {"access": "Allow", "direction": "Outbound", "sourceAddressPrefix": "*"}),
-    ("closed-stores", VAULT, {"properties": {"publicNetworkAccess": "Enabled", "networkAcls": {"defaultAction": "Deny"}}}),
+    (
+        "closed-stores",
+        VAULT,
+        {"properties": {"publicNetworkAccess": "Enabled", "networkAcls": {"defaultAction": "Deny"}}},
+    ),
     (
         "no-public-service",
         SERVICE,
@@ -100,26 +135,65 @@ KEPT: list[tuple[str, str, dict[str, Any]]] = [
             "spec": {"type": "LoadBalancer"},
         },
     ),
-    ("no-public-service", SERVICE, {"spec": {"type": "LoadBalancer", "loadBalancerSourceRanges": NAMED_RANGE}}),
+    (
+        "no-public-service",
+        SERVICE,
+        {"spec": {"type": "LoadBalancer", "loadBalancerSourceRanges": NAMED_RANGE}},
+    ),
     ("encrypted-volumes", STORAGE_CLASS, {"provisioner": "rancher.io/local-path"}),
-    ("no-star-role", "aws:iam/rolePolicy:RolePolicy", {"policy": document({"Effect": "Allow", "Action": "s3:*", "Resource": "*"})}),
-    ("no-star-role", "aws:iam/rolePolicy:RolePolicy", {"policy": document({"Effect": "Deny", "Action": "*", "Resource": "*"})}),
+    (
+        "no-star-role",
+        "aws:iam/rolePolicy:RolePolicy",
+        {"policy": document({"Effect": "Allow", "Action": "s3:*", "Resource": "*"})},
+    ),
+    (
+        "no-star-role",
+        "aws:iam/rolePolicy:RolePolicy",
+        {"policy": document({"Effect": "Deny", "Action": "*", "Resource": "*"})},
+    ),
     (
         "no-star-role",
         "azure-native:authorization:RoleAssignment",
-        {"roleDefinitionId": f"/x/{identity.CONTRIBUTOR}", "scope": f"{identity.SUBSCRIPTION}/resourceGroups/g/providers/Microsoft.Compute/disks/d"},
+        {
+            "roleDefinitionId": f"/x/{identity.CONTRIBUTOR}",
+            "scope": f"{identity.SUBSCRIPTION}/resourceGroups/g/providers/Microsoft.Compute/disks/d",
+        },
     ),
     ("imdsv2", "aws:ec2/instance:Instance", {"metadataOptions": {"httpEndpoint": "disabled"}}),
     ("network-policies-enforced", EKS_ADDON, {"addonName": "coredns"}),
-    ("gpu-taint-and-label", "aws:eks/nodeGroup:NodeGroup", {"amiType": "AL2023_x86_64_STANDARD", "labels": {"pool": "system"}}),
+    (
+        "gpu-taint-and-label",
+        "aws:eks/nodeGroup:NodeGroup",
+        {"amiType": "AL2023_x86_64_STANDARD", "labels": {"pool": "system"}},
+    ),
     ("nodes-repaired", GKE_NODES, {"nodeConfig": {"flexStart": True}, "management": {"autoRepair": False}}),
-    ("flex-nodes-end", GKE_NODES, {"nodeConfig": {"flexStart": True, "maxRunDuration": "604800s"}, "management": {"autoRepair": False}}),
-    ("no-privileged-pod", RELEASE, {"chart": "nvidia-device-plugin", "namespace": "gpu-system", "values": {}}),
-    ("no-secret-in-the-clear", RELEASE, {"values": {"tokenRequired": "true", "tls": {"secretName": "x", "token": "/var/run/token"}, "password": ""}}),
+    (
+        "flex-nodes-end",
+        GKE_NODES,
+        {"nodeConfig": {"flexStart": True, "maxRunDuration": "604800s"}, "management": {"autoRepair": False}},
+    ),
+    (
+        "no-privileged-pod",
+        RELEASE,
+        {"chart": "nvidia-device-plugin", "namespace": "gpu-system", "values": {}},
+    ),
+    (
+        "no-secret-in-the-clear",
+        RELEASE,
+        {
+            "values": {
+                "tokenRequired": "true",
+                "tls": {"secretName": "x", "token": "/var/run/token"},
+                "password": "",
+            }
+        },
+    ),
 ]
 
 
-@pytest.mark.parametrize(("name", "kind", "props"), KEPT, ids=[f"{name}-{index}" for index, (name, _, _) in enumerate(KEPT)])
+@pytest.mark.parametrize(
+    ("name", "kind", "props"), KEPT, ids=[f"{name}-{index}" for index, (name, _, _) in enumerate(KEPT)]
+)
 def test_another_way_to_keep_a_rule_is_left_alone_too(name: str, kind: str, props: dict[str, Any]) -> None:
     assert found(BY_NAME[name], kind, Base("p-it", props)) == ()
 
@@ -143,8 +217,15 @@ def test_a_resource_that_its_provider_refused_has_no_properties_and_stops_no_rul
 
 
 def test_a_setting_allows_one_more_named_pod_and_no_other() -> None:
-    rule, kind, settings = BY_NAME["no-privileged-pod"], "kubernetes:core/v1:Pod", {"allowed": ["monitoring/node-exporter"]}
-    allowed = {"metadata": {"name": "node-exporter", "namespace": "monitoring"}, "spec": {"containers": [], "hostNetwork": True}}
+    rule, kind, settings = (
+        BY_NAME["no-privileged-pod"],
+        "kubernetes:core/v1:Pod",
+        {"allowed": ["monitoring/node-exporter"]},
+    )
+    allowed = {
+        "metadata": {"name": "node-exporter", "namespace": "monitoring"},
+        "spec": {"containers": [], "hostNetwork": True},
+    }
     elsewhere = {**allowed, "metadata": {"name": "node-exporter", "namespace": "training"}}
     assert judge(rule, Resource(kind, "p", allowed, settings=settings)) == ()
     assert judge(rule, Resource(kind, "p", allowed)) != ()
@@ -165,13 +246,19 @@ def test_a_setting_requires_one_more_tag() -> None:
 
 
 def test_a_setting_moves_the_largest_size_and_the_oldest_version() -> None:
-    nodes = Resource("aws:eks/nodeGroup:NodeGroup", "n", {"scalingConfig": {"maxSize": 300}}, settings={"most_nodes": 400})
+    nodes = Resource(
+        "aws:eks/nodeGroup:NodeGroup", "n", {"scalingConfig": {"maxSize": 300}}, settings={"most_nodes": 400}
+    )
     assert judge(BY_NAME["pools-have-a-limit"], nodes) == ()
     cluster = Resource(EKS, "c", {"version": "1.34"}, settings={"oldest": "1.35"})
-    assert [violation.what for violation in judge(BY_NAME["supported-version"], cluster)] == ["version is `1.34` and not 1.35 or newer"]
+    assert [violation.what for violation in judge(BY_NAME["supported-version"], cluster)] == [
+        "version is `1.34` and not 1.35 or newer"
+    ]
 
 
 def test_a_document_may_be_text_or_an_object() -> None:
     star = {"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}
     for policy in (star, json.dumps(star)):
-        assert judge(BY_NAME["no-star-role"], Resource("aws:iam/policy:Policy", "p", {"policy": policy})) != ()
+        assert (
+            judge(BY_NAME["no-star-role"], Resource("aws:iam/policy:Policy", "p", {"policy": policy})) != ()
+        )

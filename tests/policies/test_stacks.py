@@ -1,4 +1,6 @@
-"""Rules of a whole stack: what is absent is named, and what is there counts whether it is known by reference or by name."""
+"""Rules of a whole stack: what is absent is named, and what is there counts whether it is known by reference
+or by name.
+"""
 
 from __future__ import annotations
 
@@ -35,44 +37,72 @@ def test_a_resource_without_what_it_needs_is_named(alone: Alone) -> None:
 
 
 @pytest.mark.parametrize(("alone", "companion"), MENDED, ids=named)
-def test_a_companion_mends_it_by_the_reference(alone: Alone, companion: tuple[str, str, dict[str, Any]]) -> None:
+def test_a_companion_mends_it_by_the_reference(
+    alone: Alone, companion: tuple[str, str, dict[str, Any]]
+) -> None:
     kind, by, props = companion
     other = Resource(kind, "companion", props, "urn:companion", {by: ("urn:lonely",)} if by else {})
-    assert [violation.name for violation in judge_stack(BY_NAME[alone.rule], [lonely(alone), other]) if violation.name == "lonely"] == []
+    assert [
+        violation.name
+        for violation in judge_stack(BY_NAME[alone.rule], [lonely(alone), other])
+        if violation.name == "lonely"
+    ] == []
 
 
 @pytest.mark.parametrize(("alone", "companion"), [pair for pair in MENDED if pair[1][1]], ids=named)
-def test_the_companion_of_another_resource_does_not(alone: Alone, companion: tuple[str, str, dict[str, Any]]) -> None:
+def test_the_companion_of_another_resource_does_not(
+    alone: Alone, companion: tuple[str, str, dict[str, Any]]
+) -> None:
     kind, by, props = companion
     other = Resource(kind, "companion", props, "urn:companion", {by: ("urn:another",)})
-    assert "lonely" in [violation.name for violation in judge_stack(BY_NAME[alone.rule], [lonely(alone), other])]
+    assert "lonely" in [
+        violation.name for violation in judge_stack(BY_NAME[alone.rule], [lonely(alone), other])
+    ]
 
 
 @pytest.mark.parametrize("alone", [alone for alone in ALONE if alone.mended is not None], ids=named)
 def test_some_resources_need_nothing_else(alone: Alone) -> None:
-    assert judge_stack(BY_NAME[alone.rule], [Resource(alone.kind, "whole", alone.mended or {}, "urn:whole")]) == ()
+    assert (
+        judge_stack(BY_NAME[alone.rule], [Resource(alone.kind, "whole", alone.mended or {}, "urn:whole")])
+        == ()
+    )
 
 
 def test_every_rule_of_a_stack_is_broken_by_each_of_its_types() -> None:
     covered = {(alone.rule, alone.kind) for alone in ALONE}
-    wanted = {(rule.name, kind) for rule in RULES for kind in rule.stack if rule.name != "one-platform-per-stack"}
+    wanted = {
+        (rule.name, kind) for rule in RULES for kind in rule.stack if rule.name != "one-platform-per-stack"
+    }
     assert wanted - covered == set()
 
 
 @pytest.mark.parametrize(("kind", "companion"), [(S3[0], S3_BLOCK), (S3[1], S3_BLOCK)])
 def test_a_companion_may_name_its_bucket_in_words(kind: str, companion: str) -> None:
-    bucket, other = Resource(kind, "b", {"bucket": "named"}, "urn:b"), Resource(companion, "c", {"bucket": "named"}, "urn:c")
+    bucket, other = (
+        Resource(kind, "b", {"bucket": "named"}, "urn:b"),
+        Resource(companion, "c", {"bucket": "named"}, "urn:c"),
+    )
     assert judge_stack(BY_NAME["no-public-bucket"], [bucket, other]) == ()
 
 
 def test_a_companion_that_does_not_do_its_work_does_not_count() -> None:
     bucket = Resource(S3[0], "b", {}, "urn:b")
     weak = Resource(
-        S3_ENCRYPTION, "c", {"rules": [{"applyServerSideEncryptionByDefault": {"sseAlgorithm": "AES256"}}]}, "urn:c", {"bucket": ("urn:b",)}
+        S3_ENCRYPTION,
+        "c",
+        {"rules": [{"applyServerSideEncryptionByDefault": {"sseAlgorithm": "AES256"}}]},
+        "urn:c",
+        {"bucket": ("urn:b",)},
     )
     assert len(judge_stack(BY_NAME["own-key-for-buckets"], [bucket, weak])) == 1
     network = Resource(VPC, "n", {}, "urn:n")
-    other = Resource("aws:ec2/vpcEndpoint:VpcEndpoint", "e", {"serviceName": "com.amazonaws.us-east-2.ecr.api"}, "urn:e", {"vpcId": ("urn:n",)})
+    other = Resource(
+        "aws:ec2/vpcEndpoint:VpcEndpoint",
+        "e",
+        {"serviceName": "com.amazonaws.us-east-2.ecr.api"},
+        "urn:e",
+        {"vpcId": ("urn:n",)},
+    )
     assert len(judge_stack(BY_NAME["private-way-to-stores"], [network, other])) == 1
 
 
@@ -81,5 +111,7 @@ def test_a_resource_of_another_platform_is_named(kind: str) -> None:
     first = Resource(AWS_BUDGET, "first", {"tags": {"trainfleet:platform": "one"}}, "urn:first")
     base = BASES[kind]
     second = Resource(kind, "second", base.props, "urn:second")
-    assert [violation.name for violation in judge_stack(BY_NAME["one-platform-per-stack"], [first, second])] == ["second"]
+    assert [
+        violation.name for violation in judge_stack(BY_NAME["one-platform-per-stack"], [first, second])
+    ] == ["second"]
     assert judge_stack(BY_NAME["one-platform-per-stack"], [second, second]) == ()

@@ -1,4 +1,6 @@
-"""A value that a preview does not know neither stops a rule with an error nor counts as a violation; what is known still does."""
+"""A value that a preview does not know neither stops a rule with an error nor counts as a violation; what is
+known still does.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ from trainfleet.policies.engine.rule import UNKNOWN, Resource, Rule, StillUnknow
 from trainfleet.policies.resource_types import EKS, EKS_NODES, GKE, LAUNCH_TEMPLATE, S3, S3_BLOCK, S3_POLICY
 
 BY_NAME = {rule.name: rule for rule in RULES}
-PAIRS = [(rule, kind) for rule in RULES for kind in rule.checks if not getattr(rule.checks[kind], "forbidden", False)]
+PAIRS = [
+    (rule, kind)
+    for rule in RULES
+    for kind in rule.checks
+    if not getattr(rule.checks[kind], "forbidden", False)
+]
 
 
 class AllUnknown(dict[str, Any]):
@@ -27,14 +34,22 @@ class AllUnknown(dict[str, Any]):
         return True
 
 
-@pytest.mark.parametrize(("rule", "kind"), PAIRS, ids=lambda value: value.name if isinstance(value, Rule) else str(value))
+@pytest.mark.parametrize(
+    ("rule", "kind"), PAIRS, ids=lambda value: value.name if isinstance(value, Rule) else str(value)
+)
 def test_no_rule_fails_or_condemns_what_is_unknown(rule: Rule, kind: str) -> None:
     assert judge(rule, Resource(kind, "it", AllUnknown())) == ()
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule.stack], ids=lambda rule: rule.name)
 def test_no_rule_of_a_whole_stack_fails_on_what_is_unknown(rule: Rule) -> None:
-    judge_stack(rule, [Resource(kind, f"it-{index}", AllUnknown(), f"urn:{index}") for index, kind in enumerate(rule.stack)])
+    judge_stack(
+        rule,
+        [
+            Resource(kind, f"it-{index}", AllUnknown(), f"urn:{index}")
+            for index, kind in enumerate(rule.stack)
+        ],
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,7 +58,11 @@ def test_no_rule_of_a_whole_stack_fails_on_what_is_unknown(rule: Rule) -> None:
         ("no-open-control-plane", EKS, {"vpcConfig": {"endpointPublicAccess": UNKNOWN}}),
         ("no-open-control-plane", EKS, {"vpcConfig": {"publicAccessCidrs": UNKNOWN}}),
         ("no-open-control-plane", GKE, {"masterAuthorizedNetworksConfig": {"cidrBlocks": UNKNOWN}}),
-        ("secrets-encrypted", EKS, {"encryptionConfig": {"resources": ["secrets"], "provider": {"keyArn": UNKNOWN}}}),
+        (
+            "secrets-encrypted",
+            EKS,
+            {"encryptionConfig": {"resources": ["secrets"], "provider": {"keyArn": UNKNOWN}}},
+        ),
         ("secrets-encrypted", GKE, {"databaseEncryption": {"state": "ENCRYPTED", "keyName": UNKNOWN}}),
         ("no-star-role", "aws:iam/rolePolicy:RolePolicy", {"policy": UNKNOWN}),
         (
@@ -54,7 +73,11 @@ def test_no_rule_of_a_whole_stack_fails_on_what_is_unknown(rule: Rule) -> None:
         ("tls-only-bucket", S3_POLICY, {"policy": UNKNOWN}),
         ("imdsv2", EKS_NODES, {"launchTemplate": UNKNOWN}),
         ("gpu-taint-and-label", EKS_NODES, {"amiType": UNKNOWN, "labels": {}, "taints": []}),
-        ("trust-names-its-subject", "gcp:serviceaccount/iAMMember:IAMMember", {"role": "roles/iam.workloadIdentityUser", "member": UNKNOWN}),
+        (
+            "trust-names-its-subject",
+            "gcp:serviceaccount/iAMMember:IAMMember",
+            {"role": "roles/iam.workloadIdentityUser", "member": UNKNOWN},
+        ),
     ],
 )
 def test_an_unknown_value_is_left_for_the_apply(name: str, kind: str, props: dict[str, Any]) -> None:
@@ -68,8 +91,13 @@ def test_what_is_known_beside_an_unknown_value_still_counts() -> None:
 
 
 def test_an_unknown_value_does_not_hide_what_another_check_finds() -> None:
-    cluster = {"oidcIssuerProfile": {"enabled": UNKNOWN}, "securityProfile": {"workloadIdentity": {"enabled": False}}}
-    (violation,) = judge(BY_NAME["workload-identity"], Resource("azure-native:containerservice:ManagedCluster", "it", cluster))
+    cluster = {
+        "oidcIssuerProfile": {"enabled": UNKNOWN},
+        "securityProfile": {"workloadIdentity": {"enabled": False}},
+    }
+    (violation,) = judge(
+        BY_NAME["workload-identity"], Resource("azure-native:containerservice:ManagedCluster", "it", cluster)
+    )
     assert "workloadIdentity" in violation.what
 
 
@@ -82,7 +110,18 @@ def test_a_bucket_of_unknown_name_is_found_by_the_reference_to_it() -> None:
 
 @pytest.mark.parametrize(
     "use",
-    [bool, str, len, list, float, int, lambda value: value == 1, lambda value: value > 1, lambda value: value.lower(), lambda value: "x" in value],
+    [
+        bool,
+        str,
+        len,
+        list,
+        float,
+        int,
+        lambda value: value == 1,
+        lambda value: value > 1,
+        lambda value: value.lower(),
+        lambda value: "x" in value,
+    ],
 )
 def test_using_an_unknown_value_raises(use: Any) -> None:
     with pytest.raises(StillUnknown):

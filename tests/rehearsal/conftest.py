@@ -1,4 +1,6 @@
-"""What rehearsal tests share: the engine (found or built once), a way to write small programs, and one rehearsal of one of them."""
+"""What rehearsal tests share: the engine (found or built once), a way to write small programs, and one
+rehearsal of one of them.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def program(tmp_path: Path) -> Callable[[str], Path]:
         folder = tmp_path / "program"
         folder.mkdir()
         (folder / "Pulumi.yaml").write_text("name: tiny\nruntime: python\n")
-        (folder / "__main__.py").write_text(f"import pulumi\nimport pulumi_aws as aws\nimport pulumi_kubernetes as k8s\n{code}\n")
+        (folder / "__main__.py").write_text(
+            f"import pulumi\nimport pulumi_aws as aws\nimport pulumi_kubernetes as k8s\n{code}\n"
+        )
         return folder
 
     return write
@@ -53,7 +57,9 @@ class Rehearsed:
 def small(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Rehearsed:
     """programs/small, rehearsed from the first preview to the last delete."""
     folder = tmp_path_factory.mktemp("small")
-    wishes = Wishes(keep=folder / "kept", resources=folder / "resources.jsonl", outputs=folder / "outputs.json")
+    wishes = Wishes(
+        keep=folder / "kept", resources=folder / "resources.jsonl", outputs=folder / "outputs.json"
+    )
     report = rehearse(read_project(PROGRAMS / "small"), engine, wishes)
     assert report.ok, report.problems
     return Rehearsed(report, Path(report.kept), folder / "resources.jsonl", folder / "outputs.json")

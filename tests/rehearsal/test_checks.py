@@ -13,8 +13,18 @@ from trainfleet.rehearsal.simulation.schema import packages
 
 ROLE = "arn:aws:iam::111122223333:role/a"
 CLUSTER = {"roleArn": ROLE, "vpcConfig": {"subnetIds": ["subnet-0a", "subnet-0b"]}}
-NODES = {"clusterName": "c", "nodeRoleArn": ROLE, "subnetIds": ["subnet-0a"], "scalingConfig": {"minSize": 0, "maxSize": 1, "desiredSize": 0}}
-TRUST = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "eks.amazonaws.com"}}]}
+NODES = {
+    "clusterName": "c",
+    "nodeRoleArn": ROLE,
+    "subnetIds": ["subnet-0a"],
+    "scalingConfig": {"minSize": 0, "maxSize": 1, "desiredSize": 0},
+}
+TRUST = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "eks.amazonaws.com"}}
+    ],
+}
 POD = {"selector": {}, "template": {"spec": {"containers": [{"name": "a"}]}}}
 
 
@@ -30,10 +40,26 @@ REFUSED = [
         {"roleArn": ROLE, "vpcConfig": {"subnetIds": ["subnet-0a"], "subnet_idz": []}},
         "vpcConfig.subnet_idz: unknown property (did you mean `subnetIds`?)",
     ),
-    ("aws:eks/cluster:Cluster", {"vpcConfig": {"subnetIds": ["subnet-0a"]}}, "roleArn: missing required property"),
-    ("aws:eks/cluster:Cluster", {"roleArn": ROLE, "vpcConfig": {}}, "vpcConfig.subnetIds: missing required property"),
-    ("aws:eks/cluster:Cluster", {**CLUSTER, "vpcConfig": {"subnetIds": "a"}}, "vpcConfig.subnetIds: must be a list, not 'a'"),
-    ("aws:eks/cluster:Cluster", {**CLUSTER, "deletionProtection": "yes"}, "deletionProtection: must be true or false, not 'yes'"),
+    (
+        "aws:eks/cluster:Cluster",
+        {"vpcConfig": {"subnetIds": ["subnet-0a"]}},
+        "roleArn: missing required property",
+    ),
+    (
+        "aws:eks/cluster:Cluster",
+        {"roleArn": ROLE, "vpcConfig": {}},
+        "vpcConfig.subnetIds: missing required property",
+    ),
+    (
+        "aws:eks/cluster:Cluster",
+        {**CLUSTER, "vpcConfig": {"subnetIds": "a"}},
+        "vpcConfig.subnetIds: must be a list, not 'a'",
+    ),
+    (
+        "aws:eks/cluster:Cluster",
+        {**CLUSTER, "deletionProtection": "yes"},
+        "deletionProtection: must be true or false, not 'yes'",
+    ),
     ("aws:eks/cluster:Cluster", {**CLUSTER, "tags": ["a"]}, "tags: must be a map, not ['a']"),
     ("aws:eks/cluster:Cluster", {**CLUSTER, "name": True}, "name: must be a string, not True"),
     (
@@ -41,9 +67,17 @@ REFUSED = [
         {**CLUSTER, "enabledClusterLogTypes": ["aplication"]},
         "enabledClusterLogTypes[0]: 'aplication' is not one of the values",
     ),
-    ("aws:eks/nodeGroup:NodeGroup", {**NODES, "diskSize": "big"}, "diskSize: must be a whole number, not 'big'"),
+    (
+        "aws:eks/nodeGroup:NodeGroup",
+        {**NODES, "diskSize": "big"},
+        "diskSize: must be a whole number, not 'big'",
+    ),
     ("aws:eks/nodeGroup:NodeGroup", {**NODES, "diskSize": 1.5}, "diskSize: must be a whole number, not 1.5"),
-    ("aws:eks/nodeGroup:NodeGroup", {**NODES, "capacityType": "RESERVED"}, "capacityType: 'RESERVED' is not one of the values"),
+    (
+        "aws:eks/nodeGroup:NodeGroup",
+        {**NODES, "capacityType": "RESERVED"},
+        "capacityType: 'RESERVED' is not one of the values",
+    ),
     (
         "aws:eks/nodeGroup:NodeGroup",
         {**NODES, "taints": [{"key": "a", "effect": "NoSchedule"}]},
@@ -60,14 +94,26 @@ REFUSED = [
         {"apiVersion": "apps/v2", "spec": POD},
         "apiVersion: 'apps/v2' is not one of the values (did you mean `apps/v1`?)",
     ),
-    ("kubernetes:apps/v1:Deployment", {"spec": {**POD, "replica": 2}}, "spec.replica: unknown property (did you mean `replicas`?)"),
-    ("kubernetes:apps/v1:Deployment", {"metadata": {"labels": {"a": ["b"]}}, "spec": POD}, "metadata.labels[\"a\"]: must be a string, not ['b']"),
+    (
+        "kubernetes:apps/v1:Deployment",
+        {"spec": {**POD, "replica": 2}},
+        "spec.replica: unknown property (did you mean `replicas`?)",
+    ),
+    (
+        "kubernetes:apps/v1:Deployment",
+        {"metadata": {"labels": {"a": ["b"]}}, "spec": POD},
+        "metadata.labels[\"a\"]: must be a string, not ['b']",
+    ),
     (
         "kubernetes:core/v1:Service",
         {"spec": {"type": "LoadBalancr"}},
         "spec.type: 'LoadBalancr' is not one of the values (did you mean `LoadBalancer`?)",
     ),
-    ("kubernetes:core/v1:Pod", {"spec": {"containers": [{"name": "a", "ports": [{"containerPort": "http"}]}]}}, "must be a whole number, not 'http'"),
+    (
+        "kubernetes:core/v1:Pod",
+        {"spec": {"containers": [{"name": "a", "ports": [{"containerPort": "http"}]}]}},
+        "must be a whole number, not 'http'",
+    ),
     (
         "kubernetes:apps/v1:Deploymnt",
         {"apiVersion": "apps/v1", "kind": "Deploymnt"},
@@ -84,18 +130,45 @@ REFUSED = [
 
 ACCEPTED = [
     ("aws:eks/cluster:Cluster", {**CLUSTER, "version": "1.34", "__defaults": []}),
-    ("aws:eks/cluster:Cluster", {"roleArn": UNKNOWN, "vpcConfig": UNKNOWN, "enabledClusterLogTypes": ["api", UNKNOWN]}),
+    (
+        "aws:eks/cluster:Cluster",
+        {"roleArn": UNKNOWN, "vpcConfig": UNKNOWN, "enabledClusterLogTypes": ["api", UNKNOWN]},
+    ),
     ("aws:eks/nodeGroup:NodeGroup", {**NODES, "capacityType": "CAPACITY_BLOCK", "diskSize": "50"}),
     ("aws:iam/role:Role", {"assumeRolePolicy": json.dumps(TRUST)}),
     ("aws:iam/role:Role", {"assumeRolePolicy": TRUST}),
-    ("aws:sns/topicSubscription:TopicSubscription", {"topic": "arn:aws:sns:us-east-2:111122223333:t", "endpoint": "a@b", "protocol": "email"}),
-    ("aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration", {"bucket": "b", "rules": []}),
+    (
+        "aws:sns/topicSubscription:TopicSubscription",
+        {"topic": "arn:aws:sns:us-east-2:111122223333:t", "endpoint": "a@b", "protocol": "email"},
+    ),
+    (
+        "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration",
+        {"bucket": "b", "rules": []},
+    ),
     (
         "kubernetes:core/v1:Service",
-        {"spec": {"ports": [{"name": "a", "port": 80, "targetPort": "http"}, {"name": "b", "port": 81, "targetPort": 8080}]}},
+        {
+            "spec": {
+                "ports": [
+                    {"name": "a", "port": 80, "targetPort": "http"},
+                    {"name": "b", "port": 81, "targetPort": 8080},
+                ]
+            }
+        },
     ),
-    ("kubernetes:example.com/v1:Thing", {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "x"}, "spec": {"anything": [1]}}),
-    ("kubernetes:helm.sh/v3:Release", {"chart": "kuberay-operator", "values": {"a": {"b": 1}}, "compat": "true"}),
+    (
+        "kubernetes:example.com/v1:Thing",
+        {
+            "apiVersion": "example.com/v1",
+            "kind": "Thing",
+            "metadata": {"name": "x"},
+            "spec": {"anything": [1]},
+        },
+    ),
+    (
+        "kubernetes:helm.sh/v3:Release",
+        {"chart": "kuberay-operator", "values": {"a": {"b": 1}}, "compat": "true"},
+    ),
 ]
 
 
@@ -104,7 +177,9 @@ def test_a_mistake_is_refused_with_its_path(token: str, inputs: dict[str, Any], 
     assert any(said in mistake for mistake in mistakes(token, inputs)), mistakes(token, inputs)
 
 
-@pytest.mark.parametrize(("token", "inputs"), ACCEPTED, ids=[f"{case[0]}-{index}" for index, case in enumerate(ACCEPTED)])
+@pytest.mark.parametrize(
+    ("token", "inputs"), ACCEPTED, ids=[f"{case[0]}-{index}" for index, case in enumerate(ACCEPTED)]
+)
 def test_what_is_right_is_accepted(token: str, inputs: dict[str, Any]) -> None:
     assert mistakes(token, inputs) == []
 
@@ -115,11 +190,17 @@ def test_all_mistakes_are_said_at_once() -> None:
 
 def test_every_kubernetes_type_is_understood() -> None:
     package = packages()["kubernetes"]
-    unread = [token for token in package.classes if not (resource := package.resource(token)) or not resource.inputs or not resource.outputs]
+    unread = [
+        token
+        for token in package.classes
+        if not (resource := package.resource(token)) or not resource.inputs or not resource.outputs
+    ]
     assert unread == []
 
 
-@pytest.mark.parametrize("token", ["gcp:container/nodePool:NodePool", "azure-native:containerservice:ManagedCluster"])
+@pytest.mark.parametrize(
+    "token", ["gcp:container/nodePool:NodePool", "azure-native:containerservice:ManagedCluster"]
+)
 def test_the_other_clouds_come_for_free(token: str) -> None:
     package = packages()[token.split(":", maxsplit=1)[0]]
     resource = package.resource(token)

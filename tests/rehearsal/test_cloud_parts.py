@@ -1,4 +1,6 @@
-"""The parts of a simulated cloud that need no engine: differences, values, names, uniqueness, what is written down."""
+"""The parts of a simulated cloud that need no engine: differences, values, names, uniqueness, what is written
+down.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from trainfleet.errors import InputError
 from trainfleet.rehearsal.simulation.cloud_object import Record
 from trainfleet.rehearsal.simulation.fault_injection import InjectedFaultError
 from trainfleet.rehearsal.simulation.provider import HABITS, changes
-from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, digested, has_unknown, masked, plain, secret
+from trainfleet.rehearsal.simulation.pulumi_values import (
+    UNKNOWN,
+    digested,
+    has_unknown,
+    masked,
+    plain,
+    secret,
+)
 from trainfleet.rehearsal.simulation.replacement import Rule, join_path, split_path, table
 from trainfleet.rehearsal.simulation.schema import packages
 from trainfleet.rehearsal.simulation.state import AlreadyThereError, Cloud
@@ -35,7 +44,9 @@ AWS = HABITS["aws"]
         ({"__defaults": ["name"]}, {"__defaults": []}, []),
     ],
 )
-def test_differences_are_leaves_with_paths(old: dict[str, object], new: dict[str, object], found: list[str]) -> None:
+def test_differences_are_leaves_with_paths(
+    old: dict[str, object], new: dict[str, object], found: list[str]
+) -> None:
     assert [f"{join_path(change.path)} {change.kind}" for change in changes(old, new)] == found
 
 
@@ -72,16 +83,24 @@ def test_secrets_are_wrapped_masked_and_digested() -> None:
     assert not has_unknown(masked(value))
 
 
-def outputs(token: str, inputs: dict[str, object], resource_id: str = "id-1", *, preview: bool = False) -> dict[str, object]:
+def outputs(
+    token: str, inputs: dict[str, object], resource_id: str = "id-1", *, preview: bool = False
+) -> dict[str, object]:
     package = packages()["aws"]
-    return AWS.outputs(package.resource(token), token, inputs, "logical", resource_id, "us-east-2", preview=preview)
+    return AWS.outputs(
+        package.resource(token), token, inputs, "logical", resource_id, "us-east-2", preview=preview
+    )
 
 
 def test_outputs_are_complete_and_of_the_right_form() -> None:
-    made = outputs("aws:eks/cluster:Cluster", {"name": "prod", "roleArn": "arn", "vpcConfig": {"subnetIds": ["a"]}})
+    made = outputs(
+        "aws:eks/cluster:Cluster", {"name": "prod", "roleArn": "arn", "vpcConfig": {"subnetIds": ["a"]}}
+    )
     resource = packages()["aws"].resource("aws:eks/cluster:Cluster")
     assert resource is not None
-    assert [name for name, declared in resource.outputs.items() if declared.required and name not in made] == []
+    assert [
+        name for name, declared in resource.outputs.items() if declared.required and name not in made
+    ] == []
     assert made["arn"] == "arn:aws:eks:us-east-2:111122223333:cluster/prod"
     assert str(made["endpoint"]).startswith("https://")
     assert b"BEGIN CERTIFICATE" in base64.b64decode(made["certificateAuthority"]["data"])  # type: ignore[index]  # an object
@@ -90,19 +109,28 @@ def test_outputs_are_complete_and_of_the_right_form() -> None:
 
 
 def test_outputs_of_a_previewed_create_are_unknown_but_for_the_inputs() -> None:
-    made = outputs("aws:eks/cluster:Cluster", {"name": "prod", "roleArn": "arn", "vpcConfig": {"subnetIds": ["a"]}}, "", preview=True)
+    made = outputs(
+        "aws:eks/cluster:Cluster",
+        {"name": "prod", "roleArn": "arn", "vpcConfig": {"subnetIds": ["a"]}},
+        "",
+        preview=True,
+    )
     assert made["name"] == "prod"
     assert {made["arn"], made["endpoint"], made["certificateAuthority"]} == {UNKNOWN}
     assert made["vpcConfig"]["vpcId"] == UNKNOWN  # type: ignore[index]  # an object
 
 
 def test_outputs_depend_on_the_id_alone() -> None:
-    first, again, other = (outputs("aws:ec2/vpc:Vpc", {"cidrBlock": "10.0.0.0/16"}, each) for each in ("vpc-1", "vpc-1", "vpc-2"))
+    first, again, other = (
+        outputs("aws:ec2/vpc:Vpc", {"cidrBlock": "10.0.0.0/16"}, each) for each in ("vpc-1", "vpc-1", "vpc-2")
+    )
     assert first == again != other
 
 
 def test_a_secret_input_is_a_secret_output() -> None:
-    made = outputs("aws:secretsmanager/secretVersion:SecretVersion", {"secretId": "s", "secretString": secret("planted")})
+    made = outputs(
+        "aws:secretsmanager/secretVersion:SecretVersion", {"secretId": "s", "secretString": secret("planted")}
+    )
     assert made["secretString"] == secret("planted")
 
 
@@ -125,7 +153,10 @@ def test_a_resource_of_a_fixed_name_goes_before_its_replacement_comes() -> None:
 
 def test_only_the_identifier_replaces_what_a_kubernetes_provider_made() -> None:
     replaces = HABITS["kubernetes"].config_replaces
-    assert replaces({"kubeconfig": "a", "clusterIdentifier": "c"}, {"kubeconfig": "b", "clusterIdentifier": "c"}) == []
+    assert (
+        replaces({"kubeconfig": "a", "clusterIdentifier": "c"}, {"kubeconfig": "b", "clusterIdentifier": "c"})
+        == []
+    )
     assert replaces({"clusterIdentifier": "c"}, {"clusterIdentifier": "d"}) == ["clusterIdentifier"]
     assert replaces({"kubeconfig": "a"}, {"kubeconfig": UNKNOWN}) == ["kubeconfig"]
 

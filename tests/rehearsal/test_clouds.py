@@ -1,4 +1,6 @@
-"""The simulated Google Cloud and Azure: ids, names, outputs, functions and settings, as the real ones have them."""
+"""The simulated Google Cloud and Azure: ids, names, outputs, functions and settings, as the real ones have
+them.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +23,36 @@ AZURE = {"subscriptionId": "22222222-1111-2222-3333-444444444444", "location": "
 GROUP = f"/subscriptions/{AZURE['subscriptionId']}/resourceGroups/rg/providers"
 
 
-def made(token: str, inputs: dict[str, Any], logical: str = "thing", *, preview: bool = False) -> tuple[str, dict[str, Any]]:
+def made(
+    token: str, inputs: dict[str, Any], logical: str = "thing", *, preview: bool = False
+) -> tuple[str, dict[str, Any]]:
     """What the simulated provider makes of inputs: the id and the outputs."""
     package = packages()[token.split(":", maxsplit=1)[0]]
-    settings, habits, resource = GCP if package.name == "gcp" else AZURE, HABITS[package.name], package.resource(token)
+    settings, habits, resource = (
+        GCP if package.name == "gcp" else AZURE,
+        HABITS[package.name],
+        package.resource(token),
+    )
     assert resource is not None, token
-    inputs = habits.with_name(resource, token, habits.completed(resource, inputs, settings), {}, logical, "abcdef0123456789" * 4)
+    inputs = habits.with_name(
+        resource, token, habits.completed(resource, inputs, settings), {}, logical, "abcdef0123456789" * 4
+    )
     place, region = habits.defaults(settings), habits.region_of(inputs, settings)
-    resource_id = habits.make_id(token, {**place, **inputs}, habits.physical_name(token, inputs) or logical, "f00d" * 8)
-    return resource_id, habits.outputs(resource, token, inputs, logical, resource_id, region, preview=preview, place=place)
+    resource_id = habits.make_id(
+        token, {**place, **inputs}, habits.physical_name(token, inputs) or logical, "f00d" * 8
+    )
+    return resource_id, habits.outputs(
+        resource, token, inputs, logical, resource_id, region, preview=preview, place=place
+    )
 
 
 IDS = [
     ("gcp:compute/network:Network", {}, "projects/my-project/global/networks/thing-abcdef0"),
-    ("gcp:compute/subnetwork:Subnetwork", {"name": "nodes"}, "projects/my-project/regions/europe-west4/subnetworks/nodes"),
+    (
+        "gcp:compute/subnetwork:Subnetwork",
+        {"name": "nodes"},
+        "projects/my-project/regions/europe-west4/subnetworks/nodes",
+    ),
     ("gcp:container/cluster:Cluster", {"name": "c"}, "projects/my-project/locations/europe-west4/clusters/c"),
     (
         "gcp:container/nodePool:NodePool",
@@ -57,9 +75,17 @@ IDS = [
         {"bucket": "runs", "role": "roles/storage.objectUser", "member": "serviceAccount:a@b"},
         "runs/roles/storage.objectUser/serviceAccount:a@b",
     ),
-    ("gcp:workstations/workstationCluster:WorkstationCluster", {"name": "w"}, "projects/my-project/locations/europe-west4/workstationClusters/w"),
+    (
+        "gcp:workstations/workstationCluster:WorkstationCluster",
+        {"name": "w"},
+        "projects/my-project/locations/europe-west4/workstationClusters/w",
+    ),
     ("azure-native:resources:ResourceGroup", {}, f"{GROUP.removesuffix('/rg/providers')}/thingabcdef01"),
-    ("azure-native:network:VirtualNetwork", {"resourceGroupName": "rg"}, f"{GROUP}/Microsoft.Network/virtualNetworks/thingabcdef01"),
+    (
+        "azure-native:network:VirtualNetwork",
+        {"resourceGroupName": "rg"},
+        f"{GROUP}/Microsoft.Network/virtualNetworks/thingabcdef01",
+    ),
     (
         "azure-native:network:Subnet",
         {"resourceGroupName": "rg", "virtualNetworkName": "v"},
@@ -70,13 +96,26 @@ IDS = [
         {"resourceGroupName": "rg", "resourceName": "c", "agentPoolName": "h100"},
         f"{GROUP}/Microsoft.ContainerService/managedClusters/c/agentPools/h100",
     ),
-    ("azure-native:storage:StorageAccount", {"resourceGroupName": "rg"}, f"{GROUP}/Microsoft.Storage/storageAccounts/thingabcdef01"),
+    (
+        "azure-native:storage:StorageAccount",
+        {"resourceGroupName": "rg"},
+        f"{GROUP}/Microsoft.Storage/storageAccounts/thingabcdef01",
+    ),
     (
         "azure-native:authorization:RoleAssignment",
-        {"scope": "/subscriptions/s", "roleAssignmentName": "9f5c", "principalId": "p", "roleDefinitionId": "r"},
+        {
+            "scope": "/subscriptions/s",
+            "roleAssignmentName": "9f5c",
+            "principalId": "p",
+            "roleDefinitionId": "r",
+        },
         "/subscriptions/s/providers/Microsoft.Authorization/roleAssignments/9f5c",
     ),
-    ("azure-native:web:AppServicePlan", {"resourceGroupName": "rg", "name": "plan"}, f"{GROUP}/Microsoft.Web/appServicePlans/plan"),
+    (
+        "azure-native:web:AppServicePlan",
+        {"resourceGroupName": "rg", "name": "plan"},
+        f"{GROUP}/Microsoft.Web/appServicePlans/plan",
+    ),
 ]
 
 
@@ -86,7 +125,12 @@ def test_ids_are_paths(token: str, inputs: dict[str, Any], wanted: str) -> None:
 
 
 OUTPUTS: list[tuple[str, dict[str, Any], str, str]] = [
-    ("gcp:serviceaccount/account:Account", {"accountId": "nodes-sa"}, "member", "serviceAccount:nodes-sa@my-project.iam.gserviceaccount.com"),
+    (
+        "gcp:serviceaccount/account:Account",
+        {"accountId": "nodes-sa"},
+        "member",
+        "serviceAccount:nodes-sa@my-project.iam.gserviceaccount.com",
+    ),
     ("gcp:storage/bucket:Bucket", {"location": "EU", "name": "runs"}, "url", "gs://runs"),
     (
         "gcp:compute/network:Network",
@@ -96,29 +140,67 @@ OUTPUTS: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     ("gcp:compute/subnetwork:Subnetwork", {}, "region", "europe-west4"),
     ("gcp:secretmanager/secret:Secret", {"secretId": "hf"}, "name", "projects/my-project/secrets/hf"),
-    ("azure-native:storage:StorageAccount", {"accountName": "runs"}, "primaryEndpoints.dfs", "https://runs.dfs.core.windows.net/"),
-    ("azure-native:keyvault:Vault", {"vaultName": "v", "properties": {}}, "properties.vaultUri", "https://v.vault.azure.net/"),
-    ("azure-native:containerregistry:Registry", {"registryName": "Images"}, "loginServer", "images.azurecr.io"),
+    (
+        "azure-native:storage:StorageAccount",
+        {"accountName": "runs"},
+        "primaryEndpoints.dfs",
+        "https://runs.dfs.core.windows.net/",
+    ),
+    (
+        "azure-native:keyvault:Vault",
+        {"vaultName": "v", "properties": {}},
+        "properties.vaultUri",
+        "https://v.vault.azure.net/",
+    ),
+    (
+        "azure-native:containerregistry:Registry",
+        {"registryName": "Images"},
+        "loginServer",
+        "images.azurecr.io",
+    ),
     ("azure-native:network:VirtualNetwork", {}, "location", "westeurope"),
-    ("azure-native:containerservice:AgentPool", {"resourceName": "c"}, "type", "Microsoft.ContainerService/managedClusters/agentPools"),
+    (
+        "azure-native:containerservice:AgentPool",
+        {"resourceName": "c"},
+        "type",
+        "Microsoft.ContainerService/managedClusters/agentPools",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("token", "inputs", "path", "wanted"), OUTPUTS, ids=[f"{token} {path}" for token, _, path, _ in OUTPUTS])
-def test_outputs_have_the_form_that_programs_rely_on(token: str, inputs: dict[str, Any], path: str, wanted: str) -> None:
-    value: Any = made(token, {"resourceGroupName": "rg", **inputs} if token.startswith("azure") else inputs)[1]
+@pytest.mark.parametrize(
+    ("token", "inputs", "path", "wanted"), OUTPUTS, ids=[f"{token} {path}" for token, _, path, _ in OUTPUTS]
+)
+def test_outputs_have_the_form_that_programs_rely_on(
+    token: str, inputs: dict[str, Any], path: str, wanted: str
+) -> None:
+    value: Any = made(token, {"resourceGroupName": "rg", **inputs} if token.startswith("azure") else inputs)[
+        1
+    ]
     for step in path.split("."):
         value = value[step]
     assert value == wanted
 
 
 def test_an_azure_cluster_has_an_issuer_identities_and_addresses() -> None:
-    asked = {"resourceGroupName": "rg", "identity": {"type": "SystemAssigned"}, "oidcIssuerProfile": {"enabled": True}, "dnsPrefix": "dev"}
-    cluster = made("azure-native:containerservice:ManagedCluster", {**asked, "addonProfiles": {"omsagent": {"enabled": True}}})[1]
+    asked = {
+        "resourceGroupName": "rg",
+        "identity": {"type": "SystemAssigned"},
+        "oidcIssuerProfile": {"enabled": True},
+        "dnsPrefix": "dev",
+    }
+    cluster = made(
+        "azure-native:containerservice:ManagedCluster",
+        {**asked, "addonProfiles": {"omsagent": {"enabled": True}}},
+    )[1]
     assert cluster["oidcIssuerProfile"]["enabled"] is True
     assert cluster["oidcIssuerProfile"]["issuerURL"].startswith("https://westeurope.oic.prod-aks.azure.com/")
     assert cluster["fqdn"].endswith(".hcp.westeurope.azmk8s.io")
-    assert len(cluster["identity"]["principalId"]) == len(cluster["addonProfiles"]["omsagent"]["identity"]["clientId"]) == 36
+    assert (
+        len(cluster["identity"]["principalId"])
+        == len(cluster["addonProfiles"]["omsagent"]["identity"]["clientId"])
+        == 36
+    )
     assert cluster["nodeResourceGroup"] == "MC_rg_thingabcdef01_westeurope"
 
 
@@ -126,7 +208,9 @@ def test_a_google_cluster_has_a_certificate_and_a_dns_endpoint() -> None:
     asked = {"controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"allowExternalTraffic": True}}}
     cluster = made("gcp:container/cluster:Cluster", asked)[1]
     assert b"BEGIN CERTIFICATE" in base64.b64decode(cluster["masterAuth"]["clusterCaCertificate"])
-    assert cluster["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]["endpoint"].endswith(".europe-west4.gke.goog")
+    assert cluster["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]["endpoint"].endswith(
+        ".europe-west4.gke.goog"
+    )
     assert cluster["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]["allowExternalTraffic"] is True
     assert "guestAccelerators" not in json.dumps(cluster), "a setting that was left out should stay out"
 
@@ -134,16 +218,36 @@ def test_a_google_cluster_has_a_certificate_and_a_dns_endpoint() -> None:
 @pytest.mark.parametrize(
     ("token", "one", "other", "same"),
     [
-        ("gcp:storage/bucket:Bucket", {"name": "runs", "location": "EU"}, {"name": "runs", "location": "US"}, True),
-        ("gcp:compute/subnetwork:Subnetwork", {"name": "n", "region": "us-east1"}, {"name": "n", "region": "us-east4"}, False),
-        ("gcp:projects/iAMMember:IAMMember", {"project": "p", "role": "r", "member": "m"}, {"project": "p", "role": "r", "member": "m"}, False),
+        (
+            "gcp:storage/bucket:Bucket",
+            {"name": "runs", "location": "EU"},
+            {"name": "runs", "location": "US"},
+            True,
+        ),
+        (
+            "gcp:compute/subnetwork:Subnetwork",
+            {"name": "n", "region": "us-east1"},
+            {"name": "n", "region": "us-east4"},
+            False,
+        ),
+        (
+            "gcp:projects/iAMMember:IAMMember",
+            {"project": "p", "role": "r", "member": "m"},
+            {"project": "p", "role": "r", "member": "m"},
+            False,
+        ),
         (
             "azure-native:storage:StorageAccount",
             {"accountName": "runs", "resourceGroupName": "a"},
             {"accountName": "runs", "resourceGroupName": "b"},
             True,
         ),
-        ("azure-native:keyvault:Vault", {"vaultName": "Keys", "resourceGroupName": "a"}, {"vaultName": "keys", "resourceGroupName": "b"}, True),
+        (
+            "azure-native:keyvault:Vault",
+            {"vaultName": "Keys", "resourceGroupName": "a"},
+            {"vaultName": "keys", "resourceGroupName": "b"},
+            True,
+        ),
         (
             "azure-native:network:NatGateway",
             {"natGatewayName": "n", "resourceGroupName": "a"},
@@ -152,9 +256,13 @@ def test_a_google_cluster_has_a_certificate_and_a_dns_endpoint() -> None:
         ),
     ],
 )
-def test_which_names_may_exist_twice(token: str, one: dict[str, Any], other: dict[str, Any], same: bool) -> None:
+def test_which_names_may_exist_twice(
+    token: str, one: dict[str, Any], other: dict[str, Any], same: bool
+) -> None:
     habits = HABITS[token.split(":", maxsplit=1)[0]]
-    first, second = (habits.unique_key(token, inputs, habits.region_of(inputs, {})) for inputs in (one, other))
+    first, second = (
+        habits.unique_key(token, inputs, habits.region_of(inputs, {})) for inputs in (one, other)
+    )
     assert bool(first and first == second) is same
 
 
@@ -193,15 +301,26 @@ pulumi.export("cluster", cluster.id)
 """
 PROGRAMS = {
     "gcp": ("gcp", GOOGLE, {f"gcp:{name}": value for name, value in GCP.items()}, GCP["project"]),
-    "azure": ("azure_native as az", MICROSOFT, {f"azure-native:{name}": value for name, value in AZURE.items()}, AZURE["subscriptionId"]),
+    "azure": (
+        "azure_native as az",
+        MICROSOFT,
+        {f"azure-native:{name}": value for name, value in AZURE.items()},
+        AZURE["subscriptionId"],
+    ),
 }
 
 
 @pytest.fixture(params=sorted(PROGRAMS))
-def other_cloud(request: pytest.FixtureRequest, program: Callable[[str], Path]) -> tuple[Path, dict[str, Any], str]:
+def other_cloud(
+    request: pytest.FixtureRequest, program: Callable[[str], Path]
+) -> tuple[Path, dict[str, Any], str]:
     """A small program of each cloud, its settings, and the account it should find itself in."""
     module, code, config, account = PROGRAMS[request.param]
-    return program(f"import pulumi_{module if ' as ' in module else f'{module} as {module}'}\n{code}"), {"config": config}, account
+    return (
+        program(f"import pulumi_{module if ' as ' in module else f'{module} as {module}'}\n{code}"),
+        {"config": config},
+        account,
+    )
 
 
 @pytest.mark.sampled(1)
@@ -209,15 +328,21 @@ def test_a_program_of_another_cloud_goes_through_and_sees_its_settings(
     engine: Engine, other_cloud: tuple[Path, dict[str, Any], str], tmp_path: Path
 ) -> None:
     folder, settings, account = other_cloud
-    report = rehearse(read_project(folder), engine, Wishes(outputs=tmp_path / "outputs.json"), settings=settings)
+    report = rehearse(
+        read_project(folder), engine, Wishes(outputs=tmp_path / "outputs.json"), settings=settings
+    )
     assert report.ok, report.problems
     outputs = json.loads((tmp_path / "outputs.json").read_text())
     assert outputs["asked"] == account
     assert account in outputs["cluster"]
 
 
-def test_programs_that_share_a_warm_process_find_every_class_of_a_lazy_sdk(engine: Engine, program: Callable[[str], Path]) -> None:
+def test_programs_that_share_a_warm_process_find_every_class_of_a_lazy_sdk(
+    engine: Engine, program: Callable[[str], Path]
+) -> None:
     folder = program(f"import pulumi_azure_native as az\n{MICROSOFT}")
-    with staged(read_project(folder), engine, Wishes(), settings={"config": PROGRAMS["azure"][2]}) as rehearsal:
+    with staged(
+        read_project(folder), engine, Wishes(), settings={"config": PROGRAMS["azure"][2]}
+    ) as rehearsal:
         outcomes = [rehearsal.runner.run("preview") for _ in range(2)]
     assert [outcome.ok for outcome in outcomes] == [True, True], outcomes[-1].output

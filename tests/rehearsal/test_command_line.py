@@ -1,4 +1,6 @@
-"""`trainfleet rehearse` and plain `pulumi` as a user types them: exit codes, one message, and nothing left behind."""
+"""`trainfleet rehearse` and plain `pulumi` as a user types them: exit codes, one message, and nothing left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ Call = Callable[..., subprocess.CompletedProcess[str]]
 LIMIT = 120.0
 
 
-def test_a_mistake_is_one_message_on_stderr_and_exit_code_one(trainfleet: Call, program: Callable[[str], Path], engine: Engine) -> None:
+def test_a_mistake_is_one_message_on_stderr_and_exit_code_one(
+    trainfleet: Call, program: Callable[[str], Path], engine: Engine
+) -> None:
     folder = program('aws.eks.Cluster("c", role_arn="x", vpc_config={"subnet_idz": ["a"]})')
     done = trainfleet("rehearse", str(folder), "--json")
     assert done.returncode == 1
@@ -58,7 +62,9 @@ def test_a_quick_look_ends_with_the_step_that_was_named(trainfleet: Call, engine
         ([str(PROGRAMS / "small"), "--keep", "/proc/no"], "nowhere to write"),
     ],
 )
-def test_wrong_input_is_one_message_and_exit_code_two(trainfleet: Call, engine: Engine, arguments: list[str], said: str) -> None:
+def test_wrong_input_is_one_message_and_exit_code_two(
+    trainfleet: Call, engine: Engine, arguments: list[str], said: str
+) -> None:
     done = trainfleet("rehearse", *arguments)
     assert done.returncode == 2, done.stderr
     assert said in done.stderr
@@ -99,11 +105,18 @@ def _names(family: list[psutil.Process]) -> set[str]:
 
 
 @pytest.mark.deep
-def test_two_rehearsals_at_once_do_not_meet(engine: Engine, tmp_path: Path, program: Callable[[str], Path]) -> None:
+def test_two_rehearsals_at_once_do_not_meet(
+    engine: Engine, tmp_path: Path, program: Callable[[str], Path]
+) -> None:
     folder = program('aws.s3.Bucket("b", tags={"a": "b"})')
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     both = [
-        subprocess.Popen([COMMAND, "rehearse", str(folder), "--json"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        subprocess.Popen(
+            [COMMAND, "rehearse", str(folder), "--json"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         for _ in range(2)
     ]
     done = [process.communicate(timeout=LIMIT) for process in both]
@@ -111,7 +124,9 @@ def test_two_rehearsals_at_once_do_not_meet(engine: Engine, tmp_path: Path, prog
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("trainfleet")] == []
 
 
-def test_a_rehearsal_changes_no_file_of_the_program(engine: Engine, trainfleet: Call, program: Callable[[str], Path]) -> None:
+def test_a_rehearsal_changes_no_file_of_the_program(
+    engine: Engine, trainfleet: Call, program: Callable[[str], Path]
+) -> None:
     folder = program('aws.s3.Bucket("b", tags={"a": pulumi.Config().require_secret("token")})')
     (folder / "Pulumi.dev.yaml").write_text("config:\n  tiny:token:\n    secure: v1:abcdef:ghijkl\n")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -121,7 +136,9 @@ def test_a_rehearsal_changes_no_file_of_the_program(engine: Engine, trainfleet: 
 
 
 def test_plain_pulumi_previews_a_stack_from_the_checkout(engine: Engine, root: Path, tmp_path: Path) -> None:
-    """As a user would: `pulumi preview -s aws-dev` with the host beside the engine; only the providers are simulated."""
+    """As a user would: `pulumi preview -s aws-dev` with the host beside the engine; only the providers are
+    simulated.
+    """
     checkout = tmp_path / "checkout"
     checkout.mkdir()
     shutil.copy(root / "Pulumi.yaml", checkout)
@@ -130,16 +147,29 @@ def test_plain_pulumi_previews_a_stack_from_the_checkout(engine: Engine, root: P
     (checkout / ".venv").symlink_to(sys.prefix)
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
-    os.link(engine.path, bin_folder / "pulumi") if engine.path.stat().st_dev == bin_folder.stat().st_dev else shutil.copy(
+    os.link(
+        engine.path, bin_folder / "pulumi"
+    ) if engine.path.stat().st_dev == bin_folder.stat().st_dev else shutil.copy(
         engine.path, bin_folder / "pulumi"
     )
     build.write_shims(bin_folder)
     with sandbox(read_project(checkout, "aws-dev")) as box, provider.serve(Cloud()) as providers:
-        environment = box.environment | {"PULUMI_DEBUG_PROVIDERS": providers, "PATH": f"{bin_folder}:/usr/bin:/bin"}
+        environment = box.environment | {
+            "PULUMI_DEBUG_PROVIDERS": providers,
+            "PATH": f"{bin_folder}:/usr/bin:/bin",
+        }
         environment.pop("VIRTUAL_ENV", None)
 
         def pulumi(*arguments: str) -> subprocess.CompletedProcess[str]:
-            return subprocess.run(["pulumi", *arguments], cwd=checkout, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)
+            return subprocess.run(
+                ["pulumi", *arguments],
+                cwd=checkout,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT,
+                check=False,
+            )
 
         assert pulumi("stack", "init", "aws-dev").returncode == 0
         done = pulumi("preview", "-s", "aws-dev", "--non-interactive", "--policy-pack", "policies")

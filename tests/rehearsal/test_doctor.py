@@ -1,4 +1,6 @@
-"""The doctor on machines that lack something: it says what, for which command, and how to get it, and never falls over."""
+"""The doctor on machines that lack something: it says what, for which command, and how to get it, and never
+falls over.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,13 @@ def without(monkeypatch: pytest.MonkeyPatch, *absent: str) -> None:
 
 def test_nothing_is_imported_that_a_missing_package_would_break() -> None:
     code = "import sys, trainfleet.rehearsal.cli.doctor as d; d.examine(); print(sorted(set(sys.modules) & set(sys.argv[1].split(','))))"
-    finished = subprocess.run([sys.executable, "-c", code, ",".join(MODULES)], capture_output=True, text=True, check=True, timeout=120)
+    finished = subprocess.run(
+        [sys.executable, "-c", code, ",".join(MODULES)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
     assert finished.stdout.strip() == "[]"
 
 
@@ -73,7 +81,9 @@ def test_an_engine_on_the_path_is_asked_for_its_version(bare: Path) -> None:
     assert (check.status, check.detail) == ("here", f"3.219.1 at {path}")
 
 
-@pytest.mark.parametrize(("says", "code"), [("v3.199.9", 0), ("2.0.0", 0), ("no version", 0), ("v3.300.0", 1)])
+@pytest.mark.parametrize(
+    ("says", "code"), [("v3.199.9", 0), ("2.0.0", 0), ("no version", 0), ("v3.300.0", 1)]
+)
 def test_an_engine_that_is_old_or_does_not_answer_is_not_taken(bare: Path, says: str, code: int) -> None:
     write_program(bare, "pulumi", says, code)
     check = doctor.engine()
@@ -82,7 +92,9 @@ def test_an_engine_that_is_old_or_does_not_answer_is_not_taken(bare: Path, says:
     assert "Pulumi 3.200" in check.fix
 
 
-def test_an_engine_that_is_named_is_taken_or_refused_by_its_name(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_is_named_is_taken_or_refused_by_its_name(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TRAINFLEET_PULUMI", str(write_program(bare, "mine", "v3.230.0")))
     assert doctor.engine().detail.startswith("3.230.0 at ")
     monkeypatch.setenv("TRAINFLEET_PULUMI", str(bare / "not-there"))
@@ -102,7 +114,12 @@ def test_an_engine_built_from_these_pins_is_found_and_one_from_others_is_not(bar
 
 
 @pytest.mark.parametrize(
-    ("says", "status"), [("go version go1.99.0 linux/amd64", "here"), ("go version go1.18 linux/amd64", "missing"), ("", "missing")]
+    ("says", "status"),
+    [
+        ("go version go1.99.0 linux/amd64", "here"),
+        ("go version go1.18 linux/amd64", "missing"),
+        ("", "missing"),
+    ],
 )
 def test_a_go_that_is_new_enough_can_build_an_engine(bare: Path, says: str, status: str) -> None:
     write_program(bare, "go", says)
@@ -134,9 +151,16 @@ def test_nothing_on_the_path_stops_the_rehearsal_only(bare: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "stopped"), [("pulumi_policy", {"rehearse"}), ("torch", {"train", "launch", "report"}), ("ray", {"train", "launch", "report"})]
+    ("module", "stopped"),
+    [
+        ("pulumi_policy", {"rehearse"}),
+        ("torch", {"train", "launch", "report"}),
+        ("ray", {"train", "launch", "report"}),
+    ],
 )
-def test_a_missing_package_names_its_extra_and_stops_its_commands(monkeypatch: pytest.MonkeyPatch, module: str, stopped: set[str]) -> None:
+def test_a_missing_package_names_its_extra_and_stops_its_commands(
+    monkeypatch: pytest.MonkeyPatch, module: str, stopped: set[str]
+) -> None:
     without(monkeypatch, module)
     checks = [doctor.extra(name) for name in doctor.NEEDED_BY]
     (missing,) = [check for check in checks if check.status == "missing"]
@@ -145,8 +169,13 @@ def test_a_missing_package_names_its_extra_and_stops_its_commands(monkeypatch: p
     assert {command for command, works in doctor.ready(checks).items() if not works} == stopped
 
 
-@pytest.mark.parametrize(("version", "status"), [((3, 10, 9), "missing"), ((3, 11, 0), "here"), ((3, 13, 4), "here"), ((3, 14, 0), "missing")])
-def test_the_span_of_pythons(monkeypatch: pytest.MonkeyPatch, version: tuple[int, int, int], status: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "status"),
+    [((3, 10, 9), "missing"), ((3, 11, 0), "here"), ((3, 13, 4), "here"), ((3, 14, 0), "missing")],
+)
+def test_the_span_of_pythons(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int, int], status: str
+) -> None:
     monkeypatch.setattr(sys, "version_info", version)
     check = doctor.python()
     assert check.status == status
@@ -169,7 +198,9 @@ def test_shared_memory_that_is_small_or_not_there(monkeypatch: pytest.MonkeyPatc
     assert "--shm-size" in check.fix
 
 
-def test_disk_that_is_nearly_full_in_a_folder_that_is_not_there_yet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_disk_that_is_nearly_full_in_a_folder_that_is_not_there_yet(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(doctor.GIB, 0, doctor.GIB // 2))
     check = doctor.space("disk", tmp_path / "a" / "b", doctor.GIB, ("train",))
     assert (check.status, check.fix) == ("scarce", "1 GiB free")
@@ -188,7 +219,9 @@ def test_gpus_as_their_driver_lists_them(bare: Path) -> None:
     write_program(bare, "nvidia-smi", "NVIDIA H200, 143771 MiB, 570.86.15")
     check = doctor.gpu()
     assert (check.status, check.detail) == ("here", "NVIDIA H200, 143771 MiB, 570.86.15")
-    write_program(bare, "nvidia-smi", "NVIDIA-SMI has failed, because it could not, talk to the driver", code=9)
+    write_program(
+        bare, "nvidia-smi", "NVIDIA-SMI has failed, because it could not, talk to the driver", code=9
+    )
     assert doctor.gpu().status == "missing"
 
 
@@ -199,7 +232,9 @@ def test_a_program_that_hangs_is_given_up(bare: Path, monkeypatch: pytest.Monkey
     assert doctor.answer([str(bare / "not-there")]) == ""
 
 
-def test_the_command_ends_with_3_when_the_engine_is_out_of_reach(trainfleet: Trainfleet, tmp_path: Path) -> None:
+def test_the_command_ends_with_3_when_the_engine_is_out_of_reach(
+    trainfleet: Trainfleet, tmp_path: Path
+) -> None:
     finished = trainfleet("doctor", TRAINFLEET_PULUMI=str(tmp_path / "not-there"), PATH="")
     assert finished.returncode == 3, finished.stderr
     assert finished.stderr == ""
@@ -211,7 +246,9 @@ def test_the_document_names_every_command_and_every_check(trainfleet: Trainfleet
     document = json.loads(finished.stdout)
     assert list(document["ready"]) == list(doctor.EVERY)
     assert finished.returncode == (0 if document["ready"]["rehearse"] and document["ready"]["train"] else 3)
-    assert {"Python", "Pulumi engine", "CPUs", "memory", "shared memory", "GPU", "git"} <= {check["name"] for check in document["checks"]}
+    assert {"Python", "Pulumi engine", "CPUs", "memory", "shared memory", "GPU", "git"} <= {
+        check["name"] for check in document["checks"]
+    }
     for check in document["checks"]:
         assert check["status"] in ("here", "scarce", "missing")
         assert check["fix"] or check["status"] == "here" or not check["needed"]

@@ -1,6 +1,8 @@
-"""The example programs in the SDKs' own documentation are correct, so the checks have to pass them: a sample here, all of them in `deep`.
+"""The example programs in the SDKs' own documentation are correct, so the checks have to pass them: a sample
+here, all of them in `deep`.
 
-An example that is wrong itself (a placeholder for a name, a range that begins inside its network) is named in WRONG, with why.
+An example that is wrong itself (a placeholder for a name, a range that begins inside its network) is named in
+WRONG, with why.
 """
 
 from __future__ import annotations
@@ -15,7 +17,24 @@ from trainfleet.rehearsal.simulation.provider import HABITS
 from trainfleet.rehearsal.simulation.schema import packages
 
 SERVICES = {
-    "aws": ("ec2", "vpc", "eks", "iam", "s3", "kms", "ecr", "fsx", "cloudwatch", "secretsmanager", "budgets", "sns", "sqs", "lb", "lambda", "efs"),
+    "aws": (
+        "ec2",
+        "vpc",
+        "eks",
+        "iam",
+        "s3",
+        "kms",
+        "ecr",
+        "fsx",
+        "cloudwatch",
+        "secretsmanager",
+        "budgets",
+        "sns",
+        "sqs",
+        "lb",
+        "lambda",
+        "efs",
+    ),
     "gcp": (),
     "kubernetes": (
         "helm.sh",
@@ -81,14 +100,20 @@ SAMPLE = 12
 
 def chosen(package: str) -> list[str]:
     services = SERVICES[package]  # all of them where none is named
-    return sorted(token for token in packages()[package].classes if not services or token.split(":")[1].split("/")[0] in services)
+    return sorted(
+        token
+        for token in packages()[package].classes
+        if not services or token.split(":")[1].split("/")[0] in services
+    )
 
 
 def refused(package: str, tokens: list[str]) -> tuple[int, list[str]]:
     """Return how many resources the examples of these types register, and what is refused of them."""
     count, said = 0, []
     for token in tokens:
-        for item in (item for code in documented_examples(packages()[package], token) for item in programs(code)):
+        for item in (
+            item for code in documented_examples(packages()[package], token) for item in programs(code)
+        ):
             count += 1
             if item.token.split(":", 1)[0] == package:
                 found = HABITS[package].check(packages()[package], item.token, item.inputs)

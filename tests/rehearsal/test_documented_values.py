@@ -1,7 +1,10 @@
-"""Every value that the documentation of a property lists is accepted for it, in all four packages: a sample here, all of them in `deep`.
+"""Every value that the documentation of a property lists is accepted for it, in all four packages: a sample
+here, all of them in `deep`.
 
-The lists are read with fewer rules than `trainfleet.rehearsal.simulation.docstrings` has, so that a list which that reads wrongly is found. Each is sent alone,
-in an object that has nothing else: what is missing then is not looked at. What the documentation itself gets wrong is named in WRONG, with why.
+The lists are read with fewer rules than `trainfleet.rehearsal.simulation.docstrings` has, so that a list
+which that reads wrongly is found. Each is sent alone,
+in an object that has nothing else: what is missing then is not looked at. What the documentation itself gets
+wrong is named in WRONG, with why.
 """
 
 from __future__ import annotations
@@ -47,7 +50,11 @@ _REFUSED = re.compile(r"not one of|not valid|no valid|out of range|characters|is
 def listed(document: str) -> list[str]:
     """Return the values that a documentation lists."""
     found = [word for match in _LIST.finditer(document) for word in re.findall(_WORD, match[1])]
-    found += [word for match in _BULLETS.finditer(document) for word in re.findall(rf"(?m)^\s*[*-]\s+{_WORD}", match[1])]
+    found += [
+        word
+        for match in _BULLETS.finditer(document)
+        for word in re.findall(rf"(?m)^\s*[*-]\s+{_WORD}", match[1])
+    ]
     return [] if _NO_VALUES.search(document) else list(dict.fromkeys(found))
 
 
@@ -66,7 +73,14 @@ def scalar(kind: Kind) -> Kind:
     if kind.name == "list" and kind.item:
         return scalar(kind.item)
     if kind.name == "union":
-        return next((choice for choice in kind.choices if choice.name in ("string", "enum", "object", "integer", "number")), kind.choices[0])
+        return next(
+            (
+                choice
+                for choice in kind.choices
+                if choice.name in ("string", "enum", "object", "integer", "number")
+            ),
+            kind.choices[0],
+        )
     return kind
 
 
@@ -78,7 +92,9 @@ def places(package: str, tokens: list[str]) -> Iterator[Place]:
     """Yield every property with documentation of these types, of each input class once."""
     seen: set[type] = set()
 
-    def walk(cls: type, token: str, path: str, put: Callable[[Any], dict[str, Any]], depth: int) -> Iterator[Place]:
+    def walk(
+        cls: type, token: str, path: str, put: Callable[[Any], dict[str, Any]], depth: int
+    ) -> Iterator[Place]:
         if cls in seen or depth > DEEPEST:
             return
         seen.add(cls)
@@ -92,7 +108,9 @@ def places(package: str, tokens: list[str]) -> Iterator[Place]:
             if kind.cls is not None:
                 yield from walk(kind.cls, token, f"{path}.{name}", deeper, depth + 1)
             elif kind.name in ("string", "enum", "integer", "number") and documents.get(name):
-                yield Place(token, f"{path}.{name}", documents[name], kind.name in ("integer", "number"), deeper)
+                yield Place(
+                    token, f"{path}.{name}", documents[name], kind.name in ("integer", "number"), deeper
+                )
 
     for token in tokens:
         resource = packages()[package].resource(token)
@@ -101,7 +119,11 @@ def places(package: str, tokens: list[str]) -> Iterator[Place]:
 
 
 def about(mistake: Mistake, place: Place, word: str) -> bool:
-    return mistake.property == place.path[1:] and _REFUSED.search(mistake.what) is not None and word in mistake.what
+    return (
+        mistake.property == place.path[1:]
+        and _REFUSED.search(mistake.what) is not None
+        and word in mistake.what
+    )
 
 
 def refused(package: str, tokens: list[str]) -> tuple[int, list[str]]:
@@ -115,7 +137,11 @@ def refused(package: str, tokens: list[str]) -> tuple[int, list[str]]:
             count += 1
             value = int(word) if place.number else word
             found = HABITS[package].check(packages()[package], place.token, place.put(value))
-            said += [f"{place.token.split(':', 1)[1]} {mistake}" for mistake in found if about(mistake, place, word)]
+            said += [
+                f"{place.token.split(':', 1)[1]} {mistake}"
+                for mistake in found
+                if about(mistake, place, word)
+            ]
     return count, [text for text in said if not any(part in text for part in WRONG)]
 
 

@@ -1,4 +1,6 @@
-"""Which engine is used, and that a build is made once, whole or not at all. The `go` and `pulumi` here are fakes on PATH."""
+"""Which engine is used, and that a build is made once, whole or not at all. The `go` and `pulumi` here are
+fakes on PATH.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def script(path: Path, body: str) -> Path:
 
 @pytest.fixture
 def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A PATH with one folder of fakes and the system's own tools, and an empty cache; returns the folder of fakes."""
+    """A PATH with one folder of fakes and the system's own tools, and an empty cache; returns the folder of
+    fakes.
+    """
     fakes = tmp_path / "fakes"
     fakes.mkdir()
     monkeypatch.setenv("PATH", f"{fakes}:/usr/bin:/bin")
@@ -41,11 +45,15 @@ def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def fake_go(folder: Path, build_body: str, version: str = "go1.99.0") -> Path:
     """A `go` that knows `version`, and for `build` finds in $OUT the file it should write."""
     find_out = 'while [ "$1" != -o ]; do shift; done; OUT=$2'
-    return script(folder / "go", f'if [ "$1" = version ]; then echo "go version {version} linux/amd64"; exit 0; fi\n{find_out}\n{build_body}')
+    return script(
+        folder / "go",
+        f'if [ "$1" = version ]; then echo "go version {version} linux/amd64"; exit 0; fi\n{find_out}\n{build_body}',
+    )
 
 
 @pytest.mark.parametrize(
-    ("version", "enough"), [("v3.200.0", True), ("3.201.1", True), ("v4.0.0-alpha", True), ("v3.199.9", False), ("nonsense", False)]
+    ("version", "enough"),
+    [("v3.200.0", True), ("3.201.1", True), ("v4.0.0-alpha", True), ("v3.199.9", False), ("nonsense", False)],
 )
 def test_how_new_is_enough(version: str, enough: bool) -> None:
     assert is_enough(version) is enough
@@ -64,7 +72,9 @@ def test_an_old_or_broken_pulumi_on_path_is_not_used(only: Path) -> None:
     assert installed() is None
 
 
-def test_a_named_engine_comes_first_and_must_be_new(only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_engine_comes_first_and_must_be_new(
+    only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script(only / "pulumi", "echo v3.215.0")
     monkeypatch.setenv("TRAINFLEET_PULUMI", str(script(tmp_path / "mine", "echo v3.201.0")))
     assert find_engine().version == "3.201.0"
@@ -92,7 +102,9 @@ def test_two_processes_make_one_build(only: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("GATE", str(gate))
     fake_go(only, 'echo built >> "$COUNT"; read line < "$GATE"; echo engine > "$OUT"')
     command = [sys.executable, "-m", "trainfleet.rehearsal.engine.find"]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
+    ]
     _wait_for((only / "count").exists)
     with gate.open("w") as open_gate:
         open_gate.write("go\n")
@@ -112,7 +124,12 @@ def test_a_failed_build_says_why_and_leaves_nothing(only: Path) -> None:
 def test_ctrl_c_ends_go_and_leaves_no_half_build(only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIDS", str(only / "pids"))
     fake_go(only, 'echo half > "$OUT"; echo $$ > "$PIDS"; exec tail -f /dev/null')
-    child = subprocess.Popen([sys.executable, "-m", "trainfleet.rehearsal.engine.find"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "trainfleet.rehearsal.engine.find"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     _wait_for(lambda: (only / "pids").exists() and (only / "pids").read_text().strip() != "")
     go = psutil.Process(int((only / "pids").read_text()))
     child.send_signal(signal.SIGINT)
@@ -123,7 +140,9 @@ def test_ctrl_c_ends_go_and_leaves_no_half_build(only: Path, monkeypatch: pytest
     assert _folders() == []
 
 
-def test_with_neither_pulumi_nor_go_it_says_what_to_install(only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_neither_pulumi_nor_go_it_says_what_to_install(
+    only: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake_go(only, "exit 1", version="go1.1")
     monkeypatch.setattr(sys, "executable", str(script(only / "python", "echo 'no index to be had'; exit 1")))
     with pytest.raises(MissingToolError) as caught:

@@ -1,4 +1,6 @@
-"""Facts of the APIs' models: the files hold what they say, the gatherers read a model as it is meant, and a right value is never refused."""
+"""Facts of the APIs' models: the files hold what they say, the gatherers read a model as it is meant, and a
+right value is never refused.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ MODEL = {
             "members": {
                 "FunctionName": {"shape": "Name"},
                 "MemorySize": {"shape": "Size"},
-                "Timeout": {"shape": "Free", "documentation": "<p>Valid range: Must be a value from 1 to 900.</p>"},
+                "Timeout": {
+                    "shape": "Free",
+                    "documentation": "<p>Valid range: Must be a value from 1 to 900.</p>",
+                },
                 "PackageType": {"shape": "Package"},
                 "Layers": {"shape": "Layers"},
                 "EphemeralStorage": {"shape": "Storage"},
@@ -51,7 +56,9 @@ def test_a_file_of_facts_is_whole(file: Path) -> None:
 
 def test_a_broken_file_is_told(tmp_path: Path) -> None:
     file = tmp_path / "x.json"
-    file.write_text('{"shapes": {"A": {"vaules": []}, "B": {"pattern": "("}}, "types": {"XArgs": {"a": "C"}}}')
+    file.write_text(
+        '{"shapes": {"A": {"vaules": []}, "B": {"pattern": "("}}, "types": {"XArgs": {"a": "C"}}}'
+    )
     assert len(faults(file)) == 5
 
 
@@ -86,7 +93,9 @@ def refused(token: str, inputs: dict[str, object]) -> list[Mistake]:
         ("aws:sfn/stateMachine:StateMachine", "type", "FAST", "EXPRESS"),
     ],
 )
-def test_a_value_that_the_api_does_not_take_is_refused(token: str, name: str, wrong: object, right: object) -> None:
+def test_a_value_that_the_api_does_not_take_is_refused(
+    token: str, name: str, wrong: object, right: object
+) -> None:
     assert [mistake.property for mistake in refused(token, {name: wrong})] == [name]
     assert refused(token, {name: right}) == []
 
@@ -95,13 +104,16 @@ def test_only_classes_of_an_sdk_have_facts() -> None:
     assert facts_of(Fact) == {}
 
 
-@pytest.mark.parametrize(("pattern", "whole"), [("^a+", "^a+.*"), ("a+$", ".*a+$"), ("^a$", "^a$"), ("a+", "a+"), ("^a|b", "^a|b")])
+@pytest.mark.parametrize(
+    ("pattern", "whole"), [("^a+", "^a+.*"), ("a+$", ".*a+$"), ("^a$", "^a$"), ("a+", "a+"), ("^a|b", "^a|b")]
+)
 def test_an_expression_that_is_anchored_at_one_end_is_open_at_the_other(pattern: str, whole: str) -> None:
     assert anchored(pattern) == whole
 
 
 @pytest.mark.parametrize(
-    ("pattern", "good"), [("[a-z]+", True), (r"\p{L}+", False), (".*", False), ("(", False), ("x", False), (r"\\+[1-9]*", False)]
+    ("pattern", "good"),
+    [("[a-z]+", True), (r"\p{L}+", False), (".*", False), ("(", False), ("x", False), (r"\\+[1-9]*", False)],
 )
 def test_only_an_expression_that_python_reads_alike_is_used(pattern: str, good: bool) -> None:
     assert usable(pattern) is good
@@ -116,8 +128,14 @@ def test_an_id_may_be_shortened_but_not_an_account() -> None:
 
 def test_prose_of_a_model_is_read() -> None:
     assert text("<p>Valid: <code>a | b</code></p><ul><li>one</li></ul>") == "Valid: `a` | `b`\n\n\n* one"
-    assert promised("<p>Constraints:</p><ul><li>Must be a value from 0 to 35</li></ul>", "number") == {"range": [0, 35]}
-    assert promised("<p>Valid values: <code>standard | gp2 | io1</code></p>", "text")["values"] == ["gp2", "io1", "standard"]
+    assert promised("<p>Constraints:</p><ul><li>Must be a value from 0 to 35</li></ul>", "number") == {
+        "range": [0, 35]
+    }
+    assert promised("<p>Valid values: <code>standard | gp2 | io1</code></p>", "text")["values"] == [
+        "gp2",
+        "io1",
+        "standard",
+    ]
     assert promised("", "text") == {}
 
 
@@ -152,19 +170,35 @@ def test_a_definition_is_pruned_to_what_refuses(tmp_path: Path) -> None:
     assert spec["properties"]["mode"] == {"type": "string", "enum": ["A", "="]}
     assert list(schema["properties"]) == ["spec"]
     large = {"type": "object", "properties": {f"name{index}": {"type": "string"} for index in range(20)}}
-    assert shared({"a": {"properties": {"x": large}}, "b": {"properties": {"y": large}}})["parts"]["0"] == large
+    assert (
+        shared({"a": {"properties": {"x": large}}, "b": {"properties": {"y": large}}})["parts"]["0"] == large
+    )
 
 
 @pytest.mark.parametrize(
     ("token", "spec", "wrong"),
     [
-        ("kubernetes:kueue.x-k8s.io/v1beta1:ClusterQueue", {"queueingStrategy": "FIFO"}, "spec.queueingStrategy"),
+        (
+            "kubernetes:kueue.x-k8s.io/v1beta1:ClusterQueue",
+            {"queueingStrategy": "FIFO"},
+            "spec.queueingStrategy",
+        ),
         ("kubernetes:kueue.x-k8s.io/v1beta1:ClusterQueue", {"queueingStrategy": "StrictFIFO"}, ""),
-        ("kubernetes:cert-manager.io/v1:Certificate", {"secretname": "x", "issuerRef": {"name": "a"}}, "spec.secretname"),
-        ("kubernetes:monitoring.coreos.com/v1:PodMonitor", {"selector": {}, "podMetricsEndpoints": [{"interval": "often"}]}, "interval"),
+        (
+            "kubernetes:cert-manager.io/v1:Certificate",
+            {"secretname": "x", "issuerRef": {"name": "a"}},
+            "spec.secretname",
+        ),
+        (
+            "kubernetes:monitoring.coreos.com/v1:PodMonitor",
+            {"selector": {}, "podMetricsEndpoints": [{"interval": "often"}]},
+            "interval",
+        ),
     ],
 )
-def test_a_custom_resource_of_a_known_project_is_judged_by_its_definition(token: str, spec: dict[str, object], wrong: str) -> None:
+def test_a_custom_resource_of_a_known_project_is_judged_by_its_definition(
+    token: str, spec: dict[str, object], wrong: str
+) -> None:
     api, kind = token.removeprefix("kubernetes:").split(":")
     inputs = {"apiVersion": api, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
     said = [str(mistake) for mistake in KubernetesHabits().check(packages()["kubernetes"], token, inputs)]
@@ -185,14 +219,44 @@ MACHINE = '{"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "B"}, "B": 
         ("states", MACHINE, '"StartAt": "A"', '"StartAt": "C"', "StartAt"),
         ("states", MACHINE, '"Next": "B"', '"Next": "C"', "States.A.Next"),
         ("states", MACHINE, ', "Next": "B"', "", "States.A.Next"),
-        ("dashboard", '{"widgets": [{"type": "text", "width": 6, "properties": {}}]}', "6", "36", "widgets[0].width"),
-        ("dashboard", '{"widgets": [{"type": "text", "width": 6, "properties": {}}]}', '"text"', '"chart"', "widgets[0].type"),
-        ("ecs-containers", '[{"name": "a", "portMappings": [{"ContainerPort": 80}]}]', "80", '"http"', "[0].portMappings[0].containerPort"),
+        (
+            "dashboard",
+            '{"widgets": [{"type": "text", "width": 6, "properties": {}}]}',
+            "6",
+            "36",
+            "widgets[0].width",
+        ),
+        (
+            "dashboard",
+            '{"widgets": [{"type": "text", "width": 6, "properties": {}}]}',
+            '"text"',
+            '"chart"',
+            "widgets[0].type",
+        ),
+        (
+            "ecs-containers",
+            '[{"name": "a", "portMappings": [{"ContainerPort": 80}]}]',
+            "80",
+            '"http"',
+            "[0].portMappings[0].containerPort",
+        ),
         ("batch-container", '{"image": "a", "command": ["b"]}', "command", "comand", "comand"),
         ("redrive-allow", '{"redrivePermission": "allowAll"}', "allowAll", "all", "redrivePermission"),
-        ("topic-redrive", '{"deadLetterTargetArn": "arn:aws:sqs:us-east-1:111122223333:q"}', "deadLetterTargetArn", "queue", "queue"),
+        (
+            "topic-redrive",
+            '{"deadLetterTargetArn": "arn:aws:sqs:us-east-1:111122223333:q"}',
+            "deadLetterTargetArn",
+            "queue",
+            "queue",
+        ),
         ("filter", '{"kind": ["a"]}', '["a"]', '"a"', "kind"),
-        ("policy", '{"Statement": [{"Effect": "Allow", "Action": "s3:*"}]}', "Allow", "allow", "Statement[0].Effect"),
+        (
+            "policy",
+            '{"Statement": [{"Effect": "Allow", "Action": "s3:*"}]}',
+            "Allow",
+            "allow",
+            "Statement[0].Effect",
+        ),
     ],
 )
 def test_a_document_is_judged_inside(kind: str, right: str, old: str, new: str, where: str) -> None:

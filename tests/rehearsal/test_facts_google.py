@@ -13,8 +13,15 @@ from trainfleet.rehearsal.simulation.facts.naming import name_rule
 
 
 def document(version: str, *values: str) -> dict[str, object]:
-    thing = {"modes": {"type": "array", "items": {"type": "string", "enum": list(values)}}, "ttl": {"type": "string", "format": "google-duration"}}
-    create = {"httpMethod": "POST", "request": {"$ref": "Thing"}, "parameters": {"thingId": {"location": "query", "description": "`[a-z]{3,9}`"}}}
+    thing = {
+        "modes": {"type": "array", "items": {"type": "string", "enum": list(values)}},
+        "ttl": {"type": "string", "format": "google-duration"},
+    }
+    create = {
+        "httpMethod": "POST",
+        "request": {"$ref": "Thing"},
+        "parameters": {"thingId": {"location": "query", "description": "`[a-z]{3,9}`"}},
+    }
     return {
         "name": "things",
         "version": version,
@@ -32,18 +39,28 @@ def test_versions_of_an_api_are_taken_together(tmp_path: Path) -> None:
     assert facts([entry["mode"] for entry in entries], number=False) == {"values": ["A", "B"]}
     assert "pattern" in facts([entry["ttl"] for entry in entries], number=False)
     assert api.ids[0] == {"Thing": {"thingid": "`[a-z]{3,9}`"}}
-    assert (normal("allow_policies"), normal("Addresses"), normal("status")) == ("allowpolicy", "address", "statu")
+    assert (normal("allow_policies"), normal("Addresses"), normal("status")) == (
+        "allowpolicy",
+        "address",
+        "statu",
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ("The id must match `^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`.", {"pattern": "[a-z]([a-z0-9-]{0,61}[a-z0-9])?"}),
+        (
+            "The id must match `^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`.",
+            {"pattern": "[a-z]([a-z0-9-]{0,61}[a-z0-9])?"},
+        ),
         (
             "* Must contain only lowercase letters, numbers, and hyphens. * Must start with a letter. * Must be between 1-40 characters. * Must end with a number.",
             {"pattern": "[a-z](?:[a-z0-9-]*[a-z0-9])?", "length": [1, 40]},
         ),
-        ("This value should be 4-63 characters, and valid characters are /a-z-/.", {"pattern": "[a-z0-9-][a-z0-9-]*", "length": [4, 63]}),
+        (
+            "This value should be 4-63 characters, and valid characters are /a-z-/.",
+            {"pattern": "[a-z0-9-][a-z0-9-]*", "length": [4, 63]},
+        ),
         ("Letters, numbers and hyphens, like in an e-mail address, are allowed.", {}),
         ("The name of the thing.", {}),
     ],
@@ -52,7 +69,9 @@ def test_the_rule_of_a_name_is_read_from_prose(text: str, rule: dict[str, object
     assert name_rule(text) == rule
 
 
-@pytest.mark.parametrize("file", sorted(FACTS.glob("gcp/*.json")), ids=lambda file: f"{file.parent.name}-{file.stem}")
+@pytest.mark.parametrize(
+    "file", sorted(FACTS.glob("gcp/*.json")), ids=lambda file: f"{file.parent.name}-{file.stem}"
+)
 def test_a_file_of_facts_says_only_what_is_read(file: Path) -> None:
     assert faults(file) == []
     assert len(json.loads(file.read_text())["source"]) > 10

@@ -1,4 +1,6 @@
-"""Every kind of fault, on the small program: it strikes, it is told, and a resumed run ends where an undisturbed one does."""
+"""Every kind of fault, on the small program: it strikes, it is told, and a resumed run ends where an
+undisturbed one does.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,14 @@ CLUSTER = "aws:eks/cluster:Cluster"
 
 
 def record(name: str, token: str = ROLE, **inputs: object) -> Record:
-    return Record(f"urn:pulumi:s::p::{token}::{name}", token, name, "", dict(inputs), {"arn": f"arn:aws:iam::1:role/{name}"})
+    return Record(
+        f"urn:pulumi:s::p::{token}::{name}",
+        token,
+        name,
+        "",
+        dict(inputs),
+        {"arn": f"arn:aws:iam::1:role/{name}"},
+    )
 
 
 def test_each_operation_fails_once_and_is_written_down() -> None:
@@ -46,7 +55,13 @@ def test_each_operation_fails_once_and_is_written_down() -> None:
         cloud.delete(one.token, one.id, one.urn)
     cloud.update(one.token, one.id, one.urn, {}, {})
     cloud.delete(one.token, one.id, one.urn)
-    assert [(op.verb, op.of) for op in cloud.operations] == [("fail", "create"), ("create", ""), ("fail", "delete"), ("update", ""), ("delete", "")]
+    assert [(op.verb, op.of) for op in cloud.operations] == [
+        ("fail", "create"),
+        ("create", ""),
+        ("fail", "delete"),
+        ("update", ""),
+        ("delete", ""),
+    ]
     assert cloud.records == {}
 
 
@@ -124,7 +139,9 @@ def step(report: Report, name: str) -> Step:
 def test_every_create_update_and_delete_fails_once(everything: Report) -> None:
     assert everything.ok, everything.problems
     assert everything.faults["create"] == everything.faults["delete"] == everything.resources
-    assert everything.faults["update"] == step(everything, "update-fault").resources > everything.resources // 2
+    assert (
+        everything.faults["update"] == step(everything, "update-fault").resources > everything.resources // 2
+    )
     assert "each of" in step(everything, "destroy").detail
     assert step(everything, "destroy").changes == {"delete": everything.resources}
 
@@ -132,7 +149,9 @@ def test_every_create_update_and_delete_fails_once(everything: Report) -> None:
 @pytest.mark.deep
 def test_the_other_faults_have_a_row_each_and_end_like_an_undisturbed_apply(everything: Report) -> None:
     rows = {name: step(everything, name) for name in ROUNDS}
-    assert all(row.ok and row.detail and row.changes["create"] == everything.resources for row in rows.values()), rows
+    assert all(
+        row.ok and row.detail and row.changes["create"] == everything.resources for row in rows.values()
+    ), rows
     assert rows["hang"].changes["update"] >= 1
     assert set(ROUNDS) < set(everything.faults)
 
@@ -146,7 +165,9 @@ def test_the_document_counts_the_faults_and_names_what_was_lost(everything: Repo
 
 
 @pytest.mark.deep
-def test_a_program_that_makes_another_thing_each_time_is_found_by_comparing(engine: Engine, program: Callable[[str], Path]) -> None:
+def test_a_program_that_makes_another_thing_each_time_is_found_by_comparing(
+    engine: Engine, program: Callable[[str], Path]
+) -> None:
     folder = program(
         'import time\nvpc = aws.ec2.Vpc("vpc", cidr_block="10.0.0.0/16", tags={"at": str(time.time_ns())}, opts=pulumi.ResourceOptions(ignore_changes=["tags"]))'
     )

@@ -1,4 +1,6 @@
-"""Rules of a cloud that depend on what else exists: each kind, on each cloud, by record and once through the engine."""
+"""Rules of a cloud that depend on what else exists: each kind, on each cloud, by record and once through the
+engine.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,24 @@ VNET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNet
 
 
 def record(token: str, resource_id: str, outputs: dict[str, Any] | None = None, **inputs: Any) -> Record:
-    return Record(f"urn:pulumi:s::p::{token}::{resource_id.rsplit('/', 1)[-1]}", token, resource_id, "", inputs, {**inputs, **(outputs or {})})
+    return Record(
+        f"urn:pulumi:s::p::{token}::{resource_id.rsplit('/', 1)[-1]}",
+        token,
+        resource_id,
+        "",
+        inputs,
+        {**inputs, **(outputs or {})},
+    )
 
 
 VPC = record("aws:ec2/vpc:Vpc", "vpc-1", cidrBlock="10.0.0.0/16")
 NETWORK = record("gcp:compute/network:Network", "projects/p/global/networks/net", {"name": "net"})
-AZURE_NETWORK = record("azure-native:network:VirtualNetwork", VNET, {"name": "net"}, addressSpace={"addressPrefixes": ["10.0.0.0/16"]})
+AZURE_NETWORK = record(
+    "azure-native:network:VirtualNetwork",
+    VNET,
+    {"name": "net"},
+    addressSpace={"addressPrefixes": ["10.0.0.0/16"]},
+)
 EGRESS = record("azure-native:network:NatGateway", "/subscriptions/s/nat")
 
 
@@ -34,9 +48,27 @@ def subnet(resource_id: str, cidr: str, zone: str = "a") -> Record:
 
 
 REFUSED: list[tuple[str, list[Record], str, Record, str]] = [
-    ("range outside", [VPC], "create", subnet("subnet-1", "10.1.0.0/24"), "10.1.0.0/24 does not lie in 10.0.0.0/16 of vpc-1"),
-    ("ranges overlap", [VPC, subnet("subnet-1", "10.0.0.0/20")], "create", subnet("subnet-2", "10.0.8.0/24"), "overlaps 10.0.0.0/20 of subnet-1"),
-    ("in use", [VPC, subnet("subnet-1", "10.0.0.0/20")], "delete", VPC, "vpc-1 is still in use by subnet-1 (vpcId)"),
+    (
+        "range outside",
+        [VPC],
+        "create",
+        subnet("subnet-1", "10.1.0.0/24"),
+        "10.1.0.0/24 does not lie in 10.0.0.0/16 of vpc-1",
+    ),
+    (
+        "ranges overlap",
+        [VPC, subnet("subnet-1", "10.0.0.0/20")],
+        "create",
+        subnet("subnet-2", "10.0.8.0/24"),
+        "overlaps 10.0.0.0/20 of subnet-1",
+    ),
+    (
+        "in use",
+        [VPC, subnet("subnet-1", "10.0.0.0/20")],
+        "delete",
+        VPC,
+        "vpc-1 is still in use by subnet-1 (vpcId)",
+    ),
     (
         "one zone",
         [VPC, subnet("subnet-1", "10.0.0.0/20"), subnet("subnet-2", "10.0.16.0/20")],
@@ -46,17 +78,27 @@ REFUSED: list[tuple[str, list[Record], str, Record, str]] = [
     ),
     (
         "bucket with objects",
-        [record("aws:s3/bucket:Bucket", "b"), record("aws:s3/bucketObjectv2:BucketObjectv2", "o", bucket="b")],
+        [
+            record("aws:s3/bucket:Bucket", "b"),
+            record("aws:s3/bucketObjectv2:BucketObjectv2", "o", bucket="b"),
+        ],
         "delete",
         record("aws:s3/bucket:Bucket", "b"),
         "b is still in use by o",
     ),
     (
         "ranges overlap on Google Cloud",
-        [NETWORK, record("gcp:compute/subnetwork:Subnetwork", "s1", network=NETWORK.id, ipCidrRange="10.0.0.0/20")],
+        [
+            NETWORK,
+            record("gcp:compute/subnetwork:Subnetwork", "s1", network=NETWORK.id, ipCidrRange="10.0.0.0/20"),
+        ],
         "create",
         record(
-            "gcp:compute/subnetwork:Subnetwork", "s2", network="net", ipCidrRange="10.1.0.0/20", secondaryIpRanges=[{"ipCidrRange": "10.0.0.0/24"}]
+            "gcp:compute/subnetwork:Subnetwork",
+            "s2",
+            network="net",
+            ipCidrRange="10.1.0.0/20",
+            secondaryIpRanges=[{"ipCidrRange": "10.0.0.0/24"}],
         ),
         "10.0.0.0/24 overlaps 10.0.0.0/20 of s1",
     ),
@@ -76,7 +118,10 @@ REFUSED: list[tuple[str, list[Record], str, Record, str]] = [
     ),
     (
         "in use on Azure",
-        [EGRESS, record("azure-native:network:Subnet", "s", virtualNetworkName="x", natGateway={"id": EGRESS.id})],
+        [
+            EGRESS,
+            record("azure-native:network:Subnet", "s", virtualNetworkName="x", natGateway={"id": EGRESS.id}),
+        ],
         "delete",
         EGRESS,
         "is still in use by s (natGateway.id)",
@@ -98,8 +143,12 @@ def done(cloud: Cloud, verb: str, what: Record) -> None:
         cloud.delete(what.token, what.id, what.urn)
 
 
-@pytest.mark.parametrize(("there", "verb", "what", "said"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
-def test_what_else_exists_can_forbid_an_operation(there: list[Record], verb: str, what: Record, said: str) -> None:
+@pytest.mark.parametrize(
+    ("there", "verb", "what", "said"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
+)
+def test_what_else_exists_can_forbid_an_operation(
+    there: list[Record], verb: str, what: Record, said: str
+) -> None:
     cloud = Cloud(records={each.key: each for each in there})
     with pytest.raises(RefusedError) as caught:
         done(cloud, verb, what)
@@ -108,7 +157,12 @@ def test_what_else_exists_can_forbid_an_operation(there: list[Record], verb: str
 
 
 ALLOWED: list[tuple[str, list[Record], str, Record]] = [
-    ("ranges beside each other", [VPC, subnet("subnet-1", "10.0.0.0/20")], "create", subnet("subnet-2", "10.0.16.0/20")),
+    (
+        "ranges beside each other",
+        [VPC, subnet("subnet-1", "10.0.0.0/20")],
+        "create",
+        subnet("subnet-2", "10.0.16.0/20"),
+    ),
     (
         "two zones",
         [VPC, subnet("subnet-1", "10.0.0.0/20"), subnet("subnet-2", "10.0.16.0/20", "b")],
@@ -117,33 +171,52 @@ ALLOWED: list[tuple[str, list[Record], str, Record]] = [
     ),
     (
         "a bucket that may be emptied",
-        [record("aws:s3/bucket:Bucket", "b", forceDestroy=True), record("aws:s3/bucketObjectv2:BucketObjectv2", "o", bucket="b")],
+        [
+            record("aws:s3/bucket:Bucket", "b", forceDestroy=True),
+            record("aws:s3/bucketObjectv2:BucketObjectv2", "o", bucket="b"),
+        ],
         "delete",
         record("aws:s3/bucket:Bucket", "b"),
     ),
     (
         "a second range of the network",
-        [VPC, record("aws:ec2/vpcIpv4CidrBlockAssociation:VpcIpv4CidrBlockAssociation", "more", vpcId="vpc-1", cidrBlock="10.1.0.0/16")],
+        [
+            VPC,
+            record(
+                "aws:ec2/vpcIpv4CidrBlockAssociation:VpcIpv4CidrBlockAssociation",
+                "more",
+                vpcId="vpc-1",
+                cidrBlock="10.1.0.0/16",
+            ),
+        ],
         "create",
         subnet("subnet-1", "10.1.0.0/24"),
     ),
     (
         "the same ranges in another network",
-        [NETWORK, record("gcp:compute/subnetwork:Subnetwork", "s1", network="other", ipCidrRange="10.0.0.0/20")],
+        [
+            NETWORK,
+            record("gcp:compute/subnetwork:Subnetwork", "s1", network="other", ipCidrRange="10.0.0.0/20"),
+        ],
         "create",
         record("gcp:compute/subnetwork:Subnetwork", "s2", network="net", ipCidrRange="10.0.0.0/20"),
     ),
 ]
 
 
-@pytest.mark.parametrize(("there", "verb", "what"), [row[1:] for row in ALLOWED], ids=[row[0] for row in ALLOWED])
+@pytest.mark.parametrize(
+    ("there", "verb", "what"), [row[1:] for row in ALLOWED], ids=[row[0] for row in ALLOWED]
+)
 def test_what_is_allowed_goes_through(there: list[Record], verb: str, what: Record) -> None:
     done(Cloud(records={each.key: each for each in there}), verb, what)
 
 
 def test_a_quota_can_be_raised() -> None:
     cloud = Cloud(
-        records={("aws:ec2/vpc:Vpc", f"vpc-{n}", ""): record("aws:ec2/vpc:Vpc", f"vpc-{n}") for n in range(5)}, quotas={"aws:ec2/vpc:Vpc": 6}
+        records={
+            ("aws:ec2/vpc:Vpc", f"vpc-{n}", ""): record("aws:ec2/vpc:Vpc", f"vpc-{n}") for n in range(5)
+        },
+        quotas={"aws:ec2/vpc:Vpc": 6},
     )
     cloud.create(record("aws:ec2/vpc:Vpc", "vpc-9"))
     with pytest.raises(RefusedError, match="the quota is 6"):
@@ -152,28 +225,49 @@ def test_a_quota_can_be_raised() -> None:
 
 def references(row: dict[str, Any]) -> list[str]:
     """The texts of a row that are a type and a path in it."""
-    values = [value for key, given in row.items() if key not in ("source", "network") for value in (given if isinstance(given, list) else [given])]
+    values = [
+        value
+        for key, given in row.items()
+        if key not in ("source", "network")
+        for value in (given if isinstance(given, list) else [given])
+    ]
     return [value for value in values if isinstance(value, str) and " " in value]
 
 
-@pytest.mark.parametrize(("kind", "row"), [(kind, row) for kind, rows in rules().items() for found in rows.values() for row in found])
+@pytest.mark.parametrize(
+    ("kind", "row"),
+    [(kind, row) for kind, rows in rules().items() for found in rows.values() for row in found],
+)
 def test_a_row_has_a_source_and_names_types_and_inputs_that_exist(kind: str, row: dict[str, Any]) -> None:
     assert "." in row["source"], kind
-    network, _, reference = row.get("network", "").partition(" ")  # its path is in the type that the row is about
+    network, _, reference = row.get("network", "").partition(
+        " "
+    )  # its path is in the type that the row is about
     own = [*row.get("ranges", ()), *filter(None, [reference])]
-    paths = [(row["type"], *own), *([(network, *row["of"])] if network else []), *(tuple(text.split(" ")) for text in references(row))]
+    paths = [
+        (row["type"], *own),
+        *([(network, *row["of"])] if network else []),
+        *(tuple(text.split(" ")) for text in references(row)),
+    ]
     for token, *inside in paths:
         resource = packages()[token.split(":", maxsplit=1)[0]].resource(token)
         assert resource is not None, token
-        assert [path for path in inside if path.split(".")[0] not in {*resource.inputs, *resource.outputs}] == [], token
+        assert [
+            path for path in inside if path.split(".")[0] not in {*resource.inputs, *resource.outputs}
+        ] == [], token
 
 
 def test_a_program_hears_of_an_overlap_at_apply(engine: Engine, program: Callable[[str], Path]) -> None:
     code = 'vpc = aws.ec2.Vpc("vpc", cidr_block="10.0.0.0/16")\n'
-    code += "".join(f'aws.ec2.Subnet("{name}", vpc_id=vpc.id, cidr_block="{cidr}")\n' for name, cidr in (("a", "10.0.0.0/20"), ("b", "10.0.8.0/24")))
+    code += "".join(
+        f'aws.ec2.Subnet("{name}", vpc_id=vpc.id, cidr_block="{cidr}")\n'
+        for name, cidr in (("a", "10.0.0.0/20"), ("b", "10.0.8.0/24"))
+    )
     report = rehearse(read_project(program(code)), engine)
     assert not report.ok
-    assert any("overlaps" in str(problem) and "aws:ec2/subnet:Subnet" in str(problem) for problem in report.problems), report.problems
+    assert any(
+        "overlaps" in str(problem) and "aws:ec2/subnet:Subnet" in str(problem) for problem in report.problems
+    ), report.problems
 
 
 def test_a_quota_of_the_command_line_is_obeyed(engine: Engine, program: Callable[[str], Path]) -> None:

@@ -1,9 +1,12 @@
-"""A table of plausible mistakes over four packages: each is refused by name, and its right twin passes, in dict style and in typed style.
+"""A table of plausible mistakes over four packages: each is refused by name, and its right twin passes, in
+dict style and in typed style.
 
 A mistake is tried in one of the two styles, the next in the other; the long tests try each in both.
 
-The tables are `mistakes/<package>.toml`, `.second.toml` and `.third.toml`; the head of aws.toml says how a row is read. A program runs
-without an engine (see `trainfleet.rehearsal.simulation.check_harness`), so what is judged is what the SDK would send. Some SDK classes refuse a wrong keyword themselves.
+The tables are `mistakes/<package>.toml`, `.second.toml` and `.third.toml`; the head of aws.toml says how a
+row is read. A program runs
+without an engine (see `trainfleet.rehearsal.simulation.check_harness`), so what is judged is what the SDK
+would send. Some SDK classes refuse a wrong keyword themselves.
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ WRONG = [(package, name, right, row) for package, name, right, rows in tables() 
 def resource_class(name: str) -> Any:
     module, cls = f"pulumi_{name}".rsplit(".", 1)
     found = getattr(importlib.import_module(module), cls)
-    # Where a part of the SDK was imported by itself before, the package's attribute is the module of that name.
+    # Where a part of the SDK was imported by itself before, the package's attribute is the module of that
+    # name.
     return getattr(found, cls) if inspect.ismodule(found) else found
 
 
@@ -84,7 +88,10 @@ def reach(value: Any, path: str) -> tuple[Any, Any]:
 def typed(kind: Kind, value: Any) -> Any:
     """Return a value with the SDK's input classes in place of dictionaries, wherever the SDK has them."""
     if kind.name == "union":
-        kind = next((choice for choice in kind.choices if choice.name == "object" and isinstance(value, dict)), kind.choices[0])
+        kind = next(
+            (choice for choice in kind.choices if choice.name == "object" and isinstance(value, dict)),
+            kind.choices[0],
+        )
     if kind.name == "list" and isinstance(value, list) and kind.item:
         return [typed(kind.item, item) for item in value]
     if kind.name == "map" and isinstance(value, dict) and kind.item:
@@ -99,7 +106,9 @@ def arguments(cls: type, value: dict[str, Any]) -> dict[str, Any]:
 
     names = {python: wire for python, wire, _ in _types._py_properties(cls)}
     kinds = inputs_of(cls)
-    return {name: typed(kinds[names[name]].kind, item) if name in names else item for name, item in value.items()}
+    return {
+        name: typed(kinds[names[name]].kind, item) if name in names else item for name, item in value.items()
+    }
 
 
 def args_class(cls: type) -> type | None:
@@ -123,7 +132,9 @@ def judged(package: str, name: str, args: dict[str, Any], style: str) -> list[st
     except (TypeError, AttributeError, ValueError, AssertionError) as error:
         return [str(error)]
     installed = packages()[package]
-    return [str(mistake) for item in sent for mistake in HABITS[package].check(installed, item.token, item.inputs)]
+    return [
+        str(mistake) for item in sent for mistake in HABITS[package].check(installed, item.token, item.inputs)
+    ]
 
 
 def plainly(text: str) -> str:
@@ -141,7 +152,10 @@ def wanted_value(row: list[Any]) -> Any:
     """Return the wrong value when it is plain text or a number that the message has to show."""
     kind, _, *value = row
     plain = (
-        kind not in ("misspelt", "missing", "conflict") and len(value) == 1 and isinstance(value[0], (str, int)) and not isinstance(value[0], bool)
+        kind not in ("misspelt", "missing", "conflict")
+        and len(value) == 1
+        and isinstance(value[0], (str, int))
+        and not isinstance(value[0], bool)
     )
     return value[0] if plain and len(str(value[0])) <= 40 else None
 
@@ -158,11 +172,15 @@ def mistakes() -> Iterator[Any]:
     for index, (package, name, right, row) in enumerate(WRONG):
         for number, style in enumerate(STYLES):
             marks = [] if index % len(STYLES) == number else [pytest.mark.deep]
-            yield pytest.param(package, name, right, row, style, id=f"{name}-{row[0]}-{row[1]}-{index}-{style}", marks=marks)
+            yield pytest.param(
+                package, name, right, row, style, id=f"{name}-{row[0]}-{row[1]}-{index}-{style}", marks=marks
+            )
 
 
 @pytest.mark.parametrize(("package", "name", "right", "row", "style"), list(mistakes()))
-def test_a_mistake_is_refused_by_name_and_value(package: str, name: str, right: dict[str, Any], row: list[Any], style: str) -> None:
+def test_a_mistake_is_refused_by_name_and_value(
+    package: str, name: str, right: dict[str, Any], row: list[Any], style: str
+) -> None:
     said = judged(package, name, changed(right, row), style)
     assert any(plainly(expected(row)) in plainly(message) for message in said), said
     if (value := wanted_value(row)) is not None:

@@ -1,4 +1,6 @@
-"""A few mistakes of the table through the real engine: what is refused there is what the table says, in every package."""
+"""A few mistakes of the table through the real engine: what is refused there is what the table says, in every
+package.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ from trainfleet.rehearsal.engine.sandbox import read_project
 from trainfleet.rehearsal.rehearse import rehearse
 
 MISTAKES = [
-    ('aws.s3.Bucket("b", bucket="Training_Data")', "aws:s3/bucket:Bucket b bucket: 'Training_Data' is not valid here"),
+    (
+        'aws.s3.Bucket("b", bucket="Training_Data")',
+        "aws:s3/bucket:Bucket b bucket: 'Training_Data' is not valid here",
+    ),
     (
         'import pulumi_gcp as gcp\ngcp.storage.Bucket("b", location="EU", storage_class="STANDARD_IA")',
         "gcp:storage/bucket:Bucket b storageClass: 'STANDARD_IA' is not one of",
@@ -29,7 +34,9 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("code", "said"), MISTAKES, ids=[said.split(" ")[0] for _, said in MISTAKES])
-def test_a_mistake_stops_the_preview_by_name_and_value(engine: Engine, program: Callable[[str], Path], code: str, said: str) -> None:
+def test_a_mistake_stops_the_preview_by_name_and_value(
+    engine: Engine, program: Callable[[str], Path], code: str, said: str
+) -> None:
     report = rehearse(read_project(program(code)), engine)
     assert not report.ok
     assert any(said in str(problem) for problem in report.problems), report.problems

@@ -1,4 +1,6 @@
-"""What a rehearsal on a cluster does before it asks one: objects out of inputs, drift, definitions, flags, and whether it may begin."""
+"""What a rehearsal on a cluster does before it asks one: objects out of inputs, drift, definitions, flags,
+and whether it may begin.
+"""
 
 from __future__ import annotations
 
@@ -21,26 +23,59 @@ from trainfleet.rehearsal.simulation.pulumi_values import secret
 
 
 def test_inputs_become_the_object_that_the_api_knows() -> None:
-    inputs = {"apiVersion": "v1", "spec": {"x_kubernetes_list_type": "map", "port": 80.0, "none": None}, "__defaults": [], "data": secret({"a": "b"})}
-    assert to_object(inputs) == {"apiVersion": "v1", "spec": {"x-kubernetes-list-type": "map", "port": 80}, "data": {"a": "b"}}
+    inputs = {
+        "apiVersion": "v1",
+        "spec": {"x_kubernetes_list_type": "map", "port": 80.0, "none": None},
+        "__defaults": [],
+        "data": secret({"a": "b"}),
+    }
+    assert to_object(inputs) == {
+        "apiVersion": "v1",
+        "spec": {"x-kubernetes-list-type": "map", "port": 80},
+        "data": {"a": "b"},
+    }
 
 
 @pytest.mark.parametrize(
     ("inputs", "live", "now"),
     [
-        ({"labels": {"a": "b"}}, {"labels": {"a": "b", "others": "too"}, "status": {}}, {"labels": {"a": "b"}}),
+        (
+            {"labels": {"a": "b"}},
+            {"labels": {"a": "b", "others": "too"}, "status": {}},
+            {"labels": {"a": "b"}},
+        ),
         ({"labels": {"a": "b", "c": "d"}}, {"labels": {"a": "b"}}, {"labels": {"a": "b"}}),
         ({"labels": {"a": "b"}}, {"labels": {"a": "changed"}}, {"labels": {"a": "changed"}}),
         ({"cpu": "1000m", "memory": "1Gi"}, {"cpu": "1", "memory": "1Gi"}, {"cpu": "1000m", "memory": "1Gi"}),
         ({"ports": [{"port": 1.0}]}, {"ports": [{"port": 1, "protocol": "TCP"}]}, {"ports": [{"port": 1.0}]}),
-        ({"ports": [{"port": 1.0}]}, {"ports": [{"port": 1}, {"port": 2}]}, {"ports": [{"port": 1}, {"port": 2}]}),
+        (
+            {"ports": [{"port": 1.0}]},
+            {"ports": [{"port": 1}, {"port": 2}]},
+            {"ports": [{"port": 1}, {"port": 2}]},
+        ),
         ({"annotations": {}, "stringData": {"a": "b"}}, {}, {"annotations": {}, "stringData": {"a": "b"}}),
         ({"data": secret({"a": "b"})}, {"data": {"a": "other"}}, {"data": secret({"a": "b"})}),
-        ({"x_kubernetes_list_type": "map"}, {"x-kubernetes-list-type": "map"}, {"x_kubernetes_list_type": "map"}),
+        (
+            {"x_kubernetes_list_type": "map"},
+            {"x-kubernetes-list-type": "map"},
+            {"x_kubernetes_list_type": "map"},
+        ),
     ],
-    ids=["what others add", "what is taken away", "what is changed", "quantities", "defaults", "longer", "empty", "secret", "spelling"],
+    ids=[
+        "what others add",
+        "what is taken away",
+        "what is changed",
+        "quantities",
+        "defaults",
+        "longer",
+        "empty",
+        "secret",
+        "spelling",
+    ],
 )
-def test_of_a_live_object_only_what_the_program_asked_for_counts(inputs: dict[str, Any], live: dict[str, Any], now: dict[str, Any]) -> None:
+def test_of_a_live_object_only_what_the_program_asked_for_counts(
+    inputs: dict[str, Any], live: dict[str, Any], now: dict[str, Any]
+) -> None:
     assert as_it_is(inputs, live) == now
 
 
@@ -61,7 +96,10 @@ def test_each_custom_kind_of_the_layer_has_a_definition() -> None:
 @pytest.mark.parametrize("chart", KINDS)
 def test_definitions_have_a_type_at_every_place(chart: str) -> None:
     def untyped(node: dict[str, Any], path: str) -> list[str]:
-        open_, either = node.get("x-kubernetes-preserve-unknown-fields"), node.get("x-kubernetes-int-or-string")
+        open_, either = (
+            node.get("x-kubernetes-preserve-unknown-fields"),
+            node.get("x-kubernetes-int-or-string"),
+        )
         found = [] if node.get("type") or open_ or either else [path]
         for name, held in (node.get("properties") or {}).items():
             found += untyped(held, f"{path}.{name}")
@@ -70,12 +108,22 @@ def test_definitions_have_a_type_at_every_place(chart: str) -> None:
         return found
 
     for definition in definitions_of(chart):
-        assert untyped(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"], definition["metadata"]["name"]) == []
+        assert (
+            untyped(
+                definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"], definition["metadata"]["name"]
+            )
+            == []
+        )
 
 
 def test_a_list_whose_keys_have_no_default_left_is_a_plain_list() -> None:
     item = {"properties": {"name": {"type": "string"}}, "type": "object"}
-    schema = {"type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    schema = {
+        "type": "array",
+        "items": item,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+    }
     assert "x-kubernetes-list-type" not in structural(schema)
     assert structural({**schema, "items": {**item, "required": ["name"]}})["x-kubernetes-list-type"] == "map"
 
@@ -89,28 +137,44 @@ def test_kinds_that_a_cloud_brings_are_defined_too() -> None:
     [
         ({}, ["--enable-leader-election=true"]),
         ({"singleNamespaceInstall": True}, ["--watch-namespace=here", "--enable-leader-election=true"]),
-        ({"watchNamespace": ["a", "b"], "leaderElectionEnabled": False}, ["--watch-namespace=a,b", "--enable-leader-election=false"]),
+        (
+            {"watchNamespace": ["a", "b"], "leaderElectionEnabled": False},
+            ["--watch-namespace=a,b", "--enable-leader-election=false"],
+        ),
     ],
 )
-def test_the_operator_gets_the_flags_that_the_chart_makes_of_its_values(values: dict[str, Any], expected: list[str]) -> None:
+def test_the_operator_gets_the_flags_that_the_chart_makes_of_its_values(
+    values: dict[str, Any], expected: list[str]
+) -> None:
     assert flags(values, "here") == [*expected, "--enable-metrics=true", "--log-stdout-encoder=json"]
 
 
 def test_the_operator_gets_the_environment_that_the_chart_makes_of_its_values() -> None:
     assert variables({}) == {}
-    assert variables({"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "x"}]}) == {"A": "1", "B": "x"}
+    assert variables({"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "x"}]}) == {
+        "A": "1",
+        "B": "x",
+    }
 
 
 def test_what_is_new_in_our_namespaces_or_of_our_kinds_or_has_our_name_is_left_over() -> None:
     before = Inventory({"/api/v1/namespaces/theirs": "1"})
     ours = Made("/api/v1/namespaces/theirs/configmaps/mine", "2", "ConfigMap theirs/mine")
-    new = ["/api/v1/namespaces/training", "/api/v1/namespaces/training/pods/p", "/apis/ray.io/v1/namespaces/x/rayjobs/j", "/api/v1/namespaces/y"]
+    new = [
+        "/api/v1/namespaces/training",
+        "/api/v1/namespaces/training/pods/p",
+        "/apis/ray.io/v1/namespaces/x/rayjobs/j",
+        "/api/v1/namespaces/y",
+    ]
     after = Inventory({**before.objects, ours.path: "2", **dict.fromkeys(new, "3")}, (ours,))
     assert left_over(before, after, {"training"}, {"rayjobs.ray.io"}) == sorted([ours.path, *new[:3]])
 
 
 def test_a_controllers_report_of_state_makes_nobody_an_owner() -> None:
-    rows = [{"manager": "kubectl", "operation": "Apply"}, {"manager": "controller", "operation": "Update", "subresource": "status"}]
+    rows = [
+        {"manager": "kubectl", "operation": "Apply"},
+        {"manager": "controller", "operation": "Update", "subresource": "status"},
+    ]
     assert managers({"metadata": {"managedFields": rows}}) == {"kubectl"}
 
 
@@ -150,17 +214,27 @@ def kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
 VIEW = '{"clusters": [{"name": "x", "cluster": {"server": "https://prod:6443"}}], "users": [{"user": {"token": "t"}}]}'
 
 
-def test_nothing_is_made_in_a_context_of_ones_own_without_consent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_made_in_a_context_of_ones_own_without_consent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kubectl(tmp_path, monkeypatch, f"echo '{VIEW}'")
-    with pytest.raises(InputError, match=r"would be made and removed in prod \(https://prod:6443\)") as raised:
+    with pytest.raises(
+        InputError, match=r"would be made and removed in prod \(https://prod:6443\)"
+    ) as raised:
         named("prod", agreed=False)
     assert "--yes" in str(raised.value)
     target = named("prod", agreed=True)
     assert "token" not in target.write_kubeconfig(tmp_path / "kubeconfig").read_text()
 
 
-def test_a_context_that_is_not_there_is_said_in_kubectls_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kubectl(tmp_path, monkeypatch, 'case "$*" in *get-contexts*) echo kind-kind;; *) echo "error: no context exists" >&2; exit 1;; esac')
+def test_a_context_that_is_not_there_is_said_in_kubectls_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubectl(
+        tmp_path,
+        monkeypatch,
+        'case "$*" in *get-contexts*) echo kind-kind;; *) echo "error: no context exists" >&2; exit 1;; esac',
+    )
     with pytest.raises(InputError, match=r"no context exists \(kind-kind\)"):
         named("prod", agreed=True)
 

@@ -1,4 +1,6 @@
-"""A whole rehearsal on the real engine: what is expected happens, and what goes wrong is named in plain words."""
+"""A whole rehearsal on the real engine: what is expected happens, and what goes wrong is named in plain
+words.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,10 @@ MISTAKES = [
         'aws.eks.Cluster("c", role_arn="x", vpc_config={"subnet_idz": ["a"]})',
         "aws:eks/cluster:Cluster c vpcConfig.subnet_idz: unknown property (did you mean `subnetIds`?)",
     ),
-    ('aws.eks.Cluster("c", role_arnn="x", vpc_config={"subnet_ids": []})', "__main__.py:4: Cluster c has no property `role_arnn`"),
+    (
+        'aws.eks.Cluster("c", role_arnn="x", vpc_config={"subnet_ids": []})',
+        "__main__.py:4: Cluster c has no property `role_arnn`",
+    ),
     (
         'name = "c"\naws.eks.Cluster(f"{name}-1", role_arn="x",\n  vpc_config=aws.eks.ClusterVpcConfigArgs(subnet_idz=[]))',
         "ClusterVpcConfigArgs c-1 has no property `subnet_idz`",
@@ -91,13 +96,18 @@ MISTAKES = [
         'k8s.core.v1.Pod("p", spec={"containers": [{"name": "x", "imag": "y"}]})',
         "kubernetes:core/v1:Pod p spec.containers[0].imag: unknown property (did you mean `image`?)",
     ),
-    ('aws.ec2.get_instance_type(instance_type="p5.48xlarge")', "the rehearsal has no answer to the function aws:ec2/getInstanceType:getInstanceType"),
+    (
+        'aws.ec2.get_instance_type(instance_type="p5.48xlarge")',
+        "the rehearsal has no answer to the function aws:ec2/getInstanceType:getInstanceType",
+    ),
     ("1 / 0", "__main__.py:4: ZeroDivisionError: division by zero"),
 ]
 
 
 @pytest.mark.parametrize(("code", "said"), MISTAKES, ids=[said[:50] for _, said in MISTAKES])
-def test_a_mistake_stops_the_preview_and_names_resource_and_property(engine: Engine, program: Callable[[str], Path], code: str, said: str) -> None:
+def test_a_mistake_stops_the_preview_and_names_resource_and_property(
+    engine: Engine, program: Callable[[str], Path], code: str, said: str
+) -> None:
     report = rehearse(read_project(program(code)), engine)
     assert not report.ok
     assert [step.name for step in report.steps if step.ran] == ["preview"]
@@ -105,19 +115,29 @@ def test_a_mistake_stops_the_preview_and_names_resource_and_property(engine: Eng
 
 
 def test_two_resources_of_one_name_are_found_at_apply(engine: Engine, program: Callable[[str], Path]) -> None:
-    folder = program("\n".join(f'aws.iam.Role("{name}", name="same", assume_role_policy="{{}}")' for name in ("a", "b")))
+    folder = program(
+        "\n".join(f'aws.iam.Role("{name}", name="same", assume_role_policy="{{}}")' for name in ("a", "b"))
+    )
     report = rehearse(read_project(folder), engine)
     assert any("same already exists" in str(problem) for problem in report.problems), report.problems
 
 
-def test_a_program_that_never_settles_is_found_by_the_no_op(engine: Engine, program: Callable[[str], Path]) -> None:
-    folder = program('import uuid\naws.ec2.Vpc("v", cidr_block="10.0.0.0/16", tags={"run": str(uuid.uuid4())})')
+def test_a_program_that_never_settles_is_found_by_the_no_op(
+    engine: Engine, program: Callable[[str], Path]
+) -> None:
+    folder = program(
+        'import uuid\naws.ec2.Vpc("v", cidr_block="10.0.0.0/16", tags={"run": str(uuid.uuid4())})'
+    )
     report = rehearse(read_project(folder), engine)
-    assert [step.name for step in report.steps if not step.ok] == ["apply"] or "a second run would update it, because of tags" in str(report.problems)
+    assert [step.name for step in report.steps if not step.ok] == [
+        "apply"
+    ] or "a second run would update it, because of tags" in str(report.problems)
     assert not report.ok
 
 
-def test_protection_is_lifted_in_a_step_of_its_own_and_what_is_retained_is_named(engine: Engine, program: Callable[[str], Path]) -> None:
+def test_protection_is_lifted_in_a_step_of_its_own_and_what_is_retained_is_named(
+    engine: Engine, program: Callable[[str], Path]
+) -> None:
     keep = "opts=pulumi.ResourceOptions(protect=True, retain_on_delete=True)"
     folder = program(
         f'b = aws.s3.Bucket("data", tags={{"a": "b"}}, {keep})\naws.s3.BucketVersioning("v", bucket=b.bucket, versioning_configuration={{"status": "Enabled"}})'
@@ -130,7 +150,9 @@ def test_protection_is_lifted_in_a_step_of_its_own_and_what_is_retained_is_named
     assert steps["destroy"].changes == {"delete": 1, "keep": 1}
 
 
-def test_a_type_without_rules_is_said_and_the_rehearsal_goes_on(engine: Engine, program: Callable[[str], Path]) -> None:
+def test_a_type_without_rules_is_said_and_the_rehearsal_goes_on(
+    engine: Engine, program: Callable[[str], Path]
+) -> None:
     report = rehearse(read_project(program('aws.glue.CatalogDatabase("c", name="c")')), engine)
     assert report.ok, report.problems
     assert report.missing_rules == ["aws:glue/catalogDatabase:CatalogDatabase"]
@@ -139,10 +161,14 @@ def test_a_type_without_rules_is_said_and_the_rehearsal_goes_on(engine: Engine, 
 def test_every_resource_may_fail_once(engine: Engine) -> None:
     report = rehearse(read_project(PROGRAMS / "small"), engine, Wishes(fault="every"))
     assert report.ok, report.problems
-    assert f"each of {report.resources} creates failed once" in next(step.detail for step in report.steps if step.name == "apply-fault")
+    assert f"each of {report.resources} creates failed once" in next(
+        step.detail for step in report.steps if step.name == "apply-fault"
+    )
 
 
-def test_a_policy_pack_stops_a_violation(engine: Engine, program: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_policy_pack_stops_a_violation(
+    engine: Engine, program: Callable[[str], Path], tmp_path: Path
+) -> None:
     pack = tmp_path / "pack"
     pack.mkdir()
     (pack / "PulumiPolicy.yaml").write_text("runtime: python\n")
@@ -151,13 +177,22 @@ def test_a_policy_pack_stops_a_violation(engine: Engine, program: Callable[[str]
         "def tags(args, report):\n    if args.resource_type == 'aws:ec2/vpc:Vpc' and not args.props.get('tags'): report('needs tags')\n"
         "PolicyPack('pack', enforcement_level=EnforcementLevel.MANDATORY, policies=[ResourceValidationPolicy('tags', 'tags', tags)])\n"
     )
-    report = rehearse(read_project(program('aws.ec2.Vpc("bare", cidr_block="10.0.0.0/16")')), engine, Wishes([pack]))
+    report = rehearse(
+        read_project(program('aws.ec2.Vpc("bare", cidr_block="10.0.0.0/16")')), engine, Wishes([pack])
+    )
     assert not report.ok
     assert [str(problem) for problem in report.problems] == ["aws:ec2/vpc:Vpc bare: policy tags: needs tags"]
 
 
 def test_nothing_real_can_be_reached(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "GOOGLE_CREDENTIALS", "ARM_CLIENT_SECRET", "AZURE_CLIENT_ID", "PULUMI_ACCESS_TOKEN"):
+    for name in (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_PROFILE",
+        "GOOGLE_CREDENTIALS",
+        "ARM_CLIENT_SECRET",
+        "AZURE_CLIENT_ID",
+        "PULUMI_ACCESS_TOKEN",
+    ):
         monkeypatch.setenv(name, "real")
     with staged(read_project(PROGRAMS / "small"), engine, Wishes()) as rehearsal:
         environment = rehearsal.runner.environment
@@ -167,7 +202,9 @@ def test_nothing_real_can_be_reached(engine: Engine, monkeypatch: pytest.MonkeyP
 
 
 def test_no_file_of_the_state_can_be_cut_off_by_a_killed_engine(engine: Engine) -> None:
-    """The engine renames its state into place; an .attrs file beside it would be written in place, and cut off it makes the state unreadable."""
+    """The engine renames its state into place; an .attrs file beside it would be written in place, and cut
+    off it makes the state unreadable.
+    """
     with staged(read_project(PROGRAMS / "small"), engine, Wishes()) as rehearsal:
         rehearsal.run(Step("apply", "apply"), *APPLY, checkpoints=True)
         files = [file for file in (rehearsal.runner.sandbox.folder / "state").rglob("*") if file.is_file()]

@@ -1,4 +1,6 @@
-"""The replacement table against the installed SDKs: every type, every path, a source for each, and facts that must not get lost."""
+"""The replacement table against the installed SDKs: every type, every path, a source for each, and facts that
+must not get lost.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,13 @@ import pytest
 from trainfleet.rehearsal.simulation.replacement import TABLE, join_path, split_path, table
 from trainfleet.rehearsal.simulation.schema import Kind, Property, inputs_of, packages
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the SDK warns of its own old types when they are read
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning"
+)  # the SDK warns of its own old types when they are read
 ENTRIES: dict[str, dict[str, Any]] = {
-    token: entry for file in sorted(TABLE.glob("*.toml")) for token, entry in tomllib.loads(file.read_text()).items()
+    token: entry
+    for file in sorted(TABLE.glob("*.toml"))
+    for token, entry in tomllib.loads(file.read_text()).items()
 }
 TOKENS = sorted(token for token in ENTRIES if not token.startswith("pulumi:"))
 KEYS = {"source", "replace", "autoname", "delete_first", "sometimes"}
@@ -58,7 +64,12 @@ def missing_step(properties: dict[str, Property], path: tuple[str, ...]) -> str:
 def test_every_type_and_path_is_in_the_installed_sdk(token: str) -> None:
     entry = ENTRIES[token]
     known = inputs(token)
-    paths = [*entry["replace"], *entry.get("delete_first", ()), *entry.get("sometimes", {}), *filter(None, [entry.get("autoname")])]
+    paths = [
+        *entry["replace"],
+        *entry.get("delete_first", ()),
+        *entry.get("sometimes", {}),
+        *filter(None, [entry.get("autoname")]),
+    ]
     unknown = {path: step for path in paths if (step := missing_step(known, split_path(path)))}
     assert not unknown, f"{token}: the SDK has no such input: {unknown}"
 
@@ -72,7 +83,9 @@ def test_every_row_has_a_source_and_says_each_thing_once(token: str) -> None:
     assert set(entry) <= KEYS
     paths = [split_path(path) for path in entry["replace"]]
     assert all(join_path(split_path(path)) == path for path in entry["replace"])
-    covered = [(one, other) for one in paths for other in paths if one is not other and one[: len(other)] == other]
+    covered = [
+        (one, other) for one in paths for other in paths if one is not other and one[: len(other)] == other
+    ]
     assert not covered, "a path covers what is below it"
     assert not set(entry.get("sometimes", {})) & set(entry["replace"])
     assert set(entry.get("delete_first", ())) <= set(entry["replace"])
@@ -86,8 +99,19 @@ def test_a_name_the_provider_makes_up_may_be_left_out_and_replaces_when_changed(
 
 
 FORCED = {
-    "aws:eks/cluster:Cluster": ["name", "roleArn", "bootstrapSelfManagedAddons", "accessConfig.bootstrapClusterCreatorAdminPermissions"],
-    "aws:eks/nodeGroup:NodeGroup": ["subnetIds", "instanceTypes[0]", "capacityType", "amiType", "launchTemplate.id"],
+    "aws:eks/cluster:Cluster": [
+        "name",
+        "roleArn",
+        "bootstrapSelfManagedAddons",
+        "accessConfig.bootstrapClusterCreatorAdminPermissions",
+    ],
+    "aws:eks/nodeGroup:NodeGroup": [
+        "subnetIds",
+        "instanceTypes[0]",
+        "capacityType",
+        "amiType",
+        "launchTemplate.id",
+    ],
     "aws:eks/podIdentityAssociation:PodIdentityAssociation": ["namespace", "serviceAccount"],
     "aws:ec2/vpc:Vpc": ["cidrBlock"],
     "aws:ec2/flowLog:FlowLog": ["destinationOptions.fileFormat"],
@@ -100,8 +124,20 @@ FORCED = {
     "pulumi:providers:kubernetes": ["clusterIdentifier"],
 }
 IN_PLACE = {
-    "aws:eks/cluster:Cluster": ["version", "vpcConfig.subnetIds[0]", "vpcConfig.publicAccessCidrs[0]", "tags.Name", "remoteNetworkConfig"],
-    "aws:eks/nodeGroup:NodeGroup": ["scalingConfig.maxSize", "launchTemplate.version", "labels.pool", "taints[0].value", "version"],
+    "aws:eks/cluster:Cluster": [
+        "version",
+        "vpcConfig.subnetIds[0]",
+        "vpcConfig.publicAccessCidrs[0]",
+        "tags.Name",
+        "remoteNetworkConfig",
+    ],
+    "aws:eks/nodeGroup:NodeGroup": [
+        "scalingConfig.maxSize",
+        "launchTemplate.version",
+        "labels.pool",
+        "taints[0].value",
+        "version",
+    ],
     "aws:eks/addon:Addon": ["addonVersion", "configurationValues"],
     "aws:ec2/launchTemplate:LaunchTemplate": ["userData", "networkInterfaces[0].interfaceType"],
     "aws:ec2/vpcEndpoint:VpcEndpoint": ["subnetIds[0]", "policy"],
@@ -113,12 +149,16 @@ IN_PLACE = {
 }
 
 
-@pytest.mark.parametrize(("token", "path"), [(token, path) for token, paths in FORCED.items() for path in paths])
+@pytest.mark.parametrize(
+    ("token", "path"), [(token, path) for token, paths in FORCED.items() for path in paths]
+)
 def test_known_to_replace(token: str, path: str) -> None:
     assert table()[token].forces(split_path(path))
 
 
-@pytest.mark.parametrize(("token", "path"), [(token, path) for token, paths in IN_PLACE.items() for path in paths])
+@pytest.mark.parametrize(
+    ("token", "path"), [(token, path) for token, paths in IN_PLACE.items() for path in paths]
+)
 def test_known_to_change_in_place(token: str, path: str) -> None:
     assert not table()[token].forces(split_path(path))
 
@@ -130,10 +170,19 @@ def test_a_policy_attachment_goes_before_its_successor_comes() -> None:
 
 def used_types(folder: Path) -> Iterator[str]:
     """The type tokens whose classes a folder's code calls, by the names under which the SDKs are imported."""
-    tokens = {(fqn, name): token for package in packages().values() for token, (fqn, name) in package.classes.items()}
+    tokens = {
+        (fqn, name): token
+        for package in packages().values()
+        for token, (fqn, name) in package.classes.items()
+    }
     for file in folder.rglob("*.py"):
         tree = ast.parse(file.read_text())
-        names = {alias.asname or alias.name: alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        names = {
+            alias.asname or alias.name: alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        }
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
                 first, _, rest = ast.unparse(node.func).partition(".")
@@ -146,4 +195,6 @@ def used_types(folder: Path) -> Iterator[str]:
 def test_the_table_has_every_type_that_the_platform_is_made_of(root: Path, folder: str) -> None:
     used = set(used_types(root / "infra" / folder))
     assert len(used) > 10, "the platform's code is not read as it is written now"
-    assert not used - set(ENTRIES), "add these to trainfleet/rehearsal/simulation/replacements/, from the provider's source"
+    assert not used - set(ENTRIES), (
+        "add these to trainfleet/rehearsal/simulation/replacements/, from the provider's source"
+    )

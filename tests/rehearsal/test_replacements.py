@@ -1,6 +1,8 @@
-"""Replacements that go wrong half way, resources that fail twice in a row, and whole clusters replaced: on the real engine.
+"""Replacements that go wrong half way, resources that fail twice in a row, and whole clusters replaced: on
+the real engine.
 
-Whatever happens, a run that goes on has to end where an undisturbed one ends, with nothing made twice and nothing left behind.
+Whatever happens, a run that goes on has to end where an undisturbed one ends, with nothing made twice and
+nothing left behind.
 """
 
 from __future__ import annotations
@@ -104,7 +106,9 @@ def test_the_old_one_that_could_not_be_deleted_goes_with_the_next_apply(begin: B
     for _ in range(times):
         broken(r, trouble)
         assert names(r) == ["subnet", "vpc", "vpc"]
-    new = next(record.id for record in r.cloud.everything() if record.id != old and record.urn.endswith("::vpc"))
+    new = next(
+        record.id for record in r.cloud.everything() if record.id != old and record.urn.endswith("::vpc")
+    )
     applied(r)
     assert (names(r), of_name(r, "vpc").id) == (["subnet", "vpc"], new)
     assert applied(r) == {}
@@ -112,7 +116,9 @@ def test_the_old_one_that_could_not_be_deleted_goes_with_the_next_apply(begin: B
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("times", [1, 2], ids=["once", "twice in a row"])
-def test_the_new_one_that_could_not_be_made_after_the_old_one_went_is_made_by_the_next_apply(begin: Begin, times: int) -> None:
+def test_the_new_one_that_could_not_be_made_after_the_old_one_went_is_made_by_the_next_apply(
+    begin: Begin, times: int
+) -> None:
     """Both have one fixed name, so the old one has to go first; in between there is none."""
     r = begin(ROLE)
     assert applied(r) == {"role": "create", "rights": "create"}
@@ -149,7 +155,9 @@ def change_name(r: Rehearsal, token: str) -> None:
     """Another name for the cluster, which is another cluster."""
     cluster = next(resource for resource in r.resources() if resource["type"] == token)
     (name,) = selection.physical_name_path(cluster)
-    r.programs.changes = [selection.Choice(cluster["urn"], token, (name,), f"{cluster['inputs'][name]}-2").as_change()]
+    r.programs.changes = [
+        selection.Choice(cluster["urn"], token, (name,), f"{cluster['inputs'][name]}-2").as_change()
+    ]
 
 
 def inside(r: Rehearsal) -> dict[str, str]:
@@ -159,7 +167,11 @@ def inside(r: Rehearsal) -> dict[str, str]:
 
 def moved(before: dict[str, str], after: dict[str, str]) -> bool:
     """Whether everything is there again, in one other cluster."""
-    return before.keys() == after.keys() and len({*before.values()}) == len({*after.values()}) == 1 and not {*before.values()} & {*after.values()}
+    return (
+        before.keys() == after.keys()
+        and len({*before.values()}) == len({*after.values()}) == 1
+        and not {*before.values()} & {*after.values()}
+    )
 
 
 def test_what_is_in_a_cluster_is_made_anew_in_the_new_one(engine: Engine) -> None:
@@ -177,8 +189,10 @@ def test_what_is_in_a_cluster_is_made_anew_in_the_new_one(engine: Engine) -> Non
 
 
 LAYER = ("--target", "urn:pulumi:**$kubernetes:**", "--target-dependents")
-"""Everything in the cluster. It has to go first where the old cluster goes before the new one: the engine (3.200) closes the
-Kubernetes provider as soon as it sees that it will be replaced, and can then delete nothing that is in the cluster."""
+"""Everything in the cluster. It has to go first where the old cluster goes before the new one: the engine
+(3.200) closes the
+Kubernetes provider as soon as it sees that it will be replaced, and can then delete nothing that is in the
+cluster."""
 
 
 @pytest.mark.deep
@@ -191,7 +205,9 @@ Kubernetes provider as soon as it sees that it will be replaced, and can then de
         ("azure-dev", "azure-native:containerservice:ManagedCluster"),
     ],
 )
-def test_a_platform_gets_another_cluster_in_two_commands(root: Path, engine: Engine, stack: str, token: str) -> None:
+def test_a_platform_gets_another_cluster_in_two_commands(
+    root: Path, engine: Engine, stack: str, token: str
+) -> None:
     with staged(read_project(root, stack), engine, Wishes()) as r:
         applied(r)
         before = inside(r)

@@ -32,7 +32,9 @@ def test_every_rule_has_a_source_and_a_type_that_exists(package: str) -> None:
         assert len(rule.source) > 10, rule.types
         for pattern in rule.types:
             installed = any(fnmatchcase(token, pattern) for token in tokens)
-            custom = package == "kubernetes" and not any(token.startswith(pattern.split("/")[0]) for token in tokens)  # a kind of somebody's own
+            custom = package == "kubernetes" and not any(
+                token.startswith(pattern.split("/")[0]) for token in tokens
+            )  # a kind of somebody's own
             assert installed or custom, pattern
 
 
@@ -51,10 +53,15 @@ def test_a_rule_of_one_type_names_a_property_of_it(package: str) -> None:
 
 
 def test_a_row_that_nothing_reads_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "aws.toml").write_text('[[rule]]\ntypes = ["a"]\nsource = "s"\nrows = [{ path = "x", onof = [1] }, { say = "y" }]\n')
+    (tmp_path / "aws.toml").write_text(
+        '[[rule]]\ntypes = ["a"]\nsource = "s"\nrows = [{ path = "x", onof = [1] }, { say = "y" }]\n'
+    )
     with pytest.raises(InputError) as error:
         rules("aws", tmp_path)
-    assert ["onof" in problem.what or "asks nothing" in problem.what for problem in error.value.problems] == [True, True]
+    assert ["onof" in problem.what or "asks nothing" in problem.what for problem in error.value.problems] == [
+        True,
+        True,
+    ]
 
 
 def test_a_rule_without_source_is_refused(tmp_path: Path) -> None:
@@ -64,7 +71,12 @@ def test_a_rule_without_source_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_value_that_is_not_known_yet_breaks_no_rule() -> None:
-    unknown = {"name": UNKNOWN, "assumeRolePolicy": UNKNOWN, "maxSessionDuration": UNKNOWN, "description": UNKNOWN}
+    unknown = {
+        "name": UNKNOWN,
+        "assumeRolePolicy": UNKNOWN,
+        "maxSessionDuration": UNKNOWN,
+        "description": UNKNOWN,
+    }
     assert broken("aws", "aws:iam/role:Role", unknown) == []
 
 
@@ -92,21 +104,39 @@ WORD_CASES = [
 ]
 
 
-@pytest.mark.parametrize(("word", "value", "argument", "good"), WORD_CASES, ids=[f"{case[0]}-{case[1]}" for case in WORD_CASES])
+@pytest.mark.parametrize(
+    ("word", "value", "argument", "good"), WORD_CASES, ids=[f"{case[0]}-{case[1]}" for case in WORD_CASES]
+)
 def test_a_word_judges_one_value(word: str, value: object, argument: object, good: bool) -> None:
     assert (WORDS[word](value, argument) == []) is good
 
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("500m", "0.5"), ("1Ki", "1024"), ("2", "2"), ("1e3", "1000"), ("1.5Gi", "1610612736"), ("8Gb", None), ("1 G", None), ("", None)],
+    [
+        ("500m", "0.5"),
+        ("1Ki", "1024"),
+        ("2", "2"),
+        ("1e3", "1000"),
+        ("1.5Gi", "1610612736"),
+        ("8Gb", None),
+        ("1 G", None),
+        ("", None),
+    ],
 )
 def test_quantities(text: str, number: str | None) -> None:
     assert amount(text) == (None if number is None else Decimal(number))
 
 
 @pytest.mark.parametrize(
-    ("text", "good"), [("@hourly", True), ("@sometimes", False), ("0 0 31 12 sun", True), ("0 0 32 1 *", False), ("TZ=UTC * * * * *", False)]
+    ("text", "good"),
+    [
+        ("@hourly", True),
+        ("@sometimes", False),
+        ("0 0 31 12 sun", True),
+        ("0 0 32 1 *", False),
+        ("TZ=UTC * * * * *", False),
+    ],
 )
 def test_schedules(text: str, good: bool) -> None:
     assert (cron_fault(text) == "") is good
@@ -116,7 +146,14 @@ def test_a_document_with_unknown_parts_is_judged_by_what_is_known() -> None:
     assert document_mistakes(f'{{"Statement": "{UNKNOWN}"}}', "trust-policy") == []
     typed = {
         "Version": "2012-10-17",
-        "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": UNKNOWN}, "Condition": UNKNOWN}],
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Action": "sts:AssumeRole",
+                "Principal": {"AWS": UNKNOWN},
+                "Condition": UNKNOWN,
+            }
+        ],
     }
     assert document_mistakes(typed, "trust-policy") == []
 
@@ -145,7 +182,9 @@ def _leads(children: list[tuple[str, Kind | None]], parts: list[str], depth: int
         if head == "**":
             if kind is None or (depth < DEEP and _leads(_children(kind), parts, depth + 1)):
                 return True
-        elif (not name or name == head or ("*" in head and fnmatchcase(name, head))) and (kind is None or _leads(_children(kind), rest, depth)):
+        elif (not name or name == head or ("*" in head and fnmatchcase(name, head))) and (
+            kind is None or _leads(_children(kind), rest, depth)
+        ):
             return True
     return False
 
@@ -153,10 +192,26 @@ def _leads(children: list[tuple[str, Kind | None]], parts: list[str], depth: int
 def _paths(row: dict[str, object]) -> Iterator[str]:
     """Yield every path that a row names."""
     at = f"{row['at']}." if "at" in row else ""
-    relations = ("exactly_one", "at_most_one", "at_least_one", "together", "ordered", "inside", "needs", "forbids")
+    relations = (
+        "exactly_one",
+        "at_most_one",
+        "at_least_one",
+        "together",
+        "ordered",
+        "inside",
+        "needs",
+        "forbids",
+    )
     named = [name for relation in relations for name in cast("list[str]", row.get(relation, []))]
-    conditions = cast("list[dict[str, str]]", row.get("when") if isinstance(row.get("when"), list) else [row["when"]] if "when" in row else [])
-    for name in (*named, *(str(row[key]) for key in ("path", "unique") if key in row), *(condition["path"] for condition in conditions)):
+    conditions = cast(
+        "list[dict[str, str]]",
+        row.get("when") if isinstance(row.get("when"), list) else [row["when"]] if "when" in row else [],
+    )
+    for name in (
+        *named,
+        *(str(row[key]) for key in ("path", "unique") if key in row),
+        *(condition["path"] for condition in conditions),
+    ):
         yield at + name
 
 
@@ -167,15 +222,26 @@ def test_every_path_of_a_rule_leads_to_a_property_of_one_of_its_types(package: s
     for rule in rules(package):
         if len(rule.types) == 1 and rule.types[0] == "*":  # conventions of names: see the test of those
             continue
-        tokens = [token for token in installed.classes if not re.search(r"/v\d{8}", token) and rule.holds_for(token.split(":", 1)[1])]
+        tokens = [
+            token
+            for token in installed.classes
+            if not re.search(r"/v\d{8}", token) and rule.holds_for(token.split(":", 1)[1])
+        ]
         for path in {path for row in rule.rows for path in _paths(row)}:
             resources = (installed.resource(token) for token in tokens)
-            if tokens and not any(r and _leads([(name, p.kind) for name, p in r.inputs.items()], path.split(".")) for r in resources):
+            if tokens and not any(
+                r and _leads([(name, p.kind) for name, p in r.inputs.items()], path.split("."))
+                for r in resources
+            ):
                 dead.append((rule.types, path))
     assert dead == []
 
 
-@pytest.mark.parametrize("convention", conventions(), ids=lambda convention: f"{convention.packages[0]}-{convention.names.pattern[:40]}")
+@pytest.mark.parametrize(
+    "convention",
+    conventions(),
+    ids=lambda convention: f"{convention.packages[0]}-{convention.names.pattern[:40]}",
+)
 def test_a_convention_has_a_source_and_a_known_kind(convention: Convention) -> None:
     assert len(convention.source) > 10
     assert convention.kind in ("number", "text")

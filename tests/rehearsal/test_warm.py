@@ -1,4 +1,6 @@
-"""Processes that rehearsals hand on to each other: the next one has its own settings, and a broken one is nobody's."""
+"""Processes that rehearsals hand on to each other: the next one has its own settings, and a broken one is
+nobody's.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,9 @@ FILES: dict[str, Callable[[], Any]] = {
     "recipe": surfaces.recipe,
     "policies": surfaces.policies,
 }
-"""Surfaces that the installed code alone tells; `environment`, `run_folder` and the URNs need files, a run or the engine."""
+"""Surfaces that the installed code alone tells; `environment`, `run_folder` and the URNs need files, a run or
+the engine.
+"""
 
 
 def read(name: str) -> Any:

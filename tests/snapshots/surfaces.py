@@ -1,4 +1,5 @@
-"""What users and stored files depend on, reduced to names, types and limits: the surfaces that a refactoring must not change.
+"""What users and stored files depend on, reduced to names, types and limits: the surfaces that a refactoring
+must not change.
 
 Each function returns a JSON document without prose, so that rewriting a description changes nothing here.
 """
@@ -16,14 +17,19 @@ def without_prose(node: Any, *, names: bool = False) -> Any:
     """A JSON Schema without descriptions; `names` says that the keys of this object are property names."""
     if isinstance(node, dict):
         kept = {key: each for key, each in node.items() if names or key not in PROSE}
-        return {key: without_prose(each, names=key in ("properties", "$defs") and not names) for key, each in kept.items()}
+        return {
+            key: without_prose(each, names=key in ("properties", "$defs") and not names)
+            for key, each in kept.items()
+        }
     if isinstance(node, list):
         return [without_prose(each) for each in node]
     return node
 
 
 def flat(schema: dict[str, Any]) -> dict[str, Any]:
-    """Every property of a schema by its path, with what it accepts; definitions are resolved, so their names do not matter."""
+    """Every property of a schema by its path, with what it accepts; definitions are resolved, so their names
+    do not matter.
+    """
     definitions = schema.get("$defs", {})
     found: dict[str, Any] = {}
 
@@ -31,7 +37,10 @@ def flat(schema: dict[str, Any]) -> dict[str, Any]:
         reference = node.get("$ref")
         if reference is None:
             return node
-        return {**definitions[reference.rpartition("/")[2]], **{key: each for key, each in node.items() if key != "$ref"}}
+        return {
+            **definitions[reference.rpartition("/")[2]],
+            **{key: each for key, each in node.items() if key != "$ref"},
+        }
 
     def walk(node: dict[str, Any], path: str, depth: int) -> None:
         node = resolved(node)
@@ -39,7 +48,11 @@ def flat(schema: dict[str, Any]) -> dict[str, Any]:
         for name, each in node.get("properties", {}).items():
             here = f"{path}.{name}" if path else name
             child = resolved(each)
-            facts = {key: value for key, value in child.items() if key not in (*PROSE, "properties", "$defs", "anyOf", "oneOf", "items")}
+            facts = {
+                key: value
+                for key, value in child.items()
+                if key not in (*PROSE, "properties", "$defs", "anyOf", "oneOf", "items")
+            }
             facts.pop("required", None)
             found[here] = {**facts, "required": name in required}
             if depth < 8:
@@ -65,7 +78,11 @@ def command_line() -> dict[str, Any]:
         names = command.list_commands(None) if hasattr(command, "list_commands") else []
         found[path] = sorted(_parameter(each) for each in command.params)
         for name in names:
-            below = command.resolve_command(None, [name])[1] if path == "trainfleet" else command.get_command(None, name)
+            below = (
+                command.resolve_command(None, [name])[1]
+                if path == "trainfleet"
+                else command.get_command(None, name)
+            )
             walk(below, f"{path} {name}")
 
     walk(typer.main.get_command(app), "trainfleet")
@@ -75,7 +92,9 @@ def command_line() -> dict[str, Any]:
 def _parameter(each: Any) -> str:
     flags = " ".join([*each.opts, *each.secondary_opts])
     kinds = [name for name in ("required", "multiple", "is_flag") if getattr(each, name, False)]
-    return f"{flags}: {each.param_type_name} {' '.join(kinds)}".strip() + (f" = {each.default}" if each.default else "")
+    return f"{flags}: {each.param_type_name} {' '.join(kinds)}".strip() + (
+        f" = {each.default}" if each.default else ""
+    )
 
 
 def exit_codes() -> dict[str, int]:
@@ -124,8 +143,20 @@ def environment(root: Path) -> list[str]:
     import re
 
     folders = ("trainfleet", "infra", "stacks", "policies", "training", "tools")
-    files = [path for folder in folders if (root / folder).is_dir() for path in (root / folder).rglob("*") if path.suffix in (".py", ".sh")]
-    return sorted({name for path in files for name in re.findall(r"\bTRAINFLEET_[A-Z]+(?:_[A-Z]+)*\b", path.read_text(encoding="utf-8"))})
+    files = [
+        path
+        for folder in folders
+        if (root / folder).is_dir()
+        for path in (root / folder).rglob("*")
+        if path.suffix in (".py", ".sh")
+    ]
+    return sorted(
+        {
+            name
+            for path in files
+            for name in re.findall(r"\bTRAINFLEET_[A-Z]+(?:_[A-Z]+)*\b", path.read_text(encoding="utf-8"))
+        }
+    )
 
 
 def run_folder(run_dir: Path) -> dict[str, Any]:

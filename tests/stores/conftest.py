@@ -1,4 +1,6 @@
-"""Three real store servers on the loopback, each behind a proxy that can fail; started once per test session, on first use."""
+"""Three real store servers on the loopback, each behind a proxy that can fail; started once per test session,
+on first use.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
             if kind not in running:
                 proxy = Proxy()
                 stack.callback(proxy.close)
-                server = stack.enter_context(start(kind, tmp_path_factory.mktemp(f"store-{kind}"), proxy.port))
+                server = stack.enter_context(
+                    start(kind, tmp_path_factory.mktemp(f"store-{kind}"), proxy.port)
+                )
                 proxy.aim(server.port)
                 running[kind] = Running(server, proxy)
             return running[kind]
@@ -35,7 +39,9 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
 
 
 @pytest.fixture
-def store_server(request: pytest.FixtureRequest, servers: Callable[[str], Running], monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+def store_server(
+    request: pytest.FixtureRequest, servers: Callable[[str], Running], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Running]:
     """One kind's server, reached through its proxy by the environment; well-behaved before and after."""
     running = servers(request.param)
     for name, value in running.environment().items():

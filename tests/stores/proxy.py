@@ -1,6 +1,8 @@
-"""A proxy before a store that fails as networks and stores do: on purpose, for as many connections as a test says.
+"""A proxy before a store that fails as networks and stores do: on purpose, for as many connections as a test
+says.
 
-A process of its own (this file, run as a script), told what to do over a pipe: some clients hold Python's lock while they wait.
+A process of its own (this file, run as a script), told what to do over a pipe: some clients hold Python's
+lock while they wait.
 A fault closes the connections that are open first, so that the next request meets it.
 """
 
@@ -29,10 +31,14 @@ class _Plan:
 
 
 class Proxy:
-    """A test's handle on a proxy; it listens on `port` of the loopback and passes on to the port it is `aim`ed at."""
+    """A test's handle on a proxy; it listens on `port` of the loopback and passes on to the port it is
+    `aim`ed at.
+    """
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         self.port: int = self._ask("port")
 
     def aim(self, port: int) -> None:
@@ -41,7 +47,8 @@ class Proxy:
     def fail(self, fault: Fault, times: int, status: int = 503, after: int = 0, body: str = "") -> None:
         """Let the next `times` connections fail.
 
-        reset: the connection is reset after `after` bytes of the request. hang: nothing is answered until `mend`. status: each request
+        reset: the connection is reset after `after` bytes of the request. hang: nothing is answered until
+        `mend`. status: each request
         is answered with `status` and `body`. cut: the answer ends after `after` bytes.
         """
         self._ask("fail", fault=fault, times=times, status=status, after=after, body=body)
@@ -151,7 +158,9 @@ def _pump(source: socket.socket, sink: socket.socket, limit: int | None) -> None
             if limit is not None and passed + len(data) > limit:
                 sink.sendall(data[: max(0, limit - passed)])
                 for each in (source, sink):
-                    each.shutdown(socket.SHUT_RD)  # wakes the other direction, or the kernel would keep the connection
+                    each.shutdown(
+                        socket.SHUT_RD
+                    )  # wakes the other direction, or the kernel would keep the connection
                     each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     each.close()
                 return

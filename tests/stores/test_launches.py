@@ -1,4 +1,6 @@
-"""The command line with an object store as storage: a run is finished here and known as finished on another machine."""
+"""The command line with an object store as storage: a run is finished here and known as finished on another
+machine.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,28 @@ from trainfleet.training.stores import open_store
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("store_server", ["s3"], indirect=True)
 def test_a_run_in_a_bucket_is_whole_there_and_goes_on_anywhere(
-    store_server: Running, prefix: str, tmp_path: Path, text_folder: Path, cache: Path, trainfleet: Callable[..., CompletedProcess[str]]
+    store_server: Running,
+    prefix: str,
+    tmp_path: Path,
+    text_folder: Path,
+    cache: Path,
+    trainfleet: Callable[..., CompletedProcess[str]],
 ) -> None:
     url = store_server.url(prefix)
-    call = ["launch", "lm-tiny", f"workload.data.source={text_folder}", "workload.data.glob='**/*.txt'", "workload.data.validation_share=0.15"]
-    call += ["workload.data.test_share=0.15", "steps=6", "optimizer.warmup=1", "checkpoint.every=3", "scaling.workers=1"]
+    call = [
+        "launch",
+        "lm-tiny",
+        f"workload.data.source={text_folder}",
+        "workload.data.glob='**/*.txt'",
+        "workload.data.validation_share=0.15",
+    ]
+    call += [
+        "workload.data.test_share=0.15",
+        "steps=6",
+        "optimizer.warmup=1",
+        "checkpoint.every=3",
+        "scaling.workers=1",
+    ]
     call += ["--on", "torchrun", "--storage", url, "--json"]
     for machine in ("here", "there"):
         (tmp_path / machine).mkdir()
@@ -42,8 +61,13 @@ def test_a_run_in_a_bucket_is_whole_there_and_goes_on_anywhere(
 
 
 @pytest.mark.parametrize("store_server", ["s3"], indirect=True)
-def test_a_folder_of_another_storage_is_not_mixed_up(store_server: Running, prefix: str, tmp_path: Path, tiny: Callable[..., Recipe]) -> None:
-    first, second = (RunStorage(tiny(f"storage={store_server.url(prefix)}/{name}"), tmp_path, lambda *_: None) for name in ("a", "b"))
+def test_a_folder_of_another_storage_is_not_mixed_up(
+    store_server: Running, prefix: str, tmp_path: Path, tiny: Callable[..., Recipe]
+) -> None:
+    first, second = (
+        RunStorage(tiny(f"storage={store_server.url(prefix)}/{name}"), tmp_path, lambda *_: None)
+        for name in ("a", "b")
+    )
     (tmp_path / "metrics.jsonl").write_text("{}\n")
     first.send()
     assert not first.fetch()

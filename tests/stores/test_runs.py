@@ -1,4 +1,6 @@
-"""A whole run whose home is an object store: saved, killed, moved to another machine, disturbed, and never torn."""
+"""A whole run whose home is an object store: saved, killed, moved to another machine, disturbed, and never
+torn.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,23 @@ Make = Callable[..., Recipe]
 Run = Callable[..., RunResult]
 RunRanks = Callable[..., list[int]]
 often_one_kind = pytest.mark.parametrize(
-    "store_server", ["s3", *(pytest.param(kind, marks=pytest.mark.deep) for kind in ("gs", "az"))], indirect=True
+    "store_server",
+    ["s3", *(pytest.param(kind, marks=pytest.mark.deep) for kind in ("gs", "az"))],
+    indirect=True,
 )
 one_kind = pytest.mark.parametrize("store_server", ["s3"], indirect=True)
-SHORT = ("checkpoint.patience.first_wait=0.05", "checkpoint.patience.longest_wait=0.2", "checkpoint.patience.stall=20")
+SHORT = (
+    "checkpoint.patience.first_wait=0.05",
+    "checkpoint.patience.longest_wait=0.2",
+    "checkpoint.patience.stall=20",
+)
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("store_server", ["s3", "gs", "az"], indirect=True)
-def test_a_run_moves_house_and_goes_on_to_the_bit(tmp_path: Path, tiny: Make, run: Run, cache: Path, store_server: Running, prefix: str) -> None:
+def test_a_run_moves_house_and_goes_on_to_the_bit(
+    tmp_path: Path, tiny: Make, run: Run, cache: Path, store_server: Running, prefix: str
+) -> None:
     recipe = tiny(f"storage={store_server.url(prefix)}", "log.every=3", *SHORT)
     run(tiny("log.every=3"), tmp_path / "whole")
     here = run(recipe, tmp_path / "here", should_stop=StopAfter(5))
@@ -53,7 +63,9 @@ def test_a_run_moves_house_and_goes_on_to_the_bit(tmp_path: Path, tiny: Make, ru
 
 
 @often_one_kind
-def test_disturbances_during_a_run_change_nothing(tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str) -> None:
+def test_disturbances_during_a_run_change_nothing(
+    tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str
+) -> None:
     run(tiny(), tmp_path / "whole")
     faults: dict[int, dict[str, Any]] = {
         3: {"fault": "reset", "times": 2},
@@ -97,13 +109,25 @@ def test_a_store_that_stays_away_stops_the_run_and_names_the_last_good_one(
 @often_one_kind
 @pytest.mark.parametrize(
     "point",
-    ["partly-written:8", *(pytest.param(each, marks=pytest.mark.deep) for each in ("staged:8", "in-save:8", "before-marker:8", "in-purge:4"))],
+    [
+        "partly-written:8",
+        *(
+            pytest.param(each, marks=pytest.mark.deep)
+            for each in ("staged:8", "in-save:8", "before-marker:8", "in-purge:4")
+        ),
+    ],
 )
 def test_killed_while_uploading_it_ends_equal_to_the_bit(
     tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks, store_server: Running, prefix: str, point: str
 ) -> None:
     whole = tiny("checkpoint.keep_last=1", "checkpoint.keep_best=false", "workload.model.dropout=0.1")
-    recipe = tiny(f"storage={store_server.url(prefix)}", "checkpoint.keep_last=1", "checkpoint.keep_best=false", "workload.model.dropout=0.1", *SHORT)
+    recipe = tiny(
+        f"storage={store_server.url(prefix)}",
+        "checkpoint.keep_last=1",
+        "checkpoint.keep_best=false",
+        "workload.model.dropout=0.1",
+        *SHORT,
+    )
     environment = store_server.environment()
 
     def before(_: int) -> None:
@@ -115,11 +139,15 @@ def test_killed_while_uploading_it_ends_equal_to_the_bit(
     ended = run(recipe, tmp_path / "killed")
     assert ended.resumed_from in (4, 8)
     assert results(tmp_path / "killed") == results(tmp_path / "whole")
-    assert {path.split("/")[0] for path in open_store(f"{recipe.home_url()}/checkpoints").sizes()} == {"step-00000012"}
+    assert {path.split("/")[0] for path in open_store(f"{recipe.home_url()}/checkpoints").sizes()} == {
+        "step-00000012"
+    }
 
 
 @one_kind
-def test_a_second_run_in_the_same_place_is_refused(tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str) -> None:
+def test_a_second_run_in_the_same_place_is_refused(
+    tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str
+) -> None:
     recipe = tiny(f"storage={store_server.url(prefix)}", *SHORT)
     first = Lease(open_store(recipe.home_url()), "another launch", beat_s=0.2, settle_s=0.1)
     first.acquire()
@@ -133,8 +161,12 @@ def test_a_second_run_in_the_same_place_is_refused(tmp_path: Path, tiny: Make, r
 
 @pytest.mark.parametrize("remote", [False, True])
 @one_kind
-def test_a_lease_is_taken_over_only_from_nobody(tmp_path: Path, store_server: Running, prefix: str, remote: bool) -> None:
-    store = open_store(store_server.url(prefix) if remote else str(tmp_path / "home"), Patience(3, 0.05, 0.1, 20.0))
+def test_a_lease_is_taken_over_only_from_nobody(
+    tmp_path: Path, store_server: Running, prefix: str, remote: bool
+) -> None:
+    store = open_store(
+        store_server.url(prefix) if remote else str(tmp_path / "home"), Patience(3, 0.05, 0.1, 20.0)
+    )
     held = Lease(store, "one", beat_s=0.2, settle_s=0.1)
     held.acquire()
     with pytest.raises(InputError, match="writes here"):
@@ -147,7 +179,14 @@ def test_a_lease_is_taken_over_only_from_nobody(tmp_path: Path, store_server: Ru
     held.release()
     restarted.check()
     restarted.release()
-    left = json.loads(b"{}") | {"owner": "x", "group": "g", "host": "a machine that is gone", "pid": 1, "boot": "b", "count": 7}
+    left = json.loads(b"{}") | {
+        "owner": "x",
+        "group": "g",
+        "host": "a machine that is gone",
+        "pid": 1,
+        "boot": "b",
+        "count": 7,
+    }
     store.put(LEASE, json.dumps(left).encode())
     heir = Lease(store, "three", beat_s=0.1, settle_s=0.1)
     heir.acquire()
@@ -162,5 +201,9 @@ def test_a_bucket_that_may_not_be_written_is_said_before_the_first_step(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     steps: list[int] = []
     with pytest.raises(Exception, match="does not accept the credentials"):
-        run(tiny(f"storage={store_server.url(prefix)}", *SHORT), tmp_path / "run", on_step=lambda step, _: steps.append(step))
+        run(
+            tiny(f"storage={store_server.url(prefix)}", *SHORT),
+            tmp_path / "run",
+            on_step=lambda step, _: steps.append(step),
+        )
     assert not steps

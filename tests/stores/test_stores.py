@@ -1,4 +1,6 @@
-"""Every store does the same: whole files or none, listed at once, parts read, failures tried again or explained in words."""
+"""Every store does the same: whole files or none, listed at once, parts read, failures tried again or
+explained in words.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,11 @@ from trainfleet.training.stores import NotThereError, Patience, Store, StoreErro
 
 QUICK = Patience(attempts=4, first_s=0.05, longest_s=0.2, stall_s=20.0)
 every = pytest.mark.parametrize("store_server", ["s3", "gs", "az"], indirect=True)
-mostly_one = pytest.mark.parametrize("store_server", ["s3", *(pytest.param(kind, marks=pytest.mark.deep) for kind in ("gs", "az"))], indirect=True)
+mostly_one = pytest.mark.parametrize(
+    "store_server",
+    ["s3", *(pytest.param(kind, marks=pytest.mark.deep) for kind in ("gs", "az"))],
+    indirect=True,
+)
 """For what the clients of gs and az take ten seconds to notice, whatever they are told."""
 BIG = os.urandom(1 << 20) * 12
 
@@ -32,7 +38,10 @@ def test_what_is_written_is_listed_read_and_removed(store_server: Running, prefi
     store, told = opened(store_server, prefix)
     store.probe()
     assert store.sizes() == {}
-    written = store.write("one/big", lambda output: [output.write(BIG[start : start + 1000003]) for start in range(0, len(BIG), 1000003)])
+    written = store.write(
+        "one/big",
+        lambda output: [output.write(BIG[start : start + 1000003]) for start in range(0, len(BIG), 1000003)],
+    )
     small = store.put("one/small", b"x")
     assert store.sizes() == {"one/big": len(BIG), "one/small": 1}
     assert store.sizes("one") == store.sizes()
@@ -46,7 +55,9 @@ def test_what_is_written_is_listed_read_and_removed(store_server: Running, prefi
     assert store.sizes() == {}
     with pytest.raises(NotThereError, match="is not there"):
         store.read("one/big")
-    assert not told or store_server.server.kind == "az"  # its client takes 7 to 15 s for some deletes here, and on a full machine more than its time
+    assert (
+        not told or store_server.server.kind == "az"
+    )  # its client takes 7 to 15 s for some deletes here, and on a full machine more than its time
 
 
 @every
@@ -72,13 +83,22 @@ FAULTS = {
 }
 
 
-SAMPLED = (("reset in the body", "s3"), ("reset in the body", "gs"), ("status 503", "s3"), ("status 503", "az"))
+SAMPLED = (
+    ("reset in the body", "s3"),
+    ("reset in the body", "gs"),
+    ("status 503", "s3"),
+    ("status 503", "az"),
+)
 """The faults that are tried at every change; the others in test-deep."""
 
 
 @pytest.mark.parametrize(
     ("name", "store_server"),
-    [pytest.param(name, kind, marks=() if (name, kind) in SAMPLED else pytest.mark.deep) for name in FAULTS for kind in ("s3", "gs", "az")],
+    [
+        pytest.param(name, kind, marks=() if (name, kind) in SAMPLED else pytest.mark.deep)
+        for name in FAULTS
+        for kind in ("s3", "gs", "az")
+    ],
     indirect=["store_server"],
 )
 def test_a_fault_that_goes_by_is_got_over(store_server: Running, prefix: str, name: str) -> None:
@@ -105,7 +125,9 @@ def test_a_store_that_hangs_is_given_up_on_and_named(store_server: Running, pref
 
 
 @mostly_one
-def test_a_store_that_is_not_there_is_said_so(store_server: Running, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_not_there_is_said_so(
+    store_server: Running, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, told = opened(store_server, prefix, Patience(2, 0.05, 0.1, 20.0))
     store_server.proxy.fail("reset", times=10_000)
     with pytest.raises(StoreError) as caught:
@@ -152,7 +174,9 @@ ANSWERS = {
 
 @pytest.mark.parametrize("name", ANSWERS)
 @pytest.mark.parametrize("store_server", ["s3"], indirect=True)
-def test_what_time_cannot_mend_is_explained_and_not_tried_again(store_server: Running, prefix: str, name: str) -> None:
+def test_what_time_cannot_mend_is_explained_and_not_tried_again(
+    store_server: Running, prefix: str, name: str
+) -> None:
     status, code, words = ANSWERS[name]
     store, told = opened(store_server, prefix)
     body = f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>said by the test</Message></Error>'
@@ -163,7 +187,9 @@ def test_what_time_cannot_mend_is_explained_and_not_tried_again(store_server: Ru
     assert not told
 
 
-def test_a_folder_without_rights_or_room_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_rights_or_room_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("a file where a folder should be")
     told = Told()
     with pytest.raises(StoreError, match=r"Not a directory|File exists"):

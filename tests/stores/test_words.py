@@ -1,4 +1,6 @@
-"""What the clouds' clients really say, and what is made of it. The sentences are theirs, shortened in the middle."""
+"""What the clouds' clients really say, and what is made of it. The sentences are theirs, shortened in the
+middle.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +12,68 @@ from trainfleet.training.stores.error_messages import explain
 from trainfleet.training.stores.retry import Patience, StalledError
 
 SAID = [
-    ("When uploading: AWS Error ACCESS_DENIED during PutObject operation: Access Denied.", "no permission", False),
-    ("AWS Error UNKNOWN (HTTP status 403) during HeadObject operation: No response body.", "no permission", False),
-    ("AWS Error NO_SUCH_BUCKET during CreateMultipartUpload operation: The specified bucket does not exist.", "no such bucket", False),
-    ("AWS Error REQUEST_TIME_TOO_SKEWED during PutObject: The difference between the request time and the current time", "clock", False),
-    ("AWS Error SIGNATURE_DOES_NOT_MATCH during PutObject operation: The request signature we calculated", "credentials", False),
-    ("AWS Error NETWORK_CONNECTION during PutObject operation: curlCode: 6, Couldn't resolve host name", "cannot be resolved", True),
-    ("AWS Error NETWORK_CONNECTION during PutObject operation: curlCode: 7, Couldn't connect to server", "cannot be reached", True),
-    ("AWS Error SLOW_DOWN during PutObject operation: Please reduce your request rate.", "fewer requests", True),
-    ("AWS Error INTERNAL_FAILURE during UploadPart operation: We encountered an internal error.", "error of its own", True),
-    ("google::cloud::Status(PERMISSION_DENIED: Permanent error: does not have storage.objects.create access)", "no permission", False),
-    ("google::cloud::Status(UNAVAILABLE: Retry policy exhausted, with a last message of PerformWork() - CURL error [7]=Couldn't connect", "", True),
+    (
+        "When uploading: AWS Error ACCESS_DENIED during PutObject operation: Access Denied.",
+        "no permission",
+        False,
+    ),
+    (
+        "AWS Error UNKNOWN (HTTP status 403) during HeadObject operation: No response body.",
+        "no permission",
+        False,
+    ),
+    (
+        "AWS Error NO_SUCH_BUCKET during CreateMultipartUpload operation: The specified bucket does not exist.",
+        "no such bucket",
+        False,
+    ),
+    (
+        "AWS Error REQUEST_TIME_TOO_SKEWED during PutObject: The difference between the request time and the current time",
+        "clock",
+        False,
+    ),
+    (
+        "AWS Error SIGNATURE_DOES_NOT_MATCH during PutObject operation: The request signature we calculated",
+        "credentials",
+        False,
+    ),
+    (
+        "AWS Error NETWORK_CONNECTION during PutObject operation: curlCode: 6, Couldn't resolve host name",
+        "cannot be resolved",
+        True,
+    ),
+    (
+        "AWS Error NETWORK_CONNECTION during PutObject operation: curlCode: 7, Couldn't connect to server",
+        "cannot be reached",
+        True,
+    ),
+    (
+        "AWS Error SLOW_DOWN during PutObject operation: Please reduce your request rate.",
+        "fewer requests",
+        True,
+    ),
+    (
+        "AWS Error INTERNAL_FAILURE during UploadPart operation: We encountered an internal error.",
+        "error of its own",
+        True,
+    ),
+    (
+        "google::cloud::Status(PERMISSION_DENIED: Permanent error: does not have storage.objects.create access)",
+        "no permission",
+        False,
+    ),
+    (
+        "google::cloud::Status(UNAVAILABLE: Retry policy exhausted, with a last message of PerformWork() - CURL error [7]=Couldn't connect",
+        "",
+        True,
+    ),
     ("google::cloud::Status(UNAUTHENTICATED: Permanent error: Invalid Credentials)", "credentials", False),
     ("google::cloud::Status(RESOURCE_EXHAUSTED: rateLimitExceeded)", "fewer requests", True),
-    ("403 This request is not authorized to perform this operation using this permission. AuthorizationPermissionMismatch", "no permission", False),
+    (
+        "403 This request is not authorized to perform this operation using this permission. AuthorizationPermissionMismatch",
+        "no permission",
+        False,
+    ),
     ("404 The specified container does not exist. ContainerNotFound", "no such bucket or container", False),
     (
         "Server failed to authenticate the request. Make sure the value of Authorization header is formed correctly: AuthenticationFailed",
@@ -64,7 +114,9 @@ def test_a_disk_says_it_by_its_number(code: int, words: str, again: bool) -> Non
 def test_waits_double_up_to_the_longest_and_never_meet() -> None:
     patience = Patience(attempts=9, first_s=1.0, longest_s=8.0)
     waits = [patience.wait(attempt) for attempt in range(1, 9)]
-    assert all(longest / 2 <= wait <= longest for wait, longest in zip(waits, [1, 2, 4, 8, 8, 8, 8, 8], strict=True))
+    assert all(
+        longest / 2 <= wait <= longest for wait, longest in zip(waits, [1, 2, 4, 8, 8, 8, 8, 8], strict=True)
+    )
     assert len(set(waits)) == len(waits)
 
 

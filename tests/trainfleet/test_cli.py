@@ -1,4 +1,6 @@
-"""The command line as a whole: it is quick because it is lazy, every command has help with examples, mistakes get words."""
+"""The command line as a whole: it is quick because it is lazy, every command has help with examples, mistakes
+get words.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +16,50 @@ import typer
 from trainfleet.cli import COMMANDS
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
-HEAVY = ("torch", "ray", "pulumi", "pulumi_aws", "pulumi_kubernetes", "grpc", "pandas", "pyarrow", "plotly", "torchmetrics")
+HEAVY = (
+    "torch",
+    "ray",
+    "pulumi",
+    "pulumi_aws",
+    "pulumi_kubernetes",
+    "grpc",
+    "pandas",
+    "pyarrow",
+    "plotly",
+    "torchmetrics",
+)
 
 
 def modules_after(*arguments: str) -> set[str]:
     """Names of all modules that a call of the command line has imported when it ends."""
     code = "import json, sys; from trainfleet.cli import app\ntry:\n app()\nexcept SystemExit: pass\nprint('\\n' + json.dumps(list(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--help",), ("--version",), ("spec", "--help"), ("machines", "--help"), ("train", "--help"), ("rehearse", "--help")]
+    "arguments",
+    [
+        ("--help",),
+        ("--version",),
+        ("spec", "--help"),
+        ("machines", "--help"),
+        ("train", "--help"),
+        ("rehearse", "--help"),
+    ],
 )
 def test_help_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
     assert not modules_after(*arguments) & set(HEAVY)
 
 
 def test_help_of_the_whole_imports_no_command() -> None:
-    assert not [name for name in modules_after("--help") if name.split(".")[0] in {"infra", "training", "rehearsal", "policies", "pydantic"}]
+    assert not [
+        name
+        for name in modules_after("--help")
+        if name.split(".")[0] in {"infra", "training", "rehearsal", "policies", "pydantic"}
+    ]
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
@@ -41,7 +68,9 @@ def test_every_command_is_there_and_its_help_has_examples(name: str, trainfleet:
     assert isinstance(getattr(importlib.import_module(module), attribute), typer.Typer)
     done = trainfleet(name, "--help")
     assert done.returncode == 0
-    assert f"trainfleet {name}" in done.stdout.replace("Usage:", "", 1).split("\n", 3)[3], "the help should show an example call"
+    assert f"trainfleet {name}" in done.stdout.replace("Usage:", "", 1).split("\n", 3)[3], (
+        "the help should show an example call"
+    )
 
 
 def test_a_misspelt_command_is_refused_with_the_nearest(trainfleet: Call) -> None:

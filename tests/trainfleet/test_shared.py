@@ -16,7 +16,13 @@ from trainfleet.suggestions import did_you_mean, nearest
 
 @pytest.mark.parametrize(
     ("wrong", "right"),
-    [("acelerator", "accelerator"), ("minNodes", "min_nodes"), ("max-nodes", "max_nodes"), ("Accelerator", "accelerator"), ("zzz", None)],
+    [
+        ("acelerator", "accelerator"),
+        ("minNodes", "min_nodes"),
+        ("max-nodes", "max_nodes"),
+        ("Accelerator", "accelerator"),
+        ("zzz", None),
+    ],
 )
 def test_the_nearest_name_is_offered_and_a_far_one_is_not(wrong: str, right: str | None) -> None:
     assert nearest(wrong, ["accelerator", "min_nodes", "max_nodes", "name"]) == right
@@ -73,7 +79,9 @@ def test_a_path_below_a_file_is_refused_in_words(tmp_path: Path) -> None:
         (KeyboardInterrupt(), 130),
     ],
 )
-def test_each_error_has_its_exit_code_and_no_traceback(error: BaseException, code: int, capfd: pytest.CaptureFixture[str]) -> None:
+def test_each_error_has_its_exit_code_and_no_traceback(
+    error: BaseException, code: int, capfd: pytest.CaptureFixture[str]
+) -> None:
     def main() -> None:
         raise error
 
@@ -98,5 +106,8 @@ def test_a_missing_module_of_our_own_is_a_bug_and_keeps_its_traceback() -> None:
 
 
 def test_a_problem_says_where_what_and_how() -> None:
-    assert str(Problem("gpu_pools[0].name", "is empty", "give it a name")) == "gpu_pools[0].name: is empty (give it a name)"
+    assert (
+        str(Problem("gpu_pools[0].name", "is empty", "give it a name"))
+        == "gpu_pools[0].name: is empty (give it a name)"
+    )
     assert "a: b\n  c: d" in str(InputError("two mistakes", [Problem("a", "b"), Problem("c", "d")]))

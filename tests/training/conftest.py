@@ -1,4 +1,6 @@
-"""A small text to train on, a recipe that trains on it in a second, and a way to run it on one rank or several."""
+"""A small text to train on, a recipe that trains on it in a second, and a way to run it on one rank or
+several.
+"""
 
 from __future__ import annotations
 
@@ -71,13 +73,24 @@ def run(cache: Path) -> Callable[..., RunResult]:
 
 @pytest.fixture
 def run_ranks(cache: Path) -> Callable[..., list[int]]:
-    """Train a recipe on several ranks; returns their exit codes. `before(rank)` is called in each rank first and may patch things."""
+    """Train a recipe on several ranks; returns their exit codes. `before(rank)` is called in each rank first
+    and may patch things.
+    """
 
-    def call(recipe: Recipe, run_dir: Path, world_size: int, before: Callable[[int], Any] = lambda rank: None, **context: Any) -> list[int]:
+    def call(
+        recipe: Recipe,
+        run_dir: Path,
+        world_size: int,
+        before: Callable[[int], Any] = lambda rank: None,
+        **context: Any,
+    ) -> list[int]:
         def work(rank: int) -> None:
             before(rank)
             world = process_group.init_from_env(use_gpu=False, timeout_s=120)
-            train(recipe, RunContext(run_dir, world.rank, world.world_size, world.local_rank, cache=cache, **context))
+            train(
+                recipe,
+                RunContext(run_dir, world.rank, world.world_size, world.local_rank, cache=cache, **context),
+            )
             process_group.shutdown()
 
         return start_ranks(work, world_size)

@@ -1,4 +1,6 @@
-"""Looking into a checkpoint from outside: every tensor of it whole, read by torch's own reader and not by the code under test."""
+"""Looking into a checkpoint from outside: every tensor of it whole, read by torch's own reader and not by the
+code under test.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ from torch.distributed.checkpoint.state_dict_loader import load
 def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
     """All tensors of a checkpoint's folder by their names, such as `model.norm.weight`."""
     reader = FileSystemReader(folder)
-    held = {name: each for name, each in reader.read_metadata().state_dict_metadata.items() if isinstance(each, TensorStorageMetadata)}
+    held = {
+        name: each
+        for name, each in reader.read_metadata().state_dict_metadata.items()
+        if isinstance(each, TensorStorageMetadata)
+    }
     found = {name: torch.zeros(each.size, dtype=each.properties.dtype) for name, each in held.items()}
     load(found, storage_reader=reader, no_dist=True)
     return found

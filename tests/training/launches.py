@@ -1,4 +1,6 @@
-"""Launches as a user starts them, in a process of their own, and what tests ask of them: wait for a step, kill, read the rows."""
+"""Launches as a user starts them, in a process of their own, and what tests ask of them: wait for a step,
+kill, read the rows.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,11 @@ class Launched:
     def workers(self) -> list[psutil.Process]:
         """The ranks of a launch on torchrun, which are forked from a process of their own kind."""
         below = psutil.Process(self.process.pid).children(recursive=True)
-        forks = {child.pid: child for child in below if any("multiprocessing.forkserver" in word for word in child.cmdline())}
+        forks = {
+            child.pid: child
+            for child in below
+            if any("multiprocessing.forkserver" in word for word in child.cmdline())
+        }
         return [child for child in forks.values() if child.ppid() in forks]
 
     def until_step(self, step: int) -> None:
@@ -75,7 +81,9 @@ class Launched:
 
         def there() -> bool:
             self.look()
-            assert self.process.poll() is None, f"ended with {self.process.returncode} before step {step}: {self.finish()}"
+            assert self.process.poll() is None, (
+                f"ended with {self.process.returncode} before step {step}: {self.finish()}"
+            )
             return any(row["step"] >= step for row in rows(self.run_dir))
 
         wait_for(there, f"no step {step}")
@@ -134,7 +142,13 @@ class Launcher:
         self.started: list[Launched] = []
 
     def __call__(self, name: str, *arguments: str, on: str = "torchrun", **environment: str) -> Launched:
-        command = [str(Path(sys.executable).with_name("trainfleet")), "launch", "lm-tiny", *self.overrides, *arguments]
+        command = [
+            str(Path(sys.executable).with_name("trainfleet")),
+            "launch",
+            "lm-tiny",
+            *self.overrides,
+            *arguments,
+        ]
         process = subprocess.Popen(
             [*command, "--on", on, "--run", name, "--storage", str(self.storage)],
             env=self.environment | environment,

@@ -1,4 +1,6 @@
-"""What tests ask of a report's page: that its tags close, what a browser would fetch, and what Plotly is given to draw."""
+"""What tests ask of a report's page: that its tags close, what a browser would fetch, and what Plotly is
+given to draw.
+"""
 
 from __future__ import annotations
 

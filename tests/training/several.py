@@ -1,4 +1,6 @@
-"""Several recipes trained one after the other on the same ranks: starting ranks is what takes the time of a small test."""
+"""Several recipes trained one after the other on the same ranks: starting ranks is what takes the time of a
+small test.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ def train_all(
 ) -> dict[str, Rows]:
     """Train each recipe in FOLDER/NAME, within `limit_s` each; returns the rows of metrics.jsonl by name.
 
-    With `stop_first` each is stopped after so many steps and then trained on. `environment` is set in the ranks, which are not forked from here.
+    With `stop_first` each is stopped after so many steps and then trained on. `environment` is set in the
+    ranks, which are not forked from here.
     """
 
     def work(_: int) -> None:
@@ -53,7 +56,9 @@ def train_all(
         place = (world.rank, world.world_size, world.local_rank, world.local_world_size)
         for name, recipe in recipes.items():
             if stop_first:
-                train(recipe, RunContext(folder / name, *place, cache=cache, should_stop=StopAfter(stop_first)))
+                train(
+                    recipe, RunContext(folder / name, *place, cache=cache, should_stop=StopAfter(stop_first))
+                )
             train(recipe, RunContext(folder / name, *place, cache=cache))
         process_group.shutdown()
 

@@ -1,4 +1,6 @@
-"""What a user can get wrong about a run ends in one clear error, before anything is spoilt: data, model, split, store, or two runs in one place."""
+"""What a user can get wrong about a run ends in one clear error, before anything is spoilt: data, model,
+split, store, or two runs in one place.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,12 @@ def begun(tmp_path: Path, tiny: Make, run: Run) -> Callable[..., Recipe]:
 @pytest.mark.parametrize(
     ("change", "allowed", "message", "fix"),
     [
-        ("workload.data.vocabulary=290", (), "workload.data.vocabulary: was 270, is now 290", "--allow-change workload.data.vocabulary"),
+        (
+            "workload.data.vocabulary=290",
+            (),
+            "workload.data.vocabulary: was 270, is now 290",
+            "--allow-change workload.data.vocabulary",
+        ),
         (
             "workload.data.vocabulary=290",
             ("workload.data.vocabulary", "workload.data"),
@@ -57,12 +64,28 @@ def begun(tmp_path: Path, tiny: Make, run: Run) -> Callable[..., Recipe]:
             "has shape [270, 32] in the checkpoint and [270, 64] here",
             "use the recipe that it was",
         ),
-        ("workload.model.layers=2", ("workload.model",), "is not in the checkpoint", "start a new run with --run NAME"),
-        ("workload.data.split_seed=5", ("workload.data.split_seed",), "samples would be repeated or left out", "start a new run"),
+        (
+            "workload.model.layers=2",
+            ("workload.model",),
+            "is not in the checkpoint",
+            "start a new run with --run NAME",
+        ),
+        (
+            "workload.data.split_seed=5",
+            ("workload.data.split_seed",),
+            "samples would be repeated or left out",
+            "start a new run",
+        ),
     ],
 )
 def test_a_checkpoint_is_refused_where_the_run_would_be_another_and_stays(
-    tmp_path: Path, begun: Callable[..., Recipe], run: Run, change: str, allowed: tuple[str, ...], message: str, fix: str
+    tmp_path: Path,
+    begun: Callable[..., Recipe],
+    run: Run,
+    change: str,
+    allowed: tuple[str, ...],
+    message: str,
+    fix: str,
 ) -> None:
     rows = read_rows(tmp_path / "run").rows
     with pytest.raises(InputError) as caught:
@@ -74,10 +97,14 @@ def test_a_checkpoint_is_refused_where_the_run_would_be_another_and_stays(
     assert run(begun(), tmp_path / "run").status == "finished"
 
 
-def test_more_ranks_than_samples_and_empty_splits_are_named_at_once(tmp_path: Path, tiny: Make, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_ranks_than_samples_and_empty_splits_are_named_at_once(
+    tmp_path: Path, tiny: Make, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from trainfleet.training.workloads.lm.workload import LanguageModel
 
-    monkeypatch.setattr(LanguageModel, "size", lambda self, split: {"train": 3, "validation": 0, "test": 7}[split])
+    monkeypatch.setattr(
+        LanguageModel, "size", lambda self, split: {"train": 3, "validation": 0, "test": 7}[split]
+    )
     with pytest.raises(InputError, match="there is too little data") as caught:
         train(tiny(), RunContext(tmp_path / "run", rank=0, world_size=4, cache=cache))
     assert [each.where for each in caught.value.problems] == ["scaling.workers", "workload"]
@@ -113,7 +140,11 @@ STORES = [
         "no permission",
         "let this identity",
     ),
-    ("Server failed to authenticate the request. Request date header too old: Fri", "the store refuses this machine's clock", "set the clock"),
+    (
+        "Server failed to authenticate the request. Request date header too old: Fri",
+        "the store refuses this machine's clock",
+        "set the clock",
+    ),
     (
         "AWS Error UNKNOWN (HTTP status 507) during UploadPart operation: Storage backend has reached its minimum free drive",
         "the store is full",
@@ -134,7 +165,9 @@ STORES = [
 
 
 @pytest.mark.parametrize(("words", "what", "fix"), STORES)
-def test_a_store_that_fails_says_what_to_do_and_is_asked_again_only_where_that_may_help(words: str, what: str, fix: str) -> None:
+def test_a_store_that_fails_says_what_to_do_and_is_asked_again_only_where_that_may_help(
+    words: str, what: str, fix: str
+) -> None:
     tries: list[str] = []
 
     class Refusing:
@@ -162,7 +195,10 @@ def test_a_folder_in_use_is_refused_before_anything_is_written(tmp_path: Path, t
     folder.mkdir()
     (folder / "run.json").write_text('{"name": "mine"}')
     request = Request("lm-tiny", ("scaling.workers=1",), "torchrun", storage=str(tmp_path))
-    with FileLock(folder / ".lock"), pytest.raises(InputError, match="this run is going on already") as caught:
+    with (
+        FileLock(folder / ".lock"),
+        pytest.raises(InputError, match="this run is going on already") as caught,
+    ):
         start(request, {})
     assert "wait for it, or use --run NAME" in str(caught.value)
     assert sorted(path.name for path in folder.iterdir()) == [".lock", "run.json"]
@@ -192,7 +228,9 @@ def test_a_finished_run_does_not_answer_for_another_recipe(tmp_path: Path, tiny:
         ("workload.data.glob=*.txt", """put it in quotes if it is text: 'workload.data.glob="*.txt"'"""),
     ],
 )
-def test_a_metric_that_nothing_measures_is_refused_with_the_nearest(tiny: Make, override: str, message: str) -> None:
+def test_a_metric_that_nothing_measures_is_refused_with_the_nearest(
+    tiny: Make, override: str, message: str
+) -> None:
     with pytest.raises(InputError) as caught:
         tiny("publish.require_test=false", override)
     assert message in str(caught.value)
@@ -201,4 +239,6 @@ def test_a_metric_that_nothing_measures_is_refused_with_the_nearest(tiny: Make, 
 def test_a_user_may_watch_only_what_the_workload_measures(tiny: Make) -> None:
     with pytest.raises(InputError, match=r"controllers\.rate\.metric"):
         tiny("controllers.rate.kind=restarts", "controllers.rate.metric=validation/wer")
-    assert tiny("controllers.rate.metric=validation/wer").controllers.rate.kind == "off"  # which watches nothing
+    assert (
+        tiny("controllers.rate.metric=validation/wer").controllers.rate.kind == "off"
+    )  # which watches nothing

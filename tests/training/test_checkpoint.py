@@ -1,4 +1,6 @@
-"""Checkpoints: which are kept, which one a run goes on from, what is found out about damaged ones, and what is said."""
+"""Checkpoints: which are kept, which one a run goes on from, what is found out about damaged ones, and what
+is said.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def weights(step: int, size: int = 8) -> dict[str, Any]:
 
 
 def save(kept: Checkpoints, step: int, loss: float | None = None) -> Path:
-    kept.save(step, weights(step), {"rank": 0}, {"step": step}, {} if loss is None else {"validation/loss": loss})
+    kept.save(
+        step, weights(step), {"rank": 0}, {"step": step}, {} if loss is None else {"validation/loss": loss}
+    )
     saved = kept.finish()
     assert isinstance(saved, Saved)
     return Path(saved.path)
@@ -84,7 +88,10 @@ def test_a_changed_state_is_planned_anew(tmp_path: Path) -> None:
     save(kept, 1)
     kept.save(2, weights(2, size=3) | {"more": torch.ones(2)}, {}, {}, {})
     kept.finish()
-    assert {name: value.tolist() for name, value in tensors_of(tmp_path / step_name(2)).items()} == {"model.weights": [2.0] * 3, "more": [1.0, 1.0]}
+    assert {name: value.tolist() for name, value in tensors_of(tmp_path / step_name(2)).items()} == {
+        "model.weights": [2.0] * 3,
+        "more": [1.0, 1.0],
+    }
 
 
 @pytest.mark.parametrize(
@@ -98,7 +105,9 @@ def test_a_changed_state_is_planned_anew(tmp_path: Path) -> None:
         ({"keep_last": 1, "keep_best": False, "keep_every": 3}, [3, 6]),
     ],
 )
-def test_the_last_few_the_best_and_every_nth_are_kept(tmp_path: Path, settings: dict[str, Any], left: list[int]) -> None:
+def test_the_last_few_the_best_and_every_nth_are_kept(
+    tmp_path: Path, settings: dict[str, Any], left: list[int]
+) -> None:
     kept = checkpoints(tmp_path, **settings)
     for step, loss in enumerate([3.0, 1.0, 2.0, 1.0, None, 2.5], start=1):
         save(kept, step, loss)
@@ -131,7 +140,9 @@ DAMAGE: list[tuple[Callable[[Path], Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("damage", "file", "words"), DAMAGE)
-def test_a_damaged_one_is_passed_over_and_the_user_told(tmp_path: Path, damage: Callable[[Path], Any], file: str, words: str) -> None:
+def test_a_damaged_one_is_passed_over_and_the_user_told(
+    tmp_path: Path, damage: Callable[[Path], Any], file: str, words: str
+) -> None:
     save(checkpoints(tmp_path), 1)
     damage(save(checkpoints(tmp_path), 2) / file)
     kept = checkpoints(tmp_path)
@@ -181,7 +192,9 @@ def test_what_a_killed_save_left_is_cleared_away_by_the_run_and_by_no_reader(tmp
     assert names(tmp_path) == [1]
 
 
-def test_a_full_disk_names_the_last_good_one_and_leaves_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_names_the_last_good_one_and_leaves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept = checkpoints(tmp_path)
     save(kept, 1)
 
@@ -198,7 +211,9 @@ def test_a_full_disk_names_the_last_good_one_and_leaves_it(tmp_path: Path, monke
     assert names(tmp_path) == [1]
 
 
-def test_a_disk_that_fails_for_a_moment_costs_a_word_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_for_a_moment_costs_a_word_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept, real, left = checkpoints(tmp_path), FolderOutput.close, [2]
 
     def shaky(self: FolderOutput) -> None:

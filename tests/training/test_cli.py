@@ -1,4 +1,6 @@
-"""The command line of training: what is wrong is said in one clear message, with an exit code, and nothing is lost."""
+"""The command line of training: what is wrong is said in one clear message, with an exit code, and nothing is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -35,15 +37,23 @@ def launcher(tmp_path: Path, text_folder: Path, cache: Path) -> Launcher:
         (["launch", "lm-tiny", "--on", "torchrunn"], "did you mean `torchrun`?"),
         (["launch", "lm-tiny", "--on", "sky"], "a folder of this machine, which pods do not have"),
         (["launch", "lm-tiny", "scaling.workers=512", "batch.global_batch=2048"], "this machine has"),
-        (["launch", "lm-tiny", "--on", "torchrun", "scaling.workers=512", "batch.global_batch=2048"], "this machine has"),
+        (
+            ["launch", "lm-tiny", "--on", "torchrun", "scaling.workers=512", "batch.global_batch=2048"],
+            "this machine has",
+        ),
         (["launch", "lm-tiny", "scaling.use_gpu=true"], "GPUs"),
         (["launch", "lm-tiny", "--platform", "nowhere.json"], "nowhere.json: there is no such file"),
         (["launch", "lm-tiny", "--storage", "s4://bucket/runs"], "begins with s4://"),
-        (["launch", "lm-tiny", "--storage", "s3://b?key=secret/runs"], "keys and tokens belong into the environment"),
+        (
+            ["launch", "lm-tiny", "--storage", "s3://b?key=secret/runs"],
+            "keys and tokens belong into the environment",
+        ),
         (["report", "runs/no-such-run"], "no such run"),
     ],
 )
-def test_wrong_input_gets_one_message_and_leaves_nothing(trainfleet: Command, tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_wrong_input_gets_one_message_and_leaves_nothing(
+    trainfleet: Command, tmp_path: Path, arguments: list[str], message: str
+) -> None:
     (tmp_path / "BAD.yaml").write_text("name: [unclosed\n")
     before = sorted(tmp_path.iterdir())
     done = trainfleet(*arguments, cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
@@ -62,7 +72,9 @@ def test_all_mistakes_of_a_recipe_come_at_once(trainfleet: Command, tmp_path: Pa
 
 
 @pytest.mark.parametrize("storage", ["blocked/runs", "/proc/trainfleet-runs"])
-def test_a_folder_that_cannot_be_written_gets_one_message(trainfleet: Command, tmp_path: Path, storage: str) -> None:
+def test_a_folder_that_cannot_be_written_gets_one_message(
+    trainfleet: Command, tmp_path: Path, storage: str
+) -> None:
     (tmp_path / "blocked").write_text("a file, not a folder")
     done = trainfleet("train", "lm-tiny", "--storage", storage, cwd=tmp_path)
     assert done.returncode == 2
@@ -72,8 +84,12 @@ def test_a_folder_that_cannot_be_written_gets_one_message(trainfleet: Command, t
 
 @pytest.mark.launch
 @pytest.mark.deep
-def test_a_damaged_checkpoint_is_passed_over_and_said_and_all_damaged_is_one_message(launcher: Launcher) -> None:
-    first = launcher("damaged", "scaling.workers=1", "steps=8", "validation.every=8", "checkpoint.every=4", "--json")
+def test_a_damaged_checkpoint_is_passed_over_and_said_and_all_damaged_is_one_message(
+    launcher: Launcher,
+) -> None:
+    first = launcher(
+        "damaged", "scaling.workers=1", "steps=8", "validation.every=8", "checkpoint.every=4", "--json"
+    )
     code, stdout, errors = first.finish()
     assert code == 0, errors
     folders = sorted((first.run_dir / "checkpoints").glob("step-*"))
@@ -81,7 +97,9 @@ def test_a_damaged_checkpoint_is_passed_over_and_said_and_all_damaged_is_one_mes
     state = folders[-1] / "__0_0.distcp"
     state.write_bytes(state.read_bytes()[:-7])
     (first.run_dir / "run.json").unlink()  # as if the kill had come before the end was noted
-    code, stdout, errors = launcher("damaged", "scaling.workers=1", "steps=8", "validation.every=8", "checkpoint.every=4").finish()
+    code, stdout, errors = launcher(
+        "damaged", "scaling.workers=1", "steps=8", "validation.every=8", "checkpoint.every=4"
+    ).finish()
     assert code == 0, errors
     assert "fallback: " in stdout
     assert "step-00000008" in stdout
@@ -89,7 +107,9 @@ def test_a_damaged_checkpoint_is_passed_over_and_said_and_all_damaged_is_one_mes
         (folder / "__0_0.distcp").write_bytes(b"nothing")
     (first.run_dir / "run.json").unlink()
     before = rows(first.run_dir)
-    code, stdout, errors = launcher("damaged", "scaling.workers=1", "steps=8", "validation.every=8", "checkpoint.every=4").finish()
+    code, stdout, errors = launcher(
+        "damaged", "scaling.workers=1", "steps=8", "validation.every=8", "checkpoint.every=4"
+    ).finish()
     assert code == 1
     assert "no checkpoint of this run can be read" in errors
     assert "Traceback" not in errors + stdout
@@ -99,7 +119,9 @@ def test_a_damaged_checkpoint_is_passed_over_and_said_and_all_damaged_is_one_mes
 @pytest.mark.launch
 @pytest.mark.deep
 def test_a_full_disk_is_one_message_and_nothing_is_lost(launcher: Launcher) -> None:
-    """A limit on the size of files stands in for the disk: the rows still fit, a checkpoint does not. Step 5 was saved before."""
+    """A limit on the size of files stands in for the disk: the rows still fit, a checkpoint does not. Step 5
+    was saved before.
+    """
     plain = ("scaling.workers=1", "steps=12", "log.tensorboard=false")
     killed = launcher("full", *plain, TRAINFLEET_FAULT="before-marker:10")
     assert killed.finish()[0] == -signal.SIGKILL
@@ -134,7 +156,14 @@ def test_lines_are_dense_and_the_end_tells_the_bigram_model(launcher: Launcher) 
 
 
 def test_the_end_says_whether_it_is_better_or_worse_than_the_bigram_model() -> None:
-    document = {"step": 3, "seconds": 8.0, "resumed_from": 2, "checkpoint": None, "report": None, "metrics": {"validation/nats_per_byte": 2.25}}
+    document = {
+        "step": 3,
+        "seconds": 8.0,
+        "resumed_from": 2,
+        "checkpoint": None,
+        "report": None,
+        "metrics": {"validation/nats_per_byte": 2.25},
+    }
     better = closing_lines(Outcome(Path("r"), document | {"baseline": {"bigram_nats_per_byte": 2.5}}))
     worse = closing_lines(Outcome(Path("r"), document | {"baseline": {"bigram_nats_per_byte": 2.0}}))
     assert better[0] == "finished 3 steps in 8s, resumed from step 2"
@@ -143,12 +172,16 @@ def test_the_end_says_whether_it_is_better_or_worse_than_the_bigram_model() -> N
 
 
 @pytest.mark.parametrize("command", ["train", "launch", "report"])
-def test_help_has_examples_and_exit_codes_and_imports_neither_torch_nor_ray(trainfleet: Command, command: str) -> None:
+def test_help_has_examples_and_exit_codes_and_imports_neither_torch_nor_ray(
+    trainfleet: Command, command: str
+) -> None:
     done = trainfleet(command, "--help")
     assert done.returncode == 0
     assert f"trainfleet {command} " in done.stdout
     assert "Examples" in done.stdout
     assert "Exit codes" in done.stdout
     code = "import sys, trainfleet.training.cli.runs, trainfleet.training.launch.supervise, trainfleet.training.report; print(json.dumps(sorted({'torch', 'ray', 'pandas'} & set(sys.modules))))"
-    loaded = subprocess.run([sys.executable, "-c", f"import json; {code}"], capture_output=True, text=True, check=True)
+    loaded = subprocess.run(
+        [sys.executable, "-c", f"import json; {code}"], capture_output=True, text=True, check=True
+    )
     assert json.loads(loaded.stdout) == []

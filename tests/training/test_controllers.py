@@ -1,4 +1,6 @@
-"""Controllers: each decides what its rule says from what it is shown, and goes on from a checkpoint as if nothing had been."""
+"""Controllers: each decides what its rule says from what it is shown, and goes on from a checkpoint as if
+nothing had been.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ def rate(**settings: Any) -> Any:
 
 
 def validate(controller: Any, *values: float) -> list[tuple[float, str]]:
-    return [(controller.factor, controller.observe(step, 1.0, {"validation/loss": value}) and "why") for step, value in enumerate(values)]
+    return [
+        (controller.factor, controller.observe(step, 1.0, {"validation/loss": value}) and "why")
+        for step, value in enumerate(values)
+    ]
 
 
 def test_a_plateau_lowers_the_rate_only_after_its_patience() -> None:
@@ -33,13 +38,18 @@ def test_a_plateau_lowers_the_rate_only_after_its_patience() -> None:
     assert controller.factor == 0.5
     validate(controller, 1.5, 1.6)
     assert controller.factor == 0.5
-    assert controller.observe(9, 1.0, {"validation/loss": 1.6}) == "validation/loss is no better than 1.5000 for 2 validations"
+    assert (
+        controller.observe(9, 1.0, {"validation/loss": 1.6})
+        == "validation/loss is no better than 1.5000 for 2 validations"
+    )
     assert controller.factor == 0.25
     assert controller.observe(10, 1.0, None) == ""
 
 
 def test_a_plateau_of_a_metric_that_grows_and_its_floor() -> None:
-    controller = rate(kind="plateau", metric="validation/accuracy", mode="max", patience=1, factor=0.1, floor=0.05)
+    controller = rate(
+        kind="plateau", metric="validation/accuracy", mode="max", patience=1, factor=0.1, floor=0.05
+    )
     for value in (0.5, 0.6, 0.6, 0.6, 0.6):
         controller.observe(1, 1.0, {"validation/accuracy": value})
     assert controller.factor == 0.05
@@ -78,7 +88,9 @@ def test_a_leap_of_the_loss_steps_the_rate_back_and_lets_it_recover() -> None:
 
 
 def test_the_noise_scale_of_a_known_gradient_is_found() -> None:
-    """Gradients of 64 parameters, mean g, each sample with variance s^2 per parameter: tr(S)/|G|^2 = 64 s^2 / |g|^2."""
+    """Gradients of 64 parameters, mean g, each sample with variance s^2 per parameter: tr(S)/|G|^2 = 64 s^2 /
+    |g|^2.
+    """
     rng = torch.Generator().manual_seed(0)
     mean = torch.full((64,), 0.1)
     scale, batch, spread = NoiseScale(), 32, 0.5
@@ -95,11 +107,22 @@ def live(step: int, noise: tuple[float, float] | None) -> Live:
 
 
 def test_a_batch_grows_while_noise_drowns_the_signal_and_the_rate_follows(tiny: Make) -> None:
-    steering = Steering(tiny("controllers.batch.kind=noise", "controllers.batch.largest=64", "optimizer.schedule=constant", "optimizer.warmup=0"), 12)
+    steering = Steering(
+        tiny(
+            "controllers.batch.kind=noise",
+            "controllers.batch.largest=64",
+            "optimizer.schedule=constant",
+            "optimizer.warmup=0",
+        ),
+        12,
+    )
     assert (steering.global_batch, steering.wants_noise(0), steering.wants_noise(1)) == (16, True, False)
     base = steering.rate(0)
     decisions = [each for step in range(1, 30) for each in steering.after_step(live(step, (3.0, 2.2)))]
-    assert [(each.what, each.old, each.new) for each in decisions] == [("global batch", 16, 32), ("global batch", 32, 64)]
+    assert [(each.what, each.old, each.new) for each in decisions] == [
+        ("global batch", 16, 32),
+        ("global batch", 32, 64),
+    ]
     assert all("noise scale" in each.why for each in decisions)
     assert steering.rate(0) == pytest.approx(2 * base)
     assert not steering.wants_noise(0)
@@ -112,10 +135,20 @@ def test_a_batch_with_a_clear_signal_stays(tiny: Make) -> None:
 
 @pytest.mark.parametrize("kind", ["plateau", "restarts", "backoff"])
 def test_a_checkpoint_in_the_middle_changes_no_decision(tiny: Make, kind: str) -> None:
-    recipe = tiny(f"controllers.rate.kind={kind}", "controllers.rate.cycle=7", "controllers.rate.window=6", "controllers.batch.kind=noise")
+    recipe = tiny(
+        f"controllers.rate.kind={kind}",
+        "controllers.rate.cycle=7",
+        "controllers.rate.window=6",
+        "controllers.batch.kind=noise",
+    )
     rng = random.Random(1)
     shown = [
-        Live(step, rng.choice([2.0, 2.1, 8.0]), (rng.uniform(2, 3), rng.uniform(1, 2)), {"validation/loss": rng.uniform(1.9, 2.0)})
+        Live(
+            step,
+            rng.choice([2.0, 2.1, 8.0]),
+            (rng.uniform(2, 3), rng.uniform(1, 2)),
+            {"validation/loss": rng.uniform(1.9, 2.0)},
+        )
         for step in range(60)
     ]
 
@@ -141,7 +174,9 @@ def test_without_a_controller_the_course_is_the_schedule(tiny: Make) -> None:
     recipe = tiny()
     steering = Steering(recipe, 12)
     steering.after_step(Live(1, 99.0, None, {"validation/loss": 99.0}))
-    assert [steering.rate(step * 16) for step in range(12)] == [learning_rate(recipe.optimizer, step, 12) for step in range(12)]
+    assert [steering.rate(step * 16) for step in range(12)] == [
+        learning_rate(recipe.optimizer, step, 12) for step in range(12)
+    ]
 
 
 def test_micro_batches_share_the_global_batch_without_a_rest() -> None:
@@ -158,7 +193,9 @@ def test_micro_batches_share_the_global_batch_without_a_rest() -> None:
         ({}, 4, 4),
     ],
 )
-def test_the_fastest_micro_batch_that_fits_is_taken(seconds: dict[int, float], start: int, chosen: int) -> None:
+def test_the_fastest_micro_batch_that_fits_is_taken(
+    seconds: dict[int, float], start: int, chosen: int
+) -> None:
     size, why = choose_micro_batch([1, 2, 4, 8, 16, 32], start, seconds.get)
     assert size == chosen
     assert why

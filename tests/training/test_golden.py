@@ -1,4 +1,6 @@
-"""Each recipe still has the losses it is known to have, whatever the strategy; `python -m tests.training.golden --refresh` renews them."""
+"""Each recipe still has the losses it is known to have, whatever the strategy; `python -m
+tests.training.golden --refresh` renews them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_recipe_has_the_losses_it_is_known_to_have(tmp_path: Path, cache: Path, text: Path, name: str) -> None:
+def test_a_recipe_has_the_losses_it_is_known_to_have(
+    tmp_path: Path, cache: Path, text: Path, name: str
+) -> None:
     train(GOLDEN[name].load(text), RunContext(tmp_path, cache=cache))
     known = read(name)
     assert len(known) >= 10

@@ -1,4 +1,6 @@
-"""A run that is told of its end before it comes saves once more: SIGTERM, a notice of preemption, fewer workers than before."""
+"""A run that is told of its end before it comes saves once more: SIGTERM, a notice of preemption, fewer
+workers than before.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def saved_steps(run_dir: Path) -> set[int]:
     return {int(path.name[5:]) for path in (run_dir / "checkpoints").glob("step-*[0-9]")}
 
 
-def test_sigterm_saves_and_ends_and_the_run_goes_on_to_the_bit(tmp_path: Path, tiny: Make, run: Run, cache: Path) -> None:
+def test_sigterm_saves_and_ends_and_the_run_goes_on_to_the_bit(
+    tmp_path: Path, tiny: Make, run: Run, cache: Path
+) -> None:
     recipe = tiny("log.every=3")
     run(recipe, tmp_path / "whole")
 
@@ -63,16 +67,31 @@ def test_a_notice_of_preemption_saves_once_and_the_run_goes_on(
 ) -> None:
     run(tiny(), tmp_path / "whole")
     monkeypatch.setattr("trainfleet.training.trainer.loop.LOOK_EVERY_S", -1.0)
-    looks, events = iter([None, "one machine will be taken away", "one machine will be taken away", "one machine will be taken away"]), []
+    looks, events = (
+        iter(
+            [
+                None,
+                "one machine will be taken away",
+                "one machine will be taken away",
+                "one machine will be taken away",
+            ]
+        ),
+        [],
+    )
 
     def heard(what: str, text: str) -> None:
         events.append((what, text))
 
     recipe = tiny("checkpoint.every=12", "checkpoint.keep_last=9")
-    result = train(recipe, RunContext(tmp_path / "told", cache=cache, preempted=lambda: next(looks, None), on_event=heard))
+    result = train(
+        recipe,
+        RunContext(tmp_path / "told", cache=cache, preempted=lambda: next(looks, None), on_event=heard),
+    )
     assert (result.status, result.step) == ("finished", 12)
     assert saved_steps(tmp_path / "told") == {2, 12}
-    assert [text for what, text in events if what == "preemption"] == ["one machine will be taken away; saving at step 2"]
+    assert [text for what, text in events if what == "preemption"] == [
+        "one machine will be taken away; saving at step 2"
+    ]
     assert told(rows_of(tmp_path / "told"), "loss") == told(rows_of(tmp_path / "whole"), "loss")
 
 
@@ -96,7 +115,9 @@ def test_least_and_most_workers_are_checked() -> None:
     assert caught.value.problems[0].where.endswith("scaling.min_workers")
 
 
-def test_ray_is_asked_for_a_range_of_workers_and_a_cluster_with_the_least_of_them_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_is_asked_for_a_range_of_workers_and_a_cluster_with_the_least_of_them_is_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: dict[str, Any] = {}
 
     class Trainer:
@@ -127,5 +148,8 @@ def test_what_ray_knows_becomes_a_sentence(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("ray.train.get_preemption_info", lambda: None)
     assert preemption_notice() is None
-    monkeypatch.setattr("ray.train.get_preemption_info", lambda: SimpleNamespace(preempted_node_to_ranks={"a": [1, 0]}, deadline_ms=1))
+    monkeypatch.setattr(
+        "ray.train.get_preemption_info",
+        lambda: SimpleNamespace(preempted_node_to_ranks={"a": [1, 0]}, deadline_ms=1),
+    )
     assert preemption_notice() == "1 machine(s) with ranks [0, 1] will be taken away"

@@ -1,4 +1,6 @@
-"""A run that is killed with SIGKILL, anywhere, and started again ends as one that never was: every loss equal to the bit."""
+"""A run that is killed with SIGKILL, anywhere, and started again ends as one that never was: every loss equal
+to the bit.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def finish(launcher: Launcher, name: str, on: str = "torchrun") -> list[dict[str
     return untimed(launched.run_dir)
 
 
-def test_killed_in_a_step_in_a_save_and_before_the_marker_it_ends_the_same(launcher: Launcher, undisturbed: list[dict[str, Any]]) -> None:
+def test_killed_in_a_step_in_a_save_and_before_the_marker_it_ends_the_same(
+    launcher: Launcher, undisturbed: list[dict[str, Any]]
+) -> None:
     for point in ("in-step:9", "in-save:15", "before-marker:20"):
         launched = launcher("faults", TRAINFLEET_FAULT=point)
         code, _, errors = launched.finish()
@@ -52,19 +56,25 @@ def test_killed_in_a_step_in_a_save_and_before_the_marker_it_ends_the_same(launc
 
 @pytest.mark.deep
 @pytest.mark.parametrize("seed", [1, 2])
-def test_killed_from_outside_at_a_random_step_it_ends_the_same(launcher: Launcher, undisturbed: list[dict[str, Any]], seed: int) -> None:
+def test_killed_from_outside_at_a_random_step_it_ends_the_same(
+    launcher: Launcher, undisturbed: list[dict[str, Any]], seed: int
+) -> None:
     launched = launcher(f"random-{seed}")
     launched.until_step(random.Random(seed).randint(1, 22))
     launched.kill_all()
     assert finish(launcher, f"random-{seed}") == undisturbed
 
 
-def test_under_ray_every_loss_is_as_under_torchrun(launcher: Launcher, undisturbed: list[dict[str, Any]]) -> None:
+def test_under_ray_every_loss_is_as_under_torchrun(
+    launcher: Launcher, undisturbed: list[dict[str, Any]]
+) -> None:
     assert finish(launcher, "ray-whole", on="local") == undisturbed
 
 
 @pytest.mark.deep
-def test_under_ray_killed_and_resumed_it_ends_as_under_torchrun(launcher: Launcher, undisturbed: list[dict[str, Any]]) -> None:
+def test_under_ray_killed_and_resumed_it_ends_as_under_torchrun(
+    launcher: Launcher, undisturbed: list[dict[str, Any]]
+) -> None:
     launched = launcher("ray", on="local", TRAINFLEET_FAULT="in-step:13")
     launched.until_step(11)
     assert launched.finish()[0] == -signal.SIGKILL
@@ -86,7 +96,9 @@ def test_a_run_of_one_worker_ends_the_same_too(launcher: Launcher) -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("seed", range(10))
-def test_ten_kills_at_random_steps_all_end_the_same(launcher: Launcher, undisturbed: list[dict[str, Any]], seed: int) -> None:
+def test_ten_kills_at_random_steps_all_end_the_same(
+    launcher: Launcher, undisturbed: list[dict[str, Any]], seed: int
+) -> None:
     name = f"deep-{seed}"
     launched = launcher(name)
     launched.until_step(random.Random(100 + seed).randint(1, 23))
@@ -95,7 +107,9 @@ def test_ten_kills_at_random_steps_all_end_the_same(launcher: Launcher, undistur
 
 
 @pytest.mark.deep
-def test_one_run_killed_ten_times_ends_the_same(launcher: Launcher, undisturbed: list[dict[str, Any]]) -> None:
+def test_one_run_killed_ten_times_ends_the_same(
+    launcher: Launcher, undisturbed: list[dict[str, Any]]
+) -> None:
     rng = random.Random(5)
     for step in sorted(rng.sample(range(1, 24), 10)):
         launched = launcher("often")

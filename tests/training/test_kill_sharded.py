@@ -1,4 +1,6 @@
-"""Two ranks that hold shards, one killed at each phase of a step and a save: run again they end as two that nobody killed."""
+"""Two ranks that hold shards, one killed at each phase of a step and a save: run again they end as two that
+nobody killed.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,13 @@ CASES = [(strategy, moment) for strategy in ("fsdp", "hsdp") for moment in KILLS
 
 
 def recipe_for(tiny: Make, strategy: str) -> Recipe:
-    said = ("workload.model.dropout=0.1", "workload.model.layers=2", "batch.micro_batch=2", "log.every=3", "checkpoint.every=2")
+    said = (
+        "workload.model.dropout=0.1",
+        "workload.model.layers=2",
+        "batch.micro_batch=2",
+        "log.every=3",
+        "checkpoint.every=2",
+    )
     return tiny("scaling.workers=2", f"strategy={strategy}", *said)
 
 
@@ -31,10 +39,20 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "moment"), [pytest.param(*case, marks=() if case == SAMPLED else pytest.mark.deep, id=", ".join(case)) for case in CASES]
+    ("strategy", "moment"),
+    [
+        pytest.param(*case, marks=() if case == SAMPLED else pytest.mark.deep, id=", ".join(case))
+        for case in CASES
+    ],
 )
 def test_killed_and_run_again_shards_are_equal_to_the_bit(
-    tmp_path: Path, tiny: Make, cache: Path, run_ranks: RunRanks, undisturbed: dict[str, Any], strategy: str, moment: str
+    tmp_path: Path,
+    tiny: Make,
+    cache: Path,
+    run_ranks: RunRanks,
+    undisturbed: dict[str, Any],
+    strategy: str,
+    moment: str,
 ) -> None:
     recipe = recipe_for(tiny, strategy)
     if strategy not in undisturbed:

@@ -1,4 +1,6 @@
-"""What a launcher promises: the run ends or is ended whole, goes on, is never run twice at once, and leaves nothing behind."""
+"""What a launcher promises: the run ends or is ended whole, goes on, is never run twice at once, and leaves
+nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ def outputs(**changes: Any) -> dict[str, Any]:
         pytest.param("local", signal.SIGINT, marks=pytest.mark.deep),
     ],
 )
-def test_a_signal_saves_ends_every_process_and_the_run_goes_on(launcher: Launcher, on: str, number: int) -> None:
+def test_a_signal_saves_ends_every_process_and_the_run_goes_on(
+    launcher: Launcher, on: str, number: int
+) -> None:
     launched = launcher("stopped", "steps=400", "checkpoint.every=1000", on=on)
     launched.until_step(3)
     launched.process.send_signal(number)
@@ -93,7 +97,9 @@ def test_a_signal_saves_ends_every_process_and_the_run_goes_on(launcher: Launche
     again = launcher("stopped", "steps=400", "checkpoint.every=1000")
     again.until_step(step + 1)
     again.kill_all()
-    assert [row["step"] for row in rows(again.run_dir) if row["kind"] == "train"][: step + 1] == list(range(1, step + 2))
+    assert [row["step"] for row in rows(again.run_dir) if row["kind"] == "train"][: step + 1] == list(
+        range(1, step + 2)
+    )
 
 
 @pytest.mark.launch
@@ -110,7 +116,9 @@ def test_a_signal_before_the_first_step_ends_every_process(launcher: Launcher) -
 @pytest.mark.launch
 @pytest.mark.deep
 @pytest.mark.parametrize("on", ["torchrun", "local"])
-def test_when_the_launcher_alone_is_killed_its_processes_die_by_themselves(launcher: Launcher, on: str) -> None:
+def test_when_the_launcher_alone_is_killed_its_processes_die_by_themselves(
+    launcher: Launcher, on: str
+) -> None:
     launched = launcher("orphans", "steps=2000", on=on)
     launched.until_step(2)
     launched.look()
@@ -151,7 +159,9 @@ def test_a_finished_run_says_so_and_fresh_moves_it_aside(launcher: Launcher) -> 
     assert code == 0
     assert "nothing to do" in stdout
     assert (first.run_dir / "metrics.jsonl").read_bytes() == before
-    code, stdout, errors = launcher("done", ONE, "steps=2", "validation.every=2", "--fresh", "--json").finish()
+    code, stdout, errors = launcher(
+        "done", ONE, "steps=2", "validation.every=2", "--fresh", "--json"
+    ).finish()
     assert code == 0, errors
     document = json.loads(stdout)
     assert (document["status"], document["step"], document["resumed_from"]) == ("finished", 2, 0)
@@ -174,7 +184,9 @@ def test_two_launches_on_one_run_are_refused(launcher: Launcher) -> None:
 
 
 @pytest.mark.launch
-def test_a_platform_of_this_machine_gives_the_runs_folder_and_is_noted(launcher: Launcher, tmp_path: Path) -> None:
+def test_a_platform_of_this_machine_gives_the_runs_folder_and_is_noted(
+    launcher: Launcher, tmp_path: Path
+) -> None:
     file = tmp_path / "outputs.json"
     file.write_text(json.dumps(outputs(bucket_url=f"file://{tmp_path}/bucket")))
     recipe, (place,) = resolve(Request("lm-tiny", on="torchrun", stacks=(str(file),), run="night"), {})
@@ -191,14 +203,19 @@ def test_a_platform_with_an_object_store_keeps_runs_below_its_url(tmp_path: Path
     file.write_text(json.dumps(outputs(bucket_url="s3://bucket")))
     recipe, (place,) = resolve(Request("lm-tiny", stacks=(str(file),)), {})
     assert (recipe.home_url(), str(recipe.run_dir())) == ("s3://bucket/lm-tiny", "runs/lm-tiny")
-    assert resolve(Request("lm-tiny", stacks=(str(file),), storage=str(tmp_path)), {})[0].run_dir() == tmp_path / "lm-tiny"
+    assert (
+        resolve(Request("lm-tiny", stacks=(str(file),), storage=str(tmp_path)), {})[0].run_dir()
+        == tmp_path / "lm-tiny"
+    )
     assert all({"instance_type", "spot", "usd_per_hour"} <= set(pool) for pool in place.facts()["pools"])
 
 
 @pytest.mark.parametrize("name", ["local", "torchrun"])
 def test_every_place_on_this_machine_has_a_check_and_a_command(name: str, tmp_path: Path) -> None:
     recipe, _ = resolve(Request("lm-tiny"), {})
-    command = find(name).command(recipe, tmp_path / "recipe.yaml", Target(Request("lm-tiny", on=name), (), tmp_path))
+    command = find(name).command(
+        recipe, tmp_path / "recipe.yaml", Target(Request("lm-tiny", on=name), (), tmp_path)
+    )
     assert find_spec(command[command.index("-m") + 1]) is not None
     assert command[-1] == str(tmp_path / "recipe.yaml")
 

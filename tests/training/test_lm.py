@@ -26,7 +26,9 @@ CONTEXT = SHAPE.context
 
 
 def settings(folder: Path, **more: object) -> TextSettings:
-    return TextSettings.model_validate({"source": str(folder), "glob": "**/*.txt", "validation_share": 0.15, "test_share": 0.15, **more})
+    return TextSettings.model_validate(
+        {"source": str(folder), "glob": "**/*.txt", "validation_share": 0.15, "test_share": 0.15, **more}
+    )
 
 
 def whole(files: TokenFiles, split: Split) -> list[int]:
@@ -57,8 +59,13 @@ def test_a_later_token_never_changes_an_earlier_prediction(mlp: str) -> None:
 def test_rotary_positions_depend_on_distance_alone() -> None:
     angles = rotary_angles(20, 8, torch.device("cpu"))
     q, k = torch.randn(2, 1, 1, 1, 8)
-    turned = [[rotate(each.expand(1, 1, 20, 8), angles.cos(), angles.sin())[0, 0, place] for place in range(20)] for each in (q, k)]
-    products = [[float(turned[0][place + gap] @ turned[1][place]) for place in range(10)] for gap in (0, 3, 9)]
+    turned = [
+        [rotate(each.expand(1, 1, 20, 8), angles.cos(), angles.sin())[0, 0, place] for place in range(20)]
+        for each in (q, k)
+    ]
+    products = [
+        [float(turned[0][place + gap] @ turned[1][place]) for place in range(10)] for gap in (0, 3, 9)
+    ]
     for same_distance in products:
         assert max(same_distance) - min(same_distance) < 1e-4
     assert abs(products[0][0] - products[1][0]) > 1e-4
@@ -99,7 +106,9 @@ def test_the_baseline_is_judged_on_the_bytes_the_model_is_judged_on(text_folder:
 
 def test_bpe_loses_no_byte_and_its_baseline_is_the_bytes_own(text_folder: Path, cache: Path) -> None:
     by_bytes = token_files(settings(text_folder), cache, CONTEXT)
-    by_bpe = LanguageModel(LmSettings(name="lm", model=SHAPE, data=settings(text_folder, tokens="bpe", vocabulary=300)), cache)
+    by_bpe = LanguageModel(
+        LmSettings(name="lm", model=SHAPE, data=settings(text_folder, tokens="bpe", vocabulary=300)), cache
+    )
     for split in SPLITS:
         spelt, text = text_of(by_bpe.files, split), text_of(by_bytes, split)
         shorter = min(len(spelt), len(text))  # what is left at the end is less than a sample
@@ -113,13 +122,19 @@ def test_bpe_loses_no_byte_and_its_baseline_is_the_bytes_own(text_folder: Path, 
 
 
 def test_losses_are_also_told_per_byte(text_folder: Path, cache: Path) -> None:
-    workload = LanguageModel(LmSettings(name="lm", model=SHAPE, data=settings(text_folder, tokens="bpe", vocabulary=300)), cache)
+    workload = LanguageModel(
+        LmSettings(name="lm", model=SHAPE, data=settings(text_folder, tokens="bpe", vocabulary=300)), cache
+    )
     batch = workload.batch("train", [0, 1])
     outcome = workload.outcome(workload.build_model(), batch)
     total, written = outcome.extras["nats_per_byte"]
     assert float(total) == float(outcome.loss)
     assert outcome.weight == 24 == workload.weight("train", [0, 1])
-    assert int(written) == sum(len(workload.files.spelling[token]) for token in batch["targets"].flatten().tolist()) > 24
+    assert (
+        int(written)
+        == sum(len(workload.files.spelling[token]) for token in batch["targets"].flatten().tolist())
+        > 24
+    )
 
 
 def test_a_document_stays_in_its_split_when_others_come_or_go(text_folder: Path) -> None:
@@ -131,22 +146,32 @@ def test_a_document_stays_in_its_split_when_others_come_or_go(text_folder: Path)
 
 
 def test_splits_hold_each_file_once_and_whole(text_folder: Path, cache: Path) -> None:
-    files = token_files(settings(text_folder, block_rows=100), cache, 1)  # samples of one token: nothing is left over at the end
+    files = token_files(
+        settings(text_folder, block_rows=100), cache, 1
+    )  # samples of one token: nothing is left over at the end
     documents = [each for split in SPLITS for each in text_of(files, split).split(b"\0")[:-1]]
     assert sorted(documents) == sorted(path.read_bytes() for path in text_folder.rglob("*.txt"))
 
 
 def test_samples_are_the_same_as_cut_from_the_whole_text(text_folder: Path, cache: Path) -> None:
-    """Blocks, and how large they are, change nothing: sample i is tokens i·T to i·T + T + 1 of the documents in their order."""
+    """Blocks, and how large they are, change nothing: sample i is tokens i·T to i·T + T + 1 of the documents
+    in their order.
+    """
     names = sorted(path.relative_to(text_folder).as_posix() for path in text_folder.rglob("*.txt"))
     for split in SPLITS:
-        documents = [(text_folder / name).read_bytes() + b"\0" for name in names if split_of(name, settings(text_folder)) == split]
+        documents = [
+            (text_folder / name).read_bytes() + b"\0"
+            for name in names
+            if split_of(name, settings(text_folder)) == split
+        ]
         text = b"".join(documents)
         for rows in (7, 1000):
             blocks = token_files(settings(text_folder, block_rows=rows), cache, CONTEXT).blocks[split]
             assert blocks.size == (len(text) - 1) // CONTEXT
             got = blocks.rows(range(blocks.size))["tokens"]
-            assert [bytes(row) for row in got] == [text[start * CONTEXT : start * CONTEXT + CONTEXT + 1] for start in range(blocks.size)]
+            assert [bytes(row) for row in got] == [
+                text[start * CONTEXT : start * CONTEXT + CONTEXT + 1] for start in range(blocks.size)
+            ]
 
 
 def test_parquet_rows_are_documents(tmp_path: Path) -> None:
@@ -174,7 +199,9 @@ def test_the_cache_is_made_once_and_anew_when_the_text_changes(tmp_path: Path, t
     assert token_files(settings(source), cache, CONTEXT).digest != first.digest
 
 
-def test_a_failed_build_leaves_nothing_that_could_be_taken_for_data(tmp_path: Path, text_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_build_leaves_nothing_that_could_be_taken_for_data(
+    tmp_path: Path, text_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -193,14 +220,23 @@ NO_TEXT: list[tuple[Callable[[Path], dict[str, object]], str]] = [
 
 
 @pytest.mark.parametrize(("change", "message"), NO_TEXT)
-def test_text_that_is_not_there_is_one_clear_error(text_folder: Path, cache: Path, change: Callable[[Path], dict[str, object]], message: str) -> None:
+def test_text_that_is_not_there_is_one_clear_error(
+    text_folder: Path, cache: Path, change: Callable[[Path], dict[str, object]], message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         token_files(settings(text_folder).model_copy(update=change(text_folder)), cache, CONTEXT)
 
 
-def test_too_few_files_or_too_little_text_is_one_clear_error(tmp_path: Path, text_folder: Path, cache: Path) -> None:
+def test_too_few_files_or_too_little_text_is_one_clear_error(
+    tmp_path: Path, text_folder: Path, cache: Path
+) -> None:
     (tmp_path / "only.txt").write_text("a single file")
     with pytest.raises(InputError, match="less than one sample"):
         token_files(settings(tmp_path), cache, CONTEXT)
     with pytest.raises(InputError, match="less than one sample"):
-        LanguageModel(LmSettings(name="lm", model=SHAPE.model_copy(update={"context": 100_000}), data=settings(text_folder)), cache)
+        LanguageModel(
+            LmSettings(
+                name="lm", model=SHAPE.model_copy(update={"context": 100_000}), data=settings(text_folder)
+            ),
+            cache,
+        )

@@ -1,4 +1,6 @@
-"""The step loop: killed anywhere it goes on to the bit, and the number of ranks or micro batches changes only rounding."""
+"""The step loop: killed anywhere it goes on to the bit, and the number of ranks or micro batches changes only
+rounding.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ CLOCKED = (
 
 def results(run_dir: Path) -> list[dict[str, Any]]:
     """Every row of a run without what the clock says."""
-    return [{name: value for name, value in row.items() if name not in CLOCKED} for row in read_rows(run_dir / "metrics.jsonl")]
+    return [
+        {name: value for name, value in row.items() if name not in CLOCKED}
+        for row in read_rows(run_dir / "metrics.jsonl")
+    ]
 
 
 def losses(run_dir: Path) -> list[float]:
@@ -47,7 +52,11 @@ def losses(run_dir: Path) -> list[float]:
 
 
 def weights(run_dir: Path, step: int = 12) -> dict[str, torch.Tensor]:
-    return {name: value for name, value in tensors_of(run_dir / "checkpoints" / step_name(step)).items() if name.startswith("model.")}
+    return {
+        name: value
+        for name, value in tensors_of(run_dir / "checkpoints" / step_name(step)).items()
+        if name.startswith("model.")
+    }
 
 
 def test_a_run_learns_and_leaves_what_a_reader_needs(tmp_path: Path, tiny: Make, run: Run) -> None:
@@ -58,7 +67,11 @@ def test_a_run_learns_and_leaves_what_a_reader_needs(tmp_path: Path, tiny: Make,
     assert result.status == "finished"
     assert result.checkpoint == str(tmp_path / "checkpoints" / step_name(40))
     record = read_run(tmp_path)
-    assert (record["status"], record["metrics"], record["baseline"]) == ("finished", result.metrics, result.baseline)
+    assert (record["status"], record["metrics"], record["baseline"]) == (
+        "finished",
+        result.metrics,
+        result.baseline,
+    )
     assert {"validation/loss", "validation/nats_per_byte", "test/loss"} <= set(result.metrics)
     assert (tmp_path / "recipe.yaml").is_file()
     assert list((tmp_path / "tensorboard").glob("events*"))
@@ -121,8 +134,12 @@ SAMPLED = ("in a step", "in the middle of a file", "before the marker", "while o
 """The moments that are tried at every change; the others in test-deep."""
 
 
-@pytest.mark.parametrize("moment", [pytest.param(moment, marks=() if moment in SAMPLED else pytest.mark.deep) for moment in KILLS])
-def test_killed_and_run_again_the_losses_are_equal_to_the_bit(tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks, moment: str) -> None:
+@pytest.mark.parametrize(
+    "moment", [pytest.param(moment, marks=() if moment in SAMPLED else pytest.mark.deep) for moment in KILLS]
+)
+def test_killed_and_run_again_the_losses_are_equal_to_the_bit(
+    tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks, moment: str
+) -> None:
     recipe = tiny("workload.model.dropout=0.1", "log.every=3", "checkpoint.every=2")
     run(recipe, tmp_path / "whole")
     assert run_ranks(recipe, tmp_path / "killed", 1, before=lambda rank: KILLS[moment]()) == [-signal.SIGKILL]
@@ -133,19 +150,28 @@ def test_killed_and_run_again_the_losses_are_equal_to_the_bit(tmp_path: Path, ti
 
 
 @pytest.mark.deep
-def test_two_ranks_killed_and_run_again_are_equal_to_the_bit(tmp_path: Path, tiny: Make, run_ranks: RunRanks) -> None:
+def test_two_ranks_killed_and_run_again_are_equal_to_the_bit(
+    tmp_path: Path, tiny: Make, run_ranks: RunRanks
+) -> None:
     recipe = tiny("scaling.workers=2", "workload.model.dropout=0.1", "log.every=3", "checkpoint.every=2")
     assert run_ranks(recipe, tmp_path / "whole", 2) == [0, 0]
     killed = run_ranks(
-        recipe, tmp_path / "killed", 2, before=lambda rank: rank == 1 and patch_nth("trainfleet.training.trainer.step.Stepper.forward", 24)
+        recipe,
+        tmp_path / "killed",
+        2,
+        before=lambda rank: rank == 1 and patch_nth("trainfleet.training.trainer.step.Stepper.forward", 24),
     )
     assert killed[1] == -signal.SIGKILL
-    assert 0 < max(int(path.name[5:]) for path in (tmp_path / "killed" / "checkpoints").glob("step-*[0-9]")) < 12
+    assert (
+        0 < max(int(path.name[5:]) for path in (tmp_path / "killed" / "checkpoints").glob("step-*[0-9]")) < 12
+    )
     assert run_ranks(recipe, tmp_path / "killed", 2) == [0, 0]
     assert results(tmp_path / "killed") == results(tmp_path / "whole")
 
 
-def test_one_rank_or_two_see_the_same_global_batches(tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks) -> None:
+def test_one_rank_or_two_see_the_same_global_batches(
+    tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks
+) -> None:
     run(tiny(), tmp_path / "one")
     assert run_ranks(tiny("scaling.workers=2"), tmp_path / "two", 2) == [0, 0]
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=2e-5)
@@ -153,7 +179,9 @@ def test_one_rank_or_two_see_the_same_global_batches(tmp_path: Path, tiny: Make,
     assert two == pytest.approx(one, rel=1e-4)
 
 
-def test_a_run_goes_on_with_another_number_of_ranks(tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks) -> None:
+def test_a_run_goes_on_with_another_number_of_ranks(
+    tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks
+) -> None:
     run(tiny(), tmp_path / "one")
     recipe = tiny("scaling.workers=2", "log.every=3")
     assert run_ranks(recipe, tmp_path / "two", 2, should_stop=StopAfter(5)) == [0, 0]
@@ -184,7 +212,11 @@ def test_asked_to_stop_a_run_saves_and_goes_on_to_the_bit(tmp_path: Path, tiny: 
     recipe = tiny("log.every=3")
     run(recipe, tmp_path / "whole")
     stopped = run(recipe, tmp_path / "stopped", should_stop=StopAfter(5))
-    assert (stopped.status, stopped.step, read_run(tmp_path / "stopped")["status"]) == ("stopped", 5, "stopped")
+    assert (stopped.status, stopped.step, read_run(tmp_path / "stopped")["status"]) == (
+        "stopped",
+        5,
+        "stopped",
+    )
     assert run(recipe, tmp_path / "stopped").resumed_from == 5
     assert results(tmp_path / "stopped") == results(tmp_path / "whole")
 
@@ -225,7 +257,9 @@ def test_other_data_is_refused(tmp_path: Path, tiny: Make, run: Run, text_folder
         run(recipe, tmp_path / "run")
 
 
-def test_a_loss_that_is_no_number_ends_the_run_and_names_the_last_good_checkpoint(tmp_path: Path, tiny: Make, run: Run) -> None:
+def test_a_loss_that_is_no_number_ends_the_run_and_names_the_last_good_checkpoint(
+    tmp_path: Path, tiny: Make, run: Run
+) -> None:
     seen: list[int] = []
     recipe = tiny("workload.model.context=16")
 
@@ -247,7 +281,9 @@ def test_a_loss_that_is_no_number_ends_the_run_and_names_the_last_good_checkpoin
 
         poisoned: Any = None
         patched.setattr(loop._Run, "__init__", remember)
-        with pytest.raises(NotANumberError, match="stopped at step 7: the gradient is no finite number") as caught:
+        with pytest.raises(
+            NotANumberError, match="stopped at step 7: the gradient is no finite number"
+        ) as caught:
             run(recipe, tmp_path, on_step=poison)
     assert str(tmp_path / "checkpoints" / step_name(4)) in str(caught.value)
     assert seen[-1] == 6
@@ -284,7 +320,10 @@ def test_a_full_disk_ends_all_ranks_with_one_clear_error(tmp_path: Path, tiny: M
 
 def test_a_batch_that_does_not_fit_the_ranks_is_refused(tmp_path: Path, tiny: Make, cache: Path) -> None:
     with pytest.raises(InputError, match="2 cannot be shared by 3 ranks"):
-        train(tiny("batch.global_batch=2", "batch.micro_batch=2"), RunContext(tmp_path, rank=0, world_size=3, cache=cache))
+        train(
+            tiny("batch.global_batch=2", "batch.micro_batch=2"),
+            RunContext(tmp_path, rank=0, world_size=3, cache=cache),
+        )
 
 
 def test_a_line_that_a_kill_cut_short_is_no_row(tmp_path: Path) -> None:

@@ -20,7 +20,9 @@ BATCHES = [(3.5, 1), (20.0, 7), (1.25, 2), (9.0, 3), (0.1, 1)]
 
 
 def outcome(total: float, weight: int) -> Outcome:
-    return Outcome(torch.tensor(total), weight, {"extra": (torch.tensor(2 * total), torch.tensor(weight + 1))})
+    return Outcome(
+        torch.tensor(total), weight, {"extra": (torch.tensor(2 * total), torch.tensor(weight + 1))}
+    )
 
 
 def expected() -> dict[str, float]:
@@ -70,7 +72,12 @@ def collection() -> dict[str, Metric]:
     from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy, MulticlassF1Score
     from torchmetrics.text import WordErrorRate
 
-    return {"accuracy": MulticlassAccuracy(3, average="micro"), "f1": MulticlassF1Score(3), "auroc": BinaryAUROC(), "wer": WordErrorRate()}
+    return {
+        "accuracy": MulticlassAccuracy(3, average="micro"),
+        "f1": MulticlassF1Score(3),
+        "auroc": BinaryAUROC(),
+        "wer": WordErrorRate(),
+    }
 
 
 def seen(first: int, last: int) -> Outcome:
@@ -101,7 +108,9 @@ def test_torchmetrics_over_ranks_are_those_of_all_samples_at_once(tmp_path: Path
             metrics.update(seen(*cut))
         resumed = MetricsManager([], collection=collection())
         resumed.load_state(metrics.state())
-        (tmp_path / str(rank)).write_text(json.dumps([metrics.compute(), metrics.compute(), resumed.compute()]))
+        (tmp_path / str(rank)).write_text(
+            json.dumps([metrics.compute(), metrics.compute(), resumed.compute()])
+        )
         process_group.shutdown()
 
     assert start_ranks(work, world_size) == [0] * world_size
@@ -146,7 +155,9 @@ def test_a_checkpointed_interval_goes_on_to_the_bit() -> None:
 
 
 def test_rates_are_what_the_formula_says() -> None:
-    figures = Speed(compute=4.0, data=1.0, saving=0.5, samples=40, steps=8).figures(sample_tokens=100, flops_per_token=6.0, peak=60_000.0)
+    figures = Speed(compute=4.0, data=1.0, saving=0.5, samples=40, steps=8).figures(
+        sample_tokens=100, flops_per_token=6.0, peak=60_000.0
+    )
     assert figures == {
         "samples_per_second": 10.0,
         "tokens_per_second": 1000.0,
@@ -161,6 +172,14 @@ def test_rates_are_what_the_formula_says() -> None:
 
 
 def test_the_peak_of_a_known_gpu_times_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: {"cuda:0": "NVIDIA H100 PCIe", "cuda:1": "Unheard Of"}[device])
+    monkeypatch.setattr(
+        torch.cuda,
+        "get_device_name",
+        lambda device: {"cuda:0": "NVIDIA H100 PCIe", "cuda:1": "Unheard Of"}[device],
+    )
     assert peak_flops("cuda:0", 4, "bf16") == 4 * 756e12
-    assert [peak_flops("cuda:1", 1, "bf16"), peak_flops("cuda:0", 1, "fp32"), peak_flops("cpu", 1, "bf16")] == [None] * 3
+    assert [
+        peak_flops("cuda:1", 1, "bf16"),
+        peak_flops("cuda:0", 1, "fp32"),
+        peak_flops("cpu", 1, "bf16"),
+    ] == [None] * 3

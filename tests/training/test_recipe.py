@@ -38,7 +38,10 @@ def test_a_dumped_recipe_reads_back_as_the_same(tmp_path: Path) -> None:
 
 MISTAKES = [
     ("optimizer: {lrr: 1}", "optimizer.lrr: unknown key `lrr` (did you mean `lr`?)"),
-    ("workload: {name: ml}", "workload.name: `ml` is no workload of Trainfleet or of an installed package, and no module:Class of yours (known: "),
+    (
+        "workload: {name: ml}",
+        "workload.name: `ml` is no workload of Trainfleet or of an installed package, and no module:Class of yours (known: ",
+    ),
     ("workload: 3", "workload: must be a group of keys, not `3`"),
     ("workload: {model: {width: 8}}", "workload.name: is missing"),
     ("optimizer: {lr: fast}", "optimizer.lr: must be a number, not `fast`"),
@@ -53,14 +56,23 @@ MISTAKES = [
         "batch: {global_batch: 10, micro_batch: 4}",
         "batch.global_batch: 10 cannot be shared by 1 workers in micro batches of 4 (a multiple of 4, such as 8)",
     ),
-    ("workload: {name: lm, model: {width: 30, heads: 4}}", "workload.model.width: 30 cannot be cut into 4 heads"),
+    (
+        "workload: {name: lm, model: {width: 30, heads: 4}}",
+        "workload.model.width: 30 cannot be cut into 4 heads",
+    ),
     ("storage: ftp://bucket", "storage: `ftp://bucket`"),
-    ("checkpoint: {metric: validation/los}", "checkpoint.metric: `validation/los` is not measured (did you mean `validation/loss`?)"),
+    (
+        "checkpoint: {metric: validation/los}",
+        "checkpoint.metric: `validation/los` is not measured (did you mean `validation/loss`?)",
+    ),
     (
         "controllers: {rate: {kind: plateau, metric: validation/acuracy}}",
         "controllers.rate.metric: `validation/acuracy` is not measured (did you mean `validation/accuracy`?)",
     ),
-    ("publish: {gates: {test/los: {max: 2.0}}}", "publish.gates.test/los: `test/los` is not measured (did you mean `test/loss`?)"),
+    (
+        "publish: {gates: {test/los: {max: 2.0}}}",
+        "publish.gates.test/los: `test/los` is not measured (did you mean `test/loss`?)",
+    ),
     (
         "tune: {metric: validation/los, space: {seed: {choice: [1, 2]}}}",
         "tune.metric: `validation/los` is not measured (did you mean `validation/loss`?)",
@@ -77,7 +89,9 @@ def test_a_mistake_is_named(tmp_path: Path, line: str, message: str) -> None:
     path = write(tmp_path, yaml.safe_dump(document))
     with pytest.raises(InputError) as caught:
         load_recipe(path)
-    assert [str(problem) for problem in caught.value.problems if str(problem).startswith(f"{path}: {message}")], str(caught.value)
+    assert [
+        str(problem) for problem in caught.value.problems if str(problem).startswith(f"{path}: {message}")
+    ], str(caught.value)
     assert len(caught.value.problems) == 1
 
 
@@ -112,14 +126,20 @@ def test_a_file_that_is_no_recipe_gets_one_message(tmp_path: Path, text: str, me
 
 def test_binary_files_folders_and_unknown_names_get_one_message(tmp_path: Path) -> None:
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
-    for path, message in ((tmp_path / "binary.yaml", "is not text"), (tmp_path, "is a folder"), ("lm-smal", "did you mean `lm-small`")):
+    for path, message in (
+        (tmp_path / "binary.yaml", "is not text"),
+        (tmp_path, "is a folder"),
+        ("lm-smal", "did you mean `lm-small`"),
+    ):
         with pytest.raises(InputError, match=message):
             load_recipe(path)
 
 
 def test_only_what_can_change_a_loss_counts_as_a_difference() -> None:
     old = load_recipe("lm-small").model_dump(mode="json")
-    free = load_recipe("lm-small", ["scaling.workers=1", "log.every=3", "checkpoint.keep_last=9", "storage=elsewhere"]).model_dump(mode="json")
+    free = load_recipe(
+        "lm-small", ["scaling.workers=1", "log.every=3", "checkpoint.keep_last=9", "storage=elsewhere"]
+    ).model_dump(mode="json")
     closed = load_recipe("lm-small", ["optimizer.lr=0.1", "workload.model.layers=3"]).model_dump(mode="json")
     assert differences(old, free) == []
     assert differences(old, closed) == [("optimizer.lr", 5e-3, 0.1), ("workload.model.layers", 2, 3)]
@@ -135,4 +155,7 @@ def test_a_mistake_is_shown_where_it_was_said(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD)
     with pytest.raises(InputError) as caught:
         load_recipe(path, ["optimizr.lr=3"], {"TRAINFLEET_BATCH__MICRO": "4"})
-    assert {problem.where for problem in caught.value.problems} == {"optimizr.lr=3: optimizr", "TRAINFLEET_BATCH__MICRO: batch.micro"}
+    assert {problem.where for problem in caught.value.problems} == {
+        "optimizr.lr=3: optimizr",
+        "TRAINFLEET_BATCH__MICRO: batch.micro",
+    }

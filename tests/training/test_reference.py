@@ -16,13 +16,19 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_document_is_that_of_this_code() -> None:
-    assert (ROOT / "docs" / "recipe.md").read_text() == markdown(), "stale: python -m trainfleet.training.recipe.docs > docs/recipe.md"
+    assert (ROOT / "docs" / "recipe.md").read_text() == markdown(), (
+        "stale: python -m trainfleet.training.recipe.docs > docs/recipe.md"
+    )
 
 
 @pytest.mark.parametrize("name", ["lm-small", "vision-small", "speech-small"])
 def test_every_key_of_a_recipe_is_in_it(name: str) -> None:
     text = markdown()
-    keys = [key for key, _ in flat(load_recipe(name).model_dump(mode="json")) if not key.startswith(("publish.gates.", "tune.space."))]
+    keys = [
+        key
+        for key, _ in flat(load_recipe(name).model_dump(mode="json"))
+        if not key.startswith(("publish.gates.", "tune.space."))
+    ]
     assert [key for key in keys if f"| `{key}` |" not in text and f"# {key}\n" not in text] == []
     assert len(keys) > 80
 
@@ -30,7 +36,9 @@ def test_every_key_of_a_recipe_is_in_it(name: str) -> None:
 def test_what_stands_under_a_name_of_the_users_is_shown_with_its_place() -> None:
     text = markdown()
     assert "| `publish.gates.min` |" not in text
-    assert all(f"| `{key}` |" in text for key in ("publish.gates.NAME.min", "tune.space.NAME.choice", "tune.trials"))
+    assert all(
+        f"| `{key}` |" in text for key in ("publish.gates.NAME.min", "tune.space.NAME.choice", "tune.trials")
+    )
 
 
 def test_limits_and_defaults_are_those_of_the_fields() -> None:

@@ -42,7 +42,14 @@ def run_dir(tmp_path: Path) -> Path:
             }
         )
         if step % 10 == 0:
-            rows.append({"kind": "validation", "step": step, "validation/loss": 3 - step / 50, "validation/nats_per_byte": 3 - step / 50})
+            rows.append(
+                {
+                    "kind": "validation",
+                    "step": step,
+                    "validation/loss": 3 - step / 50,
+                    "validation/nats_per_byte": 3 - step / 50,
+                }
+            )
     rows.append({"kind": "test", "step": 40, "test/loss": 2.25, "test/nats_per_byte": 2.25})
     launch = {"on": "torchrun", "recipe": "lm-tiny", "workers": 2, "machine": "a small machine"}
     run = {
@@ -54,9 +61,18 @@ def run_dir(tmp_path: Path) -> Path:
         "baseline": {"bigram_nats_per_byte": 2.5},
         "launches": [
             {"at": "2026-01-01T10:00:00+00:00", "status": "killed", **launch},
-            {"at": "2026-01-01T10:01:00+00:00", "status": "finished", "seconds": 60.0, "first_step_seconds": 9.5, **launch},
+            {
+                "at": "2026-01-01T10:01:00+00:00",
+                "status": "finished",
+                "seconds": 60.0,
+                "first_step_seconds": 9.5,
+                **launch,
+            },
         ],
-        "starts": [{"at": "2026-01-01T10:00:05+00:00", "from_step": 0}, {"at": "2026-01-01T10:01:05+00:00", "from_step": 20, "torch": "2.15.0"}],
+        "starts": [
+            {"at": "2026-01-01T10:00:05+00:00", "from_step": 0},
+            {"at": "2026-01-01T10:01:05+00:00", "from_step": 20, "torch": "2.15.0"},
+        ],
     }
     (folder / "checkpoints" / "step-00000040").mkdir(parents=True)
     (folder / "checkpoints" / "step-00000040" / "COMMITTED").write_text(
@@ -79,7 +95,10 @@ def test_the_page_is_sound_and_fetches_nothing(run_dir: Path) -> None:
     assert page.count(library()) == 1
     own = page.replace(library(), "")
     assert not re.search(r"url\(|@import|https?:", own)
-    assert """http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; style""" in own
+    assert (
+        """http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; style"""
+        in own
+    )
     assert len(own) < 100_000
 
 
@@ -105,9 +124,18 @@ def test_the_lines_are_the_rows(run_dir: Path) -> None:
 def test_the_bigram_model_and_the_resume_are_marked(run_dir: Path) -> None:
     (_, loss), *others, _ = figures(written(run_dir))
     level, resume = loss["shapes"]
-    assert (level["y0"], level["y1"], level["name"], level["showlegend"]) == (2.5, 2.5, "bigram model: 2.5", True)
+    assert (level["y0"], level["y1"], level["name"], level["showlegend"]) == (
+        2.5,
+        2.5,
+        "bigram model: 2.5",
+        True,
+    )
     for layout in (loss, *(layout for _, layout in others)):
-        assert (layout["shapes"][-1]["x0"], layout["shapes"][-1]["x1"], layout["shapes"][-1]["name"]) == (20, 20, "resumed")
+        assert (layout["shapes"][-1]["x0"], layout["shapes"][-1]["x1"], layout["shapes"][-1]["name"]) == (
+            20,
+            20,
+            "resumed",
+        )
         assert [note["hovertext"] for note in layout["annotations"]] == ["resumed from step 20"]
     assert resume["showlegend"] is True
 
@@ -153,13 +181,19 @@ def test_the_time_is_shared_out_and_adds_up_to_the_launches(run_dir: Path) -> No
     assert parts["ending and lost work"] == pytest.approx(24.5)
     assert sum(parts.values()) == pytest.approx(60.0)
     page = written(run_dir)
-    assert [float(width) for width in re.findall(r"width: ([\d.]+)%\" title", page)] == pytest.approx([value / 60 * 100 for value in parts.values()])
+    assert [float(width) for width in re.findall(r"width: ([\d.]+)%\" title", page)] == pytest.approx(
+        [value / 60 * 100 for value in parts.values()]
+    )
     assert re.search(r"computing <b>25\.0%</b> <span class=\"muted\">15\.0 s", page)
 
 
 def test_kill_and_resume_are_told_in_order(run_dir: Path) -> None:
     page = written(run_dir)
-    killed, resumed, finished = page.index("2 workers: killed"), page.index("went on from step 20"), page.index("2 workers: finished")
+    killed, resumed, finished = (
+        page.index("2 workers: killed"),
+        page.index("went on from step 20"),
+        page.index("2 workers: finished"),
+    )
     assert killed < finished < resumed
 
 
@@ -178,14 +212,18 @@ def test_a_cut_row_is_left_out_and_said(run_dir: Path) -> None:
     assert read_story(run_dir).last_step == 40
 
 
-@pytest.mark.parametrize("missing", ["run.json", "recipe.yaml", "metrics.jsonl", "checkpoints/step-00000040/COMMITTED"])
+@pytest.mark.parametrize(
+    "missing", ["run.json", "recipe.yaml", "metrics.jsonl", "checkpoints/step-00000040/COMMITTED"]
+)
 def test_a_run_that_lacks_a_file_still_has_a_report(run_dir: Path, missing: str) -> None:
     (run_dir / missing).unlink()
     assert "</html>" in written(run_dir)
 
 
 def test_a_run_killed_before_its_first_row_says_so(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text(json.dumps({"name": "young", "status": "running", "launches": [], "starts": []}))
+    (tmp_path / "run.json").write_text(
+        json.dumps({"name": "young", "status": "running", "launches": [], "starts": []})
+    )
     page = written(tmp_path)
     assert page.count("Nothing was measured yet.") == 2
     assert "Plotly" not in page
@@ -220,7 +258,16 @@ def test_the_command_prints_where_it_is_and_the_figures(
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0, "0"), (1234567, "1.23M"), (34567, "34.6k"), (2.35149, "2.351"), (3e-4, "3e-4"), (2.5e-5, "2.5e-5"), (-0.31, "-0.31")]
+    ("value", "text"),
+    [
+        (0, "0"),
+        (1234567, "1.23M"),
+        (34567, "34.6k"),
+        (2.35149, "2.351"),
+        (3e-4, "3e-4"),
+        (2.5e-5, "2.5e-5"),
+        (-0.31, "-0.31"),
+    ],
 )
 def test_numbers_are_short(value: float, text: str) -> None:
     assert number(value) == text
@@ -231,7 +278,9 @@ def test_smoothing_a_constant_leaves_it() -> None:
 
 
 def test_points_that_are_no_numbers_leave_a_gap() -> None:
-    ((lines, _),) = figures(draw(Chart("Loss", [Series("train", [(1, 2.0), (2, float("nan")), (3, 1.0), (4, float("inf"))])])))
+    ((lines, _),) = figures(
+        draw(Chart("Loss", [Series("train", [(1, 2.0), (2, float("nan")), (3, 1.0), (4, float("inf"))])]))
+    )
     assert lines["train"]["y"] == [2.0, None, 1.0, None]
     assert draw(Chart("Loss", [Series("train", [(1, float("nan"))])])) == ""
 

@@ -1,4 +1,6 @@
-"""A report fits whatever was trained and however it went: other figures, decisions, prices, odd rows; and several runs on one page."""
+"""A report fits whatever was trained and however it went: other figures, decisions, prices, odd rows; and
+several runs on one page.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,48 @@ from trainfleet.training.report.time_breakdown import stacked
 
 Make = Callable[..., Path]
 POOLS = [
-    {"name": "big", "accelerator": "H100", "per_node": 8, "instance_type": "p5.48xlarge", "spot": False, "usd_per_hour": 60.0},
-    {"name": "small", "accelerator": "L4", "per_node": 1, "instance_type": "g6.xlarge", "spot": True, "usd_per_hour": 0.5},
-    {"name": "own", "accelerator": "L4", "per_node": 1, "instance_type": "", "spot": False, "usd_per_hour": None},
+    {
+        "name": "big",
+        "accelerator": "H100",
+        "per_node": 8,
+        "instance_type": "p5.48xlarge",
+        "spot": False,
+        "usd_per_hour": 60.0,
+    },
+    {
+        "name": "small",
+        "accelerator": "L4",
+        "per_node": 1,
+        "instance_type": "g6.xlarge",
+        "spot": True,
+        "usd_per_hour": 0.5,
+    },
+    {
+        "name": "own",
+        "accelerator": "L4",
+        "per_node": 1,
+        "instance_type": "",
+        "spot": False,
+        "usd_per_hour": None,
+    },
 ]
 
 
 def row(step: int, **figures: Any) -> dict[str, Any]:
     """A row of training: ten steps of half a second."""
     timed = {"step_seconds": 0.5, "data_wait": 0.1, "checkpoint_seconds": 0.2, "validation_seconds": 0.3}
-    return {"kind": "train", "step": step, "loss": 1 / step, "lr": 1e-3, "global_batch": 8, "samples_per_second": 16.0} | timed | figures
+    return (
+        {
+            "kind": "train",
+            "step": step,
+            "loss": 1 / step,
+            "lr": 1e-3,
+            "global_batch": 8,
+            "samples_per_second": 16.0,
+        }
+        | timed
+        | figures
+    )
 
 
 @pytest.fixture
@@ -52,14 +86,33 @@ def pictures(make: Make) -> Path:
     """A classifier, judged by its accuracy, and two simple models."""
     rows: list[Mapping[str, Any]] = [row(10, accuracy=0.5), row(20, accuracy=0.9)]
     for step, accuracy in ((10, 0.6), (15, 0.95), (20, 0.9)):
-        rows.append({"kind": "validation", "step": step, "validation/loss": 0.3, "validation/accuracy": accuracy, "validation/f1": accuracy - 0.1})
+        rows.append(
+            {
+                "kind": "validation",
+                "step": step,
+                "validation/loss": 0.3,
+                "validation/accuracy": accuracy,
+                "validation/f1": accuracy - 0.1,
+            }
+        )
     rows.append({"kind": "test", "step": 20, "test/loss": 0.4, "test/accuracy": 0.92, "test/f1": 0.8})
-    return make(rows, recipe=PICTURES, baseline={"majority_accuracy": 0.1, "nearest_mean_accuracy": 0.9}, unit="nats/picture")
+    return make(
+        rows,
+        recipe=PICTURES,
+        baseline={"majority_accuracy": 0.1, "nearest_mean_accuracy": 0.9},
+        unit="nats/picture",
+    )
 
 
 def test_a_run_is_judged_by_what_its_recipe_names(pictures: Path) -> None:
     said = read_story(pictures).figures()
-    assert (said["figure"], said["mode"], said["best_validation"], said["best_step"], said["test"]) == ("accuracy", "max", 0.95, 15, 0.92)
+    assert (said["figure"], said["mode"], said["best_validation"], said["best_step"], said["test"]) == (
+        "accuracy",
+        "max",
+        0.95,
+        15,
+        0.92,
+    )
     assert said["baseline"] == {"name": "nearest mean", "value": 0.9}
     assert said["ahead_of_baseline"] == pytest.approx(0.05)
     assert "above its 0.9000 accuracy" in written(pictures)
@@ -67,15 +120,36 @@ def test_a_run_is_judged_by_what_its_recipe_names(pictures: Path) -> None:
 
 def test_each_figure_of_a_validation_has_a_chart_and_each_simple_model_a_line(pictures: Path) -> None:
     charts = figures(written(pictures))
-    assert [layout["yaxis"]["title"]["text"] for _, layout in charts[:3]] == ["accuracy", "nats/picture", "F1"]
-    assert [shape["name"] for shape in charts[0][1]["shapes"]] == ["majority model: 0.1", "nearest mean model: 0.9"]
+    assert [layout["yaxis"]["title"]["text"] for _, layout in charts[:3]] == [
+        "accuracy",
+        "nats/picture",
+        "F1",
+    ]
+    assert [shape["name"] for shape in charts[0][1]["shapes"]] == [
+        "majority model: 0.1",
+        "nearest mean model: 0.9",
+    ]
     assert charts[2][0]["validation"]["y"] == pytest.approx([0.5, 0.85, 0.8])
     assert "samples per second" in charts[4][0]
 
 
 def test_without_a_recipe_error_rates_fall_and_accuracy_rises(make: Make) -> None:
-    folder = make([{"kind": "validation", "step": 5, "validation/loss": 1.0, "validation/wer": 0.5, "validation/class_accuracy": 0.5}])
-    assert [(each.name, each.mode) for each in read_story(folder).measured()] == [("loss", "min"), ("wer", "min"), ("class_accuracy", "max")]
+    folder = make(
+        [
+            {
+                "kind": "validation",
+                "step": 5,
+                "validation/loss": 1.0,
+                "validation/wer": 0.5,
+                "validation/class_accuracy": 0.5,
+            }
+        ]
+    )
+    assert [(each.name, each.mode) for each in read_story(folder).measured()] == [
+        ("loss", "min"),
+        ("wer", "min"),
+        ("class_accuracy", "max"),
+    ]
 
 
 @pytest.mark.parametrize(("tokens", "unit"), [(0.0, "samples"), (16.0, "samples"), (160.0, "tokens")])
@@ -87,20 +161,38 @@ def test_speed_is_told_in_what_a_sample_is_made_of(make: Make, tokens: float, un
 
 def test_decisions_and_refused_steps_are_marked_and_listed(make: Make) -> None:
     decisions = [
-        {"kind": "decision", "step": 10, "what": "learning rate factor", "old": 1.0, "new": 0.5, "why": "no better <since> 2 validations"},
-        {"kind": "decision", "step": 20, "what": "global batch", "old": 8, "new": 16, "why": "noise scale 40"},
+        {
+            "kind": "decision",
+            "step": 10,
+            "what": "learning rate factor",
+            "old": 1.0,
+            "new": 0.5,
+            "why": "no better <since> 2 validations",
+        },
+        {
+            "kind": "decision",
+            "step": 20,
+            "what": "global batch",
+            "old": 8,
+            "new": 16,
+            "why": "noise scale 40",
+        },
         {"kind": "event", "step": 15, "what": "roll_back", "text": "step 16: the loss leapt"},
     ]
     folder = make([row(10), row(20, lr=5e-4), *decisions, row(30, lr=5e-4, global_batch=16)])
     page = written(folder)
     charts = {next(iter(lines)): lines for lines, _ in figures(page)}
     rate, batch = charts["learning rate"]["decision"], charts["global batch"]["decision"]
-    assert (rate["x"], rate["y"], rate["text"]) == ([10], [1e-3], ["learning rate factor 1 → 0.5: no better &lt;since&gt; 2 validations"])
+    assert (rate["x"], rate["y"], rate["text"]) == (
+        [10],
+        [1e-3],
+        ["learning rate factor 1 → 0.5: no better &lt;since&gt; 2 validations"],
+    )
     assert (batch["x"], batch["y"]) == ([20], [8])
     listed = page[page.index("Decisions, and steps") :]
-    assert [listed.index(word) for word in ("1 → 0.5", "8 → 16", "roll back", "step 16: the loss leapt")] == sorted(
+    assert [
         listed.index(word) for word in ("1 → 0.5", "8 → 16", "roll back", "step 16: the loss leapt")
-    )
+    ] == sorted(listed.index(word) for word in ("1 → 0.5", "8 → 16", "roll back", "step 16: the loss leapt"))
     assert (read_story(folder).figures()["decisions"], read_story(folder).figures()["events"]) == (2, 1)
 
 
@@ -118,12 +210,21 @@ def test_the_stack_holds_the_same_seconds_as_the_rows(make: Make) -> None:
     assert (columns[0].first, columns[-1].last) == (0, 2000)
     assert sum(each.seconds["communicating"] for each in columns) == pytest.approx(200.0)
     assert sum(each.seconds["waiting for data"] for each in columns) == pytest.approx(100.0)
-    assert [column for column in columns if "starting" in column.seconds] == [next(each for each in columns if each.first <= 500 < each.last)]
+    assert [column for column in columns if "starting" in column.seconds] == [
+        next(each for each in columns if each.first <= 500 < each.last)
+    ]
     assert dict(story.time_shares())["ending and lost work"] == pytest.approx(1500 - 30 - 1000 - 200 * 0.5)
     bars, layout = figures(written(folder))[-1]
     assert layout["barmode"] == "stack"
     assert sum(bars[part]["y"][3] for part in bars) == pytest.approx(100)
-    assert list(bars) == ["computing", "communicating", "waiting for data", "saving checkpoints", "validating", "starting"]
+    assert list(bars) == [
+        "computing",
+        "communicating",
+        "waiting for data",
+        "saving checkpoints",
+        "validating",
+        "starting",
+    ]
 
 
 def test_the_cost_is_that_of_whole_nodes_at_the_pools_prices(make: Make) -> None:
@@ -147,18 +248,36 @@ def test_the_cost_is_that_of_whole_nodes_at_the_pools_prices(make: Make) -> None
     ("launches", "said"),
     [
         ([], "No launch named a platform"),
-        ([{"workers": 1, "seconds": 5.0, "platform": {"name": "here", "cloud": "local", "pools": POOLS[2:]}}], "The catalogue has no price"),
-        ([{"workers": 1, "platform": {"name": "here", "cloud": "local", "pools": POOLS}}], "no launch has ended yet"),
+        (
+            [
+                {
+                    "workers": 1,
+                    "seconds": 5.0,
+                    "platform": {"name": "here", "cloud": "local", "pools": POOLS[2:]},
+                }
+            ],
+            "The catalogue has no price",
+        ),
+        (
+            [{"workers": 1, "platform": {"name": "here", "cloud": "local", "pools": POOLS}}],
+            "no launch has ended yet",
+        ),
     ],
 )
-def test_where_there_is_no_price_the_page_says_why(make: Make, launches: list[dict[str, Any]], said: str) -> None:
+def test_where_there_is_no_price_the_page_says_why(
+    make: Make, launches: list[dict[str, Any]], said: str
+) -> None:
     folder = make([row(10)], launches=launches)
     assert said in written(folder)
     assert "$" not in re.sub(r"(?s)<script.*?</script>", "", written(folder))
 
 
 def test_a_killed_launch_counts_until_it_last_wrote_something(make: Make) -> None:
-    folder = make([row(10)], status="running", launches=[{"at": "2026-01-01T10:00:00+00:00", "on": "torchrun", "workers": 2}])
+    folder = make(
+        [row(10)],
+        status="running",
+        launches=[{"at": "2026-01-01T10:00:00+00:00", "on": "torchrun", "workers": 2}],
+    )
     for file in folder.iterdir():
         os.utime(file, (1767261660, 1767261660))  # 2026-01-01T10:01:00
     story = read_story(folder)
@@ -176,7 +295,9 @@ def test_rows_of_any_kind_never_break_the_page(make: Make) -> None:
         {"kind": "else", "step": 3, "x": [1]},
         {"kind": "validation", "step": 3, "validation/loss": float("inf")},
     ]
-    folder = make(odd, recipe="checkpoint: [no, mapping]\n", launches="none", starts=[1], baseline=[2], data=[3])
+    folder = make(
+        odd, recipe="checkpoint: [no, mapping]\n", launches="none", starts=[1], baseline=[2], data=[3]
+    )
     (folder / "metrics.jsonl").open("a").write('[1, 2]\n{"kind": "train"}\n')
     page = written(folder)
     parser = Balanced()
@@ -191,7 +312,9 @@ def test_a_run_below_a_url_is_read_from_there(make: Make, monkeypatch: pytest.Mo
 
     folder = make([row(10)], status="running")
     (folder / "checkpoints" / "step-00000010").mkdir(parents=True)
-    (folder / "checkpoints" / "step-00000010" / "COMMITTED").write_text(json.dumps({"note": {"metrics": {"validation/loss": 0.5}}}))
+    (folder / "checkpoints" / "step-00000010" / "COMMITTED").write_text(
+        json.dumps({"note": {"metrics": {"validation/loss": 0.5}}})
+    )
     asked: list[str] = []
 
     def stand_in(url: str, patience: Any = None) -> Any:
@@ -215,7 +338,10 @@ def test_a_store_that_does_not_answer_costs_the_list_of_checkpoints_alone(make: 
 @pytest.fixture
 def three(make: Make, pictures: Path) -> list[Path]:
     """The classifier, a better and slower one whose recipe differs in two keys, and one that has just begun."""
-    better = [row(10, accuracy=0.7, step_seconds=1.0), {"kind": "validation", "step": 10, "validation/accuracy": 0.99, "validation/loss": 0.1}]
+    better = [
+        row(10, accuracy=0.7, step_seconds=1.0),
+        {"kind": "validation", "step": 10, "validation/accuracy": 0.99, "validation/loss": 0.1},
+    ]
     other = make(better, "other", f"{PICTURES}optimizer: {{lr: 0.1}}\nstrategy: fsdp\n")
     return [pictures, other, make([row(5)], "young", PICTURES, status="running")]
 
@@ -239,7 +365,11 @@ def test_the_better_figure_and_what_differs_in_the_recipes_stand_out(three: list
     assert differences(stories) == {"optimizer.lr": ["–", "0.1", "–"], "strategy": ["–", "fsdp", "–"]}
     page = comparison(stories)
     line = page[page.index("best validation (accuracy)") :]
-    assert re.findall(r'class="figure( best)?">([^<]+)<', line)[:3] == [("", "0.9500"), (" best", "0.9900"), ("", "–")]
+    assert re.findall(r'class="figure( best)?">([^<]+)<', line)[:3] == [
+        ("", "0.9500"),
+        (" best", "0.9900"),
+        ("", "–"),
+    ]
 
 
 def test_runs_of_one_name_are_told_apart_by_where_they_are(make: Make) -> None:

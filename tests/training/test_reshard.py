@@ -1,4 +1,6 @@
-"""A checkpoint of any number of ranks and any strategy goes on with any other: the same samples, the same losses."""
+"""A checkpoint of any number of ranks and any strategy goes on with any other: the same samples, the same
+losses.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ LEGS = {
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", LEGS)
-def test_ranks_and_strategies_change_and_the_losses_do_not(tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks, name: str) -> None:
+def test_ranks_and_strategies_change_and_the_losses_do_not(
+    tmp_path: Path, tiny: Make, run: Run, run_ranks: RunRanks, name: str
+) -> None:
     run(tiny(), tmp_path / "whole")
     legs = LEGS[name]
     for number, (strategy, ranks) in enumerate(legs):
@@ -42,7 +46,9 @@ def test_ranks_and_strategies_change_and_the_losses_do_not(tmp_path: Path, tiny:
         assert run_ranks(recipe, tmp_path / "moved", ranks, **end) == [0] * ranks
     assert len(losses(tmp_path / "moved")) == 12
     assert losses(tmp_path / "moved") == pytest.approx(losses(tmp_path / "whole"), rel=1e-4)
-    whole, moved = (tensors_of(tmp_path / each / "checkpoints" / step_name(12)) for each in ("whole", "moved"))
+    whole, moved = (
+        tensors_of(tmp_path / each / "checkpoints" / step_name(12)) for each in ("whole", "moved")
+    )
     assert whole.keys() == moved.keys()
     for key, value in whole.items():
         torch.testing.assert_close(moved[key], value, rtol=1e-3, atol=1e-4)
@@ -61,7 +67,11 @@ def spread(full: torch.Tensor, strategy: str, ranks: int) -> torch.Tensor:
         case "columns":
             return distribute_tensor(full, init_device_mesh("cpu", (ranks,)), [Shard(1)])
         case _:
-            return distribute_tensor(full, init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("copy", "shard")), [Replicate(), Shard(0)])
+            return distribute_tensor(
+                full,
+                init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("copy", "shard")),
+                [Replicate(), Shard(0)],
+            )
 
 
 WAYS = [("copies", 2), ("rows", 3), ("columns", 2), ("both", 4)]
@@ -105,8 +115,16 @@ def test_shards_are_written_once_and_read_as_any_other_shards(tmp_path: Path) ->
     ],
 )
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_two_ranks_killed_at_any_point_end_equal_to_the_bit(tmp_path: Path, tiny: Make, run_ranks: RunRanks, strategy: str, point: str) -> None:
-    recipe = tiny("scaling.workers=2", f"strategy={strategy}", "workload.model.dropout=0.1", "log.every=3", "checkpoint.every=2")
+def test_two_ranks_killed_at_any_point_end_equal_to_the_bit(
+    tmp_path: Path, tiny: Make, run_ranks: RunRanks, strategy: str, point: str
+) -> None:
+    recipe = tiny(
+        "scaling.workers=2",
+        f"strategy={strategy}",
+        "workload.model.dropout=0.1",
+        "log.every=3",
+        "checkpoint.every=2",
+    )
     assert run_ranks(recipe, tmp_path / "whole", 2) == [0, 0]
 
     def before(_: int) -> Any:
@@ -115,5 +133,7 @@ def test_two_ranks_killed_at_any_point_end_equal_to_the_bit(tmp_path: Path, tiny
     assert -signal.SIGKILL in run_ranks(recipe, tmp_path / "killed", 2, before=before)
     assert run_ranks(recipe, tmp_path / "killed", 2) == [0, 0]
     assert results(tmp_path / "killed") == results(tmp_path / "whole")
-    whole, killed = (tensors_of(tmp_path / each / "checkpoints" / step_name(12)) for each in ("whole", "killed"))
+    whole, killed = (
+        tensors_of(tmp_path / each / "checkpoints" / step_name(12)) for each in ("whole", "killed")
+    )
     assert all(torch.equal(killed[key], value) for key, value in whole.items())

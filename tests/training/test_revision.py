@@ -16,13 +16,19 @@ def package(tmp_path: Path) -> Path:
     folder = tmp_path / "checkout" / "package"
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text("")
-    for arguments in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "first"]):
+    for arguments in (
+        ["init", "-q"],
+        ["add", "."],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "first"],
+    ):
         subprocess.run(["git", "-C", str(folder.parent), *arguments], check=True)
     return folder
 
 
 def test_a_clean_checkout_has_its_revision_whatever_lies_beside_the_package(package: Path) -> None:
-    head = subprocess.run(["git", "-C", str(package), "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
+    head = subprocess.run(
+        ["git", "-C", str(package), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout
     (package.parent / "notes.txt").write_text("mine")
     assert revision(package) == head[:12]
 

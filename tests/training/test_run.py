@@ -38,7 +38,10 @@ ROW = {
 def test_an_interval_is_one_dense_line() -> None:
     assert dense_line(ROW) == "step  12/600  loss 2.4142  lr 3.00e-04  12.3k tok/s  wait 0.4%  left 2m11s"
     on_gpu = ROW | {"mfu": 0.415, "nats_per_byte": 1.2}
-    assert dense_line(on_gpu) == "step  12/600  loss 2.4142 (1.2000 nats/byte)  lr 3.00e-04  12.3k tok/s  mfu 41.5%  wait 0.4%  left 2m11s"
+    assert (
+        dense_line(on_gpu)
+        == "step  12/600  loss 2.4142 (1.2000 nats/byte)  lr 3.00e-04  12.3k tok/s  mfu 41.5%  wait 0.4%  left 2m11s"
+    )
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0s"), (59.6, "1m00s"), (200, "3m20s"), (7500, "2h05m")])
@@ -84,7 +87,9 @@ def test_a_cut_event_is_passed_over(tmp_path: Path) -> None:
     assert [event["step"] for event in heard] == [1]
 
 
-def test_without_a_launcher_the_lines_go_to_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_launcher_the_lines_go_to_stdout(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     context = context_for(tmp_path, {}, Sink(None), rank=0, world_size=1, local_rank=0, device="cpu")
     context.on_interval(ROW)
     context.on_event("checkpoint", "saved step-00000012")
@@ -94,7 +99,15 @@ def test_without_a_launcher_the_lines_go_to_stdout(tmp_path: Path, capsys: pytes
 
 def test_every_rank_is_asked_to_stop_by_one_file(tmp_path: Path) -> None:
     stop = tmp_path / "stop"
-    context = context_for(tmp_path, {"TRAINFLEET_STOP_FILE": str(stop)}, Sink(None), rank=1, world_size=2, local_rank=1, device="cpu")
+    context = context_for(
+        tmp_path,
+        {"TRAINFLEET_STOP_FILE": str(stop)},
+        Sink(None),
+        rank=1,
+        world_size=2,
+        local_rank=1,
+        device="cpu",
+    )
     assert not context.should_stop()
     stop.touch()
     assert context.should_stop()
@@ -124,10 +137,29 @@ def test_a_cluster_that_is_too_small_is_refused(
 
 
 @pytest.mark.deep
-def test_the_entry_point_is_one_rank_where_torchrun_says_so(tmp_path: Path, text_folder: Path, cache: Path) -> None:
-    settings = [f"workload.data.source={text_folder}", "workload.data.glob='**/*.txt'", "scaling.workers=1", "steps=2", "optimizer.warmup=1"]
-    shares = ["validation.every=2", "workload.data.validation_share=0.15", "workload.data.test_share=0.15", f"storage={tmp_path}"]
-    alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "TRAINFLEET_CACHE": str(cache), "TRAINFLEET_OPTIMIZER__LR": "1e-4"}
+def test_the_entry_point_is_one_rank_where_torchrun_says_so(
+    tmp_path: Path, text_folder: Path, cache: Path
+) -> None:
+    settings = [
+        f"workload.data.source={text_folder}",
+        "workload.data.glob='**/*.txt'",
+        "scaling.workers=1",
+        "steps=2",
+        "optimizer.warmup=1",
+    ]
+    shares = [
+        "validation.every=2",
+        "workload.data.validation_share=0.15",
+        "workload.data.test_share=0.15",
+        f"storage={tmp_path}",
+    ]
+    alone = {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
+        "TRAINFLEET_CACHE": str(cache),
+        "TRAINFLEET_OPTIMIZER__LR": "1e-4",
+    }
     done = subprocess.run(
         [sys.executable, "-m", "trainfleet.training.run", "lm-tiny", *settings, *shares],
         env=os.environ | alone,
@@ -141,13 +173,17 @@ def test_the_entry_point_is_one_rank_where_torchrun_says_so(tmp_path: Path, text
 
 
 def test_a_worker_needs_no_transformers_to_start() -> None:
-    code = "import sys, json, trainfleet.training.trainer.loop; print(json.dumps('transformers' in sys.modules))"
+    code = (
+        "import sys, json, trainfleet.training.trainer.loop; print(json.dumps('transformers' in sys.modules))"
+    )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(loaded.stdout) is False
 
 
 def test_a_supervised_tree_ends_whole_even_what_was_orphaned(tmp_path: Path) -> None:
-    """A child that ignores SIGTERM starts a grandchild in a session of its own, and dies; the launcher finds and ends it."""
+    """A child that ignores SIGTERM starts a grandchild in a session of its own, and dies; the launcher finds
+    and ends it.
+    """
     grandchild = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
     child = f"""
 import subprocess, sys
@@ -162,7 +198,9 @@ with open({str(tmp_path / "log")!r}, "wb") as log:
     ended = process.supervise([sys.executable, "-c", {child!r}], {{}}, log, tick=lambda: None, ask_to_stop=lambda: False)
 print(ended.code)
 """
-    done = subprocess.run([sys.executable, "-c", supervisor], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", supervisor], capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.stdout == "0\n", done.stderr
     assert running({int((tmp_path / "pid").read_text())}) == set()
 
@@ -175,8 +213,12 @@ die_with(os.getppid())
 open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
 time.sleep(600)
 """
-    launcher = subprocess.Popen([sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"])
-    pid = int(wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the child", 60))
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"]
+    )
+    pid = int(
+        wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the child", 60)
+    )
     assert psutil.pid_exists(pid)
     launcher.send_signal(signal.SIGKILL)
     launcher.wait()

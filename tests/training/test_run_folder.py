@@ -1,4 +1,6 @@
-"""A finished run's folder has the released layout: files, kinds and keys of rows, run.json and each launch's facts."""
+"""A finished run's folder has the released layout: files, kinds and keys of rows, run.json and each launch's
+facts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The signature that opens an Azure container stands in the addresses of Azure's errors, and must not be told with them."""
+"""The signature that opens an Azure container stands in the addresses of Azure's errors, and must not be told
+with them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ SAID = "GetProperties failed for 'https://10.0.0.1/account/other/x.json?se=2026-
 
 
 def test_an_address_loses_what_stands_behind_its_question_mark() -> None:
-    assert unsigned(SAID) == "GetProperties failed for 'https://10.0.0.1/account/other/x.json'. Azure Error: [AuthorizationFailure] 403"
+    assert (
+        unsigned(SAID)
+        == "GetProperties failed for 'https://10.0.0.1/account/other/x.json'. Azure Error: [AuthorizationFailure] 403"
+    )
     assert unsigned("is it there? https://host/path") == "is it there? https://host/path"
 
 

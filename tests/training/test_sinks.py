@@ -16,7 +16,16 @@ from trainfleet.training.recipe.load import Recipe
 from trainfleet.training.trackers import Guarded, figures, make_sinks
 
 Make = Callable[..., Recipe]
-ROW = {"kind": "train", "step": 3, "steps": 12, "loss": 2.5, "lr": 1e-3, "mfu": None, "grad_norm": float("inf"), "finished": True}
+ROW = {
+    "kind": "train",
+    "step": 3,
+    "steps": 12,
+    "loss": 2.5,
+    "lr": 1e-3,
+    "mfu": None,
+    "grad_norm": float("inf"),
+    "finished": True,
+}
 VALIDATION = {"kind": "validation", "step": 3, "validation/loss": 2.75}
 
 
@@ -38,11 +47,10 @@ def test_tensorboard_gets_a_point_per_figure(tmp_path: Path, tiny: Make) -> None
     sink.close()
     points = EventAccumulator(str(tmp_path / "tensorboard"))
     points.Reload()
-    assert {name: [(point.step, round(point.value, 6)) for point in points.Scalars(name)] for name in points.Tags()["scalars"]} == {
-        "train/loss": [(3, 2.5)],
-        "train/lr": [(3, 0.001)],
-        "validation/loss": [(3, 2.75)],
-    }
+    assert {
+        name: [(point.step, round(point.value, 6)) for point in points.Scalars(name)]
+        for name in points.Tags()["scalars"]
+    } == {"train/loss": [(3, 2.5)], "train/lr": [(3, 0.001)], "validation/loss": [(3, 2.75)]}
 
 
 def free_port() -> int:
@@ -72,7 +80,9 @@ def test_a_sink_that_cannot_start_or_breaks_is_told_of_once(tmp_path: Path, tiny
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        (sink,) = make_sinks(tiny(f"log.prometheus={taken.getsockname()[1]}"), tmp_path, 0, lambda *each: said.append(each))
+        (sink,) = make_sinks(
+            tiny(f"log.prometheus={taken.getsockname()[1]}"), tmp_path, 0, lambda *each: said.append(each)
+        )
         sink.row(ROW)
         sink.close()
     assert [(what, text.partition(" takes")[0]) for what, text in said] == [("warning", "Prometheus")]
@@ -89,11 +99,18 @@ def test_a_sink_that_cannot_start_or_breaks_is_told_of_once(tmp_path: Path, tiny
     broken.row(ROW)
     broken.row(ROW)
     broken.close()
-    assert said == [("warning", "Tracker takes no more rows of this run (the tracker is down); metrics.jsonl has them all")]
+    assert said == [
+        (
+            "warning",
+            "Tracker takes no more rows of this run (the tracker is down); metrics.jsonl has them all",
+        )
+    ]
 
 
 @pytest.mark.parametrize("tracker", ["mlflow", "wandb"])
-def test_a_tracker_that_is_not_installed_is_named_before_the_run(tmp_path: Path, tiny: Make, tracker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_that_is_not_installed_is_named_before_the_run(
+    tmp_path: Path, tiny: Make, tracker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("trainfleet.training.trackers.find_spec", lambda name: None)
     with pytest.raises(MissingToolError, match=rf"log.{tracker}.*pip install {tracker}"):
         make_sinks(tiny(f"log.{tracker}=somewhere"), tmp_path, 0, nothing_said)
@@ -112,12 +129,16 @@ def test_mlflow_keeps_one_run_over_a_resume(tmp_path: Path, tiny: Make) -> None:
     client = MlflowClient(tracking_uri=uri)
     (found,) = client.search_runs([client.get_experiment_by_name("trainfleet").experiment_id])
     assert (found.info.status, found.data.params["optimizer.lr"]) == ("FINISHED", "0.005")
-    assert [(point.step, point.value) for point in client.get_metric_history(found.info.run_id, "train/loss")] == [(3, 2.5), (6, 2.5)]
+    assert [
+        (point.step, point.value) for point in client.get_metric_history(found.info.run_id, "train/loss")
+    ] == [(3, 2.5), (6, 2.5)]
 
 
 @pytest.mark.deep
 @pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="wandb is not installed")
-def test_weights_and_biases_writes_offline(tmp_path: Path, tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_and_biases_writes_offline(
+    tmp_path: Path, tiny: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     (sink,) = make_sinks(tiny("log.wandb=tests"), tmp_path, 0, nothing_said)
     sink.row(ROW)

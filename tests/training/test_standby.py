@@ -1,4 +1,6 @@
-"""A restart under Ray is given a process that has imported already; one test with a real Ray, the rest of its parts."""
+"""A restart under Ray is given a process that has imported already; one test with a real Ray, the rest of its
+parts.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,11 @@ def titled(launched: Launched, title: str) -> dict[int, psutil.Process]:
     found = {}
     for process in psutil.Process(launched.process.pid).children(recursive=True):
         with contextlib.suppress(psutil.Error, OSError):
-            if process.cmdline()[:1] and process.cmdline()[0].startswith(title) and "libtorch_cpu" in Path(f"/proc/{process.pid}/maps").read_text():
+            if (
+                process.cmdline()[:1]
+                and process.cmdline()[0].startswith(title)
+                and "libtorch_cpu" in Path(f"/proc/{process.pid}/maps").read_text()
+            ):
                 found[process.pid] = process
     return found
 
@@ -55,7 +61,14 @@ def titled(launched: Launched, title: str) -> dict[int, psutil.Process]:
 @pytest.mark.launch
 @pytest.mark.timeout(600)
 def test_the_process_that_waited_is_the_next_rank(launcher: Launcher) -> None:
-    launched = launcher("waits", "scaling.workers=1", "steps=1000000", "validation.every=1000000", "checkpoint.every=200", on="local")
+    launched = launcher(
+        "waits",
+        "scaling.workers=1",
+        "steps=1000000",
+        "validation.every=1000000",
+        "checkpoint.every=200",
+        on="local",
+    )
     launched.until_step(1)
     (waiting,) = wait_for(lambda: titled(launched, "ray::IDLE"), "no process waits")
     (rank,) = set(titled(launched, "ray::RayTrainW")) - {waiting}
@@ -63,7 +76,9 @@ def test_the_process_that_waited_is_the_next_rank(launcher: Launcher) -> None:
     launched.until_step(201)
     psutil.Process(rank).kill()
     wait_for(lambda: list(titled(launched, "ray::RayTrainW")) == [waiting], "another process became the rank")
-    assert wait_for(lambda: set(titled(launched, "ray::IDLE")) - {rank, waiting}, "no process waits for the second loss")
+    assert wait_for(
+        lambda: set(titled(launched, "ray::IDLE")) - {rank, waiting}, "no process waits for the second loss"
+    )
     launched.look()
     launched.process.send_signal(signal.SIGINT)
     code, _, errors = launched.finish()
@@ -85,7 +100,9 @@ def test_the_hook_is_rays_and_leads_here() -> None:
     assert load_class(path) is prestart.import_ahead
 
 
-def test_a_module_that_is_not_there_is_told_and_left_out(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_module_that_is_not_there_is_told_and_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(prestart, "MODULES", ("no.such.module",))
     prestart.import_ahead()
     assert capsys.readouterr().err.startswith("no.such.module was not imported ahead")
@@ -99,14 +116,25 @@ def test_without_ray_nothing_waits_and_nothing_fails(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_run_is_on_its_way_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], rank: int) -> None:
     called: list[str] = []
-    context = context_for(tmp_path, {}, Sink(None), rank=rank, world_size=2, local_rank=0, device="cpu", on_way=lambda: called.append("on its way"))
+    context = context_for(
+        tmp_path,
+        {},
+        Sink(None),
+        rank=rank,
+        world_size=2,
+        local_rank=0,
+        device="cpu",
+        on_way=lambda: called.append("on its way"),
+    )
     for step in range(1, 4):
         context.on_step(step, 3)
     assert called == ["on its way"]
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(("asked", "kept"), [({"standby": True}, prestart.environment()), ({"standby": False}, {}), ({}, {})])
+@pytest.mark.parametrize(
+    ("asked", "kept"), [({"standby": True}, prestart.environment()), ({"standby": False}, {}), ({}, {})]
+)
 def test_ranks_start_in_the_environment_only_where_one_is_kept_waiting(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: dict[str, Any], kept: dict[str, Any]
 ) -> None:
@@ -124,11 +152,15 @@ def test_ranks_start_in_the_environment_only_where_one_is_kept_waiting(
 
 
 @pytest.mark.parametrize("for_run", [True, False])
-def test_ray_cleans_up_after_a_run_only_where_it_outlives_it_and_serves_no_datasets(tmp_path: Path, for_run: bool) -> None:
+def test_ray_cleans_up_after_a_run_only_where_it_outlives_it_and_serves_no_datasets(
+    tmp_path: Path, for_run: bool
+) -> None:
     from ray.train import RunConfig, ScalingConfig
 
     made = ray_cluster._trainer_class(for_run)(
-        lambda: None, scaling_config=ScalingConfig(num_workers=1), run_config=RunConfig(storage_path=str(tmp_path))
+        lambda: None,
+        scaling_config=ScalingConfig(num_workers=1),
+        run_config=RunConfig(storage_path=str(tmp_path)),
     )
     names = {type(each).__name__ for each in made._create_default_callbacks()}
     assert "BackendSetupCallback" in names

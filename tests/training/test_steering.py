@@ -1,4 +1,6 @@
-"""Steered and guarded runs: each controller ends a real run better than it ends without, and a kill changes no decision."""
+"""Steered and guarded runs: each controller ends a real run better than it ends without, and a kill changes
+no decision.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +20,37 @@ from trainfleet.training.workloads.lm.workload import LanguageModel
 Make = Callable[..., Recipe]
 Run = Callable[..., RunResult]
 
-LONG = ("steps=150", "optimizer.schedule=constant", "validation.every=10", "log.every=10", "checkpoint.every=1000")
+LONG = (
+    "steps=150",
+    "optimizer.schedule=constant",
+    "validation.every=10",
+    "log.every=10",
+    "checkpoint.every=1000",
+)
 HOT = (*LONG, "optimizer.lr=0.2", "optimizer.grad_clip=1000", "optimizer.warmup=100")
 SMALL = (*LONG, "steps=400", "optimizer.lr=0.03", "batch.global_batch=4", "batch.micro_batch=2")
 BETTER: dict[str, tuple[Sequence[str], Sequence[str]]] = {
-    "plateau": ((*LONG, "optimizer.lr=0.03"), ("rate.kind=plateau", "rate.patience=1", "rate.threshold=0.01")),
+    "plateau": (
+        (*LONG, "optimizer.lr=0.03"),
+        ("rate.kind=plateau", "rate.patience=1", "rate.threshold=0.01"),
+    ),
     "restarts": ((*LONG, "optimizer.lr=0.03"), ("rate.kind=restarts", "rate.cycle=50", "rate.stretch=1")),
-    "backoff": (HOT, ("rate.kind=backoff", "rate.window=20", "rate.sigmas=3", "rate.recover=100", "rate.factor=0.3")),
+    "backoff": (
+        HOT,
+        ("rate.kind=backoff", "rate.window=20", "rate.sigmas=3", "rate.recover=100", "rate.factor=0.3"),
+    ),
     "noise": (SMALL, ("batch.kind=noise", "batch.largest=64", "batch.rule=none", "batch.every=2")),
 }
-"""By controller: a recipe that has trouble, and the controller that helps it. Both train on the same number of samples."""
+"""By controller: a recipe that has trouble, and the controller that helps it. Both train on the same number
+of samples.
+"""
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", BETTER)
-def test_a_controller_makes_a_run_better_than_it_is_without(tmp_path: Path, tiny: Make, run: Run, name: str) -> None:
+def test_a_controller_makes_a_run_better_than_it_is_without(
+    tmp_path: Path, tiny: Make, run: Run, name: str
+) -> None:
     recipe, controller = BETTER[name]
     without = run(tiny(*recipe), tmp_path / "without")
     steered = run(tiny(*recipe, *(f"controllers.{each}" for each in controller)), tmp_path / "with")
@@ -62,7 +80,10 @@ EVERYTHING = (
 
 def results(run_dir: Path) -> list[dict[str, Any]]:
     clocked = ("seconds", "per_second", "data_wait", "communication", "mfu")
-    return [{name: value for name, value in row.items() if not name.endswith(clocked)} for row in read_rows(run_dir / "metrics.jsonl")]
+    return [
+        {name: value for name, value in row.items() if not name.endswith(clocked)}
+        for row in read_rows(run_dir / "metrics.jsonl")
+    ]
 
 
 class KilledError(Exception):
@@ -71,11 +92,15 @@ class KilledError(Exception):
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("step", [6, 16, 33])
-def test_killed_in_the_middle_a_steered_run_decides_the_same(tmp_path: Path, tiny: Make, run: Run, step: int) -> None:
+def test_killed_in_the_middle_a_steered_run_decides_the_same(
+    tmp_path: Path, tiny: Make, run: Run, step: int
+) -> None:
     recipe = tiny(*EVERYTHING)
     run(recipe, tmp_path / "whole")
     whole = results(tmp_path / "whole")
-    assert {"learning rate factor", "global batch"} == {row["what"] for row in whole if row["kind"] == "decision"}
+    assert {"learning rate factor", "global batch"} == {
+        row["what"] for row in whole if row["kind"] == "decision"
+    }
 
     def kill(done: int, total: int) -> None:
         if done == step:
@@ -88,7 +113,9 @@ def test_killed_in_the_middle_a_steered_run_decides_the_same(tmp_path: Path, tin
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, bad: Callable[[int], float]) -> None:
-    """Multiply the loss of the n-th training batch by `bad(n)`, told apart by its samples, so that a sample stays bad however often it comes."""
+    """Multiply the loss of the n-th training batch by `bad(n)`, told apart by its samples, so that a sample
+    stays bad however often it comes.
+    """
     outcome, batch = LanguageModel.outcome, LanguageModel.batch
     numbers: dict[tuple[int, ...], int] = {}
     last: list[float] = [1.0]
@@ -108,12 +135,18 @@ def spoil(monkeypatch: pytest.MonkeyPatch, bad: Callable[[int], float]) -> None:
 PLAIN = ("batch.micro_batch=16", "checkpoint.every=2")
 
 
-def test_a_gradient_that_is_no_number_is_skipped_and_told(tmp_path: Path, tiny: Make, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gradient_that_is_no_number_is_skipped_and_told(
+    tmp_path: Path, tiny: Make, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spoil(monkeypatch, lambda number: float("nan") if number == 6 else 1.0)
     result = run(tiny(*PLAIN, "guards.nan=skip"), tmp_path)
     events = [row for row in read_rows(tmp_path / "metrics.jsonl") if row["kind"] == "event"]
     assert (result.status, [row["what"] for row in events]) == ("finished", ["skip"])
-    assert all(torch.isfinite(torch.tensor(row["loss"])) for row in read_rows(tmp_path / "metrics.jsonl") if row["kind"] == "train")
+    assert all(
+        torch.isfinite(torch.tensor(row["loss"]))
+        for row in read_rows(tmp_path / "metrics.jsonl")
+        if row["kind"] == "train"
+    )
 
 
 def test_a_leap_rolls_back_to_the_checkpoint_and_goes_on_behind_the_samples(
@@ -130,14 +163,18 @@ def test_a_leap_rolls_back_to_the_checkpoint_and_goes_on_behind_the_samples(
     assert max(row["loss"] for row in rows if row["kind"] == "train") < 10
 
 
-def test_a_guard_that_stops_names_the_last_good_checkpoint(tmp_path: Path, tiny: Make, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guard_that_stops_names_the_last_good_checkpoint(
+    tmp_path: Path, tiny: Make, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spoil(monkeypatch, lambda number: 50.0 if number == 8 else 1.0)
     with pytest.raises(NotANumberError, match=r"stopped at step \d+: the loss leapt") as caught:
         run(tiny(*PLAIN, "guards.spike=stop", "guards.window=6"), tmp_path)
     assert "step-0000000" in str(caught.value)
 
 
-def test_a_probed_micro_batch_is_decided_once_and_kept_over_a_resume(tmp_path: Path, tiny: Make, run: Run) -> None:
+def test_a_probed_micro_batch_is_decided_once_and_kept_over_a_resume(
+    tmp_path: Path, tiny: Make, run: Run
+) -> None:
     recipe = tiny("controllers.micro_batch=probe", "batch.micro_batch=1", "checkpoint.every=1")
     run(recipe, tmp_path, should_stop=lambda: True)
     run(recipe, tmp_path)
@@ -149,4 +186,7 @@ def test_a_probed_micro_batch_is_decided_once_and_kept_over_a_resume(tmp_path: P
 def test_two_ranks_decide_alike(tmp_path: Path, tiny: Make, run_ranks: Callable[..., list[int]]) -> None:
     recipe = tiny(*EVERYTHING, "scaling.workers=2", "controllers.micro_batch=probe")
     assert run_ranks(recipe, tmp_path, 2) == [0, 0]
-    assert {row["what"] for row in read_rows(tmp_path / "metrics.jsonl") if row["kind"] == "decision"} >= {"global batch", "micro batch"}
+    assert {row["what"] for row in read_rows(tmp_path / "metrics.jsonl") if row["kind"] == "decision"} >= {
+        "global batch",
+        "micro batch",
+    }

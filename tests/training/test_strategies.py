@@ -1,6 +1,7 @@
 """One recipe under ddp, fsdp and hsdp, on one, two and three ranks: the same losses, whatever is held where.
 
-The stated tolerance is rounding's: sums in another order, 2e-5 of a loss over twelve steps of a model that learns fast.
+The stated tolerance is rounding's: sums in another order, 2e-5 of a loss over twelve steps of a model that
+learns fast.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "hsdp": ("strategy=hsdp",),
     "ddp, accumulated": ("strategy=ddp", "batch.micro_batch=2"),
     "fsdp, accumulated": ("strategy=fsdp", "batch.micro_batch=2"),
-    "fsdp, exchanged in every micro batch": ("strategy=fsdp", "batch.micro_batch=2", "sharding.reduce_every=true"),
+    "fsdp, exchanged in every micro batch": (
+        "strategy=fsdp",
+        "batch.micro_batch=2",
+        "sharding.reduce_every=true",
+    ),
 }
 ON_TWO: dict[str, tuple[str, ...]] = {
     "hsdp, accumulated": ("strategy=hsdp", "batch.micro_batch=2"),
@@ -65,15 +70,29 @@ def yardstick(text_folder: Path, cache: Path, tmp_path_factory: pytest.TempPathF
 def recipe_on(text: Path, *overrides: str) -> Recipe:
     from trainfleet.training.recipe.load import load_recipe
 
-    data = [f"workload.data.source={text}", "workload.data.glob='**/*.txt'", "workload.data.validation_share=0.15", "workload.data.test_share=0.15"]
-    course = ["scaling.workers=1", "steps=12", "validation.every=6", "checkpoint.every=12", "log.every=1", "log.tensorboard=false"]
+    data = [
+        f"workload.data.source={text}",
+        "workload.data.glob='**/*.txt'",
+        "workload.data.validation_share=0.15",
+        "workload.data.test_share=0.15",
+    ]
+    course = [
+        "scaling.workers=1",
+        "steps=12",
+        "validation.every=6",
+        "checkpoint.every=12",
+        "log.every=1",
+        "log.tensorboard=false",
+    ]
     return load_recipe("lm-tiny", [*data, *course, *SHAPE, *overrides])
 
 
 def agrees(rows: Rows, other: Rows) -> None:
     for name in ("loss", "grad_norm", "lr"):
         assert told(rows, name) == pytest.approx(told(other, name), rel=TOLERANCE), name
-    assert told(rows, "validation/loss", "validation") == pytest.approx(told(other, "validation/loss", "validation"), rel=TOLERANCE)
+    assert told(rows, "validation/loss", "validation") == pytest.approx(
+        told(other, "validation/loss", "validation"), rel=TOLERANCE
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,9 +105,16 @@ def agrees(rows: Rows, other: Rows) -> None:
     ],
 )
 def test_every_strategy_trains_as_one_rank_that_holds_everything(
-    tmp_path: Path, text_folder: Path, cache: Path, yardstick: Rows, world_size: int, variants: dict[str, tuple[str, ...]]
+    tmp_path: Path,
+    text_folder: Path,
+    cache: Path,
+    yardstick: Rows,
+    world_size: int,
+    variants: dict[str, tuple[str, ...]],
 ) -> None:
-    found = train_all({name: recipe_on(text_folder, *said) for name, said in variants.items()}, tmp_path, cache, world_size)
+    found = train_all(
+        {name: recipe_on(text_folder, *said) for name, said in variants.items()}, tmp_path, cache, world_size
+    )
     assert told(yardstick, "loss")[-1] < told(yardstick, "loss")[0] - 1
     assert min(told(yardstick, "grad_norm")) > 1.0  # so clipping, at 1.0, matters in every step
     for rows in found.values():
@@ -96,20 +122,35 @@ def test_every_strategy_trains_as_one_rank_that_holds_everything(
 
 
 @pytest.mark.deep
-def test_stopped_and_gone_on_each_strategy_is_equal_to_the_bit(tmp_path: Path, text_folder: Path, cache: Path) -> None:
+def test_stopped_and_gone_on_each_strategy_is_equal_to_the_bit(
+    tmp_path: Path, text_folder: Path, cache: Path
+) -> None:
     said = ("workload.model.dropout=0.1", "log.every=3", "batch.micro_batch=4")
-    recipes = {strategy: recipe_on(text_folder, f"strategy={strategy}", *said) for strategy in ("ddp", "fsdp", "hsdp")}
+    recipes = {
+        strategy: recipe_on(text_folder, f"strategy={strategy}", *said)
+        for strategy in ("ddp", "fsdp", "hsdp")
+    }
     recipes |= {"fsdp, made late": recipe_on(text_folder, "strategy=fsdp", "sharding.meta_init=true", *said)}
     whole = train_all(recipes, tmp_path / "whole", cache, 2)
     cut = train_all(recipes, tmp_path / "cut", cache, 2, stop_first=5)
     for name in recipes:
-        for key, kind in (("loss", "train"), ("grad_norm", "train"), ("validation/loss", "validation"), ("test/loss", "test")):
+        for key, kind in (
+            ("loss", "train"),
+            ("grad_norm", "train"),
+            ("validation/loss", "validation"),
+            ("test/loss", "test"),
+        ):
             assert told(cut[name], key, kind) == told(whole[name], key, kind), (name, key)
 
 
 @pytest.mark.deep
-def test_half_precision_stays_close_to_full_under_every_strategy(tmp_path: Path, text_folder: Path, cache: Path, yardstick: Rows) -> None:
-    recipes = {strategy: recipe_on(text_folder, f"strategy={strategy}", "precision=bf16") for strategy in ("ddp", "fsdp")}
+def test_half_precision_stays_close_to_full_under_every_strategy(
+    tmp_path: Path, text_folder: Path, cache: Path, yardstick: Rows
+) -> None:
+    recipes = {
+        strategy: recipe_on(text_folder, f"strategy={strategy}", "precision=bf16")
+        for strategy in ("ddp", "fsdp")
+    }
     for name, rows in train_all(recipes, tmp_path, cache, 2).items():
         assert told(rows, "loss") == pytest.approx(told(yardstick, "loss"), rel=5e-3), name
         assert told(rows, "loss") != told(yardstick, "loss"), name
@@ -117,17 +158,28 @@ def test_half_precision_stays_close_to_full_under_every_strategy(tmp_path: Path,
 
 @pytest.mark.deep
 @pytest.mark.timeout(1500)
-def test_compiled_blocks_train_the_same(tmp_path: Path, text_folder: Path, cache: Path, yardstick: Rows) -> None:
-    recipes = {strategy: recipe_on(text_folder, f"strategy={strategy}", "compile=true") for strategy in ("ddp", "fsdp")}
-    # Compiled in the ranks themselves: each would start a pool of processes that import torch, on the cores that it needs itself.
+def test_compiled_blocks_train_the_same(
+    tmp_path: Path, text_folder: Path, cache: Path, yardstick: Rows
+) -> None:
+    recipes = {
+        strategy: recipe_on(text_folder, f"strategy={strategy}", "compile=true")
+        for strategy in ("ddp", "fsdp")
+    }
+    # Compiled in the ranks themselves: each would start a pool of processes that import torch, on the cores
+    # that it needs itself.
     alone = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled")}
     for rows in train_all(recipes, tmp_path, cache, 2, limit_s=600, environment=alone).values():
         assert told(rows, "loss") == pytest.approx(told(yardstick, "loss"), rel=1e-4)
 
 
 @pytest.mark.deep
-def test_weights_made_one_by_one_are_the_same_under_every_strategy(tmp_path: Path, text_folder: Path, cache: Path) -> None:
-    recipes = {name: recipe_on(text_folder, f"strategy={name}", "sharding.meta_init=true") for name in ("ddp", "fsdp", "hsdp")}
+def test_weights_made_one_by_one_are_the_same_under_every_strategy(
+    tmp_path: Path, text_folder: Path, cache: Path
+) -> None:
+    recipes = {
+        name: recipe_on(text_folder, f"strategy={name}", "sharding.meta_init=true")
+        for name in ("ddp", "fsdp", "hsdp")
+    }
     two = train_all(recipes, tmp_path / "two", cache, 2)
     three = train_all({"fsdp": recipes["fsdp"]}, tmp_path / "three", cache, 3)
     for rows in (two["fsdp"], two["hsdp"], three["fsdp"]):
@@ -139,14 +191,21 @@ M_MMAP_THRESHOLD = -3  # malloc.h
 
 def wide(layers: int = 24, width: int = 512) -> nn.Module:
     """About 100 MB of weights in equal blocks; nothing is computed with it."""
-    return nn.Sequential(*(nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)) for _ in range(layers)))
+    return nn.Sequential(
+        *(
+            nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+            for _ in range(layers)
+        )
+    )
 
 
 def peak_growth(work: Callable[[], Any]) -> int:
     """Bytes by which this process's memory grew at most while `work` was done (Linux)."""
 
     def status(name: str) -> int:
-        line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+        line = next(
+            line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name)
+        )
         return int(line.split()[1]) * 1024
 
     Path("/proc/self/clear_refs").write_text("5")
@@ -163,16 +222,25 @@ def test_a_model_made_late_never_lies_whole_in_the_memory_of_a_rank(tmp_path: Pa
     size = sum(each.numel() * 4 for each in wide().parameters())
 
     def check(rank: int) -> dict[str, float]:
-        # Tensors of a large model each have pages of their own, which go back when they do; let it be so for those of 2 MB, too.
+        # Tensors of a large model each have pages of their own, which go back when they do; let it be so for
+        # those of 2 MB, too.
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 1 << 18)
         grown = {}
         make_strategy(
-            tiny("strategy=fsdp", "sharding.meta_init=true"), lambda: wide(2, 8), RunContext(tmp_path, rank, 4, rank, 4)
+            tiny("strategy=fsdp", "sharding.meta_init=true"),
+            lambda: wide(2, 8),
+            RunContext(tmp_path, rank, 4, rank, 4),
         )  # imports come first
-        for name, said in {"late": ("strategy=fsdp", "sharding.meta_init=true"), "at once": ("strategy=ddp",)}.items():
+        for name, said in {
+            "late": ("strategy=fsdp", "sharding.meta_init=true"),
+            "at once": ("strategy=ddp",),
+        }.items():
             context = RunContext(tmp_path, rank, 4, rank, 4)
             recipe = tiny(*said)
-            grown[name] = peak_growth(lambda recipe=recipe, context=context: make_strategy(recipe, wide, context)) / size  # type: ignore[misc]
+            grown[name] = (
+                peak_growth(lambda recipe=recipe, context=context: make_strategy(recipe, wide, context))
+                / size
+            )  # type: ignore[misc]
         return grown
 
     for grown in on_ranks(check, 4, tmp_path):
@@ -207,7 +275,9 @@ def test_a_buffer_of_written_numbers_is_made_late_too() -> None:
             super().__init__()
             self.register_buffer("taps", torch.tensor([1.0, 2.0, 1.0]) / torch.arange(1, 4))
 
-    assert build(Filter, 0, meta=True).materialise().get_buffer("taps").tolist() == pytest.approx([1.0, 1.0, 1 / 3])
+    assert build(Filter, 0, meta=True).materialise().get_buffer("taps").tolist() == pytest.approx(
+        [1.0, 1.0, 1 / 3]
+    )
 
 
 def test_a_tensor_with_two_owners_is_made_once() -> None:
@@ -238,7 +308,9 @@ class Twice(nn.Module):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv1d(1, 4, 3), nn.GELU(), nn.Conv1d(4, 4, 3))
         self.encoder = nn.ModuleList(nn.TransformerEncoderLayer(8, 2, 16) for _ in range(3))
-        self.decoder = nn.ModuleDict({"layers": nn.ModuleList(nn.TransformerDecoderLayer(8, 2, 16) for _ in range(2))})
+        self.decoder = nn.ModuleDict(
+            {"layers": nn.ModuleList(nn.TransformerDecoderLayer(8, 2, 16) for _ in range(2))}
+        )
         self.head = nn.ModuleList([nn.Sequential(nn.Linear(8, 8))])
 
 
@@ -252,19 +324,27 @@ def test_blocks_are_found_by_what_a_list_is_a_list_of() -> None:
     assert "TransformerEncoderLayer" in caught.value.problems[0].fix
 
 
-def test_weight_decay_is_for_what_was_a_matrix_before_it_was_cut(tmp_path: Path, tiny: Make, cache: Path) -> None:
+def test_weight_decay_is_for_what_was_a_matrix_before_it_was_cut(
+    tmp_path: Path, tiny: Make, cache: Path
+) -> None:
     def groups(strategy: str) -> list[list[str]]:
         context = RunContext(tmp_path, cache=cache)
-        made = make_strategy(tiny(f"strategy={strategy}"), lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)), context)
+        made = make_strategy(
+            tiny(f"strategy={strategy}"), lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)), context
+        )
         names = {id(each): name for name, each in made.module.named_parameters()}
         groups = make_optimizer(Optimizer(), made.module).param_groups
-        return [[names[id(each)] for each in group["params"]] for group in groups if group["weight_decay"] > 0]
+        return [
+            [names[id(each)] for each in group["params"]] for group in groups if group["weight_decay"] > 0
+        ]
 
     with group_of_one():
         assert groups("fsdp") == groups("ddp") == [["0.weight"]]
 
 
-def exchanges(tiny: Make, cache: Path, folder: Path, strategy: str, micro_batch: int, *said: str) -> dict[str, int]:
+def exchanges(
+    tiny: Make, cache: Path, folder: Path, strategy: str, micro_batch: int, *said: str
+) -> dict[str, int]:
     """How often ranks exchanged what, in one step."""
     from torch.profiler import ProfilerActivity, profile
 
@@ -287,7 +367,9 @@ def exchanges(tiny: Make, cache: Path, folder: Path, strategy: str, micro_batch:
     return counted
 
 
-def test_gradients_are_exchanged_once_a_step_however_many_micro_batches(tmp_path: Path, tiny: Make, cache: Path) -> None:
+def test_gradients_are_exchanged_once_a_step_however_many_micro_batches(
+    tmp_path: Path, tiny: Make, cache: Path
+) -> None:
     def check(_: int) -> dict[str, Any]:
         cases = {
             "ddp": ("ddp", 8),
@@ -303,22 +385,30 @@ def test_gradients_are_exchanged_once_a_step_however_many_micro_batches(tmp_path
     assert counted["ddp"]["gloo:all_reduce"] > 1  # the loss's is one
     assert counted["ddp, 4"]["gloo:all_reduce"] == counted["ddp"]["gloo:all_reduce"]
     scattered = {
-        name: sum(count for key, count in row.items() if key.startswith("c10d::_reduce_scatter")) for name, row in counted.items() if "fsdp" in name
+        name: sum(count for key, count in row.items() if key.startswith("c10d::_reduce_scatter"))
+        for name, row in counted.items()
+        if "fsdp" in name
     }
     assert scattered["fsdp"] > 0
     assert scattered["fsdp, 4"] == scattered["fsdp"]
     gathered = {
-        name: sum(count for key, count in row.items() if key.startswith("c10d::_allgather")) for name, row in counted.items() if "fsdp" in name
+        name: sum(count for key, count in row.items() if key.startswith("c10d::_allgather"))
+        for name, row in counted.items()
+        if "fsdp" in name
     }
     assert gathered["fsdp, 4, gathered once"] < gathered["fsdp"] < gathered["fsdp, 4"]
     assert scattered["fsdp, every"] == 4 * scattered["fsdp"]
 
 
-def test_the_rank_that_is_early_has_waited_for_the_gradients_of_the_late_one(tmp_path: Path, tiny: Make, cache: Path) -> None:
+def test_the_rank_that_is_early_has_waited_for_the_gradients_of_the_late_one(
+    tmp_path: Path, tiny: Make, cache: Path
+) -> None:
     recipe = tiny("strategy=ddp")
 
     def check(rank: int) -> float | None:
-        strategy = make_strategy(recipe, lambda: nn.Linear(64, 64), RunContext(tmp_path, rank, 2, rank, 2, cache=cache))
+        strategy = make_strategy(
+            recipe, lambda: nn.Linear(64, 64), RunContext(tmp_path, rank, 2, rank, 2, cache=cache)
+        )
         for _ in range(12):
             if rank == 1:
                 _busy(0.02)
@@ -337,7 +427,9 @@ def _busy(seconds: float) -> None:
 
 
 def test_a_rank_alone_waits_for_nobody(tmp_path: Path, tiny: Make, cache: Path) -> None:
-    made = make_strategy(tiny("strategy=ddp"), lambda: nn.Linear(4, 4), RunContext(tmp_path, 0, 1, 0, 1, cache=cache))
+    made = make_strategy(
+        tiny("strategy=ddp"), lambda: nn.Linear(4, 4), RunContext(tmp_path, 0, 1, 0, 1, cache=cache)
+    )
     assert made.exchange_seconds() is None
 
 
@@ -348,12 +440,17 @@ def test_ranks_that_do_not_fit_the_replicas_are_refused(tmp_path: Path, tiny: Ma
 
 
 @pytest.mark.parametrize(
-    ("size", "micro_batch", "world_size"), [(16, 4, 1), (16, 4, 2), (16, 4, 3), (16, 4, 5), (7, 2, 3), (4, 1, 3), (3, 8, 3), (512, 32, 8)]
+    ("size", "micro_batch", "world_size"),
+    [(16, 4, 1), (16, 4, 2), (16, 4, 3), (16, 4, 5), (7, 2, 3), (4, 1, 3), (3, 8, 3), (512, 32, 8)],
 )
-def test_micro_batches_tile_the_global_batch_on_any_number_of_ranks(size: int, micro_batch: int, world_size: int) -> None:
+def test_micro_batches_tile_the_global_batch_on_any_number_of_ranks(
+    size: int, micro_batch: int, world_size: int
+) -> None:
     dealt = [micro_batches(size, micro_batch, rank, world_size) for rank in range(world_size)]
     assert len({len(each) for each in dealt}) == 1
-    assert sorted(place for rank in dealt for start, end in rank for place in range(start, end)) == list(range(size))
+    assert sorted(place for rank in dealt for start, end in rank for place in range(start, end)) == list(
+        range(size)
+    )
     lengths = [end - start for rank in dealt for start, end in rank]
     assert max(lengths) <= micro_batch
     assert max(lengths) - min(lengths) <= 1

@@ -1,4 +1,6 @@
-"""A trained model opened again: the right checkpoint, the weights as they were, and what is said when there is none."""
+"""A trained model opened again: the right checkpoint, the weights as they were, and what is said when there
+is none.
+"""
 
 from __future__ import annotations
 

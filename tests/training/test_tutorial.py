@@ -1,4 +1,6 @@
-"""docs/tutorial.md: its commands are run as they stand there, one after the other, and what it shows of their words is what they say."""
+"""docs/tutorial.md: its commands are run as they stand there, one after the other, and what it shows of their
+words is what they say.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +45,32 @@ def test_its_commands_work_one_after_the_other(tmp_path: Path) -> None:
     """In a folder with the recipes alone, in one shell as a person has one."""
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     script = "\n".join(["set -m -e -o pipefail", *(command for command, _ in shown())])
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1", "COLUMNS": "160"}
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "NO_COLOR": "1",
+        "COLUMNS": "160",
+    }
     done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=3500, check=False
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=3500,
+        check=False,
     )
     assert done.returncode == 0, done.stdout
     assert "Traceback" not in done.stdout
     said = "\n".join(" ".join(re.sub(r"\d+(\.\d+)?", "0", line).split()) for line in done.stdout.splitlines())
-    words = ["finished 0 steps in", "nothing to do", "below a bigram model's", "published step", "runs/lm-small/report.html", "serving step"]
+    words = [
+        "finished 0 steps in",
+        "nothing to do",
+        "below a bigram model's",
+        "published step",
+        "runs/lm-small/report.html",
+        "serving step",
+    ]
     assert [word for word in words if word not in said] == []
     provenance = json.loads((tmp_path / "published" / "provenance.json").read_text())
     assert provenance["recipe"]["strategy"] == "fsdp"

@@ -1,6 +1,8 @@
-"""Writes infra/kubernetes/crds/<version>/*.json from the pinned Go module of KubeRay: `python -m tools.kuberay.crds`.
+"""Writes infra/kubernetes/crds/<version>/*.json from the pinned Go module of KubeRay: `python -m
+tools.kuberay.crds`.
 
-Run by a maintainer after the pin in go.mod was raised; the result is committed. go.sum holds the module's checksum, and the
+Run by a maintainer after the pin in go.mod was raised; the result is committed. go.sum holds the module's
+checksum, and the
 order of keys is fixed, so that a second run changes nothing. What is left out, and why, stands at `slim`.
 """
 
@@ -32,10 +34,18 @@ def module_folder() -> tuple[str, Path]:
     """
     go = shutil.which("go")
     if go is None:
-        raise MissingToolError("cannot fetch KubeRay's definitions", [Problem("go", "not on the path", "install Go 1.24 or newer")])
-    done = subprocess.run([go, "mod", "download", "-json", MODULE], cwd=HERE, capture_output=True, text=True, check=False)
+        raise MissingToolError(
+            "cannot fetch KubeRay's definitions",
+            [Problem("go", "not on the path", "install Go 1.24 or newer")],
+        )
+    done = subprocess.run(
+        [go, "mod", "download", "-json", MODULE], cwd=HERE, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
-        raise TrainfleetError("cannot fetch KubeRay's definitions", [Problem(MODULE, done.stderr.strip() or done.stdout.strip())])
+        raise TrainfleetError(
+            "cannot fetch KubeRay's definitions",
+            [Problem(MODULE, done.stderr.strip() or done.stdout.strip())],
+        )
     found = json.loads(done.stdout)
     return found["Version"].removeprefix("v"), Path(found["Dir"])
 
@@ -43,8 +53,10 @@ def module_folder() -> tuple[str, Path]:
 def slim(node: Any) -> Any:
     """The schema without its prose and without the copies of Kubernetes' own pod specification in it.
 
-    A tenth remains. Whole, the four definitions are 1.3 MB, and the engine, the provider and every policy would carry them
-    on each preview (11 s instead of 3 s, measured on two cores). A pod specification is kept as it is written and judged by
+    A tenth remains. Whole, the four definitions are 1.3 MB, and the engine, the provider and every policy
+    would carry them
+    on each preview (11 s instead of 3 s, measured on two cores). A pod specification is kept as it is written
+    and judged by
     the API server when the operator makes the pod; every field of Ray's own is still validated.
     """
     if isinstance(node, list):
@@ -54,7 +66,11 @@ def slim(node: Any) -> Any:
     properties = node.get("properties")
     if isinstance(properties, dict) and {"containers", "initContainers"} <= properties.keys():
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {key: slim(value) for key, value in node.items() if not (key == "description" and isinstance(value, str))}
+    return {
+        key: slim(value)
+        for key, value in node.items()
+        if not (key == "description" and isinstance(value, str))
+    }
 
 
 def written(definition: dict[str, Any]) -> str:

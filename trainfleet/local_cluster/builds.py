@@ -1,7 +1,9 @@
 """Builds the cluster's programs from their pins, once per machine and user, into the user's cache folder.
 
-Each program has a folder of its own, whole or absent: made beside its place and renamed, under a lock, so an interrupted
-build leaves the finished ones. The largest (Kubernetes) is built beside the others. Easy to get wrong: KubeRay's rights come
+Each program has a folder of its own, whole or absent: made beside its place and renamed, under a lock, so an
+interrupted
+build leaves the finished ones. The largest (Kubernetes) is built beside the others. Easy to get wrong:
+KubeRay's rights come
 from its module too, and must be of the same version as the operator.
 """
 
@@ -37,7 +39,11 @@ def executable(program: Program) -> Path:
 
 def missing(simulated: bool = True) -> list[Program]:
     """The programs that have not been built yet; kwok counts only where nodes are simulated."""
-    return [program for program in PROGRAMS if (simulated or program is not KWOK) and not executable(program).is_file()]
+    return [
+        program
+        for program in PROGRAMS
+        if (simulated or program is not KWOK) and not executable(program).is_file()
+    ]
 
 
 def build_all(progress: Progress, simulated: bool = True) -> None:
@@ -52,7 +58,9 @@ def build_all(progress: Progress, simulated: bool = True) -> None:
         return
     cache_folder().mkdir(parents=True, exist_ok=True)
     go = find_go(progress)
-    progress(f"building {', '.join(f'{program.name} {program.version}' for program in todo)} from their pins, once for this machine")
+    progress(
+        f"building {', '.join(f'{program.name} {program.version}' for program in todo)} from their pins, once for this machine"
+    )
     rows = [row for row in ([p for p in todo if p is KUBE], [p for p in todo if p is not KUBE]) if row]
     with ThreadPoolExecutor(len(rows)) as pool:
         for done in [pool.submit(_build_row, row, go, progress) for row in rows]:
@@ -89,7 +97,9 @@ def _build(program: Program, go: Path, progress: Progress) -> None:
         ]
         run_go(command, source, progress, program.name)
         if program is RAY_OPERATOR:
-            shutil.copyfile(_module_folder(go, source, program.module) / "config" / "rbac" / RIGHTS, made / RIGHTS)
+            shutil.copyfile(
+                _module_folder(go, source, program.module) / "config" / "rbac" / RIGHTS, made / RIGHTS
+            )
         shutil.rmtree(target, ignore_errors=True)  # somebody removed the executable only
         os.replace(made, target)
         progress(f"{program.name}: built {program.version}")
@@ -99,7 +109,14 @@ def _build(program: Program, go: Path, progress: Progress) -> None:
 
 def _module_folder(go: Path, source: Path, module: str) -> Path:
     environment = os.environ | {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
-    done = subprocess.run([str(go), "list", "-m", "-json", module], cwd=source, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(go), "list", "-m", "-json", module],
+        cwd=source,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise TrainfleetError("a module's folder is not known", [Problem(module, done.stderr.strip())])
     return Path(json.loads(done.stdout)["Dir"])

@@ -1,6 +1,8 @@
-"""The control groups of the cluster's pods: one folder in each hierarchy of this machine, made before the kubelet asks for it.
+"""The control groups of the cluster's pods: one folder in each hierarchy of this machine, made before the
+kubelet asks for it.
 
-Works with version 1, version 2 and both side by side. Easy to get wrong: a group is removed from the leaves up, and only when the
+Works with version 1, version 2 and both side by side. Easy to get wrong: a group is removed from the leaves
+up, and only when the
 last of its processes has been waited for.
 """
 
@@ -27,7 +29,10 @@ def make(name: str) -> None:
         folder = root / name
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
-        for setting in ("cpuset.mems", "cpuset.cpus"):  # version 1: a new group may use no processor until it is told
+        for setting in (
+            "cpuset.mems",
+            "cpuset.cpus",
+        ):  # version 1: a new group may use no processor until it is told
             with contextlib.suppress(OSError):
                 if not (folder / setting).read_text().strip():
                     (folder / setting).write_text((root / setting).read_text())
@@ -46,11 +51,18 @@ def remove(name: str) -> None:
     deadline = time.monotonic() + LIMIT_S
     while left := here(name):
         for top in left:
-            for folder in sorted((path for path in top.rglob("*") if path.is_dir()), key=lambda path: len(path.parts), reverse=True):
+            for folder in sorted(
+                (path for path in top.rglob("*") if path.is_dir()),
+                key=lambda path: len(path.parts),
+                reverse=True,
+            ):
                 with contextlib.suppress(OSError):
                     folder.rmdir()
             with contextlib.suppress(OSError):
                 top.rmdir()
         if time.monotonic() > deadline:
-            raise TrainfleetError("a control group cannot be removed", [Problem(str(left[0]), "is still in use", f"see {left[0]}/cgroup.procs")])
+            raise TrainfleetError(
+                "a control group cannot be removed",
+                [Problem(str(left[0]), "is still in use", f"see {left[0]}/cgroup.procs")],
+            )
         time.sleep(0.05)

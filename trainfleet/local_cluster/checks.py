@@ -58,9 +58,7 @@ def refused() -> str:
     if os.geteuid() != 0:
         return f"the built-in cluster needs root (it makes namespaces and mounts): run it with sudo, or {ELSEWHERE}"
     if held_back := [name for name, bit in RIGHTS.items() if not _rights() >> bit & 1]:
-        return (
-            f"this root may not make namespaces, mounts and links (a container without {', '.join(held_back)}): start it privileged, or {ELSEWHERE}"
-        )
+        return f"this root may not make namespaces, mounts and links (a container without {', '.join(held_back)}): start it privileged, or {ELSEWHERE}"
     if closed := [str(folder) for folder in cgroups.hierarchies() if not os.access(folder, os.W_OK)]:
         return f"control groups cannot be made in {closed[0]} (a container that is not privileged?): start it privileged, or {ELSEWHERE}"
     return ""
@@ -84,22 +82,40 @@ def resources(state_folder: Path, *, image: bool = True, simulated: bool = True)
     """
     problems = []
     if packages := absent(image):
-        problems.append(Problem("packages", f"not here: {', '.join(packages)}", f"{apt_line(packages)}, or `trainfleet cluster up --install`"))
+        problems.append(
+            Problem(
+                "packages",
+                f"not here: {', '.join(packages)}",
+                f"{apt_line(packages)}, or `trainfleet cluster up --install`",
+            )
+        )
     available = _available_gib()
     if available < MEMORY_GIB:
         problems.append(
-            Problem("memory", f"{available:.1f} GiB are free, the cluster needs {MEMORY_GIB:.0f}", "end something, or use a larger machine")
+            Problem(
+                "memory",
+                f"{available:.1f} GiB are free, the cluster needs {MEMORY_GIB:.0f}",
+                "end something, or use a larger machine",
+            )
         )
     needed = disk_gib(image, simulated)
     for what, folder in {"state": state_folder, "cache": cache_folder()}.items():
         if (free := _free_gib(folder)) < needed:
             variable = "XDG_STATE_HOME" if what == "state" else "XDG_CACHE_HOME"
             problems.append(
-                Problem(str(folder), f"{free:.0f} GiB are free, {needed:.0f} are needed", f"free some, or set {variable} to another disk")
+                Problem(
+                    str(folder),
+                    f"{free:.0f} GiB are free, {needed:.0f} are needed",
+                    f"free some, or set {variable} to another disk",
+                )
             )
             break
     problems += [
-        Problem(str(path), f"cannot be seen by the node, which has a {place} of its own", "put it into another folder")
+        Problem(
+            str(path),
+            f"cannot be seen by the node, which has a {place} of its own",
+            "put it into another folder",
+        )
         for path in (cache_folder(), Path(sys.prefix), Path(__file__))
         if (place := hidden_by(path))
     ]
@@ -129,16 +145,21 @@ def install(packages: list[str]) -> None:
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         except FileNotFoundError as error:
             raise MissingToolError(
-                "the packages cannot be installed", [Problem("apt-get", "is not here", f"install {', '.join(packages)}")]
+                "the packages cannot be installed",
+                [Problem("apt-get", "is not here", f"install {', '.join(packages)}")],
             ) from error
         if done.returncode:
             said = (done.stderr or done.stdout).strip().splitlines()[-2:]
-            raise TrainfleetError("the packages cannot be installed", [Problem(" ".join(command[:2]), " / ".join(said))])
+            raise TrainfleetError(
+                "the packages cannot be installed", [Problem(" ".join(command[:2]), " / ".join(said))]
+            )
 
 
 def _here(program: str) -> bool:
     return (
-        Path(program).exists() if program.startswith("/") else shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is not None
+        Path(program).exists()
+        if program.startswith("/")
+        else shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is not None
     )
 
 

@@ -1,7 +1,10 @@
-"""Stand-ins for CUDA's large libraries in the CPU image: torch from the lock is linked to them and loads them, but never calls them.
+"""Stand-ins for CUDA's large libraries in the CPU image: torch from the lock is linked to them and loads
+them, but never calls them.
 
-Two gigabytes of libraries become some kilobytes: each stand-in has the name of the library and the functions that torch would look
-for, and every one of them ends the program. Small libraries are the real ones, among them the one that says "no GPU here".
+Two gigabytes of libraries become some kilobytes: each stand-in has the name of the library and the functions
+that torch would look
+for, and every one of them ends the program. Small libraries are the real ones, among them the one that says
+"no GPU here".
 Easy to get wrong: a symbol has a version, and the loader wants both.
 """
 
@@ -31,7 +34,8 @@ class Symbol:
 
 
 def replace(nvidia: Path, torch: Path, target: Path, work: Path) -> int:
-    """Write to `target` what torch needs of the libraries in `nvidia`, at the same relative paths; returns how many are stand-ins.
+    """Write to `target` what torch needs of the libraries in `nvidia`, at the same relative paths; returns
+    how many are stand-ins.
 
     Args:
         nvidia: the folder `nvidia` of the real packages; only read.
@@ -58,7 +62,12 @@ def replace(nvidia: Path, torch: Path, target: Path, work: Path) -> int:
             todo += [other for other in needed(real) if other in have]
             names |= {symbol.name for symbol in _symbols(real, "--undefined-only")}
         else:
-            _compile(name, [symbol for symbol in _symbols(real, "--defined-only") if symbol.name in names], place, work)
+            _compile(
+                name,
+                [symbol for symbol in _symbols(real, "--defined-only") if symbol.name in names],
+                place,
+                work,
+            )
             made += 1
     return made
 
@@ -82,12 +91,17 @@ def _compile(name: str, symbols: Iterable[Symbol], place: Path, work: Path) -> N
     symbols = sorted({symbol.name: symbol for symbol in symbols}.values(), key=lambda symbol: symbol.name)
     source, script = work / f"{name}.c", work / f"{name}.map"
     lines = ["extern void abort(void);"]
-    lines += [f"void {s.name}(void) {{ abort(); }}" if s.kind in "TWi" else f"char {s.name}[64];" for s in symbols]
+    lines += [
+        f"void {s.name}(void) {{ abort(); }}" if s.kind in "TWi" else f"char {s.name}[64];" for s in symbols
+    ]
     source.write_text("\n".join(lines) + "\n")
     by_version: dict[str, list[str]] = {}
     for symbol in symbols:
         by_version.setdefault(symbol.version, []).append(symbol.name)
-    blocks = [f"{version or 'UNVERSIONED'} {{ global: {'; '.join(members)}; }};" for version, members in by_version.items()]
+    blocks = [
+        f"{version or 'UNVERSIONED'} {{ global: {'; '.join(members)}; }};"
+        for version, members in by_version.items()
+    ]
     command = ["gcc", "-shared", "-fPIC", "-O0", "-w", f"-Wl,-soname,{name}", "-o", str(place), str(source)]
     if any(by_version):
         script.write_text("\n".join(blocks) + "\n")
@@ -98,7 +112,9 @@ def _compile(name: str, symbols: Iterable[Symbol], place: Path, work: Path) -> N
 def _said(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise TrainfleetError("a stand-in for CUDA cannot be made", [Problem(command[0], done.stderr.strip()[-300:])])
+        raise TrainfleetError(
+            "a stand-in for CUDA cannot be made", [Problem(command[0], done.stderr.strip()[-300:])]
+        )
     return done.stdout
 
 

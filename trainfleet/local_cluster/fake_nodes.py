@@ -1,6 +1,8 @@
-"""Nodes that are not there: the scheduler, quotas, selectors, taints and SkyPilot's label detection answer for them as for real ones.
+"""Nodes that are not there: the scheduler, quotas, selectors, taints and SkyPilot's label detection answer
+for them as for real ones.
 
-kwok plays their kubelet: a pod that is bound to one is `Running` at once and runs nothing. Easy to get wrong: a pod without a
+kwok plays their kubelet: a pod that is bound to one is `Running` at once and runs nothing. Easy to get wrong:
+a pod without a
 toleration must not land on one by chance, so each carries a taint even where the pool has none.
 """
 
@@ -39,13 +41,22 @@ def wanted(outputs: Iterable[Path], short: Iterable[str]) -> list[FakeNode]:
     Raises:
         InputError: a file that is no stack's outputs, or a text that is no node.
     """
-    nodes = [of_pool(platform, pool) for path in outputs for platform in [load_outputs(path)] for pool in platform.pools]
+    nodes = [
+        of_pool(platform, pool)
+        for path in outputs
+        for platform in [load_outputs(path)]
+        for pool in platform.pools
+    ]
     return nodes + [parse(text) for text in short]
 
 
 def of_pool(platform: PlatformOutputs, pool: PoolOutput) -> FakeNode:
     """One node of a pool, with the labels that its pods select and a taint for each of their tolerations."""
-    labels = {**pool.node_selector, "node.kubernetes.io/instance-type": pool.instance_type, "topology.kubernetes.io/region": platform.region}
+    labels = {
+        **pool.node_selector,
+        "node.kubernetes.io/instance-type": pool.instance_type,
+        "topology.kubernetes.io/region": platform.region,
+    }
     labels |= accelerator_labels(platform.cloud, pool.accelerator, pool.per_node)
     taints = [_taint(toleration) for toleration in pool.tolerations if toleration.get("key")]
     resources = {pool.rdma_resource: str(pool.rdma_nics)} if pool.rdma_resource and pool.rdma_nics else {}
@@ -53,13 +64,18 @@ def of_pool(platform: PlatformOutputs, pool: PoolOutput) -> FakeNode:
 
 
 def accelerator_labels(cloud: str, accelerator: str, count: int) -> dict[str, str]:
-    """What tells a launcher which GPU a node has: GKE's own labels, SkyPilot's on the other clouds (as infra/*/gpu_pools.py sets them)."""
+    """What tells a launcher which GPU a node has: GKE's own labels, SkyPilot's on the other clouds (as
+    infra/*/gpu_pools.py sets them).
+    """
     if not count:
         return {}
     if cloud == "gcp":
         from trainfleet.infra.gcp.node_config import ACCELERATORS
 
-        return {"cloud.google.com/gke-accelerator": ACCELERATORS[accelerator], "cloud.google.com/gke-accelerator-count": str(count)}
+        return {
+            "cloud.google.com/gke-accelerator": ACCELERATORS[accelerator],
+            "cloud.google.com/gke-accelerator-count": str(count),
+        }
     return {"skypilot.co/accelerator": accelerator.lower(), "nvidia.com/gpu.present": "true"}
 
 
@@ -72,7 +88,16 @@ def parse(text: str) -> FakeNode:
     found = _SHORT.fullmatch(text)
     pairs = [pair.partition("=") for pair in (found["labels"] or "").split(",") if pair] if found else []
     if found is None or any(not (key and sign and value) for key, sign, value in pairs):
-        raise InputError("not a node", [Problem("--fake-node", f"{text!r} is not NAME:GPUS[:KEY=VALUE,...]", "big:8:skypilot.co/accelerator=h100")])
+        raise InputError(
+            "not a node",
+            [
+                Problem(
+                    "--fake-node",
+                    f"{text!r} is not NAME:GPUS[:KEY=VALUE,...]",
+                    "big:8:skypilot.co/accelerator=h100",
+                )
+            ],
+        )
     return FakeNode(found["name"], int(found["gpus"]), {key: value for key, _, value in pairs})
 
 
@@ -81,7 +106,12 @@ def as_object(node: FakeNode) -> dict[str, Any]:
     amounts = {"cpu": CPUS, "memory": MEMORY, "pods": "110", "ephemeral-storage": "500Gi", **node.resources}
     if node.gpus:
         amounts["nvidia.com/gpu"] = str(node.gpus)
-    labels = {"kubernetes.io/hostname": node.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", LABEL: "true"}
+    labels = {
+        "kubernetes.io/hostname": node.name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        LABEL: "true",
+    }
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -104,4 +134,8 @@ def apply(it: State, nodes: list[FakeNode]) -> None:
 
 def _taint(toleration: dict[str, str]) -> dict[str, str]:
     effect = toleration.get("effect") or "NoSchedule"
-    return {"key": toleration["key"], "value": toleration.get("value", "true" if toleration.get("operator") == "Equal" else ""), "effect": effect}
+    return {
+        "key": toleration["key"],
+        "value": toleration.get("value", "true" if toleration.get("operator") == "Equal" else ""),
+        "effect": effect,
+    }

@@ -1,8 +1,12 @@
-"""The cluster's images: made once into a store in the user's cache, cloned by each cluster, the project's layer on top of it.
+"""The cluster's images: made once into a store in the user's cache, cloned by each cluster, the project's
+layer on top of it.
 
-The store is containerd's own folder with `pause` and the training image's base in it. A cluster gets it by hard links in a second
-or two, and keeps the list of the base's layers, because the locks may change while it is up. A new store takes over the layers of
-older ones that have not changed. Easy to get wrong: containerd writes its databases in place, so those are copied and not linked.
+The store is containerd's own folder with `pause` and the training image's base in it. A cluster gets it by
+hard links in a second
+or two, and keeps the list of the base's layers, because the locks may change while it is up. A new store
+takes over the layers of
+older ones that have not changed. Easy to get wrong: containerd writes its databases in place, so those are
+copied and not linked.
 """
 
 from __future__ import annotations
@@ -47,13 +51,16 @@ def checkout() -> Path:
     root = Path(__file__).resolve().parent.parent.parent
     if not (root / "images" / "debian.txt").is_file():
         raise InputError(
-            "the training image is made from a checkout", [Problem(str(root), "has no folder images", "run this in a checkout, or pass --no-image")]
+            "the training image is made from a checkout",
+            [Problem(str(root), "has no folder images", "run this in a checkout, or pass --no-image")],
         )
     return root
 
 
 def store(image: bool) -> Path:
-    """Where the store for these locks and packages is, or will be; one without the training image when none is wanted."""
+    """Where the store for these locks and packages is, or will be; one without the training image when none
+    is wanted.
+    """
     if not image:
         return cache_folder() / "images-none"
     folder = checkout() / "images"
@@ -62,7 +69,9 @@ def store(image: bool) -> Path:
 
 
 def prepare(progress: Progress, image: bool) -> Path:
-    """Make the store, unless it is there; returns it. The locks are read now and not again: they may be edited while a cluster comes up."""
+    """Make the store, unless it is there; returns it. The locks are read now and not again: they may be
+    edited while a cluster comes up.
+    """
     target = store(image)
     if target.is_dir():
         return target
@@ -84,16 +93,28 @@ def prepare(progress: Progress, image: bool) -> Path:
 def _fill(work: Path, progress: Progress, image: bool) -> None:
     made = rootfs.make(checkout() / "images", work, progress, held()) if image else []
     layers = [oci.layer(path) for _, path in made]
-    rows = [{"key": key, "digest": each.digest, "size": each.size} for (key, _), each in zip(made, layers, strict=True)]
-    # A node with nothing but containerd: no link and no control group; its processes end with this one, however that ends.
+    rows = [
+        {"key": key, "digest": each.digest, "size": each.size}
+        for (key, _), each in zip(made, layers, strict=True)
+    ]
+    # A node with nothing but containerd: no link and no control group; its processes end with this one,
+    # however that ends.
     it = State("store", work / "node", IPv4Network("10.0.0.0/16"), work.name)
     it.folder.mkdir(mode=0o700)
     servers.write_configuration(it)
     pid = node.start(it, tied=True)
     try:
-        it.file("processes.json").write_text(json.dumps({name: server.wanted() for name, server in servers.runtime(it).items()}))
+        it.file("processes.json").write_text(
+            json.dumps({name: server.wanted() for name, server in servers.runtime(it).items()})
+        )
         progress("image: importing")
-        load(it, pid, servers.PAUSE, [oci.layer(_pause(work))], oci.Settings(entrypoint=["/busybox", "sleep", "2147483647"]))
+        load(
+            it,
+            pid,
+            servers.PAUSE,
+            [oci.layer(_pause(work))],
+            oci.Settings(entrypoint=["/busybox", "sleep", "2147483647"]),
+        )
         if image:
             load(it, pid, BASE, layers, settings())
     finally:
@@ -106,7 +127,11 @@ def _fill(work: Path, progress: Progress, image: bool) -> None:
 
 def held() -> dict[str, Path]:
     """The layers that lie in the stores of this machine, by their keys."""
-    rows = [(path.parent, row) for path in cache_folder().glob(f"images-*/{_LAYERS}") for row in json.loads(path.read_text())]
+    rows = [
+        (path.parent, row)
+        for path in cache_folder().glob(f"images-*/{_LAYERS}")
+        for row in json.loads(path.read_text())
+    ]
     found = {row["key"]: _blob(made, row["digest"]) for made, row in rows if "key" in row}
     return {key: path for key, path in found.items() if path.is_file()}
 
@@ -156,11 +181,15 @@ def ctr(pid: int, *arguments: str) -> str:
 def load_archive(pid: int, archive: Path) -> str:
     """Import an archive that may lie anywhere on this machine; returns what the runtime says."""
     with archive.open("rb") as given:
-        return node.enter(pid, ["ctr", "--address", servers.SOCKET, "--namespace", "k8s.io", "images", "import", "-"], given).stdout
+        return node.enter(
+            pid, ["ctr", "--address", servers.SOCKET, "--namespace", "k8s.io", "images", "import", "-"], given
+        ).stdout
 
 
 def clone(it: State, made: Path) -> None:
-    """Give a new cluster its own copy of the store: files that never change as hard links, databases as copies."""
+    """Give a new cluster its own copy of the store: files that never change as hard links, databases as
+    copies.
+    """
     target = it.file("var", "lib", "containerd")
     if target.is_dir():
         return
@@ -168,7 +197,10 @@ def clone(it: State, made: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
     work.parent.mkdir(parents=True, exist_ok=True)
     source = made / "containerd"
-    same = subprocess.run(["cp", "-al", str(source), str(work)], capture_output=True, check=False).returncode == 0
+    same = (
+        subprocess.run(["cp", "-al", str(source), str(work)], capture_output=True, check=False).returncode
+        == 0
+    )
     if not same:  # another file system
         shutil.rmtree(work, ignore_errors=True)
         subprocess.run(["cp", "-a", str(source), str(work)], check=True)
@@ -192,7 +224,9 @@ def project_files() -> Iterator[tuple[Path, str]]:
 
 
 def load_project(it: State, pid: int, made: Path, progress: Progress) -> bool:
-    """Put the project as it is now into the training image, on the base that a store holds; returns whether anything changed."""
+    """Put the project as it is now into the training image, on the base that a store holds; returns whether
+    anything changed.
+    """
     rows = (made / _LAYERS).read_text()
     digest = hashlib.sha256(rows.encode())
     files = [(path, place, path.read_bytes()) for path, place in project_files()]

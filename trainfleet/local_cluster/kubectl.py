@@ -13,10 +13,14 @@ from trainfleet.local_cluster.state import State
 
 def write_shim(it: State) -> None:
     """Put a `kubectl` into the state folder's bin, for machines that have none."""
-    write_whole(it.file("bin", "kubectl"), f'#!/bin/sh\nexec {builds.executable(pins.KUBE)} kubectl "$@"\n', 0o755)
+    write_whole(
+        it.file("bin", "kubectl"), f'#!/bin/sh\nexec {builds.executable(pins.KUBE)} kubectl "$@"\n', 0o755
+    )
 
 
-def kubectl(it: State, *arguments: str, check: bool = True, given: str | None = None, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def kubectl(
+    it: State, *arguments: str, check: bool = True, given: str | None = None, timeout: float = 120
+) -> subprocess.CompletedProcess[str]:
     """Run kubectl.
 
     Raises:
@@ -25,12 +29,22 @@ def kubectl(it: State, *arguments: str, check: bool = True, given: str | None = 
     command = [str(builds.executable(pins.KUBE)), "kubectl", f"--kubeconfig={it.kubeconfig}", *arguments]
     environment = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, input=given, env=environment, timeout=timeout)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            input=given,
+            env=environment,
+            timeout=timeout,
+        )
     except subprocess.TimeoutExpired:
         done = subprocess.CompletedProcess(command, 124, "", f"no answer in {timeout:.0f} s")
     except FileNotFoundError:  # the pins were changed, or the cache was emptied, since the last `up`
         done = subprocess.CompletedProcess(command, 127, "", "kubectl is not built: trainfleet cluster up")
     if check and done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()[-2:]
-        raise TrainfleetError("the cluster refused", [Problem(f"kubectl {' '.join(arguments[:3])}", " / ".join(said))])
+        raise TrainfleetError(
+            "the cluster refused", [Problem(f"kubectl {' '.join(arguments[:3])}", " / ".join(said))]
+        )
     return done

@@ -20,6 +20,8 @@ def blocks(lock: str) -> dict[str, str]:
 
 def pip_index(python: Path) -> dict[str, str]:
     """The index that pip is configured for, as a variable for uv; empty when pip has none."""
-    asked = subprocess.run([python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False).stdout
+    asked = subprocess.run(
+        [python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+    ).stdout
     url = re.search(r"(?:global|install|:env:)\.index-url='([^']+)'", asked)
     return {"UV_DEFAULT_INDEX": url.group(1)} if url and "UV_DEFAULT_INDEX" not in os.environ else {}

@@ -1,7 +1,9 @@
 """The node's network: one link to this machine, and a range of addresses that nothing here uses.
 
-The range holds the link, the services and the pods; one route on this machine leads there. Nothing listens on a port of this
-machine, no firewall rule is made and no kernel setting changed: both are the node's own. Easy to get wrong: a link goes away by
+The range holds the link, the services and the pods; one route on this machine leads there. Nothing listens on
+a port of this
+machine, no firewall rule is made and no kernel setting changed: both are the node's own. Easy to get wrong: a
+link goes away by
 itself a moment after the node has ended, so one that is on its way out must not be taken for ours.
 """
 
@@ -32,7 +34,10 @@ def choose(taken: Iterable[IPv4Network] = ()) -> IPv4Network:
     for candidate in CANDIDATES:
         if not any(candidate.overlaps(network) for network in used):
             return candidate
-    raise InputError("no addresses are free for the cluster", [Problem("ip route", f"uses {', '.join(map(str, CANDIDATES))}", "free one of them")])
+    raise InputError(
+        "no addresses are free for the cluster",
+        [Problem("ip route", f"uses {', '.join(map(str, CANDIDATES))}", "free one of them")],
+    )
 
 
 def exists(link: str) -> bool:
@@ -46,7 +51,10 @@ def connect(state: State, pid: int) -> None:
         InputError: a link of that name is here and is not ours.
     """
     if exists(state.link) and not any(made.kind == "link" for made in state.made):
-        raise InputError("a link has the cluster's name", [Problem(state.link, "was not made by this cluster", "choose another --name")])
+        raise InputError(
+            "a link has the cluster's name",
+            [Problem(state.link, "was not made by this cluster", "choose another --name")],
+        )
     if not _has_peer(pid):
         remove(state.link)
         state.note("link", state.link)
@@ -63,19 +71,30 @@ def remove(link: str) -> None:
     """Remove a link, which takes its address and its route along; waits until it is gone."""
     deadline = time.monotonic() + LIMIT_S
     while exists(link):
-        subprocess.run(["ip", "link", "delete", link], capture_output=True, check=False)  # may go by itself just now
+        subprocess.run(
+            ["ip", "link", "delete", link], capture_output=True, check=False
+        )  # may go by itself just now
         if time.monotonic() > deadline:
-            raise TrainfleetError("a link cannot be removed", [Problem(link, "is still there", f"ip link delete {link}")])
+            raise TrainfleetError(
+                "a link cannot be removed", [Problem(link, "is still there", f"ip link delete {link}")]
+            )
         time.sleep(0.05)
 
 
 def _has_peer(pid: int) -> bool:
-    return any(entry.get("ifname") == "eth0" for entry in json.loads(enter(pid, ["ip", "-json", "link", "show"]).stdout))
+    return any(
+        entry.get("ifname") == "eth0"
+        for entry in json.loads(enter(pid, ["ip", "-json", "link", "show"]).stdout)
+    )
 
 
 def _used() -> list[IPv4Network]:
     found = [str(entry.get("dst", "")) for entry in _ip("-4", "route", "show", "table", "all")]
-    found += [f"{address['local']}/{address['prefixlen']}" for entry in _ip("-4", "addr", "show") for address in entry.get("addr_info", ())]
+    found += [
+        f"{address['local']}/{address['prefixlen']}"
+        for entry in _ip("-4", "addr", "show")
+        for address in entry.get("addr_info", ())
+    ]
     networks = []
     for text in found:
         try:
@@ -94,6 +113,7 @@ def _run(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise TrainfleetError(
-            "the node's network cannot be made", [Problem(" ".join(command), done.stderr.strip() or f"exit code {done.returncode}")]
+            "the node's network cannot be made",
+            [Problem(" ".join(command), done.stderr.strip() or f"exit code {done.returncode}")],
         )
     return done.stdout

@@ -1,7 +1,9 @@
 """The node: a set of namespaces whose first process is init.py. Started, found, entered and ended from here.
 
-A token in the command line, written down before the start, finds it again whoever started it and however that ended.
-Easy to get wrong: `unshare` stays as the parent of init, so two processes carry the token and only one of them is the node.
+A token in the command line, written down before the start, finds it again whoever started it and however that
+ended.
+Easy to get wrong: `unshare` stays as the parent of init, so two processes carry the token and only one of
+them is the node.
 """
 
 from __future__ import annotations
@@ -23,7 +25,18 @@ INIT = Path(__file__).with_name("node_init.py")
 LIMIT_S = 30.0
 TIED = ("setpriv", "--pdeathsig", "KILL")
 """Before a command: it is killed when the process that started it ends, also by SIGKILL."""
-GUARD = (*TIED, "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
+GUARD = (
+    *TIED,
+    "unshare",
+    "--mount",
+    "--propagation",
+    "private",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+    "--",
+)
 """Before a command: so is all that it starts, and what it mounts goes with it."""
 _NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc")
 
@@ -43,7 +56,11 @@ def pid_of(state: State) -> int | None:
     """The node's first process as this machine numbers it, or None when the node does not run."""
     for pid in bearers(state.token):
         with contextlib.suppress(OSError):
-            numbers = next(line.split()[1:] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("NSpid:"))
+            numbers = next(
+                line.split()[1:]
+                for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+                if line.startswith("NSpid:")
+            )
             if len(numbers) > 1 and numbers[-1] == "1":
                 return pid
     return None
@@ -62,8 +79,22 @@ def start(state: State, *, tied: bool = False) -> int:
     state.file("ready").unlink(missing_ok=True)
     state.file("processes.json").unlink(missing_ok=True)
     state.file("logs").mkdir(exist_ok=True)
-    command = [*(TIED if tied else ()), "unshare", *_NAMESPACES, "--fork", "--kill-child", "--mount-proc", sys.executable, "-I", "-S"]
-    environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8"}
+    command = [
+        *(TIED if tied else ()),
+        "unshare",
+        *_NAMESPACES,
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        sys.executable,
+        "-I",
+        "-S",
+    ]
+    environment = {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": "/root",
+        "LANG": "C.UTF-8",
+    }
     with state.file("logs", "init.log").open("ab") as log:
         parent = subprocess.Popen(
             [*command, str(INIT), str(state.folder), state.token, state.node],
@@ -80,10 +111,15 @@ def start(state: State, *, tied: bool = False) -> int:
             return pid
         time.sleep(0.05)
     said = state.file("logs", "init.log").read_text(errors="replace").strip().splitlines()[-2:]
-    raise TrainfleetError("the node does not start", [Problem(str(state.file("logs", "init.log")), " / ".join(said) or "no word from it")])
+    raise TrainfleetError(
+        "the node does not start",
+        [Problem(str(state.file("logs", "init.log")), " / ".join(said) or "no word from it")],
+    )
 
 
-def enter(pid: int, command: Sequence[str], given: IO[bytes] | None = None) -> subprocess.CompletedProcess[str]:
+def enter(
+    pid: int, command: Sequence[str], given: IO[bytes] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a command inside the node, with a file as its input.
 
     Raises:
@@ -98,7 +134,10 @@ def enter(pid: int, command: Sequence[str], given: IO[bytes] | None = None) -> s
     )
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()[-2:]
-        raise TrainfleetError("a command in the node failed", [Problem(" ".join(command[:3]), " / ".join(said) or f"exit code {done.returncode}")])
+        raise TrainfleetError(
+            "a command in the node failed",
+            [Problem(" ".join(command[:3]), " / ".join(said) or f"exit code {done.returncode}")],
+        )
     return done
 
 
@@ -113,6 +152,7 @@ def stop(state: State) -> None:
                 os.waitpid(pid, os.WNOHANG)
         if time.monotonic() > deadline:
             raise TrainfleetError(
-                "the node does not end", [Problem(f"process {found[0]}", "is still there after SIGKILL", "see `ps`; a disk may hang")]
+                "the node does not end",
+                [Problem(f"process {found[0]}", "is still there after SIGKILL", "see `ps`; a disk may hang")],
             )
         time.sleep(0.05)

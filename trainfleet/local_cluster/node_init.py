@@ -1,8 +1,12 @@
-"""The first process of the node: makes its mounts and starts, watches and restarts the cluster's servers. Standard library only.
+"""The first process of the node: makes its mounts and starts, watches and restarts the cluster's servers.
+Standard library only.
 
-Run by node.py as `unshare ... python -I -S init.py FOLDER TOKEN`; when it ends, the kernel ends every process of the node and
-drops its mounts and its network, so nothing can be left behind. What to run stands in FOLDER/processes.json, which is read
-again when it changes. Easy to get wrong: a mount made here is seen here only, because the mount namespace is private.
+Run by node.py as `unshare ... python -I -S init.py FOLDER TOKEN`; when it ends, the kernel ends every process
+of the node and
+drops its mounts and its network, so nothing can be left behind. What to run stands in FOLDER/processes.json,
+which is read
+again when it changes. Easy to get wrong: a mount made here is seen here only, because the mount namespace is
+private.
 """
 
 from __future__ import annotations
@@ -27,7 +31,9 @@ LOG_LIMIT = 64 << 20
 
 
 def make_mounts(folder: Path, hostname: str) -> None:
-    """Give the node a /run, /var/lib, /var/log and resolv.conf of its own; what it writes there lies in the state folder or nowhere."""
+    """Give the node a /run, /var/lib, /var/log and resolv.conf of its own; what it writes there lies in the
+    state folder or nowhere.
+    """
     resolver = Path("/etc/resolv.conf").resolve()
     run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
     (Path("/run") / "lock").mkdir()
@@ -117,7 +123,9 @@ def write(path: Path, document: Any) -> None:
 
 
 def reap(known: set[int]) -> None:
-    """Wait for orphans (a first process inherits them); the servers themselves are waited for by their owners."""
+    """Wait for orphans (a first process inherits them); the servers themselves are waited for by their
+    owners.
+    """
     with contextlib.suppress(ChildProcessError, OSError):
         while True:
             found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -144,7 +152,13 @@ def watch(folder: Path) -> None:
             changed = server.look() or changed
         reap({server.child.pid for server in servers.values() if server.child is not None})
         if changed:
-            write(folder / "running.json", {s.name: {"pid": s.child.pid if s.child else None, "starts": s.starts} for s in servers.values()})
+            write(
+                folder / "running.json",
+                {
+                    s.name: {"pid": s.child.pid if s.child else None, "starts": s.starts}
+                    for s in servers.values()
+                },
+            )
         if turns % 300 == 0:
             for server in servers.values():
                 server.limit_log()

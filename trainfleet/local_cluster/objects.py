@@ -1,6 +1,8 @@
-"""What a new cluster holds: DNS's service, the storage class, rights of the servers that are ours, KubeRay's definitions and rights.
+"""What a new cluster holds: DNS's service, the storage class, rights of the servers that are ours, KubeRay's
+definitions and rights.
 
-Applied by server-side apply on each `up`, so what was changed by hand is put right. Definitions are those that the stacks install.
+Applied by server-side apply on each `up`, so what was changed by hand is put right. Definitions are those
+that the stacks install.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ WRITE = (*READ, "create", "update", "patch", "delete")
 Rule = tuple[str, Sequence[str], Sequence[str]]
 
 RULES: dict[str, Sequence[Rule]] = {
-    "coredns": (("", ("endpoints", "services", "pods", "namespaces"), READ), ("discovery.k8s.io", ("endpointslices",), READ)),
+    "coredns": (
+        ("", ("endpoints", "services", "pods", "namespaces"), READ),
+        ("discovery.k8s.io", ("endpointslices",), READ),
+    ),
     "volumes": (("", ("persistentvolumeclaims",), READ), ("", ("persistentvolumes",), WRITE)),
     "kwok": (
         ("", ("nodes", "pods"), WRITE),
@@ -36,14 +41,21 @@ RULES: dict[str, Sequence[Rule]] = {
 def objects(state: State) -> list[dict[str, Any]]:
     """Everything, definitions first."""
     role = yaml.safe_load((builds.folder_of(pins.RAY_OPERATOR) / builds.RIGHTS).read_text())
-    rights = [row for name, rules in RULES.items() for row in (_role(name, rules), _binding(name, f"trainfleet:{name}"))]
+    rights = [
+        row
+        for name, rules in RULES.items()
+        for row in (_role(name, rules), _binding(name, f"trainfleet:{name}"))
+    ]
     return [
         *definitions(pins.RAY_OPERATOR.version),
         *_dns(state),
         {
             "apiVersion": "storage.k8s.io/v1",
             "kind": "StorageClass",
-            "metadata": {"name": STORAGE_CLASS, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+            "metadata": {
+                "name": STORAGE_CLASS,
+                "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+            },
             "provisioner": PROVISIONER,
             "reclaimPolicy": "Delete",
             "volumeBindingMode": "Immediate",
@@ -55,7 +67,10 @@ def objects(state: State) -> list[dict[str, Any]]:
 
 
 def _dns(state: State) -> list[dict[str, Any]]:
-    ports = [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"}]
+    ports = [
+        {"name": "dns", "port": 53, "protocol": "UDP"},
+        {"name": "dns-tcp", "port": 53, "protocol": "TCP"},
+    ]
     return [
         {
             "apiVersion": "v1",
@@ -66,7 +81,11 @@ def _dns(state: State) -> list[dict[str, Any]]:
         {
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
-            "metadata": {"name": "kube-dns-node", "namespace": "kube-system", "labels": {"kubernetes.io/service-name": "kube-dns"}},
+            "metadata": {
+                "name": "kube-dns-node",
+                "namespace": "kube-system",
+                "labels": {"kubernetes.io/service-name": "kube-dns"},
+            },
             "addressType": "IPv4",
             "ports": ports,
             "endpoints": [{"addresses": [str(state.inside)], "conditions": {"ready": True}}],
@@ -79,7 +98,10 @@ def _role(name: str, rules: Sequence[Rule]) -> dict[str, Any]:
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
         "metadata": {"name": f"trainfleet:{name}"},
-        "rules": [{"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)} for group, resources, verbs in rules],
+        "rules": [
+            {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+            for group, resources, verbs in rules
+        ],
     }
 
 

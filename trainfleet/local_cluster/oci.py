@@ -1,7 +1,10 @@
-"""Writes an image as an OCI archive, out of layers that are tar files already: what `ctr images import` reads.
+"""Writes an image as an OCI archive, out of layers that are tar files already: what `ctr images import`
+reads.
 
-A blob that the store holds already may be left out of the archive, so a changed top layer is imported in a second. Easy to get
-wrong: a layer's `diff_id` is the digest of the uncompressed tar; layers here are never compressed, so the two digests are one.
+A blob that the store holds already may be left out of the archive, so a changed top layer is imported in a
+second. Easy to get
+wrong: a layer's `diff_id` is the digest of the uncompressed tar; layers here are never compressed, so the two
+digests are one.
 """
 
 from __future__ import annotations
@@ -69,10 +72,21 @@ def write(archive: Path, reference: str, layers: Sequence[Layer], settings: Sett
     }
     with tarfile.open(archive, "w") as tar:
         about = _blob(tar, f"{_TYPE}.config.v1+json", config)
-        rows = [{"mediaType": f"{_TYPE}.layer.v1.tar", "digest": each.digest, "size": each.size} for each in layers]
-        manifest = {"schemaVersion": 2, "mediaType": f"{_TYPE}.manifest.v1+json", "config": about, "layers": rows}
+        rows = [
+            {"mediaType": f"{_TYPE}.layer.v1.tar", "digest": each.digest, "size": each.size}
+            for each in layers
+        ]
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": f"{_TYPE}.manifest.v1+json",
+            "config": about,
+            "layers": rows,
+        }
         found = _blob(tar, f"{_TYPE}.manifest.v1+json", manifest)
-        found["annotations"] = {"io.containerd.image.name": reference, "org.opencontainers.image.ref.name": reference.rsplit(":", 1)[-1]}
+        found["annotations"] = {
+            "io.containerd.image.name": reference,
+            "org.opencontainers.image.ref.name": reference.rsplit(":", 1)[-1],
+        }
         for each in layers:
             if each.file is not None:
                 tar.add(each.file, _path(each.digest), recursive=False)

@@ -1,6 +1,8 @@
-"""What the cluster is built from: one folder of pins (go.mod, go.sum) per program below trainfleet/pins/kubernetes.
+"""What the cluster is built from: one folder of pins (go.mod, go.sum) per program below
+trainfleet/pins/kubernetes.
 
-Used by the builds, the command line and the tests. Versions are read from the pins, so that they stand in one place.
+Used by the builds, the command line and the tests. Versions are read from the pins, so that they stand in one
+place.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ PINS = Path(pins.__file__).parent / "kubernetes"
 
 @dataclass(frozen=True)
 class Program:
-    """An executable: its folder of pins, the package that is built (`.` is a main.go beside the pins), the module that gives it its version."""
+    """An executable: its folder of pins, the package that is built (`.` is a main.go beside the pins), the
+    module that gives it its version.
+    """
 
     name: str
     folder: str
@@ -35,22 +39,37 @@ class Program:
     @property
     def version(self) -> str:
         """The version that go.mod pins, without `v`."""
-        found = re.search(rf"^\s*(?:require )?{re.escape(self.module)} v([\w.+-]+)", (self.pins / "go.mod").read_text(), re.M)
+        found = re.search(
+            rf"^\s*(?:require )?{re.escape(self.module)} v([\w.+-]+)",
+            (self.pins / "go.mod").read_text(),
+            re.M,
+        )
         if found is None:
-            raise TrainfleetError(f"trainfleet/pins/kubernetes/{self.folder}/go.mod does not pin {self.module}")
+            raise TrainfleetError(
+                f"trainfleet/pins/kubernetes/{self.folder}/go.mod does not pin {self.module}"
+            )
         return found.group(1)
 
     @property
     def key(self) -> str:
         """What tells one build from another: sources, pins, flags and platform."""
-        digest = hashlib.sha256(f"{self.package} {self.flags} {platform.system()} {platform.machine()}".encode())
+        digest = hashlib.sha256(
+            f"{self.package} {self.flags} {platform.system()} {platform.machine()}".encode()
+        )
         for path in sorted(self.pins.iterdir()):
             digest.update(path.name.encode() + path.read_bytes())
         return digest.hexdigest()[:16]
 
 
-KUBE = Program("kube", "kube", ".", "k8s.io/kubernetes", "-X k8s.io/component-base/version.gitVersion=v{version}")
+KUBE = Program(
+    "kube", "kube", ".", "k8s.io/kubernetes", "-X k8s.io/component-base/version.gitVersion=v{version}"
+)
 COREDNS = Program("coredns", "coredns", ".", "github.com/coredns/coredns")
-RAY_OPERATOR = Program("ray-operator", "kuberay", "github.com/ray-project/kuberay/ray-operator", "github.com/ray-project/kuberay/ray-operator")
+RAY_OPERATOR = Program(
+    "ray-operator",
+    "kuberay",
+    "github.com/ray-project/kuberay/ray-operator",
+    "github.com/ray-project/kuberay/ray-operator",
+)
 KWOK = Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok")
 PROGRAMS = (KUBE, COREDNS, RAY_OPERATOR, KWOK)

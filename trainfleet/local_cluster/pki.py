@@ -1,6 +1,8 @@
-"""The cluster's certificates and kubeconfigs, made by openssl: one authority, one certificate per server and client.
+"""The cluster's certificates and kubeconfigs, made by openssl: one authority, one certificate per server and
+client.
 
-The folder is whole or absent. Easy to get wrong: a user's groups are the certificate's organisations, and the API server's
+The folder is whole or absent. Easy to get wrong: a user's groups are the certificate's organisations, and the
+API server's
 names must hold the first address of the service range, at which every pod looks for it.
 """
 
@@ -57,14 +59,36 @@ def make(state: State) -> None:
 
 def _certificates(state: State, folder: Path) -> None:
     _openssl(folder, "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", "ca.key")
-    _openssl(folder, "req", "-x509", "-new", "-key", "ca.key", "-out", "ca.crt", "-days", str(DAYS), "-subj", f"/CN={state.context}")
+    _openssl(
+        folder,
+        "req",
+        "-x509",
+        "-new",
+        "-key",
+        "ca.key",
+        "-out",
+        "ca.crt",
+        "-days",
+        str(DAYS),
+        "-subj",
+        f"/CN={state.context}",
+    )
     names = [f"IP:{address}" for address in ("127.0.0.1", state.inside, state.services[1])]
     names += [
-        f"DNS:{name}" for name in ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
+        f"DNS:{name}"
+        for name in (
+            "localhost",
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "kubernetes.default.svc.cluster.local",
+        )
     ]
     _issue(folder, "apiserver", "/CN=kube-apiserver", names)
     for name, subject in clients(state).items():
-        _issue(folder, name, subject, [f"DNS:{state.node}", f"IP:{state.inside}"] if name == "kubelet" else ())
+        _issue(
+            folder, name, subject, [f"DNS:{state.node}", f"IP:{state.inside}"] if name == "kubelet" else ()
+        )
     # Tokens of service accounts are signed with RSA: some libraries know no other.
     _openssl(folder, "genrsa", "-out", "sa.key", "2048")
     _openssl(folder, "rsa", "-in", "sa.key", "-pubout", "-out", "sa.pub")
@@ -77,7 +101,17 @@ def _issue(folder: Path, name: str, subject: str, names: Iterable[str]) -> None:
     if joined := ",".join(names):
         extensions += f"subjectAltName={joined}\n"
     (folder / f"{name}.ext").write_text(extensions)
-    signed = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", str(DAYS), "-extfile", f"{name}.ext")
+    signed = (
+        "-CA",
+        "ca.crt",
+        "-CAkey",
+        "ca.key",
+        "-CAcreateserial",
+        "-days",
+        str(DAYS),
+        "-extfile",
+        f"{name}.ext",
+    )
     _openssl(folder, "x509", "-req", "-in", f"{name}.csr", *signed, "-out", f"{name}.crt")
 
 
@@ -89,8 +123,18 @@ def _kubeconfig(state: State, name: str, server: str) -> dict[str, object]:
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": context, "cluster": {"server": server, "certificate-authority-data": data("ca.crt")}}],
-        "users": [{"name": context, "user": {"client-certificate-data": data(f"{name}.crt"), "client-key-data": data(f"{name}.key")}}],
+        "clusters": [
+            {"name": context, "cluster": {"server": server, "certificate-authority-data": data("ca.crt")}}
+        ],
+        "users": [
+            {
+                "name": context,
+                "user": {
+                    "client-certificate-data": data(f"{name}.crt"),
+                    "client-key-data": data(f"{name}.key"),
+                },
+            }
+        ],
         "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
         "current-context": context,
     }
@@ -99,4 +143,6 @@ def _kubeconfig(state: State, name: str, server: str) -> dict[str, object]:
 def _openssl(folder: Path, *arguments: str) -> None:
     done = subprocess.run(["openssl", *arguments], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise TrainfleetError("a certificate cannot be made", [Problem(f"openssl {arguments[0]}", done.stderr.strip()[-300:])])
+        raise TrainfleetError(
+            "a certificate cannot be made", [Problem(f"openssl {arguments[0]}", done.stderr.strip()[-300:])]
+        )

@@ -1,8 +1,12 @@
-"""Makes the training image's layers out of Debian packages and the project's locks, without a registry and without Docker.
+"""Makes the training image's layers out of Debian packages and the project's locks, without a registry and
+without Docker.
 
-Three tar files: the system (debootstrap), the Python packages of images/requirements.lock, and SkyPilot's runtime; each is kept
-until what it is made of changes. The project itself is a fourth, made anew whenever its files change (images.py). Runs as root;
-everything is mounted in a namespace of its own. Easy to get wrong: an environment is made inside the tree, by chroot, because its
+Three tar files: the system (debootstrap), the Python packages of images/requirements.lock, and SkyPilot's
+runtime; each is kept
+until what it is made of changes. The project itself is a fourth, made anew whenever its files change
+(images.py). Runs as root;
+everything is mounted in a namespace of its own. Easy to get wrong: an environment is made inside the tree, by
+chroot, because its
 scripts hold the path that they will have.
 """
 
@@ -43,7 +47,9 @@ def packages(images: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Stage:
-    """One layer: what it is made of (a file of images/, the code that makes it) and what of the tree it holds."""
+    """One layer: what it is made of (a file of images/, the code that makes it) and what of the tree it
+    holds.
+    """
 
     file: str
     folder: str
@@ -53,7 +59,9 @@ class Stage:
 
     def key(self, images: Path) -> str:
         """What tells this layer from another; a change of the system changes all of them."""
-        digest = hashlib.sha256(f"{platform.machine()} {SUITE} {USER} {UID} {HOME} {ENVIRONMENT} {RUNTIME}".encode())
+        digest = hashlib.sha256(
+            f"{platform.machine()} {SUITE} {USER} {UID} {HOME} {ENVIRONMENT} {RUNTIME}".encode()
+        )
         digest.update((images / self.file).read_bytes())
         for part in (self.make, *self.code):
             digest.update(inspect.getsource(part).encode())
@@ -84,16 +92,32 @@ def make(images: Path, work: Path, progress: Progress, held: Mapping[str, Path])
 
 
 def mirror() -> list[str]:
-    """The Debian mirror that this machine uses, as debootstrap's last argument; nothing where none is found, and debootstrap knows one."""
+    """The Debian mirror that this machine uses, as debootstrap's last argument; nothing where none is found,
+    and debootstrap knows one.
+    """
     for path in [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]:
-        if path.is_file() and (found := re.search(r"^(?:URIs:|deb(?:\s+\[.*?\])?)\s+(https?://\S*/debian/?)(?:\s|$)", path.read_text(), re.M)):
+        if path.is_file() and (
+            found := re.search(
+                r"^(?:URIs:|deb(?:\s+\[.*?\])?)\s+(https?://\S*/debian/?)(?:\s|$)", path.read_text(), re.M
+            )
+        ):
             return [found.group(1)]
     return []
 
 
 def _install_system(images: Path, root: Path, _work: Path) -> None:
     """Debian, the user and what it may."""
-    _run(["debootstrap", "--variant=minbase", f"--include={','.join(packages(images))}", SUITE, str(root), *mirror()], "debootstrap")
+    _run(
+        [
+            "debootstrap",
+            "--variant=minbase",
+            f"--include={','.join(packages(images))}",
+            SUITE,
+            str(root),
+            *mirror(),
+        ],
+        "debootstrap",
+    )
     chroot = ["chroot", str(root)]
     _run([*chroot, "useradd", "--uid", str(UID), "--create-home", "--shell", "/bin/bash", USER], "useradd")
     (root / "etc" / "sudoers.d" / USER).write_text(f"{USER} ALL=(ALL) NOPASSWD:ALL\n")
@@ -117,8 +141,17 @@ def _install_packages(images: Path, root: Path, work: Path) -> None:
         f"uv pip install --quiet --compile-bytecode --python {ENVIRONMENT}/bin/python --no-deps --require-hashes -r /mnt/work/cpu.txt",
     )
     # The real libraries are only looked at: linked out of uv's cache, and gone with the folder.
-    target = ["--target", str(work / "cuda"), "--python", str(root / "usr/bin/python3"), "--no-deps", "--require-hashes"]
-    _run([uv(), "pip", "install", "--quiet", *target, "-r", str(work / "cuda.txt")], "uv", os.environ | index())
+    target = [
+        "--target",
+        str(work / "cuda"),
+        "--python",
+        str(root / "usr/bin/python3"),
+        "--no-deps",
+        "--require-hashes",
+    ]
+    _run(
+        [uv(), "pip", "install", "--quiet", *target, "-r", str(work / "cuda.txt")], "uv", os.environ | index()
+    )
     torch = root / site.lstrip("/") / "torch"
     cuda_stubs.replace(work / "cuda" / "nvidia", torch, torch.parent / "nvidia", work)
     shutil.rmtree(work / "cuda")
@@ -128,7 +161,9 @@ def split(lock: str) -> tuple[str, str]:
     """A lock in two: CUDA's packages, and the rest."""
     found = blocks(lock)
     cuda = {name for name in found if name.startswith(_CUDA)}
-    return "".join(found[name] for name in sorted(cuda)), "".join(block for name, block in found.items() if name not in cuda)
+    return "".join(found[name] for name in sorted(cuda)), "".join(
+        block for name, block in found.items() if name not in cuda
+    )
 
 
 def _install_runtime(images: Path, root: Path, work: Path) -> None:
@@ -146,13 +181,20 @@ def _install_runtime(images: Path, root: Path, work: Path) -> None:
 
 
 def _in_root(root: Path, work: Path, script: str) -> None:
-    """Run a script in the tree, with uv, its cache, the resolver and the certificates of this machine lent for the time being."""
+    """Run a script in the tree, with uv, its cache, the resolver and the certificates of this machine lent
+    for the time being.
+    """
     cache = subprocess.run([uv(), "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()
     Path(cache).mkdir(parents=True, exist_ok=True)
     for folder in ("mnt/work", "mnt/uv"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     (root / "mnt" / "uv-program").touch()
-    lent = {"/proc": "proc", "/dev": "dev", "/etc/resolv.conf": "etc/resolv.conf", "/etc/ssl/certs": "etc/ssl/certs"}
+    lent = {
+        "/proc": "proc",
+        "/dev": "dev",
+        "/etc/resolv.conf": "etc/resolv.conf",
+        "/etc/ssl/certs": "etc/ssl/certs",
+    }
     lent |= {str(work): "mnt/work", cache: "mnt/uv", uv(): "mnt/uv-program"}
     lines = [f"mount --rbind '{source}' '{root / place}'" for source, place in lent.items()]
     settings = {
@@ -164,15 +206,27 @@ def _in_root(root: Path, work: Path, script: str) -> None:
         "LANG": "C.UTF-8",
     } | index()
     (work / "inside.sh").write_text(f'set -eu\nuv() {{ /mnt/uv-program "$@"; }}\n{script}\n')
-    _run(["sh", "-euc", "\n".join([*lines, f"exec chroot '{root}' /bin/sh /mnt/work/inside.sh"])], "the image's Python packages", settings)
+    _run(
+        ["sh", "-euc", "\n".join([*lines, f"exec chroot '{root}' /bin/sh /mnt/work/inside.sh"])],
+        "the image's Python packages",
+        settings,
+    )
     (root / "mnt" / "uv-program").unlink()
     for folder in ("mnt/work", "mnt/uv"):
         (root / folder).rmdir()
 
 
 STAGES = (
-    Stage("debian.txt", "", "the system, from Debian packages (1 to 4 minutes)", _install_system, (packages,)),
-    Stage("requirements.lock", ENVIRONMENT, "Python packages (1 to 3 minutes)", _install_packages, (split, cuda_stubs, _in_root)),
+    Stage(
+        "debian.txt", "", "the system, from Debian packages (1 to 4 minutes)", _install_system, (packages,)
+    ),
+    Stage(
+        "requirements.lock",
+        ENVIRONMENT,
+        "Python packages (1 to 3 minutes)",
+        _install_packages,
+        (split, cuda_stubs, _in_root),
+    ),
     Stage("skypilot.lock", HOME, "SkyPilot's runtime (1 minute)", _install_runtime, (_in_root,)),
 )
 
@@ -192,7 +246,9 @@ def uv() -> str:
 
 def index() -> dict[str, str]:
     """The package index that this machine is told to use, in uv's words."""
-    return {name: value for name, value in os.environ.items() if _INDEX_SETTINGS.fullmatch(name)} | pip_index(Path(sys.executable))
+    return {name: value for name, value in os.environ.items() if _INDEX_SETTINGS.fullmatch(name)} | pip_index(
+        Path(sys.executable)
+    )
 
 
 def _tar(root: Path, target: Path, what: Sequence[str]) -> Path:
@@ -204,4 +260,7 @@ def _run(command: Sequence[str], what: str, environment: dict[str, str] | None =
     done = subprocess.run([*GUARD, *command], capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-4:]
-        raise TrainfleetError("the training image cannot be made", [Problem(what, " / ".join(said) or f"exit code {done.returncode}")])
+        raise TrainfleetError(
+            "the training image cannot be made",
+            [Problem(what, " / ".join(said) or f"exit code {done.returncode}")],
+        )

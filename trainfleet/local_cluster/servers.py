@@ -1,7 +1,9 @@
 """The cluster's servers: the command line and the configuration file of each.
 
-Paths below /run, /var/lib and /var/log are the node's own (init.py). Easy to get wrong: a setting that reaches the machine
-outside. The control groups do, so all of them lie below one folder, and image clean-up is off, because no registry could
+Paths below /run, /var/lib and /var/log are the node's own (init.py). Easy to get wrong: a setting that
+reaches the machine
+outside. The control groups do, so all of them lie below one folder, and image clean-up is off, because no
+registry could
 bring an image back.
 """
 
@@ -34,8 +36,14 @@ class Server:
     environment: dict[str, str] = field(default_factory=dict)
 
     def wanted(self) -> dict[str, Any]:
-        """What the node's first process runs; it starts a server again when any of it changes, the text of its configuration included."""
-        files = [path for word in self.command if (path := Path(word.rpartition("=")[2])).parent.name == "config" and path.is_file()]
+        """What the node's first process runs; it starts a server again when any of it changes, the text of
+        its configuration included.
+        """
+        files = [
+            path
+            for word in self.command
+            if (path := Path(word.rpartition("=")[2])).parent.name == "config" and path.is_file()
+        ]
         configuration = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
         return {"command": self.command, "environment": self.environment, "configuration": configuration}
 
@@ -73,10 +81,24 @@ def control_plane(state: State) -> dict[str, Server]:
         "--quota-backend-bytes",
         str(2 << 30),
     ]
-    etcd += ["--listen-client-urls", "http://127.0.0.1:2379", "--advertise-client-urls", "http://127.0.0.1:2379"]
-    etcd += ["--listen-peer-urls", "http://127.0.0.1:2380", "--initial-advertise-peer-urls", "http://127.0.0.1:2380"]
+    etcd += [
+        "--listen-client-urls",
+        "http://127.0.0.1:2379",
+        "--advertise-client-urls",
+        "http://127.0.0.1:2379",
+    ]
+    etcd += [
+        "--listen-peer-urls",
+        "http://127.0.0.1:2380",
+        "--initial-advertise-peer-urls",
+        "http://127.0.0.1:2380",
+    ]
     etcd += ["--initial-cluster", "node=http://127.0.0.1:2380", "--auto-compaction-retention", "1"]
-    return {"etcd": Server(etcd), **runtime(state), "kube-apiserver": _kube("kube-apiserver", *_apiserver(state))}
+    return {
+        "etcd": Server(etcd),
+        **runtime(state),
+        "kube-apiserver": _kube("kube-apiserver", *_apiserver(state)),
+    }
 
 
 def workers(state: State) -> dict[str, Server]:
@@ -86,32 +108,73 @@ def workers(state: State) -> dict[str, Server]:
         return f"--kubeconfig={state.file('config', name)}.kubeconfig"
 
     pki = state.file("pki")
-    controllers = ["kube-controller-manager", config("kube-controller-manager"), "--use-service-account-credentials=true", "--leader-elect=false"]
+    controllers = [
+        "kube-controller-manager",
+        config("kube-controller-manager"),
+        "--use-service-account-credentials=true",
+        "--leader-elect=false",
+    ]
     controllers += [f"--service-account-private-key-file={pki}/sa.key", f"--root-ca-file={pki}/ca.crt"]
     controllers += [f"--cluster-signing-cert-file={pki}/ca.crt", f"--cluster-signing-key-file={pki}/ca.key"]
-    controllers += ["--allocate-node-cidrs=false", f"--cluster-cidr={state.pods}", f"--service-cluster-ip-range={state.services}"]
+    controllers += [
+        "--allocate-node-cidrs=false",
+        f"--cluster-cidr={state.pods}",
+        f"--service-cluster-ip-range={state.services}",
+    ]
     controllers += ["--node-monitor-grace-period=20s"]
-    proxy = ["kube-proxy", config("kube-proxy"), f"--hostname-override={state.node}", f"--cluster-cidr={state.pods}", "--proxy-mode=nftables"]
-    proxy += ["--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s"]
-    kubelet = ["kubelet", config("kubelet"), f"--config={state.file('config', 'kubelet.yaml')}", f"--hostname-override={state.node}"]
+    proxy = [
+        "kube-proxy",
+        config("kube-proxy"),
+        f"--hostname-override={state.node}",
+        f"--cluster-cidr={state.pods}",
+        "--proxy-mode=nftables",
+    ]
+    proxy += [
+        "--conntrack-max-per-core=0",
+        "--conntrack-tcp-timeout-established=0s",
+        "--conntrack-tcp-timeout-close-wait=0s",
+    ]
+    kubelet = [
+        "kubelet",
+        config("kubelet"),
+        f"--config={state.file('config', 'kubelet.yaml')}",
+        f"--hostname-override={state.node}",
+    ]
     kubelet += [f"--node-ip={state.inside}", f"--node-labels=trainfleet.io/cluster={state.name}"]
-    operator = [str(builds.executable(pins.RAY_OPERATOR)), config("ray-operator"), "--enable-leader-election=false", "--enable-metrics=true"]
+    operator = [
+        str(builds.executable(pins.RAY_OPERATOR)),
+        config("ray-operator"),
+        "--enable-leader-election=false",
+        "--enable-metrics=true",
+    ]
     operator += ["--metrics-addr=:8080", "--health-probe-bind-address=:8082", "--log-stdout-encoder=console"]
     return {
         "kube-controller-manager": _kube(*controllers),
         "kube-scheduler": _kube("kube-scheduler", config("kube-scheduler"), "--leader-elect=false"),
         "kube-proxy": _kube(*proxy),
         "kubelet": _kube(*kubelet),
-        "coredns": Server([str(builds.executable(pins.COREDNS)), "-conf", str(state.file("config", "Corefile"))]),
-        "ray-operator": Server(operator, {"ENABLE_INIT_CONTAINER_INJECTION": "false", "GOMEMLIMIT": "512MiB"}),
+        "coredns": Server(
+            [str(builds.executable(pins.COREDNS)), "-conf", str(state.file("config", "Corefile"))]
+        ),
+        "ray-operator": Server(
+            operator, {"ENABLE_INIT_CONTAINER_INJECTION": "false", "GOMEMLIMIT": "512MiB"}
+        ),
         "volumes": _volumes(state),
     }
 
 
 def simulated(state: State) -> dict[str, Server]:
     """What plays the kubelet of nodes that are not there."""
-    command = [str(builds.executable(pins.KWOK)), f"--kubeconfig={state.file('config', 'kwok.kubeconfig')}", "--manage-all-nodes=false"]
-    command += ["--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", f"--cidr={state.pods}", f"--node-ip={state.inside}"]
+    command = [
+        str(builds.executable(pins.KWOK)),
+        f"--kubeconfig={state.file('config', 'kwok.kubeconfig')}",
+        "--manage-all-nodes=false",
+    ]
+    command += [
+        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+        f"--cidr={state.pods}",
+        f"--node-ip={state.inside}",
+    ]
     return {"kwok": Server(command)}
 
 
@@ -141,13 +204,15 @@ def _apiserver(state: State) -> list[str]:
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",
         "--event-ttl=6h",
-        # It asks etcd for how far it has got; Debian's 3.4 does not say, and each list would wait for it in vain.
+        # It asks etcd for how far it has got; Debian's 3.4 does not say, and each list would wait for it in
+        # vain.
         "--feature-gates=SizeBasedListCostEstimate=false",
     ]
 
 
 def _containerd(state: State) -> str:
-    # restrict_oom_score_adj: where a machine does not let root lower it, runc would end with "can't get final child's PID from pipe: EOF".
+    # restrict_oom_score_adj: where a machine does not let root lower it, runc would end with "can't get final
+    # child's PID from pipe: EOF".
     return f"""version = 2
 root = "/var/lib/containerd"
 state = "/run/containerd"
@@ -172,7 +237,11 @@ def _kubelet(state: State) -> dict[str, Any]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "authentication": {"x509": {"clientCAFile": f"{pki}/ca.crt"}, "webhook": {"enabled": True}, "anonymous": {"enabled": False}},
+        "authentication": {
+            "x509": {"clientCAFile": f"{pki}/ca.crt"},
+            "webhook": {"enabled": True},
+            "anonymous": {"enabled": False},
+        },
         "authorization": {"mode": "Webhook"},
         "tlsCertFile": f"{pki}/kubelet.crt",
         "tlsPrivateKeyFile": f"{pki}/kubelet.key",
@@ -196,15 +265,21 @@ def _kubelet(state: State) -> dict[str, Any]:
 
 
 def _pod_network(state: State) -> dict[str, Any]:
-    # ptp and not bridge: what pods say to each other is routed, so a service's answers pass the node's rules without br_netfilter.
+    # ptp and not bridge: what pods say to each other is routed, so a service's answers pass the node's rules
+    # without br_netfilter.
     ipam = {"type": "host-local", "ranges": [[{"subnet": str(state.pods)}]], "routes": [{"dst": "0.0.0.0/0"}]}
-    plugins: list[dict[str, Any]] = [{"type": "ptp", "ipMasq": False, "ipam": ipam}, {"type": "portmap", "capabilities": {"portMappings": True}}]
+    plugins: list[dict[str, Any]] = [
+        {"type": "ptp", "ipMasq": False, "ipam": ipam},
+        {"type": "portmap", "capabilities": {"portMappings": True}},
+    ]
     return {"cniVersion": "0.4.0", "name": "pods", "plugins": plugins}
 
 
 def _corefile(state: State) -> str:
-    # Other names are refused at once (`hosts` without fallthrough answers SERVFAIL): there is nobody to ask, and a client would wait
-    # for its time-out. Two blocks, because a plug-in's place in a block is CoreDNS' own and not the order of these lines.
+    # Other names are refused at once (`hosts` without fallthrough answers SERVFAIL): there is nobody to ask,
+    # and a client would wait
+    # for its time-out. Two blocks, because a plug-in's place in a block is CoreDNS' own and not the order of
+    # these lines.
     return f"""cluster.local:53 in-addr.arpa:53 {{
   bind {state.inside}
   errors

@@ -1,7 +1,9 @@
 """Brings a cluster up, or goes on where an earlier attempt stopped: each step looks first whether it is done.
 
-Used by the command line and the tests. Easy to get wrong: the order. What is outside the state folder is written down before it
-is made (state.py), the API server answers before its clients start, and definitions are there before KubeRay's operator looks.
+Used by the command line and the tests. Easy to get wrong: the order. What is outside the state folder is
+written down before it
+is made (state.py), the API server answers before its clients start, and definitions are there before
+KubeRay's operator looks.
 """
 
 from __future__ import annotations
@@ -75,16 +77,23 @@ def up(name: str, progress: Progress, *, image: bool = True, fake_nodes: bool = 
 
 
 def _created(name: str) -> State:
-    """A new cluster's state. Two that begin at once do not choose one range: a range is taken from when it is written down."""
+    """A new cluster's state. Two that begin at once do not choose one range: a range is taken from when it is
+    written down.
+    """
     with FileLock(str(cache_folder() / "cluster-networks.lock")):
         taken = [other.network for other in map(state.load, state.names()) if other is not None]
         return state.create(name, network.choose(taken))
 
 
 def _prepare(progress: Progress, image: bool, simulated: bool) -> Path:
-    """Programs and images, made side by side: one waits for the processors, the other for the disk and the index. Returns the images' store."""
+    """Programs and images, made side by side: one waits for the processors, the other for the disk and the
+    index. Returns the images' store.
+    """
     with ThreadPoolExecutor(2) as pool:
-        built, store = pool.submit(builds.build_all, progress, simulated), pool.submit(images.prepare, progress, image)
+        built, store = (
+            pool.submit(builds.build_all, progress, simulated),
+            pool.submit(images.prepare, progress, image),
+        )
         try:
             built.result()
             return store.result()
@@ -98,7 +107,12 @@ def _start(it: State, progress: Progress, *, simulated: bool) -> None:
     wanted = servers.control_plane(it)
     want(it, _wanted(it) | {name: server.wanted() for name, server in wanted.items()})
     progress("starting the API server")
-    wait(it, "the API server", "kube-apiserver", lambda: kubectl(it, "get", "--raw", "/readyz", check=False).returncode == 0)
+    wait(
+        it,
+        "the API server",
+        "kube-apiserver",
+        lambda: kubectl(it, "get", "--raw", "/readyz", check=False).returncode == 0,
+    )
     wait(it, "the cluster's objects", "kube-apiserver", lambda: _applied(it))
     wanted |= servers.workers(it)
     if simulated:
@@ -135,13 +149,26 @@ def wait(it: State, what: str, server: str, done: Callable[[], bool], limit: flo
         if time.monotonic() > deadline:
             log = it.file("logs", f"{server}.log")
             said = log.read_text(errors="replace").strip().splitlines()[-3:] if log.exists() else []
-            raise TrainfleetError(f"{what} did not become ready in {limit:.0f} s", [Problem(str(log), " / ".join(said) or "is empty")])
+            raise TrainfleetError(
+                f"{what} did not become ready in {limit:.0f} s",
+                [Problem(str(log), " / ".join(said) or "is empty")],
+            )
         time.sleep(_LOOK_EVERY)
 
 
 def _applied(it: State) -> bool:
     document = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects(it)})
-    done = kubectl(it, "apply", "--server-side", "--force-conflicts", "--field-manager=trainfleet-cluster", "-f", "-", check=False, given=document)
+    done = kubectl(
+        it,
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "--field-manager=trainfleet-cluster",
+        "-f",
+        "-",
+        check=False,
+        given=document,
+    )
     it.file("logs", "objects.log").write_text(done.stdout + done.stderr)
     return done.returncode == 0
 
@@ -158,7 +185,11 @@ def dns_answers(it: State) -> bool:
 
     question = b"\x07\x07\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
     question += (
-        b"".join(bytes([len(part)]) + part.encode() for part in ("kubernetes", "default", "svc", "cluster", "local")) + b"\x00\x00\x01\x00\x01"
+        b"".join(
+            bytes([len(part)]) + part.encode()
+            for part in ("kubernetes", "default", "svc", "cluster", "local")
+        )
+        + b"\x00\x00\x01\x00\x01"
     )
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         asked.settimeout(2)

@@ -1,7 +1,9 @@
 """The state folder of a cluster, and the list of what was made outside of it.
 
-Everything that the machine would still have after the folder is gone (a link, a control group, the node's processes) is
-written down here before it is made, so that `down` finds it also when `up` was killed in between. Easy to get wrong: what
+Everything that the machine would still have after the folder is gone (a link, a control group, the node's
+processes) is
+written down here before it is made, so that `down` finds it also when `up` was killed in between. Easy to get
+wrong: what
 is not in the list was not made by us, and is left alone.
 """
 
@@ -26,7 +28,9 @@ _FILE = "state.json"
 
 @dataclass(frozen=True)
 class Made:
-    """A thing outside the state folder: `kind` is link, cgroup or node (processes whose command line holds the token)."""
+    """A thing outside the state folder: `kind` is link, cgroup or node (processes whose command line holds
+    the token).
+    """
 
     kind: str
     name: str
@@ -126,18 +130,27 @@ def folder_of(name: str) -> Path:
     from platformdirs import user_state_path
 
     if not re.fullmatch(r"[a-z][a-z0-9]{0,11}", name):
-        raise InputError("not a name for a cluster", [Problem("--name", f"{name!r} is not up to 12 small letters and digits", DEFAULT_NAME)])
+        raise InputError(
+            "not a name for a cluster",
+            [Problem("--name", f"{name!r} is not up to 12 small letters and digits", DEFAULT_NAME)],
+        )
     folder = user_state_path("trainfleet") / "clusters" / name
     if place := hidden_by(folder):
         raise InputError(
             "the cluster's state cannot lie there",
-            [Problem(str(folder), f"the node has a {place} of its own", "set XDG_STATE_HOME to another folder")],
+            [
+                Problem(
+                    str(folder), f"the node has a {place} of its own", "set XDG_STATE_HOME to another folder"
+                )
+            ],
         )
     return folder
 
 
 def hidden_by(path: Path) -> str | None:
-    """The folder that the node has of its own, where a path lies in one: it is not there for what runs in the node."""
+    """The folder that the node has of its own, where a path lies in one: it is not there for what runs in the
+    node.
+    """
     return next((place for place in HIDDEN if Path(place) in path.resolve().parents), None)
 
 
@@ -162,7 +175,8 @@ def load(name: str) -> State | None:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            "the cluster's state cannot be read", [Problem(str(folder / _FILE), str(error), f"look at {folder}, then remove it")]
+            "the cluster's state cannot be read",
+            [Problem(str(folder / _FILE), str(error), f"look at {folder}, then remove it")],
         ) from error
 
 

@@ -1,7 +1,9 @@
 """An S3 store with TLS beside the cluster: what `--on kuberay` needs on a machine that has no bucket at hand.
 
-It answers on the address by which pods reach this machine, and runs as long as its command does. Used by `trainfleet cluster store` and
-by the tests of launches. Easy to get wrong: pods keep the authority they were started with, so it outlives the certificate and the server.
+It answers on the address by which pods reach this machine, and runs as long as its command does. Used by
+`trainfleet cluster store` and
+by the tests of launches. Easy to get wrong: pods keep the authority they were started with, so it outlives
+the certificate and the server.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("e
 
 @dataclass(frozen=True)
 class Store:
-    """A store that runs: its `address`, the `authority` that vouches for it, the `folder` of its bucket, and the server's process."""
+    """A store that runs: its `address`, the `authority` that vouches for it, the `folder` of its bucket, and
+    the server's process.
+    """
 
     address: str
     authority: Path
@@ -74,10 +78,31 @@ def gateway(host: str, folder: Path, keys: tuple[str, str], port: int = 0) -> It
     (data / BUCKET).mkdir(parents=True, exist_ok=True)
     sidecar.mkdir(exist_ok=True)
     port = _free(host, port)
-    command = [*TIED, str(program), "--access", keys[0], "--secret", keys[1], "--port", f"{host}:{port}", "--quiet"]
-    command += ["--cert", str(folder / "tls.crt"), "--key", str(folder / "tls.key"), "posix", "--sidecar", str(sidecar), str(data)]
+    command = [
+        *TIED,
+        str(program),
+        "--access",
+        keys[0],
+        "--secret",
+        keys[1],
+        "--port",
+        f"{host}:{port}",
+        "--quiet",
+    ]
+    command += [
+        "--cert",
+        str(folder / "tls.crt"),
+        "--key",
+        str(folder / "tls.key"),
+        "posix",
+        "--sidecar",
+        str(sidecar),
+        str(data),
+    ]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True
+        )
     try:
         _await(process, host, port, folder / "log")
         yield Store(f"https://{host}:{port}", folder / "ca.crt", data, keys, process.pid)
@@ -88,7 +113,9 @@ def gateway(host: str, folder: Path, keys: tuple[str, str], port: int = 0) -> It
 
 
 def certificate(host: str, folder: Path) -> None:
-    """A certificate for an address by the folder's authority, which is made when it is not there: ca.crt, tls.crt and tls.key."""
+    """A certificate for an address by the folder's authority, which is made when it is not there: ca.crt,
+    tls.crt and tls.key.
+    """
 
     def openssl(*arguments: str) -> None:
         subprocess.run(["openssl", *arguments], check=True, capture_output=True, cwd=folder, umask=0o077)
@@ -96,11 +123,37 @@ def certificate(host: str, folder: Path) -> None:
     write_whole(folder / "names", f"subjectAltName=IP:{host}\n")
     ec = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
     if not (folder / "ca.crt").is_file():
-        openssl("req", "-x509", *ec, "-keyout", "ca.key", "-out", "ca.new", "-days", "365", "-subj", "/CN=trainfleet-store")
+        openssl(
+            "req",
+            "-x509",
+            *ec,
+            "-keyout",
+            "ca.key",
+            "-out",
+            "ca.new",
+            "-days",
+            "365",
+            "-subj",
+            "/CN=trainfleet-store",
+        )
         os.replace(folder / "ca.new", folder / "ca.crt")
     openssl("req", *ec, "-keyout", "tls.key", "-out", "request", "-subj", f"/CN={host}")
     openssl(
-        *("x509", "-req", "-in", "request", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-out", "tls.crt", "-days", "90"),
+        *(
+            "x509",
+            "-req",
+            "-in",
+            "request",
+            "-CA",
+            "ca.crt",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-out",
+            "tls.crt",
+            "-days",
+            "90",
+        ),
         *("-extfile", "names"),
     )
 
@@ -121,17 +174,28 @@ def grant(it: State, namespace: str, store: Store) -> None:
         TrainfleetError: the cluster refuses.
     """
     if not kubectl(it, "get", "namespace", namespace, "--ignore-not-found", "-o", "name").stdout.strip():
-        made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}
+        made = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": namespace, "labels": RESTRICTED},
+        }
         kubectl(it, "apply", "-f", "-", given=json.dumps(made))
     keys = {name: store.environment[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": namespace}, "stringData": keys}
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": SECRET, "namespace": namespace},
+        "stringData": keys,
+    }
     kubectl(it, "apply", "-f", "-", given=json.dumps(secret))
 
 
 def write_environment(it: State, store: Store, file: Path) -> None:
     """Write what a shell sources to use cluster and store, for the owner's eyes."""
     values = {"KUBECONFIG": str(it.kubeconfig), **store.environment}
-    write_whole(file, "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items()), 0o600)
+    write_whole(
+        file, "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items()), 0o600
+    )
 
 
 def _free(host: str, port: int) -> int:
@@ -141,7 +205,13 @@ def _free(host: str, port: int) -> int:
     except OSError as error:
         raise InputError(
             "the store cannot listen there",
-            [Problem(f"{host}:{port}", os.strerror(error.errno) if error.errno else str(error), "--port says another")],
+            [
+                Problem(
+                    f"{host}:{port}",
+                    os.strerror(error.errno) if error.errno else str(error),
+                    "--port says another",
+                )
+            ],
         ) from error
 
 
@@ -152,4 +222,6 @@ def _await(process: subprocess.Popen[bytes], host: str, port: int, log: Path) ->
             return
         time.sleep(0.1)
     said = log.read_text(errors="replace").strip().splitlines()[-2:]
-    raise TrainfleetError("the store does not start", [Problem(str(log), " / ".join(said) or "no word from it")])
+    raise TrainfleetError(
+        "the store does not start", [Problem(str(log), " / ".join(said) or "no word from it")]
+    )

@@ -1,7 +1,10 @@
-"""The provisioner of the storage class `local`: a folder on the node per claim, gone with the claim. Standard library only.
+"""The provisioner of the storage class `local`: a folder on the node per claim, gone with the claim. Standard
+library only.
 
-Run by init.py beside the other servers. One node, so a folder can be mounted by many pods for reading and writing. Easy to get
-wrong: pods run as any user, so the folder is open to all of them; what a claim may hold is not limited, the size is only a word.
+Run by init.py beside the other servers. One node, so a folder can be mounted by many pods for reading and
+writing. Easy to get
+wrong: pods run as any user, so the folder is open to all of them; what a claim may hold is not limited, the
+size is only a word.
 """
 
 from __future__ import annotations
@@ -34,9 +37,13 @@ class Api:
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """One request; an answer of 400 and above is an OSError."""
         if self.connection is None:
-            self.connection = http.client.HTTPSConnection(self.host.hostname or "", self.host.port, context=self.context, timeout=20)
+            self.connection = http.client.HTTPSConnection(
+                self.host.hostname or "", self.host.port, context=self.context, timeout=20
+            )
         try:
-            self.connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
+            self.connection.request(
+                method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"}
+            )
             answer = self.connection.getresponse()
             document: dict[str, Any] = json.loads(answer.read())
         except (OSError, http.client.HTTPException, ValueError):
@@ -75,13 +82,18 @@ def volume(claim: dict[str, Any], storage_class: str, folder: Path) -> dict[str,
 
 def wants_one(claim: dict[str, Any], storage_class: str) -> bool:
     spec = claim["spec"]
-    mine = spec.get("storageClassName") == storage_class and spec.get("volumeMode", "Filesystem") == "Filesystem"
+    mine = (
+        spec.get("storageClassName") == storage_class and spec.get("volumeMode", "Filesystem") == "Filesystem"
+    )
     return mine and not spec.get("volumeName") and "deletionTimestamp" not in claim["metadata"]
 
 
 def look(api: Api, storage_class: str, root: Path) -> None:
     """Make the volumes that are asked for, and remove those whose claim is gone."""
-    have = {item["metadata"]["name"]: item for item in api.call("GET", "/api/v1/persistentvolumes?resourceVersion=0").get("items") or ()}
+    have = {
+        item["metadata"]["name"]: item
+        for item in api.call("GET", "/api/v1/persistentvolumes?resourceVersion=0").get("items") or ()
+    }
     for claim in api.call("GET", "/api/v1/persistentvolumeclaims?resourceVersion=0").get("items") or ():
         if wants_one(claim, storage_class) and f"pvc-{claim['metadata']['uid']}" not in have:
             folder = root / f"pvc-{claim['metadata']['uid']}"
@@ -91,7 +103,11 @@ def look(api: Api, storage_class: str, root: Path) -> None:
             say(f"made {folder.name} for {claim['metadata']['namespace']}/{claim['metadata']['name']}")
     for name, item in have.items():
         ours = (item["metadata"].get("annotations") or {}).get(MADE_BY) == PROVISIONER
-        if ours and item.get("status", {}).get("phase") == "Released" and item["spec"]["persistentVolumeReclaimPolicy"] == "Delete":
+        if (
+            ours
+            and item.get("status", {}).get("phase") == "Released"
+            and item["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
+        ):
             shutil.rmtree(root / name, ignore_errors=True)
             with contextlib.suppress(OSError):  # seen twice: the list is a moment old
                 api.call("DELETE", f"/api/v1/persistentvolumes/{name}")

@@ -1,1 +1,3 @@
-"""Pinned sources of the programs that are built on this machine: a go.mod and go.sum, or a lock file, per program."""
+"""Pinned sources of the programs that are built on this machine: a go.mod and go.sum, or a lock file, per
+program.
+"""

@@ -1,4 +1,6 @@
-"""Live progress of a rehearsal on stderr: a line per finished step, and what runs now with the resources it has done."""
+"""Live progress of a rehearsal on stderr: a line per finished step, and what runs now with the resources it
+has done.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,15 @@ def shown() -> Iterator[Show]:
     from trainfleet.console import err
 
     console = err()
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:.0f} resources"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal, redirect_stdout=False) as bars:
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("{task.completed:.0f} resources"),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal, redirect_stdout=False
+    ) as bars:
         task = bars.add_task("starting", total=None)
 
         def begin(step: Step) -> None:
@@ -27,7 +36,10 @@ def shown() -> Iterator[Show]:
 
         def end(step: Step) -> None:
             if step.ran:
-                console.print(f"{'[green]✓[/]' if step.ok else '[red]✗[/]'} {step.title} [dim]{step.seconds:.1f} s[/]", highlight=False)
+                console.print(
+                    f"{'[green]✓[/]' if step.ok else '[red]✗[/]'} {step.title} [dim]{step.seconds:.1f} s[/]",
+                    highlight=False,
+                )
 
         yield Show(begin=begin, resource=lambda _, count: bars.advance(task, count), end=end)
     sys.stderr.flush()

@@ -1,4 +1,6 @@
-"""Finds what is to be rehearsed: the project around the current folder, and a stack's settings with changes to its spec."""
+"""Finds what is to be rehearsed: the project around the current folder, and a stack's settings with changes
+to its spec.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ SPEC_KEY = "trainfleet:platform"
 
 
 def project_root() -> Path:
-    """Return the nearest folder upwards that has Pulumi.yaml and stacks, else the checkout this package lies in.
+    """Return the nearest folder upwards that has Pulumi.yaml and stacks, else the checkout this package lies
+    in.
 
     Raises:
         InputError: there is neither.
@@ -23,13 +26,18 @@ def project_root() -> Path:
     for folder in (here, *here.parents, Path(__file__).resolve().parents[2]):
         if (folder / "Pulumi.yaml").is_file() and (folder / "stacks").is_dir():
             return folder
-    raise InputError("not in a Trainfleet project", [Problem(str(here), "no Pulumi.yaml with a stacks folder here or above", "cd into the project")])
+    raise InputError(
+        "not in a Trainfleet project",
+        [Problem(str(here), "no Pulumi.yaml with a stacks folder here or above", "cd into the project")],
+    )
 
 
 def stack_names(root: Path | None = None) -> list[str]:
     """The stacks of the project."""
     folder = (root or project_root()) / "stacks"
-    return sorted(path.name.removeprefix("Pulumi.").removesuffix(".yaml") for path in folder.glob("Pulumi.*.yaml"))
+    return sorted(
+        path.name.removeprefix("Pulumi.").removesuffix(".yaml") for path in folder.glob("Pulumi.*.yaml")
+    )
 
 
 def stack_settings(stack: str, root: Path, overrides: Sequence[str]) -> dict[str, Any] | None:

@@ -1,6 +1,8 @@
-"""Rehearses a program: every step from the first preview to the last delete, on the real engine over simulated clouds.
+"""Rehearses a program: every step from the first preview to the last delete, on the real engine over
+simulated clouds.
 
-`rehearse(...)` sets the stage (sandbox, providers, language host, engine) and walks through `steps.py`, stopping at
+`rehearse(...)` sets the stage (sandbox, providers, language host, engine) and walks through `steps.py`,
+stopping at
 the first step that is not as expected. Nothing outside the sandbox is written; Ctrl-C leaves nothing behind.
 """
 
@@ -35,7 +37,8 @@ def rehearse(
     show: Show | None = None,
     checked: Step | None = None,
 ) -> Report:
-    """Rehearse a program and return what came of it. `checked` is the check that its reader made before: the first row.
+    """Rehearse a program and return what came of it. `checked` is the check that its reader made before: the
+    first row.
 
     Raises:
         InputError: nowhere to write, or a wished file cannot be written.
@@ -59,7 +62,10 @@ def rehearse(
         if wishes.resources:
             write_whole(wishes.resources, resource_lines(rehearsal))
         if wishes.outputs and rehearsal.outputs:
-            write_whole(wishes.outputs, json.dumps(rehearsal.outputs.get("platform", rehearsal.outputs), indent=2) + "\n")
+            write_whole(
+                wishes.outputs,
+                json.dumps(rehearsal.outputs.get("platform", rehearsal.outputs), indent=2) + "\n",
+            )
         if wishes.keep:
             rehearsal.cloud.save(rehearsal.runner.sandbox.file("cloud.json"))
             report.kept = str(rehearsal.runner.sandbox.folder)
@@ -99,7 +105,9 @@ def _walk(rehearsal: Rehearsal, show: Show, until: str, steps: Steps) -> Iterato
 
 
 def _with_rounds(rehearsal: Rehearsal, show: Show, order: Order) -> None:
-    """Walk, with the faults that need a stack of their own in a second process beside; everything has to end with the same things."""
+    """Walk, with the faults that need a stack of their own in a second process beside; everything has to end
+    with the same things.
+    """
     made: dict[str, str] = {}
     with contextlib.ExitStack() as ending:
         others = None
@@ -126,7 +134,12 @@ def _with_rounds(rehearsal: Rehearsal, show: Show, order: Order) -> None:
 def resource_lines(rehearsal: Rehearsal) -> str:
     """Return every planned resource as a line of JSON; secrets are masked."""
     lines = [
-        {"type": planned.token, "name": planned.name, "urn": planned.urn, "inputs": masked((planned.new or {}).get("inputs") or {})}
+        {
+            "type": planned.token,
+            "name": planned.name,
+            "urn": planned.urn,
+            "inputs": masked((planned.new or {}).get("inputs") or {}),
+        }
         for planned in rehearsal.everything
     ]
     return "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)

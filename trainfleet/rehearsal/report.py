@@ -1,4 +1,6 @@
-"""What a rehearsal came to: one row per step, and the two ways to show it (a table for people, a document for scripts)."""
+"""What a rehearsal came to: one row per step, and the two ways to show it (a table for people, a document for
+scripts).
+"""
 
 from __future__ import annotations
 
@@ -79,11 +81,23 @@ class Report:
 
         table = Table(title=f"Rehearsal of {self.subject} on Pulumi {self.engine}", title_justify="left")
         for column in ("Step", "Resources", "Changes", "Seconds", "As expected"):
-            table.add_column(column, justify="right" if column in ("Resources", "Seconds") else "left", no_wrap=column != "Changes")
+            table.add_column(
+                column,
+                justify="right" if column in ("Resources", "Seconds") else "left",
+                no_wrap=column != "Changes",
+            )
         for step in self.steps:
-            changes = ", ".join(f"{count} {op}" for op, count in sorted(step.changes.items())) or ("none" if step.ran and step.resources else "")
+            changes = ", ".join(f"{count} {op}" for op, count in sorted(step.changes.items())) or (
+                "none" if step.ran and step.resources else ""
+            )
             verdict = ("[green]yes[/]" if step.ok else "[bold red]NO[/]") if step.ran else "[dim]not run[/]"
-            table.add_row(step.title, str(step.resources or "") if step.ran else "", changes, f"{step.seconds:.1f}" if step.ran else "", verdict)
+            table.add_row(
+                step.title,
+                str(step.resources or "") if step.ran else "",
+                changes,
+                f"{step.seconds:.1f}" if step.ran else "",
+                verdict,
+            )
         if self.seconds:
             table.caption, table.caption_justify = f"{self.seconds:.1f} s from start to end", "left"
         return table

@@ -1,7 +1,10 @@
-"""Checkpoints: copied aside in a moment, written and uploaded behind the step loop, there whole or not at all.
+"""Checkpoints: copied aside in a moment, written and uploaded behind the step loop, there whole or not at
+all.
 
-Used by the step loop; `trainfleet.training.checkpoint.files` knows the format, `trainfleet.training.checkpoint.plan` who writes what. Every method is
-called on every rank. Easy to get wrong: the writing thread has a process group of its own, and must never raise past the
+Used by the step loop; `trainfleet.training.checkpoint.files` knows the format,
+`trainfleet.training.checkpoint.plan` who writes what. Every method is
+called on every rank. Easy to get wrong: the writing thread has a process group of its own, and must never
+raise past the
 others; its outcome is the same on all ranks, and `poll` hands it over at the same step on all of them.
 """
 
@@ -52,7 +55,9 @@ class CheckpointError(TrainfleetError):
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint that is whole: its step, its folder or URL, the seconds that writing took and how many bytes this rank wrote."""
+    """A checkpoint that is whole: its step, its folder or URL, the seconds that writing took and how many
+    bytes this rank wrote.
+    """
 
     step: int
     path: str
@@ -74,9 +79,25 @@ class _Save:
 class Checkpoints:
     """The checkpoints in one store. With `reading`, nothing there is ever changed."""
 
-    def __init__(self, store: Store, settings: Settings, notify: Notify, *, reading: bool = False, beside: Callable[[], Any] = lambda: None) -> None:
-        """`beside` is called on rank 0, behind the loop, before a checkpoint becomes visible: it uploads what belongs to it."""
-        self.store, self.settings, self.notify, self.reading, self.beside = store, settings, notify, reading, beside
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        notify: Notify,
+        *,
+        reading: bool = False,
+        beside: Callable[[], Any] = lambda: None,
+    ) -> None:
+        """`beside` is called on rank 0, behind the loop, before a checkpoint becomes visible: it uploads what
+        belongs to it.
+        """
+        self.store, self.settings, self.notify, self.reading, self.beside = (
+            store,
+            settings,
+            notify,
+            reading,
+            beside,
+        )
         self._front = Ranks()  # for the step loop's thread
         self._behind = Ranks()  # for the thread that writes
         self._staging = Staging(self._front)
@@ -85,7 +106,8 @@ class Checkpoints:
         self._notes: dict[str, dict[str, Any]] | None = None
 
     def choose(self) -> str | None:
-        """The newest checkpoint that is what was written; None when there is none. What a killed process left is cleared away.
+        """The newest checkpoint that is what was written; None when there is none. What a killed process left
+        is cleared away.
 
         Raises:
             CheckpointError: there are checkpoints and all are damaged: starting over would hide that.
@@ -103,7 +125,10 @@ class Checkpoints:
             problems.append(Problem(self.at(name), trouble))
         if problems:
             fix = f"move {self.store.url} away to start over"
-            raise CheckpointError("no checkpoint of this run can be read", [*problems, Problem("", "all of them are damaged", fix)])
+            raise CheckpointError(
+                "no checkpoint of this run can be read",
+                [*problems, Problem("", "all of them are damaged", fix)],
+            )
         return None
 
     def read(self, name: str) -> dict[str, Any]:
@@ -116,7 +141,8 @@ class Checkpoints:
         return plain
 
     def load(self, name: str, into: Mapping[str, Any], module: torch.nn.Module | None = None) -> None:
-        """Read tensors into `into`, however many ranks wrote them and whichever way they were spread; `into` may be a part of what is there.
+        """Read tensors into `into`, however many ranks wrote them and whichever way they were spread; `into`
+        may be a part of what is there.
 
         Raises:
             InputError: the checkpoint is of another model; `module` helps to say why.
@@ -127,13 +153,30 @@ class Checkpoints:
         alone = self._front.group is None
         reader = Reader(self.store, name, metadata)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # which is meant, alone
+            warnings.filterwarnings(
+                "ignore", message="torch.distributed is disabled"
+            )  # which is meant, alone
             self._reading(
-                name, lambda: load(dict(into), storage_reader=reader, planner=SafePlanner(), process_group=self._front.group, no_dist=alone)
+                name,
+                lambda: load(
+                    dict(into),
+                    storage_reader=reader,
+                    planner=SafePlanner(),
+                    process_group=self._front.group,
+                    no_dist=alone,
+                ),
             )
 
-    def save(self, step: int, tensors: Mapping[str, Any], own: Any, shared: Mapping[str, Any], metrics: Mapping[str, float]) -> Saved | None:
-        """Copy a state aside and go on; it is written behind. One that is still being written is waited for first, and returned.
+    def save(
+        self,
+        step: int,
+        tensors: Mapping[str, Any],
+        own: Any,
+        shared: Mapping[str, Any],
+        metrics: Mapping[str, float],
+    ) -> Saved | None:
+        """Copy a state aside and go on; it is written behind. One that is still being written is waited for
+        first, and returned.
 
         Args:
             tensors: nested dictionaries of tensors and DTensors.
@@ -148,7 +191,12 @@ class Checkpoints:
         save = _Save(step, time.monotonic())
         staged = self._staging.copy(tensors)
         failpoints.strike("staged", step)
-        work = threading.Thread(target=self._write, args=(save, staged, own, dict(shared), dict(metrics)), daemon=True, name="checkpoint")
+        work = threading.Thread(
+            target=self._write,
+            args=(save, staged, own, dict(shared), dict(metrics)),
+            daemon=True,
+            name="checkpoint",
+        )
         save.thread, self._running = work, save
         work.start()
         return earlier
@@ -205,7 +253,9 @@ class Checkpoints:
         return min(scored)[1] if scored else None
 
     def notes(self) -> dict[str, dict[str, Any]]:
-        """What is noted of each checkpoint that is not known to be damaged, oldest first: `step` and `metrics`."""
+        """What is noted of each checkpoint that is not known to be damaged, oldest first: `step` and
+        `metrics`.
+        """
         if self._notes is None:
             self._notes = {}
             for name in committed(self.store):
@@ -220,7 +270,9 @@ class Checkpoints:
         return self.store.at(name)
 
     def abandon(self) -> None:
-        """Let a save that is under way end, whatever comes of it: the run is over, and its error is worth more."""
+        """Let a save that is under way end, whatever comes of it: the run is over, and its error is worth
+        more.
+        """
         if self._running is not None and self._running.thread is not None:
             self._running.thread.join(ABANDON_S)
 
@@ -236,18 +288,24 @@ class Checkpoints:
         return committed(self.store)
 
     def _damage(self, name: str) -> str | None:
-        """What is wrong with a checkpoint, the same on all ranks, each of which has looked at its share of the files."""
+        """What is wrong with a checkpoint, the same on all ranks, each of which has looked at its share of
+        the files.
+        """
         trouble: str | None = None
         failure: TrainfleetError | None = None
         try:
             files = read_marker(self.store, name)["files"]
-            verify(self.store, name, files, lambda number: number % self._front.world_size == self._front.rank)
+            verify(
+                self.store, name, files, lambda number: number % self._front.world_size == self._front.rank
+            )
         except TornError as error:
             trouble = str(error)
         except StoreError as error:
             failure = error
         self._front.together(failure)
-        found: str | None = self._front.share(next((each for each in self._front.gather(trouble) if each), None))
+        found: str | None = self._front.share(
+            next((each for each in self._front.gather(trouble) if each), None)
+        )
         return found
 
     def _reading(self, name: str, action: Callable[[], Any]) -> Any:
@@ -259,7 +317,9 @@ class Checkpoints:
             said = (str(error) or type(error).__name__).splitlines()[0]
             raise CheckpointError("cannot read a checkpoint", [Problem(self.at(name), said)]) from error
 
-    def _write(self, save: _Save, staged: Staged, own: Any, shared: dict[str, Any], metrics: dict[str, float]) -> None:
+    def _write(
+        self, save: _Save, staged: Staged, own: Any, shared: dict[str, Any], metrics: dict[str, float]
+    ) -> None:
         """In the thread behind: every rank its share, then rank 0 the rest, then all know how it went."""
         name = step_name(save.step)
         try:
@@ -273,21 +333,33 @@ class Checkpoints:
                 failure = error
             told = self._behind.gather((share, own, portable(failure)))
             note = {"step": save.step, "metrics": metrics}
-            self._behind.on_first(lambda: self._told_of(save.step, lambda: self._commit_or_clear(name, told, shared, note)))
+            self._behind.on_first(
+                lambda: self._told_of(save.step, lambda: self._commit_or_clear(name, told, shared, note))
+            )
             size = sum(each.bytes for each in share.files.values()) if share else 0
             save.saved = Saved(save.step, self.at(name), time.monotonic() - save.began, size)
         except TrainfleetError as error:
             save.error = error
         except Exception as error:  # noqa: BLE001 - of the group behind: another rank is gone; handed over by `finish`
-            save.error = self._explained(save.step, TrainfleetError(f"another rank is gone ({type(error).__name__})"))
+            save.error = self._explained(
+                save.step, TrainfleetError(f"another rank is gone ({type(error).__name__})")
+            )
 
     def _clear(self, name: str) -> None:
-        """Take away what was there under this name: a damaged checkpoint of the same step, passed over at the start."""
+        """Take away what was there under this name: a damaged checkpoint of the same step, passed over at the
+        start.
+        """
         if self.store.sizes(name):
             withdraw(self.store, name)
         self._refused.discard(name)
 
-    def _commit_or_clear(self, name: str, told: list[tuple[Share, Any, bytes | None]], shared: dict[str, Any], note: dict[str, Any]) -> None:
+    def _commit_or_clear(
+        self,
+        name: str,
+        told: list[tuple[Share, Any, bytes | None]],
+        shared: dict[str, Any],
+        note: dict[str, Any],
+    ) -> None:
         """Commit; where that fails leave nothing lying, or a full store would stay full."""
         try:
             self._commit(name, told, shared, note)
@@ -297,7 +369,13 @@ class Checkpoints:
                 self.store.backend.prune()
             raise
 
-    def _commit(self, name: str, told: list[tuple[Share, Any, bytes | None]], shared: dict[str, Any], note: dict[str, Any]) -> None:
+    def _commit(
+        self,
+        name: str,
+        told: list[tuple[Share, Any, bytes | None]],
+        shared: dict[str, Any],
+        note: dict[str, Any],
+    ) -> None:
         failed = next((each for _, _, each in told if each is not None), None)
         if failed is not None:
             raise revived(failed)
@@ -319,13 +397,18 @@ class Checkpoints:
         self._purge(name)
 
     def _purge(self, newest: str) -> None:
-        """Remove what is not to be kept. A store that refuses is told of, and the run goes on: there is only more than need be."""
+        """Remove what is not to be kept. A store that refuses is told of, and the run goes on: there is only
+        more than need be.
+        """
         keep = self._kept() | {newest}
         for name in [name for name in self.notes() if name not in keep]:
             try:
                 withdraw(self.store, name)
             except StoreError as error:
-                self.notify("store", f"cannot remove {self.at(name)}: {error.problems[0].what if error.problems else error.summary}")
+                self.notify(
+                    "store",
+                    f"cannot remove {self.at(name)}: {error.problems[0].what if error.problems else error.summary}",
+                )
                 continue
             if self._notes is not None:
                 self._notes.pop(name, None)
@@ -353,7 +436,14 @@ class Checkpoints:
         problems = error.problems or (Problem(self.store.url, error.summary),)
         return CheckpointError(
             f"cannot save the checkpoint of step {step}",
-            [*problems, Problem("", kept, "mend what is said above, then run the same command again: it goes on from there")],
+            [
+                *problems,
+                Problem(
+                    "",
+                    kept,
+                    "mend what is said above, then run the same command again: it goes on from there",
+                ),
+            ],
         )
 
 

@@ -1,6 +1,8 @@
-"""A checkpoint's files: torch's distributed format in a folder or below a URL, plain values beside it, a marker written last.
+"""A checkpoint's files: torch's distributed format in a folder or below a URL, plain values beside it, a
+marker written last.
 
-Used by `trainfleet.training.checkpoint.checkpoints`. `torch.distributed.checkpoint.FileSystemReader` reads such a folder too. Easy to get wrong: a
+Used by `trainfleet.training.checkpoint.checkpoints`. `torch.distributed.checkpoint.FileSystemReader` reads
+such a folder too. Easy to get wrong: a
 folder without its marker does not exist, and the marker's manifest is what everything read is compared with.
 """
 
@@ -47,7 +49,9 @@ _CLASSES = {
 
 
 class TornError(Exception):
-    """Raised when a committed checkpoint is not what its marker says: a file is missing, cut short or altered."""
+    """Raised when a committed checkpoint is not what its marker says: a file is missing, cut short or
+    altered.
+    """
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,9 @@ def _cut(staged: Staged) -> Iterable[Staged]:
         yield part
 
 
-def commit(store: Store, name: str, shares: Sequence[Share], metadata: Metadata, *, plain: Any, note: dict[str, Any]) -> None:
+def commit(
+    store: Store, name: str, shares: Sequence[Share], metadata: Metadata, *, plain: Any, note: dict[str, Any]
+) -> None:
     """Write what rank 0 adds, and last the marker: from then on the checkpoint is there.
 
     Raises:
@@ -109,13 +115,21 @@ def commit(store: Store, name: str, shares: Sequence[Share], metadata: Metadata,
     for file, data in ((METADATA, pickle.dumps(metadata)), (PLAIN, _saved({"format": FORMAT, **plain}))):
         files[file] = store.put(f"{name}/{file}", data)
     failpoints.strike("before-marker", name)
-    manifest = {file: {"bytes": written.bytes, "sha256": written.sha256} for file, written in sorted(files.items())}
-    store.put(f"{name}/{MARKER}", json.dumps({"format": FORMAT, "note": note, "files": manifest}, indent=1).encode())
+    manifest = {
+        file: {"bytes": written.bytes, "sha256": written.sha256} for file, written in sorted(files.items())
+    }
+    store.put(
+        f"{name}/{MARKER}", json.dumps({"format": FORMAT, "note": note, "files": manifest}, indent=1).encode()
+    )
 
 
 def committed(store: Store) -> list[str]:
     """The names of all checkpoints that are there, oldest first."""
-    return sorted(path.partition("/")[0] for path in store.sizes() if path.count("/") == 1 and path.endswith(f"/{MARKER}"))
+    return sorted(
+        path.partition("/")[0]
+        for path in store.sizes()
+        if path.count("/") == 1 and path.endswith(f"/{MARKER}")
+    )
 
 
 def read_marker(store: Store, name: str) -> dict[str, Any]:
@@ -129,14 +143,20 @@ def read_marker(store: Store, name: str) -> dict[str, Any]:
         document = json.loads(store.read(f"{name}/{MARKER}"))
         if document.get("format", 1) != FORMAT:
             raise TornError(f"has format {document.get('format', 1)}, this Trainfleet reads {FORMAT}")
-        files = {file: {"bytes": int(entry["bytes"]), "sha256": str(entry["sha256"])} for file, entry in document["files"].items()}
+        files = {
+            file: {"bytes": int(entry["bytes"]), "sha256": str(entry["sha256"])}
+            for file, entry in document["files"].items()
+        }
         return {"note": dict(document["note"]), "files": files}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TornError(f"{MARKER} cannot be read") from error
 
 
-def verify(store: Store, name: str, files: dict[str, dict[str, Any]], mine: Callable[[int], bool] = lambda _: True) -> None:
-    """Compare a checkpoint's files with its manifest: every size, and the checksums of those whose number is `mine`.
+def verify(
+    store: Store, name: str, files: dict[str, dict[str, Any]], mine: Callable[[int], bool] = lambda _: True
+) -> None:
+    """Compare a checkpoint's files with its manifest: every size, and the checksums of those whose number is
+    `mine`.
 
     Raises:
         TornError: says which file and how.
@@ -169,22 +189,31 @@ def discard_unfinished(store: Store) -> None:
 
 
 def read_metadata(store: Store, name: str) -> Metadata:
-    """The description of all tensors. Unpickled with torch's own classes alone: a bucket's content is not to be run."""
+    """The description of all tensors. Unpickled with torch's own classes alone: a bucket's content is not to
+    be run.
+    """
     metadata: Metadata = _Metadata(io.BytesIO(store.read(f"{name}/{METADATA}"))).load()
     return metadata
 
 
 def read_plain(store: Store, name: str) -> dict[str, Any]:
     """The plain values: `shared`, and `ranks` with one entry per rank that wrote."""
-    plain: dict[str, Any] = torch.load(io.BytesIO(store.read(f"{name}/{PLAIN}")), map_location="cpu", weights_only=True)
+    plain: dict[str, Any] = torch.load(
+        io.BytesIO(store.read(f"{name}/{PLAIN}")), map_location="cpu", weights_only=True
+    )
     return plain
 
 
 class _Metadata(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("builtins", "getattr"):  # how Python 3.11.0 to 3.11.3 (Debian 12's too) pickle a member of an enum
+        if (module, name) == (
+            "builtins",
+            "getattr",
+        ):  # how Python 3.11.0 to 3.11.3 (Debian 12's too) pickle a member of an enum
             return _member
-        if name in _CLASSES.get(module, "").split() or (module == "torch" and isinstance(getattr(torch, name, None), _TORCH_DATA)):
+        if name in _CLASSES.get(module, "").split() or (
+            module == "torch" and isinstance(getattr(torch, name, None), _TORCH_DATA)
+        ):
             return super().find_class(module, name)
         raise TornError(f"{METADATA} wants {module}.{name}, which is no part of a checkpoint")
 
@@ -240,11 +269,20 @@ class Reader(StorageReader):
 
     def _spans(self, items: Sequence[ReadItem]) -> Iterable[list[ReadItem]]:
         span: list[ReadItem] = []
-        for item in sorted(items, key=lambda each: (self.places[each.storage_index].relative_path, self.places[each.storage_index].offset)):
+        for item in sorted(
+            items,
+            key=lambda each: (
+                self.places[each.storage_index].relative_path,
+                self.places[each.storage_index].offset,
+            ),
+        ):
             place = self.places[item.storage_index]
             if span:
                 first, last = self.places[span[0].storage_index], self.places[span[-1].storage_index]
-                near = place.relative_path == first.relative_path and place.offset - last.offset - last.length <= GAP_BYTES
+                near = (
+                    place.relative_path == first.relative_path
+                    and place.offset - last.offset - last.length <= GAP_BYTES
+                )
                 if not near or place.offset + place.length - first.offset > SPAN_BYTES:
                     yield span
                     span = []
@@ -254,7 +292,11 @@ class Reader(StorageReader):
 
     def _read(self, span: list[ReadItem]) -> memoryview:
         first, last = self.places[span[0].storage_index], self.places[span[-1].storage_index]
-        return memoryview(self.store.read(f"{self.name}/{first.relative_path}", first.offset, last.offset + last.length - first.offset))
+        return memoryview(
+            self.store.read(
+                f"{self.name}/{first.relative_path}", first.offset, last.offset + last.length - first.offset
+            )
+        )
 
     def _give(self, item: ReadItem, whole: memoryview, begin: int, planner: LoadPlanner) -> None:
         place = self.places[item.storage_index]

@@ -1,7 +1,10 @@
-"""What each rank writes of a state, and the host memory it is copied to: torch's checkpoint planner, asked once and remembered.
+"""What each rank writes of a state, and the host memory it is copied to: torch's checkpoint planner, asked
+once and remembered.
 
-Used by `trainfleet.training.checkpoint.checkpoints`. Replicas are dealt out over ranks, so under DDP each copies and writes its share only. Easy to get
-wrong: the copy must be whole before the next step changes the weights, and the buffers free before the next save fills them.
+Used by `trainfleet.training.checkpoint.checkpoints`. Replicas are dealt out over ranks, so under DDP each
+copies and writes its share only. Easy to get
+wrong: the copy must be whole before the next step changes the weights, and the buffers free before the next
+save fills them.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ Staged = list[tuple[WriteItem, torch.Tensor | bytes]]
 
 @dataclass(frozen=True)
 class Plan:
-    """One rank's share; `metadata` describes the whole and is on rank 0 only. `shape` is what it was made for."""
+    """One rank's share; `metadata` describes the whole and is on rank 0 only. `shape` is what it was made
+    for.
+    """
 
     items: list[WriteItem]
     metadata: Metadata | None
@@ -42,7 +47,9 @@ class Staging:
         self._buffers: dict[Any, torch.Tensor] = {}
 
     def copy(self, tensors: Mapping[str, Any]) -> Staged:
-        """This rank's share of the state as it is now. Every rank must call this; the buffers are used again by the next call."""
+        """This rank's share of the state as it is now. Every rank must call this; the buffers are used again
+        by the next call.
+        """
         planner = DefaultSavePlanner()
         planner.set_up_planner(dict(tensors), is_coordinator=self._ranks.rank == 0)
         shape = shape_of(planner.state_dict)
@@ -97,27 +104,42 @@ def flat(tensors: Mapping[str, Any]) -> dict[str, Any]:
     return dict(planner.state_dict)
 
 
-def require_fit(metadata: Metadata, tensors: Mapping[str, Any], where: str, module: torch.nn.Module | None = None) -> None:
+def require_fit(
+    metadata: Metadata, tensors: Mapping[str, Any], where: str, module: torch.nn.Module | None = None
+) -> None:
     """Refuse a checkpoint that holds another model than `tensors` would take.
 
     Raises:
-        InputError: parts are missing or have another shape; a vocabulary is called so where `module` shows that it is one.
+        InputError: parts are missing or have another shape; a vocabulary is called so where `module` shows
+        that it is one.
     """
     wanted, held = flat(tensors), metadata.state_dict_metadata
     missing = [name for name in wanted if name not in held]
     problems = []
     for name, value in wanted.items():
         there = held.get(name)
-        if isinstance(value, torch.Tensor) and isinstance(there, TensorStorageMetadata) and there.size != value.shape:
+        if (
+            isinstance(value, torch.Tensor)
+            and isinstance(there, TensorStorageMetadata)
+            and there.size != value.shape
+        ):
             problems.append(_other_shape(name, tuple(there.size), tuple(value.shape), module))
         elif isinstance(there, BytesStorageMetadata) and isinstance(value, torch.Tensor):
             problems.append(Problem(name, "is no tensor in the checkpoint"))
     groups = {name.partition(".")[0] for name in wanted}
-    surplus = [name for name in held if name not in wanted and name.partition(".")[0] in groups and "param_groups" not in name]
+    surplus = [
+        name
+        for name in held
+        if name not in wanted and name.partition(".")[0] in groups and "param_groups" not in name
+    ]
     problems += [Problem(name, "is not in the checkpoint") for name in missing[:5]]
     problems += [Problem(name, "is in the checkpoint and not in this model") for name in surplus[:5]]
     if problems:
-        fix = Problem("", f"{where} does not fit this recipe's model", "use the recipe that it was trained with, or start a new run with --run NAME")
+        fix = Problem(
+            "",
+            f"{where} does not fit this recipe's model",
+            "use the recipe that it was trained with, or start a new run with --run NAME",
+        )
         raise InputError("the checkpoint is of another model", [*_first(problems), fix])
 
 
@@ -126,9 +148,17 @@ def _first(problems: list[Problem], most: int = 6) -> list[Problem]:
     return [*problems[:most], *([Problem("", f"and {rest} more")] if rest > 0 else [])]
 
 
-def _other_shape(name: str, there: tuple[int, ...], here: tuple[int, ...], module: torch.nn.Module | None) -> Problem:
-    embeddings = [key for key, part in module.named_modules() if isinstance(part, torch.nn.Embedding)] if module is not None else []
+def _other_shape(
+    name: str, there: tuple[int, ...], here: tuple[int, ...], module: torch.nn.Module | None
+) -> Problem:
+    embeddings = (
+        [key for key, part in module.named_modules() if isinstance(part, torch.nn.Embedding)]
+        if module is not None
+        else []
+    )
     if any(f"{key}.weight" in name for key in embeddings) and there[1:] == here[1:]:
         what = f"the checkpoint's vocabulary has {there[0]} tokens, this run's {here[0]}"
-        return Problem(name, what, "use the tokens that it was trained with (workload.data.tokens and vocabulary)")
+        return Problem(
+            name, what, "use the tokens that it was trained with (workload.data.tokens and vocabulary)"
+        )
     return Problem(name, f"has shape {list(there)} in the checkpoint and {list(here)} here")

@@ -20,22 +20,40 @@ if TYPE_CHECKING:
 evaluate = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 publish = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 
-Source = Annotated[str, typer.Argument(metavar="RUN|CHECKPOINT", help="A run's folder or URL, or one checkpoint's.", show_default=False)]
-Which = Annotated[str, typer.Option("--which", metavar="WHICH", help="Of a run's checkpoints: best, newest or step-N.")]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN|CHECKPOINT", help="A run's folder or URL, or one checkpoint's.", show_default=False
+    ),
+]
+Which = Annotated[
+    str, typer.Option("--which", metavar="WHICH", help="Of a run's checkpoints: best, newest or step-N.")
+]
 Json = Annotated[bool, typer.Option("--json", help="No progress; one JSON document on stdout at the end.")]
-Workers = Annotated[int, typer.Option("--workers", metavar="N", min=1, max=512, help="Processes on this machine that share the samples.")]
+Workers = Annotated[
+    int,
+    typer.Option(
+        "--workers", metavar="N", min=1, max=512, help="Processes on this machine that share the samples."
+    ),
+]
 
 
 @evaluate.command(epilog=EXIT_CODES)
 def evaluate_command(  # noqa: PLR0917 - Typer passes options by name
     source: Source,
-    split: Annotated[str, typer.Option("--split", metavar="SPLIT", help="train, validation or test.")] = "test",
+    split: Annotated[
+        str, typer.Option("--split", metavar="SPLIT", help="train, validation or test.")
+    ] = "test",
     which: Which = "best",
     workers: Workers = 1,
-    samples: Annotated[int | None, typer.Option("--samples", metavar="N", min=1, help="At most so many, evenly spread; by default all.")] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option("--samples", metavar="N", min=1, help="At most so many, evenly spread; by default all."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure a checkpoint on a split: each sample once, shared out to processes, the figures as exact as in one.
+    """Measure a checkpoint on a split: each sample once, shared out to processes, the figures as exact as in
+    one.
 
     They are kept in RUN/evaluations/SPLIT-STEP.json.
 
@@ -81,18 +99,30 @@ def _show(found: Evaluation) -> None:
 @publish.command(epilog=EXIT_CODES)
 def publish_command(  # noqa: PLR0917 - Typer passes options by name
     source: Source,
-    to: Annotated[Path | None, typer.Option("--to", metavar="FOLDER", help="Where to write it; by default RUN/published.")] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FOLDER", help="Where to write it; by default RUN/published."),
+    ] = None,
     which: Which = "best",
     recipe: Annotated[
-        str | None, typer.Option("--recipe", metavar="RECIPE", help="Judge by this recipe's gates; by default those the run was started with.")
+        str | None,
+        typer.Option(
+            "--recipe",
+            metavar="RECIPE",
+            help="Judge by this recipe's gates; by default those the run was started with.",
+        ),
     ] = None,
     workers: Workers = 1,
-    replace: Annotated[bool, typer.Option("--replace", help="Put it in the place of an earlier publication.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Put it in the place of an earlier publication.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Publish a checkpoint that passes its recipe's gates: safetensors, model card and provenance, loaded back and compared.
+    """Publish a checkpoint that passes its recipe's gates: safetensors, model card and provenance, loaded
+    back and compared.
 
-    The gates stand in the recipe: [dim]publish: {gates: {test/loss: {max: 2.0}}}[/]. A run that fails one leaves nothing and exits with 1.
+    The gates stand in the recipe: [dim]publish: {gates: {test/loss: {max: 2.0}}}[/]. A run that fails one
+    leaves nothing and exits with 1.
 
     [bold]Examples[/]
 
@@ -111,7 +141,15 @@ def publish_command(  # noqa: PLR0917 - Typer passes options by name
     judge = load_recipe(recipe) if recipe is not None else None
     try:
         with Headway("publishing", quiet=as_json) as headway:
-            done = write(source, to, which, recipe=judge, workers=workers, replace=replace, progress=lambda _, part, total: headway(part, total))
+            done = write(
+                source,
+                to,
+                which,
+                recipe=judge,
+                workers=workers,
+                replace=replace,
+                progress=lambda _, part, total: headway(part, total),
+            )
     except GateError as error:
         if as_json:
             print_json({"published": None, "gates": _judged(error.gates)})
@@ -138,7 +176,10 @@ def publish_command(  # noqa: PLR0917 - Typer passes options by name
 
 
 def _judged(gates: Sequence[Judged]) -> list[dict[str, Any]]:
-    return [{"metric": each.metric, "min": each.min, "max": each.max, "value": each.value, "passed": each.passed} for each in gates]
+    return [
+        {"metric": each.metric, "min": each.min, "max": each.max, "value": each.value, "passed": each.passed}
+        for each in gates
+    ]
 
 
 def _show_gates(gates: Sequence[Judged]) -> None:
@@ -151,5 +192,7 @@ def _show_gates(gates: Sequence[Judged]) -> None:
         table.add_column(name)
     for each in gates:
         value = "-" if each.value is None else f"{each.value:.6g}"
-        table.add_row(each.metric, each.wanted, value, "[green]passed[/]" if each.passed else "[red]failed[/]")
+        table.add_row(
+            each.metric, each.wanted, value, "[green]passed[/]" if each.passed else "[red]failed[/]"
+        )
     out().print(table)

@@ -1,6 +1,8 @@
-"""`trainfleet runs` and `trainfleet dashboard`: the runs that a Kubernetes cluster holds, from any machine that may look at it.
+"""`trainfleet runs` and `trainfleet dashboard`: the runs that a Kubernetes cluster holds, from any machine
+that may look at it.
 
-Answers `--help` without importing the Kubernetes client. Easy to get wrong: which cluster is meant is said in the same way as for
+Answers `--help` without importing the Kubernetes client. Easy to get wrong: which cluster is meant is said in
+the same way as for
 `trainfleet launch --on kuberay`, or it is the one that the kubeconfig has in use.
 """
 
@@ -29,18 +31,39 @@ _RUNS_HELP = f"""The runs that a Kubernetes cluster holds.
 
 {EXIT_CODES}"""
 
-runs = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False, no_args_is_help=True, help=_RUNS_HELP)
+runs = typer.Typer(
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    help=_RUNS_HELP,
+)
 dashboard = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
-Stack = Annotated[str | None, typer.Option("--stack", metavar="OUTPUTS.json|STACK", help="The platform whose cluster is meant.")]
-Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="A context of your kubeconfig; by default the one in use.")]
-Namespace = Annotated[str | None, typer.Option("--namespace", metavar="NS", help="By default the stack's, else the context's, else `training`.")]
+Stack = Annotated[
+    str | None,
+    typer.Option("--stack", metavar="OUTPUTS.json|STACK", help="The platform whose cluster is meant."),
+]
+Context = Annotated[
+    str | None,
+    typer.Option(
+        "--context", metavar="NAME", help="A context of your kubeconfig; by default the one in use."
+    ),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace", metavar="NS", help="By default the stack's, else the context's, else `training`."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Name = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.", show_default=False)]
 
 
 @runs.command("list", epilog=EXIT_CODES)
-def list_command(stack: Stack = None, context: Context = None, namespace: Namespace = None, as_json: Json = False) -> None:
+def list_command(
+    stack: Stack = None, context: Context = None, namespace: Namespace = None, as_json: Json = False
+) -> None:
     """List the runs of a namespace: what each is doing, since when, and where its checkpoints are.
 
     [bold]Examples[/]
@@ -56,21 +79,38 @@ def list_command(stack: Stack = None, context: Context = None, namespace: Namesp
     with _refusals(cluster := _cluster(stack, context, namespace)):
         found = held(cluster)
     if as_json:
-        print_json({"cluster": cluster.name, "namespace": cluster.namespace, "runs": [run.document() for run in found]})
+        print_json(
+            {
+                "cluster": cluster.name,
+                "namespace": cluster.namespace,
+                "runs": [run.document() for run in found],
+            }
+        )
         return
     if not found:
         out().print(f"{cluster.name} {cluster.namespace} holds no runs", markup=False)
     width = max((len(run.name) for run in found), default=0)
     for run in found:
-        message = f"  {run.message.splitlines()[-1]}" if run.message and run.state in ("failed", "refused by KubeRay") else ""
-        out().print(f"{run.name:<{width}}  {run.state:<12} {duration(run.age_s()):>7}  {run.storage}{message}", markup=False, soft_wrap=True)
+        message = (
+            f"  {run.message.splitlines()[-1]}"
+            if run.message and run.state in ("failed", "refused by KubeRay")
+            else ""
+        )
+        out().print(
+            f"{run.name:<{width}}  {run.state:<12} {duration(run.age_s()):>7}  {run.storage}{message}",
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 @runs.command("logs", epilog=EXIT_CODES)
 def logs_command(  # noqa: PLR0917 - Typer passes options by name
     run: Name,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
-    raw: Annotated[bool, typer.Option("--raw", help="Everything as it was said: events as JSON lines, and Ray's own words.")] = False,
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="Everything as it was said: events as JSON lines, and Ray's own words."),
+    ] = False,
     stack: Stack = None,
     context: Context = None,
     namespace: Namespace = None,
@@ -93,7 +133,13 @@ def logs_command(  # noqa: PLR0917 - Typer passes options by name
 
     with _refusals(cluster := _cluster(stack, context, namespace, run)):
         for line in lines(cluster, find(cluster, run), follow=follow):
-            text = (json.dumps(line) if isinstance(line, dict) else line) if raw else describe(line) if isinstance(line, dict) else ""
+            text = (
+                (json.dumps(line) if isinstance(line, dict) else line)
+                if raw
+                else describe(line)
+                if isinstance(line, dict)
+                else ""
+            )
             if isinstance(line, dict) and line["kind"] in ("error", "crash") and not raw:
                 text = f"{line['kind']}: {line.get('summary') or line.get('error')}"
             if text:
@@ -105,13 +151,16 @@ def logs_command(  # noqa: PLR0917 - Typer passes options by name
 def stop_command(  # noqa: PLR0917 - Typer passes options by name
     run: Name,
     now: Annotated[bool, typer.Option("--now", help="Do not wait for a last checkpoint.")] = False,
-    within: Annotated[float, typer.Option("--within", metavar="SECONDS", min=1, help="How long it may take to save.")] = 180.0,
+    within: Annotated[
+        float, typer.Option("--within", metavar="SECONDS", min=1, help="How long it may take to save.")
+    ] = 180.0,
     stack: Stack = None,
     context: Context = None,
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
-    """End a run: it saves a checkpoint first, then its machines are given back. Launched again it goes on from there.
+    """End a run: it saves a checkpoint first, then its machines are given back. Launched again it goes on
+    from there.
 
     [bold]Examples[/]
 
@@ -124,7 +173,13 @@ def stop_command(  # noqa: PLR0917 - Typer passes options by name
 
     with _refusals(cluster := _cluster(stack, context, namespace, run)):
         found = find(cluster, run)
-        how = stop(cluster, found, now=now, within_s=within, say=lambda text: err().print(f"{run} {text}", markup=False))
+        how = stop(
+            cluster,
+            found,
+            now=now,
+            within_s=within,
+            say=lambda text: err().print(f"{run} {text}", markup=False),
+        )
     if as_json:
         print_json({"run": run, "how": how, "storage": found.storage})
     else:
@@ -132,8 +187,15 @@ def stop_command(  # noqa: PLR0917 - Typer passes options by name
 
 
 @runs.command("attach", epilog=EXIT_CODES)
-def attach_command(run: Name, stack: Stack = None, context: Context = None, namespace: Namespace = None, as_json: Json = False) -> None:
-    """Come back to a run, as if it had been launched here: its lines from the start, its report at the end. Ctrl-C stops the run.
+def attach_command(
+    run: Name,
+    stack: Stack = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    as_json: Json = False,
+) -> None:
+    """Come back to a run, as if it had been launched here: its lines from the start, its report at the end.
+    Ctrl-C stops the run.
 
     [bold]Examples[/]
 
@@ -174,9 +236,19 @@ def attach_command(run: Name, stack: Stack = None, context: Context = None, name
 
 @dashboard.command(epilog=EXIT_CODES)
 def dashboard_command(  # noqa: PLR0917 - Typer passes options by name
-    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run, or a long-lived Ray cluster.", show_default=False)] = None,
-    port: Annotated[int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="Of this machine; 0 takes one that is free.")] = 8265,
-    token: Annotated[bool, typer.Option("--token", help="Print the token that the dashboard asks for.")] = False,
+    run: Annotated[
+        str | None,
+        typer.Argument(metavar="[RUN]", help="A run, or a long-lived Ray cluster.", show_default=False),
+    ] = None,
+    port: Annotated[
+        int,
+        typer.Option(
+            "--port", metavar="PORT", min=0, max=65535, help="Of this machine; 0 takes one that is free."
+        ),
+    ] = 8265,
+    token: Annotated[
+        bool, typer.Option("--token", help="Print the token that the dashboard asks for.")
+    ] = False,
     stack: Stack = None,
     context: Context = None,
     namespace: Namespace = None,
@@ -200,7 +272,9 @@ def dashboard_command(  # noqa: PLR0917 - Typer passes options by name
     with _refusals(cluster := _cluster(stack, context, namespace, run)):
         _, name = head_of(cluster, run)
         secret = token_of(cluster, name) if token else None
-    with forwarded(cluster, lambda: head_of(cluster, name)[0], 8265, port, lambda text: err().print(text, markup=False)) as here:
+    with forwarded(
+        cluster, lambda: head_of(cluster, name)[0], 8265, port, lambda text: err().print(text, markup=False)
+    ) as here:
         address = f"http://127.0.0.1:{here}"
         if as_json:
             print_json({"address": address, "ray_cluster": name, **({"token": secret} if token else {})})
@@ -211,8 +285,11 @@ def dashboard_command(  # noqa: PLR0917 - Typer passes options by name
         threading.Event().wait()
 
 
-def _cluster(stack: str | None, context: str | None, namespace: str | None, run: str | None = None) -> Cluster:
-    """The cluster that is meant: the one that is named, else the one that `run` was launched on from this folder, else the one in use.
+def _cluster(
+    stack: str | None, context: str | None, namespace: str | None, run: str | None = None
+) -> Cluster:
+    """The cluster that is meant: the one that is named, else the one that `run` was launched on from this
+    folder, else the one in use.
 
     Raises:
         InputError: no such stack or context.
@@ -234,7 +311,9 @@ def _cluster(stack: str | None, context: str | None, namespace: str | None, run:
 
 
 def launched_on(run: str) -> tuple[str | None, str | None, str | None]:
-    """Stack, context and namespace of the last launch of a run from this folder; nothing where there was none."""
+    """Stack, context and namespace of the last launch of a run from this folder; nothing where there was
+    none.
+    """
     from pathlib import Path
 
     from trainfleet.training.runs.reader import read_run

@@ -26,26 +26,49 @@ tune = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 @tune.command(epilog=EXIT_CODES)
 def tune_command(  # noqa: PLR0917 - Typer passes options by name
     recipe: Annotated[
-        str, typer.Argument(metavar="RECIPE", help="A YAML file with `tune:`, or the name of one that comes with Trainfleet.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="RECIPE",
+            help="A YAML file with `tune:`, or the name of one that comes with Trainfleet.",
+            show_default=False,
+        ),
     ],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Change the recipe, such as tune.trials=20.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...", help="Change the recipe, such as tune.trials=20.", show_default=False
+        ),
     ] = None,
-    run: Annotated[str | None, typer.Option("--run", metavar="NAME", help="The search's name; by default the recipe's.")] = None,
-    storage: Annotated[str | None, typer.Option("--storage", metavar="DIR", help="Where it is kept, in DIR/NAME-tune; by default runs/.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start anew; what a search left before is moved aside, never deleted.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="No progress; one JSON document on stdout at the end.")] = False,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="NAME", help="The search's name; by default the recipe's.")
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            "--storage", metavar="DIR", help="Where it is kept, in DIR/NAME-tune; by default runs/."
+        ),
+    ] = None,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Start anew; what a search left before is moved aside, never deleted."),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="No progress; one JSON document on stdout at the end.")
+    ] = False,
 ) -> None:
-    """Try recipes by Ray Tune, and write the best one to best.yaml; typed again after an interruption it goes on.
+    """Try recipes by Ray Tune, and write the best one to best.yaml; typed again after an interruption it goes
+    on.
 
-    The space stands in the recipe: [dim]tune: {trials: 12, space: {optimizer.lr: {log_uniform: [1e-4, 1e-2]}}}[/];
+    The space stands in the recipe: [dim]tune: {trials: 12, space: {optimizer.lr: {log_uniform: [1e-4,
+    1e-2]}}}[/];
     ways to choose are choice, uniform, log_uniform and integer.
 
     [bold]Examples[/]
 
     trainfleet tune my-search.yaml
 
-    trainfleet tune lm-tiny 'tune={trials: 6, space: {optimizer.lr: {log_uniform: [1e-4, 1e-1]}}}' scaling.workers=1
+    trainfleet tune lm-tiny 'tune={trials: 6, space: {optimizer.lr: {log_uniform: [1e-4, 1e-1]}}}'
+    scaling.workers=1
 
     trainfleet tune my-search.yaml tune.trials=30 --json
     """
@@ -59,11 +82,17 @@ def tune_command(  # noqa: PLR0917 - Typer passes options by name
     from trainfleet.training.tune.trials import folder_of
     from trainfleet.training.tune.trials import tune as search_for
 
-    said = [*(overrides or ()), *([f"name={json.dumps(run)}"] if run else ()), *([f"storage={json.dumps(storage)}"] if storage else ())]
+    said = [
+        *(overrides or ()),
+        *([f"name={json.dumps(run)}"] if run else ()),
+        *([f"storage={json.dumps(storage)}"] if storage else ()),
+    ]
     wanted = load_recipe(recipe, said, os.environ)
     if wanted.tune is None:
         fix = "tune: {space: {optimizer.lr: {log_uniform: [1e-4, 1e-2]}}}"
-        raise InputError("the recipe says nothing about a search", [Problem(f"{recipe}: tune", "is missing", fix)])
+        raise InputError(
+            "the recipe says nothing about a search", [Problem(f"{recipe}: tune", "is missing", fix)]
+        )
     check_space(wanted)
     folder = folder_of(wanted)
     with _locked(folder, fresh):
@@ -110,11 +139,24 @@ def _document(search: Search, folder: Path, recipe: Recipe) -> dict[str, Any]:
         "search": str(folder),
         "metric": recipe.tune.metric,
         "mode": recipe.tune.mode,
-        "best": {"trial": best.number, "values": best.values, "value": value, "step": step, "run": str(search.trial_folder(best.number))},
+        "best": {
+            "trial": best.number,
+            "values": best.values,
+            "value": value,
+            "step": step,
+            "run": str(search.trial_folder(best.number)),
+        },
         "recipe": str(folder / "best.yaml"),
         "report": str(folder / "report.html"),
         "trials": [
-            {"number": each.number, "status": each.status, "values": each.values, "rows": each.rows, "error": each.error} for each in search.table()
+            {
+                "number": each.number,
+                "status": each.status,
+                "values": each.values,
+                "rows": each.rows,
+                "error": each.error,
+            }
+            for each in search.table()
         ],
     }
 
@@ -123,7 +165,11 @@ def _line(event: Mapping[str, Any]) -> str:
     from trainfleet.training.tune.page import shown
 
     values = ", ".join(f"{key} {shown(value)}" for key, value in event["values"].items())
-    figure = f"{event['best'][1]:.6g} at step {event['best'][0]}" if event["best"] else (event["error"] or "no figure")
+    figure = (
+        f"{event['best'][1]:.6g} at step {event['best'][0]}"
+        if event["best"]
+        else (event["error"] or "no figure")
+    )
     return f"trial {event['number']} {event['status']}: {figure}  ({values})"
 
 
@@ -139,9 +185,15 @@ def _table(search: Search) -> Any:
     best = search.best()
     for trial in search.table():
         figure = trial.best(search.tune.mode)
-        cells = [str(trial.number), f"{figure[1]:.6g}" if figure else "-", *(shown(trial.values[key]) for key in search.tune.space)]
+        cells = [
+            str(trial.number),
+            f"{figure[1]:.6g}" if figure else "-",
+            *(shown(trial.values[key]) for key in search.tune.space),
+        ]
         style = "bold" if best is not None and trial.number == best.number else ""
-        table.add_row(*map(escape, [*cells, str(len(trial.rows)), f"{trial.status} {trial.error}".strip()]), style=style)
+        table.add_row(
+            *map(escape, [*cells, str(len(trial.rows)), f"{trial.status} {trial.error}".strip()]), style=style
+        )
     return table
 
 
@@ -165,10 +217,14 @@ def _locked(folder: Path, fresh: bool) -> Iterator[None]:
         folder.mkdir(exist_ok=True)
     except Timeout as error:
         raise InputError(
-            "this search is going on already", [Problem(str(folder), "another command holds it", "wait for it, or --run NAME")]
+            "this search is going on already",
+            [Problem(str(folder), "another command holds it", "wait for it, or --run NAME")],
         ) from error
     except OSError as error:
-        raise InputError("cannot write the search's folder", [Problem(str(folder), error.strerror or str(error), "another --storage DIR")]) from error
+        raise InputError(
+            "cannot write the search's folder",
+            [Problem(str(folder), error.strerror or str(error), "another --storage DIR")],
+        ) from error
     try:
         yield
     finally:

@@ -1,6 +1,7 @@
 """Bad input: what is refused, what is left out, and that each is counted and named.
 
-Used by `preparation`. Easy to get wrong: one torn file must not hide the next, so all are collected before anything is
+Used by `preparation`. Easy to get wrong: one torn file must not hide the next, so all are collected before
+anything is
 refused; and a limit keeps a set that is mostly broken from being trained on as if it were small.
 """
 
@@ -54,17 +55,29 @@ class Integrity:
         if len(bad) > SHOWN:
             problems.append(Problem("", f"and {len(bad) - SHOWN} more"))
         if self.mode == "refuse":
-            problems.append(Problem("", "mend or remove them", "or leave them out, counted and named, by `integrity: quarantine`"))
+            problems.append(
+                Problem(
+                    "",
+                    "mend or remove them",
+                    "or leave them out, counted and named, by `integrity: quarantine`",
+                )
+            )
             raise InputError(f"{len(bad)} of the data's files and rows cannot be used", problems)
         if len(bad) > self.limit * (len(bad) + good):
             share = len(bad) / (len(bad) + good)
             raise InputError(
-                f"{len(bad)} of the data's files and rows cannot be used: {share:.1%}, more than the limit of {self.limit:.1%}", problems
+                f"{len(bad)} of the data's files and rows cannot be used: {share:.1%}, more than the limit of {self.limit:.1%}",
+                problems,
             )
 
     def report(self, bad: Sequence[Bad]) -> dict[str, Any]:
         """What the manifest says about it."""
-        return {"mode": self.mode, "limit": self.limit, "count": len(bad), "named": [asdict(each) for each in bad[:NAMED]]}
+        return {
+            "mode": self.mode,
+            "limit": self.limit,
+            "count": len(bad),
+            "named": [asdict(each) for each in bad[:NAMED]],
+        }
 
 
 def left_out(facts: Mapping[str, Any]) -> str:

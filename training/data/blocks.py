@@ -1,7 +1,9 @@
 """Block files and their manifest: how prepared data lies on a disk or in an object store.
 
-A prepared folder holds `manifest.json`, written last, and per split `SPLIT/00000.arrow` and so on: Arrow IPC files of one
-record batch each, which can be mapped into memory, with the same number of samples in each but the last. Used by `preparation` and
+A prepared folder holds `manifest.json`, written last, and per split `SPLIT/00000.arrow` and so on: Arrow IPC
+files of one
+record batch each, which can be mapped into memory, with the same number of samples in each but the last. Used
+by `preparation` and
 `stream`. Easy to get wrong: a folder without a manifest is no data; one with it is whole.
 """
 
@@ -28,7 +30,9 @@ class TornBlockError(Exception):
 
 @dataclass(frozen=True)
 class BlockEntry:
-    """One block file: its `name` below the folder, how many samples and bytes it has, and checksums of these bytes."""
+    """One block file: its `name` below the folder, how many samples and bytes it has, and checksums of these
+    bytes.
+    """
 
     name: str
     rows: int
@@ -48,7 +52,11 @@ class BlockEntry:
         """
         if len(payload) != self.bytes:
             raise TornBlockError(f"{self.name} has {len(payload)} bytes instead of {self.bytes}")
-        same = hashlib.sha256(payload).hexdigest() == self.sha256 if thorough else zlib.crc32(payload) == self.crc32
+        same = (
+            hashlib.sha256(payload).hexdigest() == self.sha256
+            if thorough
+            else zlib.crc32(payload) == self.crc32
+        )
         if not same:
             raise TornBlockError(f"{self.name} is not what was written (its checksum differs)")
 
@@ -116,12 +124,16 @@ class Manifest:
             document = json.loads(text)
             if document["format"] != FORMAT:
                 raise InputError(
-                    "prepared data of another version", [Problem(where, f"is format {document['format']}, not {FORMAT}", "prepare it anew")]
+                    "prepared data of another version",
+                    [Problem(where, f"is format {document['format']}, not {FORMAT}", "prepare it anew")],
                 )
             return cls(
                 columns_of(document["columns"]),
                 int(document["rows_per_block"]),
-                {split: [BlockEntry(**each) for each in blocks] for split, blocks in document["splits"].items()},
+                {
+                    split: [BlockEntry(**each) for each in blocks]
+                    for split, blocks in document["splits"].items()
+                },
                 document["sources"],
                 document["settings"],
                 document["bad"],
@@ -129,7 +141,10 @@ class Manifest:
                 document["extras"],
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise InputError("not prepared data", [Problem(where, "is no manifest of prepared data, or a torn one", "prepare it anew")]) from error
+            raise InputError(
+                "not prepared data",
+                [Problem(where, "is no manifest of prepared data, or a torn one", "prepare it anew")],
+            ) from error
 
 
 def write_batches(columns: Mapping[str, Any], *more: Mapping[str, Any]) -> Any:

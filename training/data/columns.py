@@ -1,7 +1,9 @@
 """What a sample is made of: named columns of a declared type and shape, and how they lie in Arrow arrays.
 
-Used by `preparation` (writes) and `stream` (reads). Easy to get wrong: a column of a fixed shape is one block of memory that
-numpy slices without a copy; one whose first dimension is `None` differs from sample to sample and is read one by one.
+Used by `preparation` (writes) and `stream` (reads). Easy to get wrong: a column of a fixed shape is one block
+of memory that
+numpy slices without a copy; one whose first dimension is `None` differs from sample to sample and is read one
+by one.
 """
 
 from __future__ import annotations
@@ -57,13 +59,23 @@ class Column:
         """Why a value cannot be this column's: wrong type, wrong shape, or a number that is none."""
         if self.plain:
             expected = str if self.dtype == "string" else bytes
-            return None if isinstance(value, expected) else f"is {type(value).__name__} instead of {expected.__name__}"
+            return (
+                None
+                if isinstance(value, expected)
+                else f"is {type(value).__name__} instead of {expected.__name__}"
+            )
         if not self.shape and isinstance(value, int | float) and not isinstance(value, bool):
-            value = np.asarray(value, dtype=self.dtype) if _fits(value, np.dtype(self.dtype)) else np.asarray(value)
+            value = (
+                np.asarray(value, dtype=self.dtype)
+                if _fits(value, np.dtype(self.dtype))
+                else np.asarray(value)
+            )
         array = np.asarray(value)
         if array.dtype != np.dtype(self.dtype):
             return f"is {array.dtype} instead of {self.dtype}"
-        if len(array.shape) != len(self.shape) or any(have != want for have, want in zip(array.shape, self.shape, strict=True) if want is not None):
+        if len(array.shape) != len(self.shape) or any(
+            have != want for have, want in zip(array.shape, self.shape, strict=True) if want is not None
+        ):
             return f"has the shape {list(array.shape)} instead of {['any' if size is None else size for size in self.shape]}"
         if array.dtype.kind in "fc" and not np.isfinite(array).all():
             bad = int(array.size - np.isfinite(array).sum())
@@ -81,7 +93,9 @@ class Column:
         if not self.ragged:
             return fixed(np.stack(values) if len(values) else np.zeros((0, *self.inner), self.dtype))
         lengths = [len(value) * math.prod(self.inner) for value in values]
-        flat = np.concatenate([np.ravel(value) for value in values]) if len(values) else np.zeros(0, self.dtype)
+        flat = (
+            np.concatenate([np.ravel(value) for value in values]) if len(values) else np.zeros(0, self.dtype)
+        )
         offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
         return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(flat))
 
@@ -124,7 +138,9 @@ def columns_of(document: Mapping[str, Mapping[str, Any]]) -> dict[str, Column]:
 
 
 def _memory(array: Any) -> NDArray[Any]:
-    """The numbers of an Arrow array where they lie. Its own `to_numpy` would import pandas, a third of the time until a worker is at work."""
+    """The numbers of an Arrow array where they lie. Its own `to_numpy` would import pandas, a third of the
+    time until a worker is at work.
+    """
     return np.from_dlpack(array)
 
 

@@ -1,6 +1,7 @@
 """Which sample is trained on when: a function of seed and position alone, the same for any number of ranks.
 
-Used by the step loop. Easy to get wrong: positions count samples from the run's start and go on through epochs, so a
+Used by the step loop. Easy to get wrong: positions count samples from the run's start and go on through
+epochs, so a
 resume needs one number, and a global batch may begin in one epoch and end in the next. Without torch until a
 permutation is asked for: the processes that prepare data import this package.
 """
@@ -33,7 +34,9 @@ class Order(Protocol):
         ...
 
     def upcoming(self, start: int, count: int) -> list[int]:
-        """Samples of which `Workload.expect` should hear when `count` positions from `start` on come next; may look further ahead."""
+        """Samples of which `Workload.expect` should hear when `count` positions from `start` on come next;
+        may look further ahead.
+        """
         ...
 
 
@@ -76,12 +79,17 @@ class SampleOrder:
 
 
 class WindowOrder:
-    """A shuffle for data that is read block by block: blocks in random order, and samples shuffled over `window` blocks at a time.
+    """A shuffle for data that is read block by block: blocks in random order, and samples shuffled over
+    `window` blocks at a time.
 
-    At any position at most `window` blocks are in use, and re-entering an epoch needs these alone. Memory is a few numbers
-    per block and one window of indices. Each sample is equally likely at each position; what is not random is company: the
-    samples of a block come within one window. So where blocks differ (sorted sources), the mean of a batch of G samples
-    varies about 1 + G/W times as much as under a true shuffle over many blocks; `scatter` in preparation takes that away.
+    At any position at most `window` blocks are in use, and re-entering an epoch needs these alone. Memory is
+    a few numbers
+    per block and one window of indices. Each sample is equally likely at each position; what is not random is
+    company: the
+    samples of a block come within one window. So where blocks differ (sorted sources), the mean of a batch of
+    G samples
+    varies about 1 + G/W times as much as under a true shuffle over many blocks; `scatter` in preparation
+    takes that away.
 
     Args:
         rows: samples per block; block b's samples follow those of block b - 1.
@@ -108,7 +116,9 @@ class WindowOrder:
         return found
 
     def upcoming(self, start: int, count: int) -> list[int]:
-        """One sample of each block that the positions need, then of each block of the window after them; the same list while nothing changes."""
+        """One sample of each block that the positions need, then of each block of the window after them; the
+        same list while nothing changes.
+        """
         windows, place, end, beyond = [], start, start + count, False
         while not beyond:
             beyond = place >= end
@@ -117,8 +127,17 @@ class WindowOrder:
             windows.append((epoch, number))
             place += int(self._epoch(epoch)[1][number]) - within
         if windows != self._named[0]:
-            blocks = [self._epoch(epoch)[0][number * self.window : (number + 1) * self.window].tolist() for epoch, number in windows]
-            self._named = windows, [int(self._first[block]) for block in dict.fromkeys(block for each in blocks for block in each)]
+            blocks = [
+                self._epoch(epoch)[0][number * self.window : (number + 1) * self.window].tolist()
+                for epoch, number in windows
+            ]
+            self._named = (
+                windows,
+                [
+                    int(self._first[block])
+                    for block in dict.fromkeys(block for each in blocks for block in each)
+                ],
+            )
         return self._named[1]
 
     def _epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -142,15 +161,20 @@ class WindowOrder:
             if len(self._windows) > 1:
                 self._windows.clear()
             blocks = self._epoch(epoch)[0][number * self.window : (number + 1) * self.window]
-            members = np.concatenate([np.arange(self._first[block], self._first[block + 1]) for block in blocks])
-            self._windows[epoch, number] = members[permutation(self.seed, epoch, len(members), f"window {number}").numpy()]
+            members = np.concatenate(
+                [np.arange(self._first[block], self._first[block + 1]) for block in blocks]
+            )
+            self._windows[epoch, number] = members[
+                permutation(self.seed, epoch, len(members), f"window {number}").numpy()
+            ]
         return self._windows[epoch, number]
 
 
 def make_order(recipe: Recipe, workload: Any) -> Order:
     """The order of the training samples that the recipe's `order` asks for.
 
-    `shuffle: auto` is a windowed shuffle where the workload has blocks (`blocks(split)`: samples per block) and does not say
+    `shuffle: auto` is a windowed shuffle where the workload has blocks (`blocks(split)`: samples per block)
+    and does not say
     that they are all at hand (`streamed = False`), and a full permutation elsewhere.
 
     Raises:
@@ -161,7 +185,9 @@ def make_order(recipe: Recipe, workload: Any) -> Order:
     streamed = has_blocks and bool(getattr(workload, "streamed", True))
     if settings.shuffle == "window" and not has_blocks:
         what = f"`window` shuffles over blocks, and the workload `{recipe.workload.name}` has none"
-        raise InputError("there are no blocks to shuffle", [Problem("order.shuffle", what, "`full`, or leave it out")])
+        raise InputError(
+            "there are no blocks to shuffle", [Problem("order.shuffle", what, "`full`, or leave it out")]
+        )
     if settings.shuffle == "window" or (settings.shuffle == "auto" and streamed):
         return WindowOrder(recipe.seed, workload.blocks("train"), settings.window_blocks)
     return SampleOrder(recipe.seed, workload.size("train"), shuffled=settings.shuffle != "none")
@@ -176,23 +202,38 @@ def check_sizes(workload: Any, world_size: int) -> None:
     problems = []
     size = workload.size("train")
     if size < world_size:
-        problems.append(Problem("scaling.workers", f"the train split has {size} samples for {world_size} ranks", "fewer workers or more data"))
+        problems.append(
+            Problem(
+                "scaling.workers",
+                f"the train split has {size} samples for {world_size} ranks",
+                "fewer workers or more data",
+            )
+        )
     empty = [split for split in ("validation", "test") if workload.size(split) < 1]
-    problems += [Problem("workload", f"the {split} split is empty", "more data, or a larger share for it") for split in empty]
+    problems += [
+        Problem("workload", f"the {split} split is empty", "more data, or a larger share for it")
+        for split in empty
+    ]
     if problems:
         raise InputError("there is too little data", problems)
 
 
 def permutation(seed: int, epoch: int, size: int, part: str = "") -> torch.Tensor:
-    """The order of an epoch (or of a named part of it): all of `size` once, decided by seed, epoch and name alone."""
+    """The order of an epoch (or of a named part of it): all of `size` once, decided by seed, epoch and name
+    alone.
+    """
     import torch
 
     digest = hashlib.sha256(f"{seed}:{epoch}{f':{part}' if part else ''}".encode()).digest()
     return torch.randperm(size, generator=torch.Generator().manual_seed(int.from_bytes(digest[:7])))
 
 
-def micro_batch_starts(step: int, global_batch: int, micro_batch: int, rank: int, world_size: int) -> list[int]:
-    """Positions at which a rank's micro batches of a step begin. Over all ranks they tile [step·G, step·G + G)."""
+def micro_batch_starts(
+    step: int, global_batch: int, micro_batch: int, rank: int, world_size: int
+) -> list[int]:
+    """Positions at which a rank's micro batches of a step begin. Over all ranks they tile [step·G, step·G +
+    G).
+    """
     accumulation = global_batch // (micro_batch * world_size)
     return [step * global_batch + (turn * world_size + rank) * micro_batch for turn in range(accumulation)]
 
@@ -204,6 +245,8 @@ def spread(size: int, limit: int | None) -> list[int]:
 
 
 def share(indices: Sequence[int], micro_batch: int, rank: int, world_size: int) -> list[list[int]]:
-    """A rank's batches of a validation: whole batches dealt out in turn, so ranks may have unlike numbers of them."""
+    """A rank's batches of a validation: whole batches dealt out in turn, so ranks may have unlike numbers of
+    them.
+    """
     batches = [list(indices[start : start + micro_batch]) for start in range(0, len(indices), micro_batch)]
     return batches[rank::world_size]

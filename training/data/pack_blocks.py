@@ -1,6 +1,8 @@
-"""Parts into blocks: the samples of all units, in the units' order or dealt out at random, the same number in each block.
+"""Parts into blocks: the samples of all units, in the units' order or dealt out at random, the same number in
+each block.
 
-Used by `preparation`, which has made one part file per unit: a record batch per split. Easy to get wrong: a part of a packed
+Used by `preparation`, which has made one part file per unit: a record batch per split. Easy to get wrong: a
+part of a packed
 stream holds single values, not samples, and a sample may begin in one part and end in the next.
 """
 
@@ -53,18 +55,26 @@ class Assembled:
     rows_per_block: int
 
 
-def part_batch(columns: Mapping[str, Column], samples: Sequence[Mapping[str, Any]], stream: bool) -> dict[str, Any]:
+def part_batch(
+    columns: Mapping[str, Column], samples: Sequence[Mapping[str, Any]], stream: bool
+) -> dict[str, Any]:
     """Arrow arrays of one split of a part; of a stream the values of all samples, one after the other."""
     if not stream:
         return {name: column.arrow([sample[name] for sample in samples]) for name, column in columns.items()}
     import pyarrow as pa
 
     name, column = next(iter(columns.items()))
-    return {name: pa.array(np.concatenate([np.zeros(0, column.dtype), *(sample[name] for sample in samples)]))}
+    return {
+        name: pa.array(np.concatenate([np.zeros(0, column.dtype), *(sample[name] for sample in samples)]))
+    }
 
 
 def blocks(
-    building: Path, sizes: Sequence[Sequence[int]], layout: Layout, processes: int | None, progress: Callable[[str, int, int], Any]
+    building: Path,
+    sizes: Sequence[Sequence[int]],
+    layout: Layout,
+    processes: int | None,
+    progress: Callable[[str, int, int], Any],
 ) -> Assembled:
     """Write the blocks of all splits; those that are there already are kept.
 
@@ -74,16 +84,33 @@ def blocks(
     Raises:
         InputError: a split has no sample.
     """
-    firsts = {split: np.concatenate(([0], np.cumsum([each[place] for each in sizes], dtype=np.int64))) for place, split in enumerate(layout.splits)}
+    firsts = {
+        split: np.concatenate(([0], np.cumsum([each[place] for each in sizes], dtype=np.int64)))
+        for place, split in enumerate(layout.splits)
+    }
     counts = {split: _samples(int(first[-1]), layout.pack) for split, first in firsts.items()}
     if empty := [split for split in layout.splits if not counts[split]]:
         found = ", ".join(f"{split} {counts[split]}" for split in layout.splits)
         what = f"{', '.join(empty)}: less than one sample ({found})"
-        raise InputError("there is too little data", [Problem("", what, "more data, other shares of the splits, another seed, or shorter samples")])
+        raise InputError(
+            "there is too little data",
+            [Problem("", what, "more data, other shares of the splits, another seed, or shorter samples")],
+        )
     rows = layout.rows_per_block or _fitting(building, sizes, layout, counts)
     parts = _Parts(building)
     jobs = [
-        _Block(building, split, place, number, rows, counts[split], firsts[split], _dealt(counts[split], layout.scatter, place), layout, parts)
+        _Block(
+            building,
+            split,
+            place,
+            number,
+            rows,
+            counts[split],
+            firsts[split],
+            _dealt(counts[split], layout.scatter, place),
+            layout,
+            parts,
+        )
         for place, split in enumerate(layout.splits)
         for number in range(-(-counts[split] // rows))
     ]
@@ -100,7 +127,9 @@ class _Parts:
     """Part files mapped into memory, some at a time."""
 
     def __init__(self, building: Path) -> None:
-        self._open = lru_cache(maxsize=_OPEN_PARTS)(lambda number: _mapped(building / f"part-{number:06}.arrow"))
+        self._open = lru_cache(maxsize=_OPEN_PARTS)(
+            lambda number: _mapped(building / f"part-{number:06}.arrow")
+        )
 
     def batch(self, number: int, split: int) -> Any:
         return read_batch(self._open(number), split)
@@ -162,7 +191,12 @@ class _Block:
         return {name: fixed(rows)}
 
     def _consecutive(self, first: int, end: int) -> dict[str, Any]:
-        return _joined([self.parts.batch(part, self.place).slice(start, stop - start) for part, start, stop in self._slices(first, end)])
+        return _joined(
+            [
+                self.parts.batch(part, self.place).slice(start, stop - start)
+                for part, start, stop in self._slices(first, end)
+            ]
+        )
 
     def _gathered(self, samples: NDArray[np.int64]) -> dict[str, Any]:
         """Samples from anywhere: taken part by part, then put in their order."""
@@ -171,7 +205,10 @@ class _Block:
         ranked = np.argsort(samples, kind="stable")
         wanted = samples[ranked]
         homes = np.searchsorted(self.firsts, wanted, side="right") - 1
-        taken = [self.parts.batch(int(part), self.place).take(pa.array(wanted[homes == part] - self.firsts[part])) for part in np.unique(homes)]
+        taken = [
+            self.parts.batch(int(part), self.place).take(pa.array(wanted[homes == part] - self.firsts[part]))
+            for part in np.unique(homes)
+        ]
         back = np.empty(len(ranked), dtype=np.int64)
         back[ranked] = np.arange(len(ranked))
         joined = pa.Table.from_batches(taken).take(pa.array(back))
@@ -179,7 +216,9 @@ class _Block:
 
 
 def scattered(count: int, seed: int) -> NDArray[np.int64]:
-    """A permutation of `count` that is the same with every version of every library: ranks of hashed numbers (splitmix64)."""
+    """A permutation of `count` that is the same with every version of every library: ranks of hashed numbers
+    (splitmix64).
+    """
     with np.errstate(over="ignore"):
         x = (np.arange(count, dtype=np.uint64) + np.uint64(seed)) * np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -196,7 +235,9 @@ def _samples(values: int, pack: int | None) -> int:
     return values if pack is None else max(0, values - 1) // pack
 
 
-def _fitting(building: Path, sizes: Sequence[Sequence[int]], layout: Layout, counts: Mapping[str, int]) -> int:
+def _fitting(
+    building: Path, sizes: Sequence[Sequence[int]], layout: Layout, counts: Mapping[str, int]
+) -> int:
     """As many samples as make about `block_bytes`."""
     if layout.pack is not None:
         each = (layout.pack + 1) * np.dtype(next(iter(layout.columns.values())).dtype).itemsize
@@ -207,7 +248,9 @@ def _fitting(building: Path, sizes: Sequence[Sequence[int]], layout: Layout, cou
 
 
 def _joined(batches: list[Any]) -> dict[str, Any]:
-    """Batches one after the other, as one array per column; the empty one makes a copy of a single slice, without what is beside it."""
+    """Batches one after the other, as one array per column; the empty one makes a copy of a single slice,
+    without what is beside it.
+    """
     import pyarrow as pa
 
     whole = pa.Table.from_batches([*batches, batches[0].slice(0, 0)]).combine_chunks().to_batches()[0]

@@ -1,17 +1,23 @@
-"""Raw files into block files, once per machine: read, turned into samples, split, packed and written, whole or not at all.
+"""Raw files into block files, once per machine: read, turned into samples, split, packed and written, whole
+or not at all.
 
-    class Tones:                                     # a frozen dataclass or a module's class: it travels to other processes
+    class Tones:                                     # a frozen dataclass or a module's class: it travels to
+    other processes
         columns = {"sound": Column("float32", (None,)), "label": Column("int64")}
         key = "tones 1"                              # everything that changes what it returns
-        def __call__(self, rows):                    # a list of samples (or None: left out, or Bad: cannot be used) per row
+        def __call__(self, rows):                    # a list of samples (or None: left out, or Bad: cannot be
+        used) per row
             return [{"sound": row["audio"], "label": len(row["text"])} for row in rows]
 
     prepared = prepare(find_source("/data/tones"), Tones(), cache, name="tones")
     batch = prepared.blocks("train").rows([3, 5])    # {"sound": [array, array], "label": array([4, 9])}
 
-Two stages. Units of raw files become parts, in parallel (processes, or ray.data where Ray runs); then parts become blocks of
-the same number of samples each. Finished parts and blocks are kept through a kill, and the next start goes on with them.
-Easy to get wrong: what comes out depends on the units and the transform alone, never on how many processes worked.
+Two stages. Units of raw files become parts, in parallel (processes, or ray.data where Ray runs); then parts
+become blocks of
+the same number of samples each. Finished parts and blocks are kept through a kill, and the next start goes on
+with them.
+Easy to get wrong: what comes out depends on the units and the transform alone, never on how many processes
+worked.
 """
 
 from __future__ import annotations
@@ -55,7 +61,9 @@ def _silent(*_: Any) -> None:
 
 
 class Transform(Protocol):
-    """What a workload does with raw rows. An object of a module's class, so that it can be sent to other processes."""
+    """What a workload does with raw rows. An object of a module's class, so that it can be sent to other
+    processes.
+    """
 
     @property
     def columns(self) -> Mapping[str, Column]:
@@ -92,7 +100,9 @@ class PerRow:
 
 @dataclass(frozen=True)
 class SplitRule:
-    """Where a row goes: by a hash of its name, so that a new row never moves another; a dataset's own splits are kept."""
+    """Where a row goes: by a hash of its name, so that a new row never moves another; a dataset's own splits
+    are kept.
+    """
 
     validation_share: float = 0.05
     test_share: float = 0.05
@@ -129,7 +139,10 @@ class Prepared:
         """
         content = read_file(f"{self.where}/{name}")
         if hashlib.sha256(content).hexdigest() != self.manifest.extras[name]:
-            raise TrainfleetError("the prepared data is torn", [Problem(f"{self.where}/{name}", "is not what was written", "prepare it anew")])
+            raise TrainfleetError(
+                "the prepared data is torn",
+                [Problem(f"{self.where}/{name}", "is not what was written", "prepare it anew")],
+            )
         return content
 
     def facts(self) -> dict[str, Any]:
@@ -137,7 +150,12 @@ class Prepared:
         bad = self.manifest.bad
         rows = {split: self.manifest.rows(split) for split in self.manifest.splits}
         left_out = {"count": bad.get("count", 0), "named": bad.get("named", [])[:20]}
-        return {"manifest": f"{self.where}/{MANIFEST}", "digest": self.manifest.digest(), "rows": rows, "left_out": left_out}
+        return {
+            "manifest": f"{self.where}/{MANIFEST}",
+            "digest": self.manifest.digest(),
+            "rows": rows,
+            "left_out": left_out,
+        }
 
 
 @dataclass(frozen=True)
@@ -171,18 +189,32 @@ def prepare(
 
     Args:
         name: what the cached folder is called, before its key.
-        pack: join the transform's one column of numbers into a stream per split, and cut it into samples of `pack` + 1 values,
+        pack: join the transform's one column of numbers into a stream per split, and cut it into samples of
+        `pack` + 1 values,
             each beginning with the last of the one before: inputs and targets of a language model.
         rows_per_block: by default as many as make about 8 MiB.
         scatter: a seed: deal the samples out to blocks at random. For sources that are sorted, say by class.
         notes, extras: kept with the data: plain values, and files.
         settings: written to the manifest for whoever reads it.
-        via, processes: how the work is done; see `trainfleet.training.data.worker_pool`. Never changes a byte.
+        via, processes: how the work is done; see `trainfleet.training.data.worker_pool`. Never changes a
+        byte.
 
     Raises:
-        InputError: files or rows cannot be used (all are named), a split is empty, or the cache cannot be written.
+        InputError: files or rows cannot be used (all are named), a split is empty, or the cache cannot be
+        written.
     """
-    asked = [FORMAT, source.key, transform.key, asdict(rule), asdict(integrity), pack, rows_per_block, BLOCK_BYTES, scatter, dict(notes or {})]
+    asked = [
+        FORMAT,
+        source.key,
+        transform.key,
+        asdict(rule),
+        asdict(integrity),
+        pack,
+        rows_per_block,
+        BLOCK_BYTES,
+        scatter,
+        dict(notes or {}),
+    ]
     columns = {column: each.document() for column, each in transform.columns.items()}
     digests = {extra: hashlib.sha256(content).hexdigest() for extra, content in (extras or {}).items()}
     key = hashlib.sha256(json.dumps([*asked, columns, digests], sort_keys=True).encode()).hexdigest()[:20]
@@ -199,7 +231,9 @@ def prepare(
                 reports = _parts(source, job, building, via=via, processes=processes, progress=progress)
                 bad = [each for report in reports for each in bad_from(report["bad"])]
                 _judge(integrity, bad, sum(report["good"] for report in reports), building)
-                splits = pack_blocks.blocks(building, [report["sizes"] for report in reports], how, processes, progress)
+                splits = pack_blocks.blocks(
+                    building, [report["sizes"] for report in reports], how, processes, progress
+                )
                 for extra, content in (extras or {}).items():
                     write_whole(building / extra, content)
                 manifest = Manifest(
@@ -207,7 +241,13 @@ def prepare(
                     splits.rows_per_block,
                     splits.entries,
                     [each for report in reports for each in report["sources"]],
-                    {**(settings or {}), "source": source.where, "transform": transform.key, "splits": asdict(rule), "scatter": scatter},
+                    {
+                        **(settings or {}),
+                        "source": source.where,
+                        "transform": transform.key,
+                        "splits": asdict(rule),
+                        "scatter": scatter,
+                    },
                     integrity.report(bad),
                     dict(notes or {}),
                     digests,
@@ -215,7 +255,9 @@ def prepare(
                 _finish(building, manifest, folder)
     except OSError as error:
         fix = "make room, or set TRAINFLEET_CACHE to a folder that can be written"
-        raise InputError("cannot prepare the data", [Problem(str(cache), error.strerror or str(error), fix)]) from error
+        raise InputError(
+            "cannot prepare the data", [Problem(str(cache), error.strerror or str(error), fix)]
+        ) from error
     return open_prepared(str(folder))
 
 
@@ -229,7 +271,9 @@ def open_prepared(where: str) -> Prepared:
 
 
 def make_part(job: Job, unit: Unit) -> tuple[Any, dict[str, Any]]:
-    """One unit's samples as the bytes of a part file, and what is to be known about it. A pure function: done anywhere, the same bytes."""
+    """One unit's samples as the bytes of a part file, and what is to be known about it. A pure function: done
+    anywhere, the same bytes.
+    """
     bad: list[Bad] = []
     rows: list[Row] = []
     for each in rows_of(unit):
@@ -265,7 +309,9 @@ def _fault(columns: Mapping[str, Column], sample: Sample) -> str:
     return "; ".join(f"{name} {what}" for name, what in wrong if what)
 
 
-def _parts(source: Source, job: Job, building: Path, *, via: Via, processes: int | None, progress: Progress) -> list[dict[str, Any]]:
+def _parts(
+    source: Source, job: Job, building: Path, *, via: Via, processes: int | None, progress: Progress
+) -> list[dict[str, Any]]:
     """Make the parts that are not there yet; returns the reports of all, in the order of the units."""
     reports: dict[int, dict[str, Any]] = {}
     for number in range(len(source.units)):
@@ -274,7 +320,9 @@ def _parts(source: Source, job: Job, building: Path, *, via: Via, processes: int
     todo = [number for number in range(len(source.units)) if number not in reports]
     units = [source.units[number] for number in todo]
     total = len(source.units)
-    for place, (payload, report) in results(partial(make_part, job), units, via, processes, local=not is_url(source.where)):
+    for place, (payload, report) in results(
+        partial(make_part, job), units, via, processes, local=not is_url(source.where)
+    ):
         number = todo[place]
         write_whole(building / f"part-{number:06}.arrow", payload)
         write_whole(building / f"part-{number:06}.json", json.dumps(report).encode())

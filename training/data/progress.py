@@ -1,6 +1,8 @@
-"""What a preparation says while it works: a note to the launcher every two seconds, or a line on a cluster's log.
+"""What a preparation says while it works: a note to the launcher every two seconds, or a line on a cluster's
+log.
 
-Used by workloads, as `prepare(..., progress=announce("lm"))`. Easy to get wrong: only the rank that prepares speaks; the others wait
+Used by workloads, as `prepare(..., progress=announce("lm"))`. Easy to get wrong: only the rank that prepares
+speaks; the others wait
 for its lock.
 """
 
@@ -19,7 +21,9 @@ FIRST_S = 1.0
 
 
 def announce(name: str) -> Callable[[str, int, int], Any]:
-    """A function that tells how far the preparation `name` is, seldom enough to be read; silent where it is done in a second."""
+    """A function that tells how far the preparation `name` is, seldom enough to be read; silent where it is
+    done in a second.
+    """
     address = os.environ.get(EVENTS)
     last = time.monotonic() - EVERY_S + FIRST_S
 

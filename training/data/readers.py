@@ -1,7 +1,9 @@
 """One reader per kind of raw file: from bytes to rows, or to a sentence about what is wrong with them.
 
-Used by `trainfleet.training.data.sources`. Easy to get wrong: pieces of a large text are cut by bytes but read by lines (a piece
-begins after the first line end past its start, and goes on to the first past its end), so each line is read once.
+Used by `trainfleet.training.data.sources`. Easy to get wrong: pieces of a large text are cut by bytes but
+read by lines (a piece
+begins after the first line end past its start, and goes on to the first past its end), so each line is read
+once.
 """
 
 from __future__ import annotations
@@ -29,10 +31,16 @@ def text(system: Any, path: str, name: str, start: int, end: int) -> Iterator[Ro
         size = file.size()
         first, beyond = _lines_between(file, start, end)
         file.seek(first)
-        yield {"name": name, "text": file.read(beyond - first), "last": beyond >= size and (end < 0 or end >= size)}
+        yield {
+            "name": name,
+            "text": file.read(beyond - first),
+            "last": beyond >= size and (end < 0 or end >= size),
+        }
 
 
-def json_lines(system: Any, path: str, name: str, start: int, end: int, *, columns: Sequence[str]) -> Iterator[Row | Bad]:
+def json_lines(
+    system: Any, path: str, name: str, start: int, end: int, *, columns: Sequence[str]
+) -> Iterator[Row | Bad]:
     """A row per line; its name ends in the byte at which the line begins."""
     with _opened(system, path) as file:
         first, beyond = _lines_between(file, start, end)
@@ -56,7 +64,9 @@ def json_lines(system: Any, path: str, name: str, start: int, end: int, *, colum
 
 
 def row_groups(system: Any, path: str, size: int, unit_bytes: int) -> list[tuple[int, int, int]]:
-    """Row groups of a parquet file in runs of about `unit_bytes`: first, beyond, bytes. A torn file is one run, judged when it is read."""
+    """Row groups of a parquet file in runs of about `unit_bytes`: first, beyond, bytes. A torn file is one
+    run, judged when it is read.
+    """
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -74,7 +84,9 @@ def row_groups(system: Any, path: str, size: int, unit_bytes: int) -> list[tuple
     return runs or [(0, -1, size)]
 
 
-def parquet(system: Any, path: str, name: str, start: int, end: int, *, columns: Sequence[str]) -> Iterator[Row]:
+def parquet(
+    system: Any, path: str, name: str, start: int, end: int, *, columns: Sequence[str]
+) -> Iterator[Row]:
     """Rows of some row groups (`end` -1: all), named by their number in the file."""
     import pyarrow as pa
     from pyarrow import parquet as pq
@@ -89,7 +101,9 @@ def parquet(system: Any, path: str, name: str, start: int, end: int, *, columns:
             number = sum(file.metadata.row_group(group).num_rows for group in range(start))
             if not file.metadata.num_rows:
                 raise UnreadableError("holds no rows")
-            for batch in file.iter_batches(row_groups=list(groups), columns=list(columns) or None, batch_size=4096):
+            for batch in file.iter_batches(
+                row_groups=list(groups), columns=list(columns) or None, batch_size=4096
+            ):
                 for row in batch.to_pylist():
                     yield {**row, "name": f"{name}#{number}"}
                     number += 1
@@ -98,7 +112,9 @@ def parquet(system: Any, path: str, name: str, start: int, end: int, *, columns:
 
 
 def audio(system: Any, path: str, name: str) -> Row:
-    """Samples (float32, [time] or [time, channels]), rate in Hz, and the text beside it in a file of the same name ending in .txt."""
+    """Samples (float32, [time] or [time, channels]), rate in Hz, and the text beside it in a file of the same
+    name ending in .txt.
+    """
     with _opened(system, path) as file:
         samples, rate = decode_audio(file.read())
     row: Row = {"name": name, "audio": samples, "rate": rate}
@@ -124,7 +140,10 @@ def decode_audio(data: bytes) -> tuple[Any, int]:
     try:
         import soundfile
     except ImportError as error:
-        raise MissingToolError("soundfile is not installed", [Problem("", "audio is read by it", "pip install trainfleet[speech]")]) from error
+        raise MissingToolError(
+            "soundfile is not installed",
+            [Problem("", "audio is read by it", "pip install trainfleet[speech]")],
+        ) from error
     try:
         samples, rate = soundfile.read(io.BytesIO(data), dtype="float32")
     except (soundfile.LibsndfileError, RuntimeError) as error:
@@ -146,7 +165,9 @@ def decode_image(data: bytes) -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise MissingToolError("Pillow is not installed", [Problem("", "images are read by it", "pip install pillow")]) from error
+        raise MissingToolError(
+            "Pillow is not installed", [Problem("", "images are read by it", "pip install pillow")]
+        ) from error
     import numpy as np
 
     try:
@@ -164,12 +185,17 @@ def is_saved_dataset(where: str) -> bool:
 
 
 def dataset_parts(where: str, unit_bytes: int) -> tuple[list[tuple[str, int, int, int]], str]:
-    """Runs of rows of each split of a Hugging Face dataset (split, first, beyond, bytes), and what identifies them all."""
+    """Runs of rows of each split of a Hugging Face dataset (split, first, beyond, bytes), and what identifies
+    them all.
+    """
     parts, prints = [], []
     for split, data in sorted(_splits(where).items()):
         each = max(1, (data.data.nbytes or 1) // max(1, len(data)))
         step = max(1, unit_bytes // each)
-        parts += [(split, start, min(start + step, len(data)), each * min(step, len(data) - start)) for start in range(0, len(data), step)]
+        parts += [
+            (split, start, min(start + step, len(data)), each * min(step, len(data) - start))
+            for start in range(0, len(data), step)
+        ]
         prints.append(f"{split}:{len(data)}:{data._fingerprint}")
     return parts, "|".join(prints)
 
@@ -177,7 +203,8 @@ def dataset_parts(where: str, unit_bytes: int) -> tuple[list[tuple[str, int, int
 def dataset(where: str, split: str, start: int, end: int, columns: Sequence[str]) -> Iterator[Row | Bad]:
     """Rows of a Hugging Face dataset; sounds and images are decoded, a sound's rate is in `rate`.
 
-    `split` is the dataset's own; it is kept, but for a training split that must also make do for a missing validation or test split.
+    `split` is the dataset's own; it is kept, but for a training split that must also make do for a missing
+    validation or test split.
     """
     import datasets
 
@@ -222,13 +249,24 @@ def _splits(where: str) -> dict[str, Any]:
     try:
         import datasets
     except ImportError as error:
-        raise MissingToolError("datasets is not installed", [Problem(where, "is read by it", "pip install trainfleet[hf]")]) from error
+        raise MissingToolError(
+            "datasets is not installed", [Problem(where, "is read by it", "pip install trainfleet[hf]")]
+        ) from error
     try:
         name, _, config = where.removeprefix("hf:").partition("@")
-        loaded = datasets.load_dataset(name, config or None) if where.startswith("hf:") else datasets.load_from_disk(where)
-    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a dataset that is a script, which `datasets` refuses since 4.0
+        loaded = (
+            datasets.load_dataset(name, config or None)
+            if where.startswith("hf:")
+            else datasets.load_from_disk(where)
+        )
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+    ) as error:  # RuntimeError: a dataset that is a script, which `datasets` refuses since 4.0
         raise InputError(
-            "cannot open the dataset", [Problem(where, _first_line(error), "a folder of save_to_disk, or hf:NAME or hf:NAME@CONFIG")]
+            "cannot open the dataset",
+            [Problem(where, _first_line(error), "a folder of save_to_disk, or hf:NAME or hf:NAME@CONFIG")],
         ) from error
     return dict(loaded) if isinstance(loaded, datasets.DatasetDict) else {"all": loaded}
 
@@ -248,7 +286,9 @@ def _opened(system: Any, path: str) -> Any:
 
 
 def _lines_between(file: Any, start: int, end: int) -> tuple[int, int]:
-    """Where the first line that begins after `start` begins, and where the last one that begins up to `end` ends."""
+    """Where the first line that begins after `start` begins, and where the last one that begins up to `end`
+    ends.
+    """
     size = int(file.size())
     return _line_after(file, start, size) if start else 0, size if end < 0 else _line_after(file, end, size)
 
@@ -265,7 +305,9 @@ def _line_after(file: Any, place: int, size: int) -> int:
 
 
 def _wave_bytes(data: bytes) -> int:
-    """How long a WAV file says it is; libsndfile reads a shorter one without a word. 0 for anything else, or when it does not say."""
+    """How long a WAV file says it is; libsndfile reads a shorter one without a word. 0 for anything else, or
+    when it does not say.
+    """
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         return 0
     said = int.from_bytes(data[4:8], "little")

@@ -1,6 +1,8 @@
-"""Where raw files and blocks lie: a folder or an object store's URL, read through pyarrow's filesystems, and a local cache.
+"""Where raw files and blocks lie: a folder or an object store's URL, read through pyarrow's filesystems, and
+a local cache.
 
-Used by `sources`, `preparation` and `stream`. Easy to get wrong: an object store answers late or not at all now and then, so reads
+Used by `sources`, `preparation` and `stream`. Easy to get wrong: an object store answers late or not at all
+now and then, so reads
 are tried again; and ranks of a machine share the cache, so a file appears in it whole or not at all.
 """
 
@@ -48,9 +50,11 @@ def is_url(where: str) -> bool:
 
 
 def filesystem(where: str) -> tuple[Any, str]:
-    """The pyarrow filesystem of a folder, file or URL, and the path in it; schemes that pyarrow lacks come from fsspec.
+    """The pyarrow filesystem of a folder, file or URL, and the path in it; schemes that pyarrow lacks come
+    from fsspec.
 
-    A bucket is reached as that of checkpoints: by the same variables for endpoint, authority and account (`trainfleet.training.stores.clouds`).
+    A bucket is reached as that of checkpoints: by the same variables for endpoint, authority and account
+    (`trainfleet.training.stores.clouds`).
 
     Raises:
         InputError: nothing here knows such URLs.
@@ -90,10 +94,17 @@ def patiently(action: Callable[[], T], where: str, pause: Callable[[float], Any]
         except OSError as error:
             if not is_url(where):
                 raise
-            if "ACCESS_DENIED" in str(error) or "403" in str(error):  # what pyarrow says instead of a PermissionError
-                raise PermissionError(13, f"access denied: {unsigned(str(error)).splitlines()[0]}", where) from None
+            if "ACCESS_DENIED" in str(error) or "403" in str(
+                error
+            ):  # what pyarrow says instead of a PermissionError
+                raise PermissionError(
+                    13, f"access denied: {unsigned(str(error)).splitlines()[0]}", where
+                ) from None
             if attempt == TRIES:
-                raise TrainfleetError("an object store does not answer", [Problem(where, f"failed {TRIES} times: {unsigned(str(error))}")]) from None
+                raise TrainfleetError(
+                    "an object store does not answer",
+                    [Problem(where, f"failed {TRIES} times: {unsigned(str(error))}")],
+                ) from None
             pause(FIRST_PAUSE_S * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))
     raise AssertionError("unreachable")
 
@@ -114,14 +125,23 @@ def listing(where: str, glob: str) -> list[Found]:
         selector = fs.FileSelector(path, recursive=True, allow_not_found=True)
         found = patiently(lambda: system.get_file_info(selector), where)
     except OSError as error:
-        raise InputError("cannot read the data", [Problem(where, error.strerror or str(error), "check the rights")]) from error
+        raise InputError(
+            "cannot read the data", [Problem(where, error.strerror or str(error), "check the rights")]
+        ) from error
     fits = glob_pattern(glob).fullmatch
     skip = len(path.rstrip("/")) + 1
     files = [each for each in found if each.type == fs.FileType.File and fits(each.path[skip:])]
     if not files:
-        what = f"no file fits {glob}" if found or info.type == fs.FileType.Directory else "is no folder and no file"
+        what = (
+            f"no file fits {glob}"
+            if found or info.type == fs.FileType.Directory
+            else "is no folder and no file"
+        )
         raise InputError("there is no data", [Problem(where, what, "name a folder or a file that is there")])
-    return sorted((Found(each.path[skip:], each.path, each.size, each.mtime_ns or 0) for each in files), key=lambda each: each.name)
+    return sorted(
+        (Found(each.path[skip:], each.path, each.size, each.mtime_ns or 0) for each in files),
+        key=lambda each: each.name,
+    )
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:
@@ -138,7 +158,8 @@ def sha256_of(stream: Any, chunk: int = 1 << 20) -> str:
 
 
 class BlockCache:
-    """Blocks of object stores on this machine's disk, at most `limit` bytes: the least recently used go first.
+    """Blocks of object stores on this machine's disk, at most `limit` bytes: the least recently used go
+    first.
 
     Shared by all processes of the machine. A block that is in use may be removed: who has it mapped keeps it.
     """
@@ -164,7 +185,9 @@ class BlockCache:
                     self._fetch(f"{where}/{entry.name}", entry, path)
         except OSError as error:
             fix = "make room, or set TRAINFLEET_CACHE to another folder"
-            raise TrainfleetError("cannot fetch a block", [Problem(f"{where}/{entry.name}", error.strerror or str(error), fix)]) from error
+            raise TrainfleetError(
+                "cannot fetch a block", [Problem(f"{where}/{entry.name}", error.strerror or str(error), fix)]
+            ) from error
         return path
 
     def _fetch(self, url: str, entry: BlockEntry, path: Path) -> None:

@@ -1,8 +1,11 @@
 """Raw data: which files there are, cut into units of work of a few megabytes, and the rows in each unit.
 
-Used by `preparation`. Text (a file is a document), parquet, JSON lines, audio (soundfile), images (PIL) and Hugging Face datasets,
-from a folder, a file, or an object store's URL. Easy to get wrong: units follow from the listing alone, so that whoever
-prepares them, with however many processes, makes the same blocks; and a row's name is stable, because it decides its split.
+Used by `preparation`. Text (a file is a document), parquet, JSON lines, audio (soundfile), images (PIL) and
+Hugging Face datasets,
+from a folder, a file, or an object store's URL. Easy to get wrong: units follow from the listing alone, so
+that whoever
+prepares them, with however many processes, makes the same blocks; and a row's name is stable, because it
+decides its split.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from trainfleet.training.data.remote import Found, filesystem, listing, sha256_o
 
 Kind = Literal["text", "parquet", "jsonl", "audio", "image", "hf"]
 Row = dict[str, Any]
-"""A raw row: `name`, and by its kind `text` (bytes) and `last`, or a parquet file's columns, or `audio`, `rate` and `text`, or `image` and `label`."""
+"""A raw row: `name`, and by its kind `text` (bytes) and `last`, or a parquet file's columns, or `audio`,
+`rate` and `text`, or `image` and `label`.
+"""
 UNIT_BYTES = 16 << 20
 HUB = "hf:"
 _SUFFIXES: dict[str, Kind] = {
@@ -33,7 +38,9 @@ _SUFFIXES: dict[str, Kind] = {
 
 @dataclass(frozen=True)
 class Piece:
-    """A file, or from `start` to `end` of one: bytes of text and JSON lines, row groups of parquet, rows of a dataset."""
+    """A file, or from `start` to `end` of one: bytes of text and JSON lines, row groups of parquet, rows of a
+    dataset.
+    """
 
     name: str
     path: str
@@ -90,10 +97,12 @@ def find_source(
     """List raw data.
 
     Args:
-        where: a folder, a file, a URL, a folder of `datasets.save_to_disk`, or `hf:NAME` for a dataset by name.
+        where: a folder, a file, a URL, a folder of `datasets.save_to_disk`, or `hf:NAME` for a dataset by
+        name.
         glob: which files of a folder.
         kind: what they are; by default by their suffix, and text where that is unknown.
-        columns: which columns of parquet files and datasets; all by default. One that is missing is a fault of that file.
+        columns: which columns of parquet files and datasets; all by default. One that is missing is a fault
+        of that file.
         keep: further choice, by the name relative to the folder.
         allow_empty: files without a byte are documents without a word instead of bad ones.
 
@@ -102,12 +111,16 @@ def find_source(
     """
     if kind == "hf" or where.startswith(HUB) or readers.is_saved_dataset(where):
         parts, key = readers.dataset_parts(where, unit_bytes)
-        pieces = [Piece(f"{where}/{split}", split, "hf", size, start, end) for split, start, end, size in parts]
+        pieces = [
+            Piece(f"{where}/{split}", split, "hf", size, start, end) for split, start, end, size in parts
+        ]
         return Source(where, _group(where, pieces, tuple(columns), allow_empty, unit_bytes), key)
     files = [each for each in listing(where, glob) if keep is None or keep(each.name)]
     pieces = [piece for file in files for piece in _cut(where, file, kind or _kind_of(file.name), unit_bytes)]
     listed = [[each.name, each.size, each.mtime_ns] for each in files]
-    key = hashlib.sha256(json.dumps([where, kind, list(columns), allow_empty, unit_bytes, listed]).encode()).hexdigest()
+    key = hashlib.sha256(
+        json.dumps([where, kind, list(columns), allow_empty, unit_bytes, listed]).encode()
+    ).hexdigest()
     return Source(where, _group(where, pieces, tuple(columns), allow_empty, unit_bytes), key)
 
 
@@ -133,9 +146,17 @@ def provenance(unit: Unit) -> list[dict[str, Any]]:
         system = filesystem(unit.where)[0]
         try:
             with system.open_input_stream(piece.path) as stream:
-                found.append({"name": piece.name, "bytes": system.get_file_info(piece.path).size, "sha256": sha256_of(stream)})
+                found.append(
+                    {
+                        "name": piece.name,
+                        "bytes": system.get_file_info(piece.path).size,
+                        "sha256": sha256_of(stream),
+                    }
+                )
         except OSError as error:
-            found.append({"name": piece.name, "bytes": piece.size, "sha256": f"unreadable: {error.strerror or error}"})
+            found.append(
+                {"name": piece.name, "bytes": piece.size, "sha256": f"unreadable: {error.strerror or error}"}
+            )
     return found
 
 
@@ -144,9 +165,13 @@ def _read(unit: Unit, piece: Piece, system: Any) -> Iterator[Row | Bad]:
         case "text":
             yield from readers.text(system, piece.path, piece.name, piece.start, piece.end)
         case "jsonl":
-            yield from readers.json_lines(system, piece.path, piece.name, piece.start, piece.end, columns=unit.columns)
+            yield from readers.json_lines(
+                system, piece.path, piece.name, piece.start, piece.end, columns=unit.columns
+            )
         case "parquet":
-            yield from readers.parquet(system, piece.path, piece.name, piece.start, piece.end, columns=unit.columns)
+            yield from readers.parquet(
+                system, piece.path, piece.name, piece.start, piece.end, columns=unit.columns
+            )
         case "audio":
             yield readers.audio(system, piece.path, piece.name)
         case "image":
@@ -172,12 +197,18 @@ def _cut(where: str, file: Found, kind: Kind, unit_bytes: int) -> Iterator[Piece
             yield Piece(file.name, file.path, kind, end - start, start, end)
 
 
-def _group(where: str, pieces: list[Piece], columns: tuple[str, ...], allow_empty: bool, unit_bytes: int) -> tuple[Unit, ...]:
+def _group(
+    where: str, pieces: list[Piece], columns: tuple[str, ...], allow_empty: bool, unit_bytes: int
+) -> tuple[Unit, ...]:
     units: list[Unit] = []
     waiting: list[Piece] = []
     for place, piece in enumerate(pieces):
         waiting.append(piece)
-        if sum(each.size for each in waiting) >= unit_bytes or len(waiting) >= 4096 or place == len(pieces) - 1:
+        if (
+            sum(each.size for each in waiting) >= unit_bytes
+            or len(waiting) >= 4096
+            or place == len(pieces) - 1
+        ):
             units.append(Unit(where, tuple(waiting), columns, allow_empty))
             waiting = []
     return tuple(units)

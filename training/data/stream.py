@@ -1,10 +1,12 @@
-"""Reading block files: samples by number, from blocks that are mapped into memory, with those that come next opened in the background.
+"""Reading block files: samples by number, from blocks that are mapped into memory, with those that come next
+opened in the background.
 
     blocks = prepared.blocks("train", memory=256 << 20)
     blocks.expect(order.upcoming(position, count))      # before a step: returns at once
     batch = blocks.rows(order.indices(position, count)) # {"tokens": array [count, 129]}
 
-Used by workloads. Easy to get wrong: mapped files count as this process's memory for as long as they are open, so no more than
+Used by workloads. Easy to get wrong: mapped files count as this process's memory for as long as they are
+open, so no more than
 `memory` bytes of them are; and what `rows` returns is a copy, because a block may be closed at any time.
 """
 
@@ -30,7 +32,9 @@ from trainfleet.training.data.columns import Ragged
 from trainfleet.training.data.remote import BlockCache, filesystem, is_url, patiently
 
 MEMORY = 4 << 30
-"""Enough for all blocks of what is not streamed (see `STREAM_FROM` in `trainfleet.training.workloads.lm.text`)."""
+"""Enough for all blocks of what is not streamed (see `STREAM_FROM` in
+`trainfleet.training.workloads.lm.text`).
+"""
 DISK = 64 << 30
 _READERS = 2
 
@@ -73,7 +77,13 @@ class Blocks:
         disk: int = DISK,
         checksums: bool = True,
     ) -> None:
-        self.where, self.split, self.manifest, self.memory, self.checksums = where, split, manifest, memory, checksums
+        self.where, self.split, self.manifest, self.memory, self.checksums = (
+            where,
+            split,
+            manifest,
+            memory,
+            checksums,
+        )
         self.entries = manifest.splits[split]
         self.rows_per_block = manifest.rows_per_block
         self.size = manifest.rows(split)
@@ -98,10 +108,12 @@ class Blocks:
         return [each.rows for each in self.entries]
 
     def rows(self, indices: Sequence[int] | NDArray[np.int64], dtype: Any = None) -> dict[str, Any]:
-        """The samples at `indices`, in that order: per column an array [samples, ...], or a list where they differ in length.
+        """The samples at `indices`, in that order: per column an array [samples, ...], or a list where they
+        differ in length.
 
         Args:
-            dtype: what numbers of fixed shape are turned into on the way, without another copy; by default they stay what they are.
+            dtype: what numbers of fixed shape are turned into on the way, without another copy; by default
+            they stay what they are.
 
         Raises:
             IndexError: there is no such sample.
@@ -109,7 +121,11 @@ class Blocks:
         """
         chosen = indices if isinstance(indices, list) else np.asarray(indices).tolist()
         if not chosen or min(chosen) < 0 or max(chosen) >= self.size:
-            raise IndexError(f"samples of the {self.split} split are numbered 0 to {self.size - 1}" if chosen else "no samples are asked for")
+            raise IndexError(
+                f"samples of the {self.split} split are numbered 0 to {self.size - 1}"
+                if chosen
+                else "no samples are asked for"
+            )
         rows = self.rows_per_block
         needed: dict[int, int] = {}
         pairs = [(needed.setdefault(index // rows, len(needed)), index % rows) for index in chosen]
@@ -117,10 +133,14 @@ class Blocks:
         if self._bytes > self.memory:
             with self._lock:
                 self._make_room(0, {})
-        return {name: _collect([block[name] for block in held], pairs, dtype) for name in self.manifest.columns}
+        return {
+            name: _collect([block[name] for block in held], pairs, dtype) for name in self.manifest.columns
+        }
 
     def expect(self, indices: Sequence[int] | NDArray[np.int64]) -> None:
-        """Open the blocks of these samples in the background, as far as there is memory; those that are not among them are closed first."""
+        """Open the blocks of these samples in the background, as far as there is memory; those that are not
+        among them are closed first.
+        """
         if indices is self._heard or len(self._open) == len(self.entries):
             return
         self._heard = indices
@@ -143,8 +163,13 @@ class Blocks:
             self._readers.submit(self._prefetch, number)
 
     def block(self, number: int) -> dict[str, Any]:
-        """All samples of a block as they lie, without a copy; it is closed when the last of its arrays is gone."""
-        return {name: values.values if isinstance(values, Rows) else values for name, values in self._read(number)[0].items()}
+        """All samples of a block as they lie, without a copy; it is closed when the last of its arrays is
+        gone.
+        """
+        return {
+            name: values.values if isinstance(values, Rows) else values
+            for name, values in self._read(number)[0].items()
+        }
 
     def scan(self) -> Iterator[dict[str, Any]]:
         """All samples, a block at a time."""
@@ -204,10 +229,15 @@ class Blocks:
             mine.set()
 
     def _make_room(self, size: int, needed: dict[int, int]) -> None:
-        """Close blocks, the longest unused first: those that nobody expects, then those that are expected last."""
+        """Close blocks, the longest unused first: those that nobody expects, then those that are expected
+        last.
+        """
         later = {number: place for place, number in enumerate(self._wanted)}
         idle = [number for number in self._open if number not in later and number not in needed]
-        expected = sorted((number for number in self._open if number in later and number not in needed), key=lambda each: -later[each])
+        expected = sorted(
+            (number for number in self._open if number in later and number not in needed),
+            key=lambda each: -later[each],
+        )
         for number in [*idle, *expected]:
             if self._bytes + size <= self.memory:
                 return
@@ -217,7 +247,11 @@ class Blocks:
     def _read(self, number: int) -> tuple[dict[str, Values], int]:
         entry = self.entries[number]
         try:
-            path = self._cache.get(self.where, entry) if self._cache is not None else Path(self.where.removeprefix("file://")) / entry.name
+            path = (
+                self._cache.get(self.where, entry)
+                if self._cache is not None
+                else Path(self.where.removeprefix("file://")) / entry.name
+            )
             buffer = _mapped(path)
             if self.checksums and number not in self._checked:
                 entry.check(buffer)
@@ -225,15 +259,25 @@ class Blocks:
             elif len(buffer) != entry.bytes:
                 raise TornBlockError(f"{entry.name} has {len(buffer)} bytes instead of {entry.bytes}")
             batch = read_batch(buffer)
-            columns = {name: column.read(batch.column(name)) for name, column in self.manifest.columns.items()}
-            return {name: Rows(each) if isinstance(each, np.ndarray) else each for name, each in columns.items()}, entry.bytes
+            columns = {
+                name: column.read(batch.column(name)) for name, column in self.manifest.columns.items()
+            }
+            return {
+                name: Rows(each) if isinstance(each, np.ndarray) else each for name, each in columns.items()
+            }, entry.bytes
         except (TornBlockError, OSError) as error:
             raise self._torn(entry, error) from error
 
     def _torn(self, entry: BlockEntry, error: Exception) -> TrainfleetError:
         what = getattr(error, "strerror", None) or str(error)
-        fix = "prepare the data anew and store it there again" if is_url(self.where) else "remove the folder: it is prepared anew at the next start"
-        return TrainfleetError("a block of the data cannot be used", [Problem(f"{self.where}/{entry.name}", what, fix)])
+        fix = (
+            "prepare the data anew and store it there again"
+            if is_url(self.where)
+            else "remove the folder: it is prepared anew at the next start"
+        )
+        return TrainfleetError(
+            "a block of the data cannot be used", [Problem(f"{self.where}/{entry.name}", what, fix)]
+        )
 
 
 def open_blocks(where: str, split: str, manifest: Manifest | None = None, **settings: Any) -> Blocks:
@@ -244,7 +288,10 @@ def open_blocks(where: str, split: str, manifest: Manifest | None = None, **sett
     """
     manifest = manifest or read_manifest(where)
     if split not in manifest.splits:
-        raise InputError("there is no such split", [Problem(split, f"{where} has {', '.join(manifest.splits)}", "name one of these")])
+        raise InputError(
+            "there is no such split",
+            [Problem(split, f"{where} has {', '.join(manifest.splits)}", "name one of these")],
+        )
     return Blocks(where, split, manifest, **settings)
 
 
@@ -257,7 +304,10 @@ def read_manifest(where: str) -> Manifest:
     try:
         text = read_file(f"{where}/{MANIFEST}").decode("utf-8", "replace")
     except OSError as error:
-        raise InputError("there is no prepared data", [Problem(where, f"has no {MANIFEST}", "a folder that a preparation finished")]) from error
+        raise InputError(
+            "there is no prepared data",
+            [Problem(where, f"has no {MANIFEST}", "a folder that a preparation finished")],
+        ) from error
     return Manifest.parse(text, where)
 
 
@@ -275,7 +325,8 @@ def read_file(where: str) -> bytes:
 def _collect(blocks: list[Values], pairs: list[tuple[int, int]], dtype: Any) -> Any:
     """A column of samples from several blocks: `pairs` of a place in `blocks` and a row in it.
 
-    Of one shape: the bytes of all rows are joined, which takes half the time of putting them into an array one by one.
+    Of one shape: the bytes of all rows are joined, which takes half the time of putting them into an array
+    one by one.
     """
     first = blocks[0]
     if isinstance(first, Rows):

@@ -1,4 +1,5 @@
-"""Prepared data into an object store (or another folder), so that many machines read the same blocks without preparing them.
+"""Prepared data into an object store (or another folder), so that many machines read the same blocks without
+preparing them.
 
 Used by `trainfleet data`. Easy to get wrong: the manifest goes last, so what was half sent is no data.
 """
@@ -29,7 +30,10 @@ def upload(data: Prepared, to: str, progress: Callable[[str, int, int], Any] = l
     if there is not None:
         if there.manifest.digest() == data.manifest.digest():
             return there
-        raise InputError("other prepared data lies there", [Problem(to, "is not the same as what the recipe asks for", "choose another place")])
+        raise InputError(
+            "other prepared data lies there",
+            [Problem(to, "is not the same as what the recipe asks for", "choose another place")],
+        )
     names = [each.name for blocks in data.manifest.splits.values() for each in blocks]
     names += [*data.manifest.extras, MANIFEST]
     for done, name in enumerate(names, 1):
@@ -54,5 +58,6 @@ def _send(file: Path, to: str) -> None:
         patiently(write, to)
     except OSError as error:
         raise TrainfleetError(
-            "cannot write the prepared data", [Problem(to, error.strerror or str(error), "check the rights and the room")]
+            "cannot write the prepared data",
+            [Problem(to, error.strerror or str(error), "check the rights and the room")],
         ) from error

@@ -1,7 +1,9 @@
 """Doing a pure function on many items in parallel: in this process, in processes of our own, or by ray.data.
 
-Used by `preparation`. Results come as they are ready, so whoever asks must not depend on their order. Easy to get wrong: under Ray
-Train all CPUs may belong to the workers themselves, and a task would then wait for ever: Ray is used where it has a CPU free.
+Used by `preparation`. Results come as they are ready, so whoever asks must not depend on their order. Easy to
+get wrong: under Ray
+Train all CPUs may belong to the workers themselves, and a task would then wait for ever: Ray is used where it
+has a CPU free.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ AHEAD = 2
 
 
 def choose(via: Via, size: int, items: int, worth: int) -> Via:
-    """What `auto` means: here for little data (`size` bytes below `worth`), else Ray where it has CPUs free, else processes."""
+    """What `auto` means: here for little data (`size` bytes below `worth`), else Ray where it has CPUs free,
+    else processes.
+    """
     if via != "auto":
         return via
     if size < worth or items < 2:
@@ -33,7 +37,9 @@ def choose(via: Via, size: int, items: int, worth: int) -> Via:
     return "ray" if _free_ray() else "processes"
 
 
-def results(work: Work, items: Sequence[Any], via: Via, processes: int | None = None, local: bool = True) -> Iterator[tuple[int, Any]]:
+def results(
+    work: Work, items: Sequence[Any], via: Via, processes: int | None = None, local: bool = True
+) -> Iterator[tuple[int, Any]]:
     """`work` done on each item, with the item's number.
 
     Args:
@@ -60,8 +66,12 @@ def cpus() -> int:
 
 
 def _by_processes(work: Work, items: Sequence[Any], processes: int) -> Iterator[tuple[int, Any]]:
-    fresh = multiprocessing.get_context("spawn")  # a fork would copy torch's and Ray's threads in whatever state they are
-    with ProcessPoolExecutor(max(1, processes), mp_context=fresh, initializer=_settle, initargs=(os.getpid(),)) as pool:
+    fresh = multiprocessing.get_context(
+        "spawn"
+    )  # a fork would copy torch's and Ray's threads in whatever state they are
+    with ProcessPoolExecutor(
+        max(1, processes), mp_context=fresh, initializer=_settle, initargs=(os.getpid(),)
+    ) as pool:
         todo = iter(enumerate(items))
         running: dict[Future[Any], int] = {}
         try:
@@ -75,7 +85,9 @@ def _by_processes(work: Work, items: Sequence[Any], processes: int) -> Iterator[
                 for done in wait(running, return_when=FIRST_COMPLETED).done:
                     yield running.pop(done), done.result()
         except BrokenProcessPool as error:
-            raise TrainfleetError("a process that prepared data was killed, most likely for want of memory; start again and it goes on") from error
+            raise TrainfleetError(
+                "a process that prepared data was killed, most likely for want of memory; start again and it goes on"
+            ) from error
         finally:
             for each in running:
                 each.cancel()
@@ -102,13 +114,24 @@ def _by_ray(work: Work, items: Sequence[Any], local: bool) -> Iterator[tuple[int
     packed = pickle.dumps(work)
 
     def do(row: dict[str, Any]) -> dict[str, Any]:
-        return {"number": row["number"], "result": pickle.dumps(pickle.loads(packed)(pickle.loads(row["item"])))}
+        return {
+            "number": row["number"],
+            "result": pickle.dumps(pickle.loads(packed)(pickle.loads(row["item"]))),
+        }
 
     rows = [{"number": number, "item": pickle.dumps(item)} for number, item in enumerate(items)]
     here: dict[str, Any] = (
-        {"scheduling_strategy": NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)} if local else {}
+        {
+            "scheduling_strategy": NodeAffinitySchedulingStrategy(
+                ray.get_runtime_context().get_node_id(), soft=False
+            )
+        }
+        if local
+        else {}
     )
-    logging.getLogger("ray.data").setLevel(logging.WARNING)  # its plan and progress; ours is told by who asked
+    logging.getLogger("ray.data").setLevel(
+        logging.WARNING
+    )  # its plan and progress; ours is told by who asked
     data = ray.data.from_items(rows, override_num_blocks=len(rows)).map(do, num_cpus=1, **here)
     data.context.enable_progress_bars = False
     for row in data.iter_rows():

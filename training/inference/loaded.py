@@ -1,6 +1,8 @@
-"""A trained model, opened by its run's folder or checkpoint: recipe, workload, weights and figures in one value.
+"""A trained model, opened by its run's folder or checkpoint: recipe, workload, weights and figures in one
+value.
 
-Used by evaluate, predict, serve and publish; needs no process group, whatever number of ranks wrote the checkpoint.
+Used by evaluate, predict, serve and publish; needs no process group, whatever number of ranks wrote the
+checkpoint.
 Easy to get wrong: the recipe is the one that the checkpoint was written with, not what the file says today.
 """
 
@@ -75,7 +77,9 @@ def open_trained(source: str, which: str = "best", device: str = "cpu", cache: P
     model = workload.build_model()
     checkpoints.load(name, {"model": model.state_dict()}, model)
     metrics = dict(checkpoints.notes().get(name, {}).get("metrics", {}))
-    return Trained(recipe, workload, model.to(device).eval(), int(shared["step"]), checkpoints.at(name), metrics)
+    return Trained(
+        recipe, workload, model.to(device).eval(), int(shared["step"]), checkpoints.at(name), metrics
+    )
 
 
 def _found(source: str, which: str) -> tuple[str, str | None]:
@@ -86,9 +90,14 @@ def _found(source: str, which: str) -> tuple[str, str | None]:
     if MARKER in files:
         return (above or ".") if "/" in place else ".", name or place
     if not any(path.startswith("checkpoints/") for path in files):
-        raise InputError("no trained model there", [Problem(source, "holds no checkpoints", "name a run's folder or URL, such as runs/lm-small")])
+        raise InputError(
+            "no trained model there",
+            [Problem(source, "holds no checkpoints", "name a run's folder or URL, such as runs/lm-small")],
+        )
     if which.startswith("step-") and not which.removeprefix("step-").isdigit():
-        raise InputError("no such checkpoint", [Problem(which, "is no step", "best, newest, or step-N such as step-100")])
+        raise InputError(
+            "no such checkpoint", [Problem(which, "is no step", "best, newest, or step-N such as step-100")]
+        )
     return f"{place}/checkpoints", None
 
 
@@ -106,28 +115,40 @@ def _settings(root: str) -> Settings:
 def _chosen(checkpoints: Checkpoints, which: str, source: str) -> str:
     names = list(checkpoints.notes())
     if not names:
-        raise InputError("no trained model there", [Problem(source, "has no whole checkpoint yet", "train it first")])
+        raise InputError(
+            "no trained model there", [Problem(source, "has no whole checkpoint yet", "train it first")]
+        )
     if which == "newest":
         return str(checkpoints.choose())
     if which == "best":
         return checkpoints.best() or names[-1]
     wanted = f"step-{int(which.removeprefix('step-')):08}" if which.startswith("step-") else which
     if wanted not in names:
-        raise InputError("no such checkpoint", [Problem(f"{source}: {which}", f"there are {', '.join(names)}", did_you_mean(wanted, names))])
+        raise InputError(
+            "no such checkpoint",
+            [Problem(f"{source}: {which}", f"there are {', '.join(names)}", did_you_mean(wanted, names))],
+        )
     return wanted
 
 
 def _same_data(workload: Workload, shared: dict[str, Any], path: str) -> None:
     if workload.fingerprint() != shared["fingerprint"]:
         what = "was trained on other data (or other tokens) than its recipe finds here now, so its numbers would mean something else"
-        raise InputError("the data changed since the training", [Problem(path, what, "bring back the data that `workload.data` names")])
+        raise InputError(
+            "the data changed since the training",
+            [Problem(path, what, "bring back the data that `workload.data` names")],
+        )
 
 
 def precision(recipe: Recipe, device: str) -> contextlib.AbstractContextManager[Any]:
     """Around a forward pass: the precision that the model was trained in."""
     import torch
 
-    return torch.autocast(device.partition(":")[0], torch.bfloat16) if recipe.precision == "bf16" else contextlib.nullcontext()
+    return (
+        torch.autocast(device.partition(":")[0], torch.bfloat16)
+        if recipe.precision == "bf16"
+        else contextlib.nullcontext()
+    )
 
 
 def identity_of(checkpoint: str) -> str:

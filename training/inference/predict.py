@@ -1,7 +1,10 @@
-"""`trainfleet predict`: a model's answers to files of rows, block by block, in this process or by ray.data's actors, with the same output.
+"""`trainfleet predict`: a model's answers to files of rows, block by block, in this process or by ray.data's
+actors, with the same output.
 
-Used by the command line. A block is a unit of `trainfleet.training.data.sources`; each finished one is kept in OUT.partial, so that a second
-start goes on, and OUT itself appears when all are there. Easy to get wrong: what a block holds must not depend on who makes it
+Used by the command line. A block is a unit of `trainfleet.training.data.sources`; each finished one is kept
+in OUT.partial, so that a second
+start goes on, and OUT itself appears when all are there. Easy to get wrong: what a block holds must not
+depend on who makes it
 or when, so its generator starts from the recipe's seed and the block's number.
 """
 
@@ -43,7 +46,8 @@ class Request:
         input: a folder, a file or a URL of parquet, JSON lines, text (a row per line), audio or images.
         output: a folder that is not there yet.
         batch: rows that go through the model at once.
-        workers: actors; 0 for this process; None: as many as the machine has CPUs or GPUs for, 0 for little input.
+        workers: actors; 0 for this process; None: as many as the machine has CPUs or GPUs for, 0 for little
+        input.
         on_bad: what happens to rows that cannot be read: an end, or an answer that says why.
         form: of the output's files.
         settings: for the workload's `predict`.
@@ -84,7 +88,9 @@ def predict(request: Request, progress: Progress = lambda *_: None) -> dict[str,
     source = find_source(request.input, request.glob, unit_bytes=request.block_kib << 10)
     workers = _workers(request, source)
     if workers == 0:
-        return work({**asdict(request), "workers": 0}, lambda _, **event: progress(event["done"], event["total"]))
+        return work(
+            {**asdict(request), "workers": 0}, lambda _, **event: progress(event["done"], event["total"])
+        )
     from trainfleet.training.runtime import subprocess_jobs
 
     found: dict[str, Any] = subprocess_jobs.run(
@@ -128,7 +134,9 @@ def make_block(predictor: Predictor, number: int, unit: Unit, request: Request) 
     torch.manual_seed(int.from_bytes(digest[:7]))
     rows = list(_rows(unit))
     held: dict[int, dict[str, Any]] = {
-        place: {"name": row.where, "input": {}, "prediction": None, "error": row.what} for place, row in enumerate(rows) if isinstance(row, Bad)
+        place: {"name": row.where, "input": {}, "prediction": None, "error": row.what}
+        for place, row in enumerate(rows)
+        if isinstance(row, Bad)
     }
     good = [(place, row) for place, row in enumerate(rows) if not isinstance(row, Bad)]
     for start in range(0, len(good), request.batch):
@@ -162,12 +170,16 @@ def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _here(predictor: Predictor, request: Request, todo: Sequence[tuple[int, Unit]]) -> Generator[Block, None, None]:
+def _here(
+    predictor: Predictor, request: Request, todo: Sequence[tuple[int, Unit]]
+) -> Generator[Block, None, None]:
     for number, unit in todo:
         yield make_block(predictor, number, unit, request)
 
 
-def _by_ray(predictor: Predictor, request: Request, todo: Sequence[tuple[int, Unit]]) -> Generator[Block, None, None]:
+def _by_ray(
+    predictor: Predictor, request: Request, todo: Sequence[tuple[int, Unit]]
+) -> Generator[Block, None, None]:
     if not todo:
         return
     import os
@@ -177,7 +189,9 @@ def _by_ray(predictor: Predictor, request: Request, todo: Sequence[tuple[int, Un
     from trainfleet.training.runtime.ray_cluster import connect
 
     gpu, workers = local_resources.gpus() > 0, min(request.workers or 1, len(todo))
-    with connect(Scaling(workers=workers + (0 if gpu else 1), use_gpu=gpu), os.environ):  # one CPU more: for reading the list of blocks
+    with connect(
+        Scaling(workers=workers + (0 if gpu else 1), use_gpu=gpu), os.environ
+    ):  # one CPU more: for reading the list of blocks
         import ray
 
         context = ray.data.DataContext.get_current()
@@ -242,7 +256,10 @@ def _finished(output: Path, plan: Mapping[str, Any]) -> dict[str, Any] | None:
     try:
         manifest = dict(json.loads((output / MANIFEST).read_text(encoding="utf-8")))
     except (OSError, ValueError):
-        raise InputError("the output is taken", [Problem(str(output), "is there, and no predictions", "--output another folder")]) from None
+        raise InputError(
+            "the output is taken",
+            [Problem(str(output), "is there, and no predictions", "--output another folder")],
+        ) from None
     _same(manifest.get("plan", {}), plan, output)
     return manifest
 
@@ -250,12 +267,18 @@ def _finished(output: Path, plan: Mapping[str, Any]) -> dict[str, Any] | None:
 def _same(before: Mapping[str, Any], plan: Mapping[str, Any], folder: Path) -> None:
     said = {"identity": "the model's weights", "input_key": "the input's files"}
     problems = [
-        Problem(said.get(key, key), f"was {before.get(key)}, is now {plan[key]}" if key not in said else "changed since")
+        Problem(
+            said.get(key, key),
+            f"was {before.get(key)}, is now {plan[key]}" if key not in said else "changed since",
+        )
         for key in plan
         if before.get(key) != plan[key]
     ]
     if problems:
-        raise InputError("other predictions are there", [*problems, Problem(str(folder), "holds them", "move it away, or --output another folder")])
+        raise InputError(
+            "other predictions are there",
+            [*problems, Problem(str(folder), "holds them", "move it away, or --output another folder")],
+        )
 
 
 @contextlib.contextmanager
@@ -268,9 +291,15 @@ def _held(partial: Path, plan: Mapping[str, Any]) -> Iterator[dict[int, dict[str
         lock = FileLock(partial / ".lock", timeout=0)
         lock.acquire()
     except Timeout as error:
-        raise InputError("this output is being written already", [Problem(str(partial), "another command holds it", "wait for it")]) from error
+        raise InputError(
+            "this output is being written already",
+            [Problem(str(partial), "another command holds it", "wait for it")],
+        ) from error
     except OSError as error:
-        raise InputError("cannot write the output", [Problem(str(partial), error.strerror or str(error), "--output another folder")]) from error
+        raise InputError(
+            "cannot write the output",
+            [Problem(str(partial), error.strerror or str(error), "--output another folder")],
+        ) from error
     try:
         if (partial / PLAN).is_file():
             _same(json.loads((partial / PLAN).read_text(encoding="utf-8")), plan, partial)
@@ -299,13 +328,18 @@ def _keep(partial: Path, block: Block, form: str) -> dict[str, Any]:
     return note
 
 
-def _complete(partial: Path, output: Path, plan: Mapping[str, Any], done: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+def _complete(
+    partial: Path, output: Path, plan: Mapping[str, Any], done: Mapping[int, Mapping[str, Any]]
+) -> dict[str, Any]:
     """Write the manifest and give the folder its name."""
     notes = [done[number] for number in sorted(done)]
     manifest = {
         "output": str(output),
         "rows": sum(note["rows"] for note in notes),
-        "bad": {"count": sum(note["bad"] for note in notes), "named": [each for note in notes for each in note["named"]][:NAMED]},
+        "bad": {
+            "count": sum(note["bad"] for note in notes),
+            "named": [each for note in notes for each in note["named"]][:NAMED],
+        },
         "files": [{key: note[key] for key in ("file", "rows", "sha256")} for note in notes],
         "plan": dict(plan),
     }
@@ -317,7 +351,8 @@ def _complete(partial: Path, output: Path, plan: Mapping[str, Any], done: Mappin
         partial.rename(output)
     except OSError as error:
         raise TrainfleetError(
-            "cannot give the output its name", [Problem(str(output), error.strerror or str(error), f"it is whole in {partial}")]
+            "cannot give the output its name",
+            [Problem(str(output), error.strerror or str(error), f"it is whole in {partial}")],
         ) from error
     return manifest
 
@@ -326,7 +361,11 @@ def _refused(bad: Sequence[Bad]) -> InputError:
     problems = [Problem(each.where, each.what) for each in bad[:SHOWN]]
     if len(bad) > SHOWN:
         problems.append(Problem("", f"and {len(bad) - SHOWN} more in this block"))
-    problems.append(Problem("", "mend them", "or --on-bad quarantine: they are answered with the reason, counted and named"))
+    problems.append(
+        Problem(
+            "", "mend them", "or --on-bad quarantine: they are answered with the reason, counted and named"
+        )
+    )
     return InputError("rows of the input cannot be read", problems)
 
 
@@ -345,7 +384,9 @@ def _encoded(lines: Iterable[Mapping[str, Any]], form: str) -> bytes:
         "prediction": [text(line["prediction"]) for line in lines],
         "error": [line.get("error") for line in lines],
     }
-    table = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})  # text: blocks of one schema whatever they hold
+    table = pa.table(
+        {name: pa.array(values, pa.string()) for name, values in columns.items()}
+    )  # text: blocks of one schema whatever they hold
     sink = pa.BufferOutputStream()
     parquet.write_table(table, sink)
     return bytes(sink.getvalue())

@@ -1,6 +1,7 @@
 """A trained model that answers rows as a user has them: from a run, a checkpoint or a published folder.
 
-Used by predict and serve, and by whoever loads a publication. Easy to get wrong: one row that cannot be read must not take the
+Used by predict and serve, and by whoever loads a publication. Easy to get wrong: one row that cannot be read
+must not take the
 others of its batch with it, so then each row is read by itself.
 """
 
@@ -43,13 +44,26 @@ class Predictor:
         step: optimizer steps behind it.
     """
 
-    def __init__(self, recipe: Recipe, workload: Any, model: torch.nn.Module, *, path: str, identity: str, step: int, device: str) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        workload: Any,
+        model: torch.nn.Module,
+        *,
+        path: str,
+        identity: str,
+        step: int,
+        device: str,
+    ) -> None:
         self.recipe, self.workload, self.model = recipe, workload, model
         self.path, self.identity, self.step, self.device = path, identity, step, device
         missing = [name for name in ("read", "predict") if not hasattr(workload, name)]
         if missing:
             what = f"has no {' and no '.join(f'`{name}`' for name in missing)}"
-            raise InputError("this workload's models cannot predict", [Problem(recipe.workload.name, what, "see docs/add-a-workload.md")])
+            raise InputError(
+                "this workload's models cannot predict",
+                [Problem(recipe.workload.name, what, "see docs/add-a-workload.md")],
+            )
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Refuse settings that the workload's `predict` does not take.
@@ -64,7 +78,11 @@ class Predictor:
                 return
             known = [each.name for each in parameters if each.name not in ("model", "batch")]
         problems = [
-            Problem(f"--set {name}", f"`{name}` is no setting of this workload's predictions", did_you_mean(name, known))
+            Problem(
+                f"--set {name}",
+                f"`{name}` is no setting of this workload's predictions",
+                did_you_mean(name, known),
+            )
             for name in settings
             if name not in known
         ]
@@ -85,7 +103,8 @@ class Predictor:
         if len(found) != len(rows):
             what = f"gave {len(found)} predictions for {len(rows)} rows"
             raise TrainfleetError(
-                "the workload's `predict` lost count", [Problem(self.recipe.workload.name, what, "one for each row, in their order")]
+                "the workload's `predict` lost count",
+                [Problem(self.recipe.workload.name, what, "one for each row, in their order")],
             )
         return found
 
@@ -111,7 +130,9 @@ class Predictor:
         return ""
 
 
-def open_predictor(source: str, which: str = "best", device: str = "cpu", cache: Path | None = None) -> Predictor:
+def open_predictor(
+    source: str, which: str = "best", device: str = "cpu", cache: Path | None = None
+) -> Predictor:
     """Open a model.
 
     Args:
@@ -126,7 +147,15 @@ def open_predictor(source: str, which: str = "best", device: str = "cpu", cache:
     if (Path(source) / PROVENANCE).is_file():
         return _published(Path(source), device, cache)
     found = open_trained(source, which, device, cache)
-    return Predictor(found.recipe, found.workload, found.model, path=found.path, identity=identity_of(found.path), step=found.step, device=device)
+    return Predictor(
+        found.recipe,
+        found.workload,
+        found.model,
+        path=found.path,
+        identity=identity_of(found.path),
+        step=found.step,
+        device=device,
+    )
 
 
 def _published(folder: Path, device: str, cache: Path | None) -> Predictor:
@@ -139,7 +168,9 @@ def _published(folder: Path, device: str, cache: Path | None) -> Predictor:
         recipe = Recipe.model_validate(document["recipe"])
         step, identity = int(document["checkpoint"]["step"]), str(document["checkpoint"]["identity"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError("no publication", [Problem(str(folder / PROVENANCE), "cannot be read", "publish the run again")]) from error
+        raise InputError(
+            "no publication", [Problem(str(folder / PROVENANCE), "cannot be read", "publish the run again")]
+        ) from error
     workload: Any = make_workload(recipe, cache or default_cache())
     model = workload.import_(folder).to(device).eval()
     return Predictor(recipe, workload, model, path=str(folder), identity=identity, step=step, device=device)

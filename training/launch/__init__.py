@@ -1,6 +1,8 @@
-"""The ways to start a run, by the name that `--on` takes. A way is a module with `check(recipe, target)` and `command(recipe, file, target)`.
+"""The ways to start a run, by the name that `--on` takes. A way is a module with `check(recipe, target)` and
+`command(recipe, file, target)`.
 
-Used by `trainfleet.training.launch.supervise`, which does what all of them share (folder, lock, events, ending). The only part of
+Used by `trainfleet.training.launch.supervise`, which does what all of them share (folder, lock, events,
+ending). The only part of
 `training` that may read `trainfleet.infra.outputs.contract`.
 """
 
@@ -27,7 +29,8 @@ LAUNCHERS = {
 
 
 class Launcher(Protocol):
-    """One way to start a run. One whose processes run on other machines sets AFAR, so that what they wrote is fetched from the run's
+    """One way to start a run. One whose processes run on other machines sets AFAR, so that what they wrote is
+    fetched from the run's
     storage, and may have GRACE_S, the seconds in which a run that is asked to stop must have ended."""
 
     def check(self, recipe: Recipe, target: Target) -> None:
@@ -51,5 +54,7 @@ def find(name: str) -> Launcher:
         InputError: no such way.
     """
     if name not in LAUNCHERS:
-        raise InputError("no such place to run", [Problem("--on", f"`{name}` is not known", did_you_mean(name, LAUNCHERS))])
+        raise InputError(
+            "no such place to run", [Problem("--on", f"`{name}` is not known", did_you_mean(name, LAUNCHERS))]
+        )
     return cast("Launcher", importlib.import_module(LAUNCHERS[name]))

@@ -1,6 +1,7 @@
 """What a launcher takes from a platform's outputs: where runs are stored, and what to note about the place.
 
-Used by `trainfleet.training.launch.supervise`. The only file of `training` that reads the contract between platforms and launchers.
+Used by `trainfleet.training.launch.supervise`. The only file of `training` that reads the contract between
+platforms and launchers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from trainfleet.infra.outputs.contract import PlatformOutputs, load_outputs
 __all__ = ["POOL_FACTS", "Place", "PlatformOutputs", "load_place"]
 
 POOL_FACTS = ("name", "accelerator", "per_node", "max_nodes", "instance_type", "spot", "usd_per_hour")
-"""What run.json keeps of a pool: `usd_per_hour` is a node's price in the catalogue, None where it is not known."""
+"""What run.json keeps of a pool: `usd_per_hour` is a node's price in the catalogue, None where it is not
+known.
+"""
 
 
 @dataclass(frozen=True)

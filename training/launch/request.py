@@ -1,6 +1,8 @@
-"""Where a run is to be started: what the user asked for beside the recipe, and the platforms whose outputs were given.
+"""Where a run is to be started: what the user asked for beside the recipe, and the platforms whose outputs
+were given.
 
-Used by every way to start a run. Easy to get wrong: with `--context` there is no platform, so a cluster is then described by the
+Used by every way to start a run. Easy to get wrong: with `--context` there is no platform, so a cluster is
+then described by the
 options alone, and everything that a stack would have said of it is empty.
 """
 

@@ -1,6 +1,8 @@
-"""Finds a platform's outputs by what `--stack` was given: a file, or the name of a Pulumi stack, whose outputs are asked for.
+"""Finds a platform's outputs by what `--stack` was given: a file, or the name of a Pulumi stack, whose
+outputs are asked for.
 
-Used by the launchers that take several platforms. Easy to get wrong: a stack that was never applied has outputs too, an empty
+Used by the launchers that take several platforms. Easy to get wrong: a stack that was never applied has
+outputs too, an empty
 group, and one without `--show-secrets` has a kubeconfig that reads `[secret]`.
 """
 
@@ -47,12 +49,18 @@ def load_stacks(texts: Iterable[str]) -> list[Place]:
             places.append(load_stack(text))
         except InputError as error:
             problems += [
-                Problem(each.where if text in each.where else f"{text} {each.where}".strip(), each.what, each.fix) for each in error.problems
+                Problem(
+                    each.where if text in each.where else f"{text} {each.where}".strip(), each.what, each.fix
+                )
+                for each in error.problems
             ]
     if problems:
         raise InputError("cannot read every platform's outputs", problems)
     if not places:
-        raise InputError("no platform is named", [Problem("--stack", "is missing", "--stack OUTPUTS.json, or the name of a Pulumi stack")])
+        raise InputError(
+            "no platform is named",
+            [Problem("--stack", "is missing", "--stack OUTPUTS.json, or the name of a Pulumi stack")],
+        )
     return places
 
 
@@ -61,17 +69,27 @@ def _ask_pulumi(stack: str) -> dict[str, object]:
     pulumi = shutil.which("pulumi")
     if pulumi is None:
         fix = "give a file instead: pulumi stack output --json --show-secrets > FILE, where pulumi is"
-        raise MissingToolError(f"cannot ask for the outputs of the stack {stack}", [Problem("pulumi", "is not on the path", fix)])
+        raise MissingToolError(
+            f"cannot ask for the outputs of the stack {stack}", [Problem("pulumi", "is not on the path", fix)]
+        )
     command = [pulumi, "stack", "output", "--json", "--show-secrets", "--non-interactive", "--stack", stack]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
-        raise InputError("cannot read a platform's outputs", [Problem(stack, f"pulumi did not answer within {TIMEOUT_S} s")]) from error
+        raise InputError(
+            "cannot read a platform's outputs",
+            [Problem(stack, f"pulumi did not answer within {TIMEOUT_S} s")],
+        ) from error
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip() or "pulumi failed").splitlines()[-1]
-        raise InputError("cannot read a platform's outputs", [Problem(stack, said, "is this the project's folder, and are you logged in?")])
+        raise InputError(
+            "cannot read a platform's outputs",
+            [Problem(stack, said, "is this the project's folder, and are you logged in?")],
+        )
     document = json.loads(done.stdout)
     if not document:
         what = "has no outputs: it was never applied, or was destroyed"
-        raise InputError("cannot read a platform's outputs", [Problem(stack, what, f"pulumi up --stack {stack}")])
+        raise InputError(
+            "cannot read a platform's outputs", [Problem(stack, what, f"pulumi up --stack {stack}")]
+        )
     return dict(document)

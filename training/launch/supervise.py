@@ -1,6 +1,8 @@
-"""What every way to start a run shares: its folder, the lock, what the user sees, how it ends, and what is left to read.
+"""What every way to start a run shares: its folder, the lock, what the user sees, how it ends, and what is
+left to read.
 
-Used by `trainfleet train` and `trainfleet launch`. Easy to get wrong: the launcher must never write into a folder that another
+Used by `trainfleet train` and `trainfleet launch`. Easy to get wrong: the launcher must never write into a
+folder that another
 launch is using, and never remove what a run left: `fresh` moves it aside.
 """
 
@@ -89,12 +91,18 @@ def show(request: Request, env: Mapping[str, str] | None = None) -> str:
     launcher = find(request.on)
     recipe, places = resolve(request, os.environ if env is None else env)
     if not hasattr(launcher, "render"):
-        raise InputError("nothing to print", [Problem("--print", f"`--on {request.on}` runs on this machine", "leave out --print")])
+        raise InputError(
+            "nothing to print",
+            [Problem("--print", f"`--on {request.on}` runs on this machine", "leave out --print")],
+        )
     return cast("Printable", launcher).render(recipe, Target(request, places, recipe.run_dir().absolute()))
 
 
-def start(request: Request, env: Mapping[str, str] | None = None, view: progress.Display | None = None) -> Outcome:
-    """Run a recipe to its end, from where an earlier launch left it; `view` hears what its ranks say instead of the terminal.
+def start(
+    request: Request, env: Mapping[str, str] | None = None, view: progress.Display | None = None
+) -> Outcome:
+    """Run a recipe to its end, from where an earlier launch left it; `view` hears what its ranks say instead
+    of the terminal.
 
     Raises:
         InputError: what was asked for cannot run here; nothing has been started.
@@ -145,7 +153,12 @@ def start(request: Request, env: Mapping[str, str] | None = None, view: progress
         if afar:
             with contextlib.suppress(StoreError) if status != "finished" else contextlib.nullcontext():
                 storage.fetch()
-        launches[-1] |= {"seconds": round(seconds, 3), "status": status, "first_step_seconds": heard.first_step_s, "last_step": heard.last_step}
+        launches[-1] |= {
+            "seconds": round(seconds, 3),
+            "status": status,
+            "first_step_seconds": heard.first_step_s,
+            "last_step": heard.last_step,
+        }
         if heard.moves:
             launches[-1]["moves"] = heard.moves
         if heard.error is not None or heard.crashes:
@@ -155,7 +168,9 @@ def start(request: Request, env: Mapping[str, str] | None = None, view: progress
             facts["result"] = heard.result
         _note(run_dir, facts)
         _write_report(run_dir)
-        if not afar or heard.steps_seen or heard.result is not None:  # else the store may hold another launch's news of this run
+        if (
+            not afar or heard.steps_seen or heard.result is not None
+        ):  # else the store may hold another launch's news of this run
             with contextlib.suppress(StoreError) if status != "finished" else contextlib.nullcontext():
                 storage.send()
         _raise_for(status, heard, run_dir, ended)
@@ -196,7 +211,14 @@ def _supervise(
 
     try:
         with (run_dir / LOG).open("ab") as log:
-            return process.supervise(command, _child_env(env, recipe, run_dir, work), log, tick=tick, ask_to_stop=ask_to_stop, grace_s=grace_s)
+            return process.supervise(
+                command,
+                _child_env(env, recipe, run_dir, work),
+                log,
+                tick=tick,
+                ask_to_stop=ask_to_stop,
+                grace_s=grace_s,
+            )
     except _EndNow:
         return process.Ended(None, None)
     finally:
@@ -230,7 +252,9 @@ def _hear(event: dict[str, Any], heard: _Heard, seconds: float) -> None:
 
 def error_from(event: Mapping[str, Any]) -> TrainfleetError:
     """The error that a worker told of."""
-    kind = {InputError.exit_code: InputError, MissingToolError.exit_code: MissingToolError}.get(event["exit_code"], TrainfleetError)
+    kind = {InputError.exit_code: InputError, MissingToolError.exit_code: MissingToolError}.get(
+        event["exit_code"], TrainfleetError
+    )
     return kind(event["summary"], [Problem(*problem) for problem in event["problems"]])
 
 
@@ -245,20 +269,32 @@ def _raise_for(status: str, heard: _Heard, run_dir: Path, ended: process.Ended) 
     if status == "finished":
         return
     if status == "stopped":
-        raise Interrupted(f"stopped after step {heard.result['step'] if heard.result else heard.last_step}, which is saved; {again}")
+        raise Interrupted(
+            f"stopped after step {heard.result['step'] if heard.result else heard.last_step}, which is saved; {again}"
+        )
     if status == "interrupted":
         raise Interrupted(f"interrupted; what was saved before is in {run_dir}; {again}")
     if heard.error is not None:
         raise heard.error
-    said = heard.crashes[0]["error"] if heard.crashes else next(iter(last_lines(run_dir / LOG)), f"exit code {ended.code}")
-    raise TrainfleetError(f"the run failed: {said}", [Problem(str(run_dir / LOG), "has the whole story", again)])
+    said = (
+        heard.crashes[0]["error"]
+        if heard.crashes
+        else next(iter(last_lines(run_dir / LOG)), f"exit code {ended.code}")
+    )
+    raise TrainfleetError(
+        f"the run failed: {said}", [Problem(str(run_dir / LOG), "has the whole story", again)]
+    )
 
 
-def _begin(run_dir: Path, before: Mapping[str, Any], request: Request, recipe: Recipe, place: Place | None) -> list[dict[str, Any]]:
+def _begin(
+    run_dir: Path, before: Mapping[str, Any], request: Request, recipe: Recipe, place: Place | None
+) -> list[dict[str, Any]]:
     """Note this launch in run.json; one before it that never noted its end was killed."""
     launches = [dict(each) for each in before.get("launches", [])]
     if launches and "status" not in launches[-1]:
-        launches[-1] |= {"status": "killed"} | ({} if (run_dir / HOME).exists() else _until_killed(run_dir, launches[-1]))
+        launches[-1] |= {"status": "killed"} | (
+            {} if (run_dir / HOME).exists() else _until_killed(run_dir, launches[-1])
+        )
     launch: dict[str, Any] = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "on": request.on,
@@ -269,14 +305,24 @@ def _begin(run_dir: Path, before: Mapping[str, Any], request: Request, recipe: R
     if place is not None:
         launch["platform"] = place.facts()
     # Where `trainfleet runs` finds it again without being told.
-    launch |= {key: each for key, each in (("context", request.context), ("namespace", request.namespace), ("stacks", [*request.stacks])) if each}
+    launch |= {
+        key: each
+        for key, each in (
+            ("context", request.context),
+            ("namespace", request.namespace),
+            ("stacks", [*request.stacks]),
+        )
+        if each
+    }
     launches.append(launch)
     _note(run_dir, {"launches": launches})
     return launches
 
 
 def _until_killed(run_dir: Path, launch: Mapping[str, Any]) -> dict[str, Any]:
-    """How long a killed launch lasted and how far it came, by when it last wrote here: for the report of the time that was lost."""
+    """How long a killed launch lasted and how far it came, by when it last wrote here: for the report of the
+    time that was lost.
+    """
     seen, began = last_sign(run_dir), str(launch.get("at", ""))
     try:
         lasted = max(0.0, (seen or 0.0) - datetime.fromisoformat(began).timestamp())
@@ -316,19 +362,30 @@ def _document(run_dir: Path, result: Mapping[str, Any], seconds: float) -> dict[
 
 
 def _is_finished(before: Mapping[str, Any], recipe: Recipe) -> bool:
-    """Whether the run needs no more steps; a recipe that now asks for more goes on (the loop judges whether it may)."""
-    done = max(before.get("result", {}).get("step", 0), before.get("asked", 0))  # a batch that grew needs fewer steps than were asked for
+    """Whether the run needs no more steps; a recipe that now asks for more goes on (the loop judges whether
+    it may).
+    """
+    done = max(
+        before.get("result", {}).get("step", 0), before.get("asked", 0)
+    )  # a batch that grew needs fewer steps than were asked for
     return before.get("status") == "finished" and (recipe.steps is None or done >= recipe.steps)
 
 
 def _require_same(run_dir: Path, recipe: Recipe, allowed: tuple[str, ...]) -> None:
-    """A finished run answers for its own recipe alone: with another one, "nothing to do" would be taken for its result.
+    """A finished run answers for its own recipe alone: with another one, "nothing to do" would be taken for
+    its result.
 
     Raises:
         InputError: keys differ that decide what is trained.
     """
     found = check(read_recipe(run_dir))[0]
-    changed = [] if found is None else differences(found.model_dump(mode="json"), recipe.model_dump(mode="json"), (*allowed, "steps", "epochs"))
+    changed = (
+        []
+        if found is None
+        else differences(
+            found.model_dump(mode="json"), recipe.model_dump(mode="json"), (*allowed, "steps", "epochs")
+        )
+    )
     if changed:
         fix = "put it back, or train it with --run NAME, or with --fresh"
         problems = [Problem(key, f"was {old}, is now {new}", fix) for key, old, new in changed]
@@ -336,9 +393,20 @@ def _require_same(run_dir: Path, recipe: Recipe, allowed: tuple[str, ...]) -> No
 
 
 def _child_env(env: Mapping[str, str], recipe: Recipe, run_dir: Path, work: Path) -> dict[str, str]:
-    """The environment of a run's processes: the recipe's own variables are already in the resolved recipe, so they are taken out."""
-    own = {key for key in env if key.startswith(ENVIRONMENT) and ("__" in key or key.removeprefix(ENVIRONMENT).lower() in Recipe.model_fields)}
-    return {key: value for key, value in env.items() if key not in own and key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")} | {
+    """The environment of a run's processes: the recipe's own variables are already in the resolved recipe, so
+    they are taken out.
+    """
+    own = {
+        key
+        for key in env
+        if key.startswith(ENVIRONMENT)
+        and ("__" in key or key.removeprefix(ENVIRONMENT).lower() in Recipe.model_fields)
+    }
+    return {
+        key: value
+        for key, value in env.items()
+        if key not in own and key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    } | {
         events.EVENTS: str(work / "events"),
         events.RUN_DIR: str(run_dir),
         events.STOP_FILE: str(work / "stop"),
@@ -356,5 +424,6 @@ def _need_torch(on: str) -> None:
     missing = [name for name in ("torch", *(["ray"] if on == "local" else [])) if find_spec(name) is None]
     if missing:
         raise MissingToolError(
-            f"{' and '.join(missing)} is not installed here", [Problem("", "training needs it", "pip install 'trainfleet[train]'")]
+            f"{' and '.join(missing)} is not installed here",
+            [Problem("", "training needs it", "pip install 'trainfleet[train]'")],
         )

@@ -1,8 +1,11 @@
-"""`--on torchrun`: the same loop on this machine without Ray, under torch's elastic agent. For a bare GPU machine, for Slurm,
+"""`--on torchrun`: the same loop on this machine without Ray, under torch's elastic agent. For a bare GPU
+machine, for Slurm,
 and as the honest measure of what Ray costs.
 
-The agent forks its workers from a process that has imported torch and the loop and nothing more, so workers that are started
-again after a failure are at work within seconds. Easy to get wrong: that process must never compute, or its forks hang.
+The agent forks its workers from a process that has imported torch and the loop and nothing more, so workers
+that are started
+again after a failure are at work within seconds. Easy to get wrong: that process must never compute, or its
+forks hang.
 """
 
 from __future__ import annotations
@@ -46,7 +49,14 @@ def check(recipe: Recipe, target: Target) -> None:  # noqa: ARG001 - the sibling
 
 def command(recipe: Recipe, file: Path, target: Target) -> list[str]:  # noqa: ARG001 - the siblings have the same arguments
     """The command that trains the recipe in `file`."""
-    return [sys.executable, "-m", "trainfleet.training.launch.torchrun", str(recipe.scaling.workers), str(recipe.scaling.restarts), str(file)]
+    return [
+        sys.executable,
+        "-m",
+        "trainfleet.training.launch.torchrun",
+        str(recipe.scaling.workers),
+        str(recipe.scaling.restarts),
+        str(file),
+    ]
 
 
 def work(file: str) -> None:
@@ -61,7 +71,8 @@ def main() -> int:
     """torch's elastic agent, which dies with its launcher; the exit code. With options it is torchrun itself."""
     if PARENT in os.environ:
         process.die_with(int(os.environ[PARENT]))
-    # Else restarted workers meet in the store of those before them, and wait for addresses at which nobody listens any more (torch 2.15).
+    # Else restarted workers meet in the store of those before them, and wait for addresses at which nobody
+    # listens any more (torch 2.15).
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     if sys.argv[1].startswith("-"):
         from torch.distributed.run import main as agent
@@ -77,7 +88,8 @@ def main() -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    # torch's own format imports the compiler to write down an error: 2 to 5 s of computing before the workers are started again.
+    # torch's own format imports the compiler to write down an error: 2 to 5 s of computing before the workers
+    # are started again.
     for name in [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "torch"]:
         for handler in logging.getLogger(name).handlers:
             handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -94,7 +106,9 @@ def main() -> int:
         start_method="forkserver",
         monitor_interval=0.1,
     )
-    from trainfleet.training.launch.torchrun import work as entry  # by its module's name, which `__main__` is not in the worker
+    from trainfleet.training.launch.torchrun import (
+        work as entry,
+    )  # by its module's name, which `__main__` is not in the worker
 
     try:
         elastic_launch(config, entry)(file)

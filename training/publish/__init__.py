@@ -1,1 +1,3 @@
-"""Publication: `export` judges a checkpoint by the recipe's gates and writes it out, `provenance` says where it comes from."""
+"""Publication: `export` judges a checkpoint by the recipe's gates and writes it out, `provenance` says where
+it comes from.
+"""

@@ -1,6 +1,8 @@
-"""`trainfleet publish`: a checkpoint that passes the recipe's gates, as a folder that another program can load, with where it came from.
+"""`trainfleet publish`: a checkpoint that passes the recipe's gates, as a folder that another program can
+load, with where it came from.
 
-Used by the command line. Easy to get wrong: a folder is there whole or not at all, so it is made beside its place and renamed; and
+Used by the command line. Easy to get wrong: a folder is there whole or not at all, so it is made beside its
+place and renamed; and
 an export is worth nothing until it has been loaded back and gives the same answers.
 """
 
@@ -34,7 +36,9 @@ if TYPE_CHECKING:
 SAMPLES = 8
 """So many samples are put through the exported model and the trained one."""
 NEAR = 1e-3
-"""How far, as a share, the losses of a model whose weights are written in another form (merged adapters) may lie apart."""
+"""How far, as a share, the losses of a model whose weights are written in another form (merged adapters) may
+lie apart.
+"""
 Progress = Callable[[str, int, int], Any]
 
 
@@ -81,7 +85,10 @@ def publish(
     folder = _target(target, run_of(trained.path), replace)
     rules = _gates(recipe or trained.recipe, source)
     _can_export(trained)
-    splits = sorted({name.partition("/")[0] for name in rules} | ({"test"} if (recipe or trained.recipe).publish.require_test else set()))
+    splits = sorted(
+        {name.partition("/")[0] for name in rules}
+        | ({"test"} if (recipe or trained.recipe).publish.require_test else set())
+    )
     found = [_measured(trained, split, workers, progress) for split in splits]
     metrics = {name: value for each in found for name, value in each.metrics.items()}
     gates = [Judged(name, gate.min, gate.max, metrics.get(name)) for name, gate in rules.items()]
@@ -108,30 +115,58 @@ def export(trained: Trained, folder: Path) -> dict[str, Any]:
     same_form = different is not None
     if different or (losses[0] != losses[1] if same_form else not math.isclose(*losses, rel_tol=NEAR)):
         problems = [Problem(name, "is not what was written") for name in (different or [])[:8]]
-        problems.append(Problem("loss", f"{losses[0]:.6g} before, {losses[1]:.6g} after, on the same {len(samples)} samples"))
-        raise TrainfleetError("the exported model, loaded back, is not the trained one; nothing was published", problems)
-    return {"tensors": count, "weights": "equal" if same_form else "in another form", "samples": len(samples), "losses": losses}
+        problems.append(
+            Problem(
+                "loss", f"{losses[0]:.6g} before, {losses[1]:.6g} after, on the same {len(samples)} samples"
+            )
+        )
+        raise TrainfleetError(
+            "the exported model, loaded back, is not the trained one; nothing was published", problems
+        )
+    return {
+        "tensors": count,
+        "weights": "equal" if same_form else "in another form",
+        "samples": len(samples),
+        "losses": losses,
+    }
 
 
-def compare(wrote: Mapping[str, torch.Tensor], read: Mapping[str, torch.Tensor]) -> tuple[int, list[str] | None]:
-    """How many tensors were compared, and the names of those that differ in a bit; None where the names are others (merged adapters)."""
+def compare(
+    wrote: Mapping[str, torch.Tensor], read: Mapping[str, torch.Tensor]
+) -> tuple[int, list[str] | None]:
+    """How many tensors were compared, and the names of those that differ in a bit; None where the names are
+    others (merged adapters).
+    """
     import torch
 
     if wrote.keys() != read.keys():
         return 0, None
-    return len(wrote), [name for name, value in wrote.items() if not torch.equal(value.cpu(), read[name].cpu())]
+    return len(wrote), [
+        name for name, value in wrote.items() if not torch.equal(value.cpu(), read[name].cpu())
+    ]
 
 
-def describe(trained: Trained, folder: Path, gates: list[Judged], found: list[Evaluation], check: Mapping[str, Any]) -> None:
+def describe(
+    trained: Trained, folder: Path, gates: list[Judged], found: list[Evaluation], check: Mapping[str, Any]
+) -> None:
     """Write provenance.json, the data's manifest and the model card."""
     from trainfleet.training.publish.provenance import card, provenance
 
-    document = provenance(trained, [asdict(each) | {"passed": each.passed} for each in gates], [asdict(each) for each in found], check)
+    document = provenance(
+        trained,
+        [asdict(each) | {"passed": each.passed} for each in gates],
+        [asdict(each) for each in found],
+        check,
+    )
     manifest = document["data"].pop("manifest_text", None)
     if manifest is not None:
         (folder / "data-manifest.json").write_text(manifest, encoding="utf-8")
-    (folder / "provenance.json").write_text(json.dumps(document, indent=1, default=str) + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(card(trained, document, gates, sorted(path.name for path in folder.iterdir())), encoding="utf-8")
+    (folder / "provenance.json").write_text(
+        json.dumps(document, indent=1, default=str) + "\n", encoding="utf-8"
+    )
+    (folder / "README.md").write_text(
+        card(trained, document, gates, sorted(path.name for path in folder.iterdir())), encoding="utf-8"
+    )
 
 
 def _gates(recipe: Recipe, source: str) -> dict[str, Gate]:
@@ -139,7 +174,8 @@ def _gates(recipe: Recipe, source: str) -> dict[str, Gate]:
     if not rules:
         fix = "publish: {gates: {test/loss: {max: 2.0}}}, in the recipe, or in one given by --recipe"
         raise InputError(
-            "the recipe has no gates, so nothing says when this model is good enough", [Problem(f"{source}: publish.gates", "is empty", fix)]
+            "the recipe has no gates, so nothing says when this model is good enough",
+            [Problem(f"{source}: publish.gates", "is empty", fix)],
         )
     return rules
 
@@ -148,7 +184,10 @@ def _can_export(trained: Trained) -> None:
     missing = [name for name in ("export", "import_") if not hasattr(trained.workload, name)]
     if missing:
         what = f"has no {' and no '.join(f'`{name}`' for name in missing)}"
-        raise InputError("this workload's models cannot be exported", [Problem(trained.recipe.workload.name, what, "see docs/add-a-workload.md")])
+        raise InputError(
+            "this workload's models cannot be exported",
+            [Problem(trained.recipe.workload.name, what, "see docs/add-a-workload.md")],
+        )
 
 
 def _measured(trained: Trained, split: str, workers: int, progress: Progress) -> Evaluation:
@@ -156,17 +195,28 @@ def _measured(trained: Trained, split: str, workers: int, progress: Progress) ->
     found = evaluate.kept(trained.path, trained.step, split)
     if found is not None and found.fingerprint == trained.workload.fingerprint():
         return found
-    return evaluate.evaluate(trained.path, split, workers=workers, progress=lambda done, total: progress(f"evaluating on {split}", done, total))
+    return evaluate.evaluate(
+        trained.path,
+        split,
+        workers=workers,
+        progress=lambda done, total: progress(f"evaluating on {split}", done, total),
+    )
 
 
 def _judge(gates: list[Judged], trained: Trained) -> None:
     problems = [
-        Problem(each.metric, f"is {each.value:.6g}, must be {each.wanted}" if each.value is not None else "was not measured")
+        Problem(
+            each.metric,
+            f"is {each.value:.6g}, must be {each.wanted}" if each.value is not None else "was not measured",
+        )
         for each in gates
         if not each.passed
     ]
     if problems:
-        error = GateError(f"step {trained.step} does not pass {len(problems)} of {len(gates)} gates; nothing was published", problems)
+        error = GateError(
+            f"step {trained.step} does not pass {len(problems)} of {len(gates)} gates; nothing was published",
+            problems,
+        )
         error.gates = gates
         raise error
 
@@ -181,12 +231,18 @@ def _loss(trained: Trained, model: torch.nn.Module, split: Any, samples: list[in
 
 def _target(target: Path | None, run: str, replace: bool) -> Path:
     if target is None and is_remote(run):
-        raise InputError("where to?", [Problem("--to", "the run is kept in an object store, a publication is a folder", "--to FOLDER")])
+        raise InputError(
+            "where to?",
+            [Problem("--to", "the run is kept in an object store, a publication is a folder", "--to FOLDER")],
+        )
     folder = (target or Path(run.removeprefix("file://")) / "published").absolute()
     ours = (folder / "provenance.json").is_file()
     if folder.exists() and not (replace and ours) and (folder.is_file() or any(folder.iterdir())):
         what = "holds an earlier publication" if ours else "is there, and no publication"
-        raise InputError("the folder is taken", [Problem(str(folder), what, "--replace" if ours else "--to another FOLDER")])
+        raise InputError(
+            "the folder is taken",
+            [Problem(str(folder), what, "--replace" if ours else "--to another FOLDER")],
+        )
     return folder
 
 
@@ -212,7 +268,10 @@ def _whole(folder: Path) -> Iterator[Path]:
         else:
             work.rename(folder)
     except OSError as error:
-        raise InputError("cannot write the publication", [Problem(str(folder), error.strerror or str(error), "--to another FOLDER")]) from error
+        raise InputError(
+            "cannot write the publication",
+            [Problem(str(folder), error.strerror or str(error), "--to another FOLDER")],
+        ) from error
     finally:
         if work is not None and work.exists():
             shutil.rmtree(work, ignore_errors=True)

@@ -34,4 +34,8 @@ class Judged:
     @property
     def wanted(self) -> str:
         """The gate in words."""
-        return " and ".join(f"at {word} {limit:g}" for word, limit in (("least", self.min), ("most", self.max)) if limit is not None)
+        return " and ".join(
+            f"at {word} {limit:g}"
+            for word, limit in (("least", self.min), ("most", self.max))
+            if limit is not None
+        )

@@ -1,6 +1,8 @@
-"""Where a published model comes from: recipe, data, code, environment, checkpoint, figures; and the card that tells it to people.
+"""Where a published model comes from: recipe, data, code, environment, checkpoint, figures; and the card that
+tells it to people.
 
-Used by `trainfleet.training.publish.export`. Easy to get wrong: code that was changed and not committed has no revision, so that is said too.
+Used by `trainfleet.training.publish.export`. Easy to get wrong: code that was changed and not committed has
+no revision, so that is said too.
 """
 
 from __future__ import annotations
@@ -25,12 +27,33 @@ if TYPE_CHECKING:
     from trainfleet.training.inference.loaded import Trained
     from trainfleet.training.publish.gates import Judged
 
-PACKAGES = ("torch", "ray", "numpy", "pyarrow", "torchmetrics", "tokenizers", "transformers", "datasets", "peft", "safetensors", "scikit-learn")
-EXAMPLES: dict[str, dict[str, str]] = {"lm": {"text": "def main("}, "vision": {"image": "picture.png"}, "speech": {"audio": "speech.wav"}}
+PACKAGES = (
+    "torch",
+    "ray",
+    "numpy",
+    "pyarrow",
+    "torchmetrics",
+    "tokenizers",
+    "transformers",
+    "datasets",
+    "peft",
+    "safetensors",
+    "scikit-learn",
+)
+EXAMPLES: dict[str, dict[str, str]] = {
+    "lm": {"text": "def main("},
+    "vision": {"image": "picture.png"},
+    "speech": {"audio": "speech.wav"},
+}
 """A row that each of Trainfleet's own workloads reads."""
 
 
-def provenance(trained: Trained, gates: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]], check: Mapping[str, Any]) -> dict[str, Any]:
+def provenance(
+    trained: Trained,
+    gates: Sequence[Mapping[str, Any]],
+    found: Sequence[Mapping[str, Any]],
+    check: Mapping[str, Any],
+) -> dict[str, Any]:
     """The document; `data.manifest_text` is the data's manifest, to be written beside it."""
     checkpoint = open_store(trained.path)
     run = open_store(run_of(trained.path))
@@ -54,7 +77,10 @@ def provenance(trained: Trained, gates: Sequence[Mapping[str, Any]], found: Sequ
         "gates": list(gates),
         "export": dict(check),
         "run": {key: record[key] for key in ("starts", "launches", "world_size", "device") if key in record},
-        "code": {"trainfleet": _revision(PACKAGE) | {"version": __version__}, "working folder": _revision(Path.cwd())},
+        "code": {
+            "trainfleet": _revision(PACKAGE) | {"version": __version__},
+            "working folder": _revision(Path.cwd()),
+        },
         "environment": environment(),
     }
 
@@ -77,7 +103,11 @@ def card(trained: Trained, document: Mapping[str, Any], gates: Sequence[Judged],
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     shapes = Environment(
-        loader=PackageLoader("trainfleet.training"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
+        loader=PackageLoader("trainfleet.training"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
     )
     doc = (sys.modules[type(trained.workload).__module__].__doc__ or "").strip().partition("\n")[0]
     figures = {name: value for each in document["evaluations"] for name, value in each["metrics"].items()}
@@ -124,4 +154,7 @@ def _revision(folder: Path) -> dict[str, Any]:
     revision = git(folder, "rev-parse", "HEAD")
     if revision is None:
         return {}
-    return {"revision": revision, "changed": bool(git(folder, "status", "--porcelain", "--untracked-files=no"))}
+    return {
+        "revision": revision,
+        "changed": bool(git(folder, "status", "--porcelain", "--untracked-files=no")),
+    }

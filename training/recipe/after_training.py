@@ -1,6 +1,8 @@
-"""The sections of a recipe that say what comes after training: `publish` and `tune`. Nothing here changes a loss.
+"""The sections of a recipe that say what comes after training: `publish` and `tune`. Nothing here changes a
+loss.
 
-Used by `trainfleet.training.recipe.load`. Easy to get wrong: both may change between a kill and its resume, so they stand in `recipe.FREE`.
+Used by `trainfleet.training.recipe.load`. Easy to get wrong: both may change between a kill and its resume,
+so they stand in `recipe.FREE`.
 """
 
 from __future__ import annotations
@@ -26,8 +28,12 @@ class Gate(Section):
 class Publish(Section):
     """What must hold for `trainfleet publish`."""
 
-    gates: dict[str, Gate] = Field({}, description="By metric of the validation or test split, such as test/loss: {max: 2.0}.")
-    require_test: bool = Field(True, description="Want a gate on the test split, which no decision of the training has seen.")
+    gates: dict[str, Gate] = Field(
+        {}, description="By metric of the validation or test split, such as test/loss: {max: 2.0}."
+    )
+    require_test: bool = Field(
+        True, description="Want a gate on the test split, which no decision of the training has seen."
+    )
 
 
 class Space(Section):
@@ -35,7 +41,9 @@ class Space(Section):
 
     choice: list[Any] | None = Field(None, min_length=1, description="One of these values.")
     uniform: tuple[float, float] | None = Field(None, description="Between two numbers.")
-    log_uniform: tuple[float, float] | None = Field(None, description="Between two numbers, each factor as likely as another.")
+    log_uniform: tuple[float, float] | None = Field(
+        None, description="Between two numbers, each factor as likely as another."
+    )
     integer: tuple[int, int] | None = Field(None, description="A whole number between two, both included.")
 
     def kind(self) -> str | None:
@@ -55,14 +63,18 @@ class Tune(Section):
     mode: Literal["min", "max"] = "min"
     trials: int = Field(8, ge=1, le=10_000)
     scheduler: Literal["asha", "none"] = Field(
-        "asha", description="asha: trials of one worker that do badly end early; those of several always go to their end."
+        "asha",
+        description="asha: trials of one worker that do badly end early; those of several always go to their end.",
     )
     grace: int = Field(1, ge=1, description="asha: validations that each trial has before it can be ended.")
     reduction: int = Field(3, ge=2, description="asha: of so many trials one goes on at each rung.")
     sampler: Literal["optuna", "random"] = "optuna"
     seed: int = Field(0, ge=0)
     concurrent: int = Field(1, ge=1, description="Trials at one time.")
-    space: dict[str, Space] = Field(min_length=1, description="Values by key of the recipe, such as optimizer.lr: {log_uniform: [1e-4, 1e-2]}.")
+    space: dict[str, Space] = Field(
+        min_length=1,
+        description="Values by key of the recipe, such as optimizer.lr: {log_uniform: [1e-4, 1e-2]}.",
+    )
 
 
 def broken_gates(publish: Publish, known: list[str]) -> Iterator[Finding]:
@@ -78,11 +90,17 @@ def broken_gates(publish: Publish, known: list[str]) -> Iterator[Finding]:
         elif gate.min is not None and gate.max is not None and gate.min > gate.max:
             yield where, f"no number is at least {gate.min:g} and at most {gate.max:g}", "min below max"
     if publish.gates and publish.require_test and not any(name.startswith("test/") for name in publish.gates):
-        yield "publish.gates", "none is on the test split", "such as test/loss: {max: 2.0}, or publish.require_test=false"
+        yield (
+            "publish.gates",
+            "none is on the test split",
+            "such as test/loss: {max: 2.0}, or publish.require_test=false",
+        )
 
 
 def broken_space(tune: Tune, known: list[str]) -> Iterator[Finding]:
-    """What of a search makes no sense whatever the recipe; whether its keys and values fit the recipe is judged by `trainfleet.training.tune.trials`."""
+    """What of a search makes no sense whatever the recipe; whether its keys and values fit the recipe is
+    judged by `trainfleet.training.tune.trials`.
+    """
     from trainfleet.suggestions import did_you_mean
 
     if tune.metric not in known:

@@ -1,6 +1,7 @@
 """What a recipe may say, as a document: one table per section, made from the sections themselves.
 
-`python -m trainfleet.training.recipe.docs > docs/recipe.md` writes it and a test compares the two. Easy to get wrong: workloads bring sections
+`python -m trainfleet.training.recipe.docs > docs/recipe.md` writes it and a test compares the two. Easy to
+get wrong: workloads bring sections
 of their own, so each of Trainfleet's is asked for its settings; none of that imports torch.
 """
 
@@ -34,7 +35,10 @@ A run that goes on may not change what decides its losses. Free to change are {f
 
 def markdown() -> str:
     """The whole document."""
-    parts = [HEAD.format(free=", ".join(f"`{each}`" for each in FREE)), *_section("", Recipe, "The recipe", 2)]
+    parts = [
+        HEAD.format(free=", ".join(f"`{each}`" for each in FREE)),
+        *_section("", Recipe, "The recipe", 2),
+    ]
     for name in OWN:
         settings = settings_of(name)
         parts += _section("workload", settings, f"workload: {{name: {name}}}", 2)
@@ -49,7 +53,11 @@ def _section(prefix: str, section: type[BaseModel], title: str, depth: int) -> I
     described = inspect.getdoc(section) if section is not Recipe else None
     if described:
         yield f"{described.split('Attributes:')[0].strip()}\n"
-    plain = {name: field for name, field in section.model_fields.items() if _inner(field) is None and name != "workload"}
+    plain = {
+        name: field
+        for name, field in section.model_fields.items()
+        if _inner(field) is None and name != "workload"
+    }
     if plain:
         yield "| key | value | default | |\n|---|---|---|---|"
         yield "\n".join(_row(f"{prefix}.{name}".lstrip("."), field) for name, field in plain.items()) + "\n"
@@ -90,7 +98,9 @@ def _default(field: FieldInfo) -> str:
 def _value(field: FieldInfo) -> str:
     """What may stand there: the type in words, with its limits."""
     limits = [text for each in field.metadata for text in _limits(each)]
-    return ", ".join([" or ".join(dict.fromkeys(_words(choice) for choice in _choices(field.annotation))), *limits])
+    return ", ".join(
+        [" or ".join(dict.fromkeys(_words(choice) for choice in _choices(field.annotation))), *limits]
+    )
 
 
 def _limits(constraint: Any) -> Iterator[str]:
@@ -101,7 +111,14 @@ def _limits(constraint: Any) -> Iterator[str]:
 
 
 def _words(kind: Any) -> str:
-    names = {int: "whole number", float: "number", bool: "true or false", str: "text", type(None): "null", Any: "any value"}
+    names = {
+        int: "whole number",
+        float: "number",
+        bool: "true or false",
+        str: "text",
+        type(None): "null",
+        Any: "any value",
+    }
     if get_origin(kind) is Literal:
         return ", ".join(f"`{each}`" for each in get_args(kind))
     if get_origin(kind) in (tuple, list):

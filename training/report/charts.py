@@ -1,7 +1,10 @@
-"""The report's line charts, drawn by Plotly from what a run measured; the report's page holds Plotly's script once, for all of them.
+"""The report's line charts, drawn by Plotly from what a run measured; the report's page holds Plotly's script
+once, for all of them.
 
-Colours of text and grid are set by the page, for light and dark; those of the lines are here and can be read on both. Plotly is
-imported when a chart is drawn, as a launcher's start must not wait for it. Values that are no numbers leave a gap in a line.
+Colours of text and grid are set by the page, for light and dark; those of the lines are here and can be read
+on both. Plotly is
+imported when a chart is drawn, as a launcher's start must not wait for it. Values that are no numbers leave a
+gap in a line.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ HEIGHT = "300px"
 
 @dataclass(frozen=True)
 class Series:
-    """One line: `points` are (x, y) in order of x; `style` is empty, `raw` (thin and faint), `dots` (marks each point) or `star` (points alone)."""
+    """One line: `points` are (x, y) in order of x; `style` is empty, `raw` (thin and faint), `dots` (marks
+    each point) or `star` (points alone).
+    """
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -42,7 +47,9 @@ class Mark:
 
 @dataclass(frozen=True)
 class Chart:
-    """A titled chart; `levels` are horizontal lines with names, `resumes` are the steps from which the run was resumed."""
+    """A titled chart; `levels` are horizontal lines with names, `resumes` are the steps from which the run
+    was resumed.
+    """
 
     title: str
     series: Sequence[Series]
@@ -57,14 +64,18 @@ class Chart:
 
 @dataclass(frozen=True)
 class Stack:
-    """Columns over the steps that share out 100 %: of each (first step, last step), the seconds of every part."""
+    """Columns over the steps that share out 100 %: of each (first step, last step), the seconds of every
+    part.
+    """
 
     columns: Sequence[tuple[int, int, Mapping[str, float]]]
     colours: Mapping[str, str]
 
 
 def smooth(points: Sequence[tuple[float, float]], weight: float) -> list[tuple[float, float]]:
-    """Exponential moving average of `points`, corrected for its start; `weight` in [0, 1) is how much of the past remains."""
+    """Exponential moving average of `points`, corrected for its start; `weight` in [0, 1) is how much of the
+    past remains.
+    """
     average, mass, out = 0.0, 0.0, []
     for x, y in points:
         average = weight * average + (1 - weight) * y
@@ -87,17 +98,31 @@ def draw(chart: Chart) -> str:
     drawn = [series for series in chart.series if any(math.isfinite(y) for _, y in series.points)]
     if not drawn:
         return ""
-    figure = go.Figure([*(_line(series) for series in drawn), *([_marked(chart.marks)] if chart.marks else [])])
+    figure = go.Figure(
+        [*(_line(series) for series in drawn), *([_marked(chart.marks)] if chart.marks else [])]
+    )
     _lay_out(figure, chart.x, chart.unit, "tozero" if chart.zero else "normal")
-    for (name, value), dash in zip(chart.levels, ("dash", "dashdot", "longdash", "longdashdot") * len(chart.levels), strict=False):
-        figure.add_hline(value, line={"color": GREY, "dash": dash, "width": 1.5}, name=f"{name}: {number(value)}", showlegend=True)
+    for (name, value), dash in zip(
+        chart.levels, ("dash", "dashdot", "longdash", "longdashdot") * len(chart.levels), strict=False
+    ):
+        figure.add_hline(
+            value,
+            line={"color": GREY, "dash": dash, "width": 1.5},
+            name=f"{name}: {number(value)}",
+            showlegend=True,
+        )
     for index, step in enumerate(chart.resumes):
         figure.add_vline(
             step,
             line={"color": GREY, "dash": "dot", "width": 1.5},
             name="resumed",
             showlegend=index == 0,
-            annotation={"text": "▾", "hovertext": f"resumed from step {step:g}", "xanchor": "center", "yanchor": "bottom"},
+            annotation={
+                "text": "▾",
+                "hovertext": f"resumed from step {step:g}",
+                "xanchor": "center",
+                "yanchor": "bottom",
+            },
         )
     return _html(figure)
 
@@ -106,7 +131,11 @@ def draw_stack(stack: Stack) -> str:
     """The stack as HTML, or nothing where there is no column."""
     import plotly.graph_objects as go
 
-    columns = [(first, last, seconds, total) for first, last, seconds in stack.columns if (total := sum(seconds.values())) > 0]
+    columns = [
+        (first, last, seconds, total)
+        for first, last, seconds in stack.columns
+        if (total := sum(seconds.values())) > 0
+    ]
     if not columns:
         return ""
     figure = go.Figure()
@@ -118,7 +147,10 @@ def draw_stack(stack: Stack) -> str:
                 x=[(first + last) / 2 for first, last, _, _ in columns],
                 width=[last - first for first, last, _, _ in columns],
                 y=[100 * value / total for value, (_, _, _, total) in zip(taken, columns, strict=True)],
-                customdata=[[value, f"{first + 1} to {last}"] for value, (first, last, _, _) in zip(taken, columns, strict=True)],
+                customdata=[
+                    [value, f"{first + 1} to {last}"]
+                    for value, (first, last, _, _) in zip(taken, columns, strict=True)
+                ],
                 hovertemplate="%{y:.1f} %, %{customdata[0]:.2f} s (steps %{customdata[1]})",
                 marker={"color": colour, "line": {"width": 0}},
             )
@@ -144,14 +176,19 @@ def _lay_out(figure: Any, x: str, y: str, mode: str) -> None:
 
 
 def _html(figure: Any) -> str:
-    # no mode bar: it covers the legend where nothing can hover, and has a button that sends the data to Plotly's cloud
+    # no mode bar: it covers the legend where nothing can hover, and has a button that sends the data to
+    # Plotly's cloud
     config = {"displayModeBar": False, "responsive": True}
     return str(figure.to_html(full_html=False, include_plotlyjs=False, config=config, default_height=HEIGHT))
 
 
 def _line(series: Series) -> dict[str, Any]:
     raw, dots = series.style == "raw", series.style == "dots" or len(series.points) == 1
-    alone = {"mode": "markers", "marker": {"symbol": "star", "size": 11, "color": series.colour}} if series.style == "star" else {}
+    alone = (
+        {"mode": "markers", "marker": {"symbol": "star", "size": 11, "color": series.colour}}
+        if series.style == "star"
+        else {}
+    )
     return {
         "type": "scatter",
         "name": series.name,

@@ -1,7 +1,9 @@
 """What a run's time costs at the catalogue's prices of the platform it was launched for.
 
-Used by the report. Easy to get wrong: a price is that of a node and not of a GPU, a worker takes one GPU, and a launch
-without a platform, or a pool without a price, costs something that nobody here knows: it is said so and never counted as 0.
+Used by the report. Easy to get wrong: a price is that of a node and not of a GPU, a worker takes one GPU, and
+a launch
+without a platform, or a pool without a price, costs something that nobody here knows: it is said so and never
+counted as 0.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ class Priced:
 
 
 def priced(launches: Sequence[Mapping[str, Any]]) -> list[Priced]:
-    """The cost on each pool that could hold the run, the cheapest first; nothing for launches without a platform."""
+    """The cost on each pool that could hold the run, the cheapest first; nothing for launches without a
+    platform.
+    """
     found: dict[tuple[str, str], Priced] = {}
     for launch in launches:
         platform, seconds = launch.get("platform"), launch.get("seconds")
@@ -58,8 +62,16 @@ def priced(launches: Sequence[Mapping[str, Any]]) -> list[Priced]:
             before = found.get(key)
             hours = nodes * seconds / 3600 + (before.node_hours if before else 0.0)
             price = pool.get("usd_per_hour")
-            found[key] = Priced(*key, _machine(pool), max(nodes, before.nodes if before else 0), hours, None if price is None else float(price))
-    return sorted(found.values(), key=lambda each: (each.usd is None, each.usd or 0.0, each.platform, each.pool))
+            found[key] = Priced(
+                *key,
+                _machine(pool),
+                max(nodes, before.nodes if before else 0),
+                hours,
+                None if price is None else float(price),
+            )
+    return sorted(
+        found.values(), key=lambda each: (each.usd is None, each.usd or 0.0, each.platform, each.pool)
+    )
 
 
 def _machine(pool: Mapping[str, Any]) -> str:

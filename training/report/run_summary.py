@@ -1,7 +1,10 @@
-"""A run as it is read for a report: what it left in its folder or below its URL, and the figures that follow from that.
+"""A run as it is read for a report: what it left in its folder or below its URL, and the figures that follow
+from that.
 
-Used by the pages. Everything is read at once and nothing later, so a run that goes on cannot change between two charts.
-Easy to get wrong: rows may be missing or cut, values may be no numbers, and another machine's run has no lock to look at.
+Used by the pages. Everything is read at once and nothing later, so a run that goes on cannot change between
+two charts.
+Easy to get wrong: rows may be missing or cut, values may be no numbers, and another machine's run has no lock
+to look at.
 """
 
 from __future__ import annotations
@@ -126,16 +129,25 @@ class Story:
         if said != "running" or self.held is None:
             return said
         last = self.launches[-1].get("status") if self.launches else None
-        return str(last) if last in ("interrupted", "failed", "killed") else "running" if self.held else "killed"
+        return (
+            str(last) if last in ("interrupted", "failed", "killed") else "running" if self.held else "killed"
+        )
 
     def measured(self) -> list[Figure]:
         """Every figure that validations have: the main one first."""
-        names = dict.fromkeys(key.partition("/")[2] for row in self.rows.of("validation") for key in row if key.startswith("validation/"))
+        names = dict.fromkeys(
+            key.partition("/")[2]
+            for row in self.rows.of("validation")
+            for key in row
+            if key.startswith("validation/")
+        )
         main = self.main()
         return [main, *(self._figure(name) for name in names if name != main.name)] if names else []
 
     def main(self) -> Figure:
-        """What the run is judged by: the recipe's `checkpoint.metric`; instead of a plain loss, what a baseline is given in."""
+        """What the run is judged by: the recipe's `checkpoint.metric`; instead of a plain loss, what a
+        baseline is given in.
+        """
         chosen = str(self._checkpoint().get("metric", "validation/loss")).partition("/")[2] or "loss"
         if chosen == "loss":
             chosen = next((figure for figure, _, _ in self._baselines()), "loss")
@@ -152,7 +164,11 @@ class Story:
 
     def curve(self, key: str, kind: str = "train") -> list[Point]:
         """A figure of rows over steps; what is no number is left out."""
-        return [(float(row["step"]), value) for row in self.rows.of(kind) if (value := number_in(row, key)) is not None]
+        return [
+            (float(row["step"]), value)
+            for row in self.rows.of(kind)
+            if (value := number_in(row, key)) is not None
+        ]
 
     def figures(self) -> dict[str, Any]:
         """The figures of the report, for `--json`."""
@@ -209,13 +225,20 @@ class Story:
 
     def _baselines(self) -> list[tuple[str, str, float]]:
         """Figure, simple model and value, from names such as `bigram_nats_per_byte`."""
-        validated = {key.partition("/")[2] for row in self.rows.of("validation") for key in row if key.startswith("validation/")}
+        validated = {
+            key.partition("/")[2]
+            for row in self.rows.of("validation")
+            for key in row
+            if key.startswith("validation/")
+        }
         found = []
         baseline = self.run.get("baseline")
         said: Mapping[str, Any] = baseline if isinstance(baseline, Mapping) else {}
         for key in said:
             value = number_in(said, key)
-            figure = max((name for name in {*validated, *WORDS} if key.endswith(f"_{name}")), key=len, default=None)
+            figure = max(
+                (name for name in {*validated, *WORDS} if key.endswith(f"_{name}")), key=len, default=None
+            )
             if figure is not None and value is not None:
                 found.append((figure, key.removesuffix(f"_{figure}").replace("_", " "), value))
         return found
@@ -241,12 +264,19 @@ def read_story(place: str | Path) -> Story:
 def number_in(row: Mapping[str, Any], key: str) -> float | None:
     """A finite number, or None."""
     value = row.get(key)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
+    return (
+        float(value)
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        else None
+    )
 
 
 def _read(folder: Path, place: str, *, remote: bool = False) -> Story:
     if not folder.is_dir():
-        raise InputError("no such run", [Problem(place, "is no folder", "name a run's folder, such as runs/lm-small, or its URL")])
+        raise InputError(
+            "no such run",
+            [Problem(place, "is no folder", "name a run's folder, such as runs/lm-small, or its URL")],
+        )
     run, rows = read_run(folder), read_rows(folder)
     if not run and not rows.rows:
         fix = "name a run's folder, such as runs/lm-small, or its URL"
@@ -258,7 +288,17 @@ def _read(folder: Path, place: str, *, remote: bool = False) -> Story:
     home = place if remote else _home(folder)
     saved = _checkpoints(home)
     words = next(last_lines(folder / "launch.log"), "")
-    return Story(place, home, run, rows, recipe, saved, None if remote else _held(folder), words, None if remote else last_sign(folder))
+    return Story(
+        place,
+        home,
+        run,
+        rows,
+        recipe,
+        saved,
+        None if remote else _held(folder),
+        words,
+        None if remote else last_sign(folder),
+    )
 
 
 def _home(folder: Path) -> str:
@@ -270,18 +310,28 @@ def _home(folder: Path) -> str:
 
 
 def _checkpoints(home: str) -> list[Saved] | None:
-    """The checkpoints that have their marker, by which alone they are whole; None where the store does not answer."""
+    """The checkpoints that have their marker, by which alone they are whole; None where the store does not
+    answer.
+    """
     found = []
     try:
         store = open_store(f"{home}/checkpoints", HURRIED)
         sizes = store.sizes()
-        for name in sorted(path.partition("/")[0] for path in sizes if path.count("/") == 1 and path.endswith(f"/{MARKER}")):
+        for name in sorted(
+            path.partition("/")[0] for path in sizes if path.count("/") == 1 and path.endswith(f"/{MARKER}")
+        ):
             try:
                 note = json.loads(store.read(f"{name}/{MARKER}"))["note"]
-                metrics = {str(key): value for key in note.get("metrics", {}) if (value := number_in(note["metrics"], key)) is not None}
+                metrics = {
+                    str(key): value
+                    for key in note.get("metrics", {})
+                    if (value := number_in(note["metrics"], key)) is not None
+                }
             except (NotThereError, ValueError, KeyError, TypeError, AttributeError):
                 continue  # taken away meanwhile, or no marker of ours
-            found.append(Saved(name, sum(size for path, size in sizes.items() if path.startswith(f"{name}/")), metrics))
+            found.append(
+                Saved(name, sum(size for path, size in sizes.items() if path.startswith(f"{name}/")), metrics)
+            )
     except TrainfleetError:
         return None
     return found

@@ -1,7 +1,10 @@
-"""Where a run's time went: computing, exchanging, waiting for data, saving, validating, starting, and what was lost.
+"""Where a run's time went: computing, exchanging, waiting for data, saving, validating, starting, and what
+was lost.
 
-Used by the report, as one bar over everything and as a stack over the steps. Easy to get wrong: rows hold shares and seconds
-of their interval, on rank 0; whatever the launches took besides belongs to no row, and is never shown as computing.
+Used by the report, as one bar over everything and as a stack over the steps. Easy to get wrong: rows hold
+shares and seconds
+of their interval, on rank 0; whatever the launches took besides belongs to no row, and is never shown as
+computing.
 """
 
 from __future__ import annotations
@@ -15,7 +18,13 @@ from typing import Any
 
 from trainfleet.training.runs.reader import Rows
 
-COMPUTING, EXCHANGING, DATA, SAVING, VALIDATING = "computing", "communicating", "waiting for data", "saving checkpoints", "validating"
+COMPUTING, EXCHANGING, DATA, SAVING, VALIDATING = (
+    "computing",
+    "communicating",
+    "waiting for data",
+    "saving checkpoints",
+    "validating",
+)
 STARTING, LOST = "starting", "ending and lost work"
 PARTS = (COMPUTING, EXCHANGING, DATA, SAVING, VALIDATING, STARTING, LOST)
 BINS = 60
@@ -35,8 +44,12 @@ class Span:
             self.seconds[part] = self.seconds.get(part, 0.0) + seconds
 
 
-def shares(rows: Rows, launches: Sequence[Mapping[str, Any]], seen: float | None = None) -> list[tuple[str, float]]:
-    """Seconds by part, over the whole run; parts that were not measured are left out. `seen` as in `wall_seconds`."""
+def shares(
+    rows: Rows, launches: Sequence[Mapping[str, Any]], seen: float | None = None
+) -> list[tuple[str, float]]:
+    """Seconds by part, over the whole run; parts that were not measured are left out. `seen` as in
+    `wall_seconds`.
+    """
     total = Span(0, 0)
     for span in intervals(rows):
         total.add(span.seconds)
@@ -56,13 +69,21 @@ def intervals(rows: Rows) -> list[Span]:
         previous = row["step"]
         in_steps = _seconds(row, "step_seconds") * steps
         waiting, exchanging = in_steps * _seconds(row, "data_wait"), in_steps * _seconds(row, "communication")
-        parts = {COMPUTING: max(0.0, in_steps - waiting - exchanging), DATA: waiting, SAVING: _seconds(row, "checkpoint_seconds")}
-        parts |= {VALIDATING: _seconds(row, "validation_seconds")} | ({EXCHANGING: exchanging} if "communication" in row else {})
+        parts = {
+            COMPUTING: max(0.0, in_steps - waiting - exchanging),
+            DATA: waiting,
+            SAVING: _seconds(row, "checkpoint_seconds"),
+        }
+        parts |= {VALIDATING: _seconds(row, "validation_seconds")} | (
+            {EXCHANGING: exchanging} if "communication" in row else {}
+        )
         spans.append(Span(first, row["step"], parts))
     return spans
 
 
-def stacked(rows: Rows, launches: Sequence[Mapping[str, Any]], starts: Sequence[Mapping[str, Any]]) -> list[Span]:
+def stacked(
+    rows: Rows, launches: Sequence[Mapping[str, Any]], starts: Sequence[Mapping[str, Any]]
+) -> list[Span]:
     """The same over the steps, in at most `BINS` columns; what starting took stands where the run went on."""
     spans = intervals(rows)
     if not spans:
@@ -81,7 +102,9 @@ def stacked(rows: Rows, launches: Sequence[Mapping[str, Any]], starts: Sequence[
 
 
 def wall_seconds(launches: Sequence[Mapping[str, Any]], seen: float | None = None) -> float | None:
-    """What all launches took; one that was killed and has noted no end, until `seen`, when it last wrote something."""
+    """What all launches took; one that was killed and has noted no end, until `seen`, when it last wrote
+    something.
+    """
     known = [_seconds(launch, "seconds") for launch in launches if "seconds" in launch]
     if launches and "seconds" not in launches[-1] and seen is not None:
         with contextlib.suppress(ValueError):
@@ -89,11 +112,17 @@ def wall_seconds(launches: Sequence[Mapping[str, Any]], seen: float | None = Non
     return sum(known) if known else None
 
 
-def _startings(launches: Sequence[Mapping[str, Any]], starts: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
+def _startings(
+    launches: Sequence[Mapping[str, Any]], starts: Sequence[Mapping[str, Any]]
+) -> list[tuple[int, float]]:
     """Step and seconds of each launch's start: the first start of the loop after it says where."""
     found = []
     for launch in launches:
-        steps = [int(_seconds(start, "from_step")) for start in starts if str(start.get("at", "")) >= str(launch.get("at", ""))]
+        steps = [
+            int(_seconds(start, "from_step"))
+            for start in starts
+            if str(start.get("at", "")) >= str(launch.get("at", ""))
+        ]
         if steps and "first_step_seconds" in launch:
             found.append((steps[0], _seconds(launch, "first_step_seconds")))
     return found

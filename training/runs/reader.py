@@ -1,4 +1,6 @@
-"""Reading a run's folder without torch, whatever state a kill left it in. Used by the launchers and the report."""
+"""Reading a run's folder without torch, whatever state a kill left it in. Used by the launchers and the
+report.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def read_recipe(run_dir: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of metrics.jsonl in order, and how many lines could not be read (a kill cuts the last one short)."""
+    """The rows of metrics.jsonl in order, and how many lines could not be read (a kill cuts the last one
+    short).
+    """
 
     rows: list[dict[str, Any]]
     unreadable: int
@@ -76,7 +80,9 @@ def last_lines(file: Path, tail_bytes: int = 20_000) -> Iterator[str]:
 
 
 def last_sign(run_dir: Path) -> float | None:
-    """When the run last wrote something here, in seconds since 1970: for one that was killed, about when that was."""
+    """When the run last wrote something here, in seconds since 1970: for one that was killed, about when that
+    was.
+    """
     times = []
     for name in ("metrics.jsonl", "run.json", "launch.log"):
         with contextlib.suppress(OSError):

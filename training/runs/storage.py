@@ -1,7 +1,9 @@
 """Where a run is kept: its readable side in a folder of this machine, its checkpoints there or below a URL.
 
-Used by the step loop on every rank, and by launchers before it. With a URL the readable side (metrics.jsonl, run.json, ...) goes
-along with each checkpoint and is fetched first on another machine. Easy to get wrong: whichever of the two sides is older
+Used by the step loop on every rank, and by launchers before it. With a URL the readable side (metrics.jsonl,
+run.json, ...) goes
+along with each checkpoint and is fetched first on another machine. Easy to get wrong: whichever of the two
+sides is older
 must give way, so home.json counts the uploads and is written last.
 """
 
@@ -35,13 +37,18 @@ class RunStorage:
     def __init__(self, recipe: Recipe, run_dir: Path, notify: Callable[[str, str], Any]) -> None:
         self.run_dir = run_dir
         self.url = recipe.home_url()
-        self.store: Store | None = open_store(self.url, patience(recipe), notify) if is_remote(self.url) else None
-        self.checkpoints = open_store(f"{self.url if self.store else run_dir}/checkpoints", patience(recipe), notify)
+        self.store: Store | None = (
+            open_store(self.url, patience(recipe), notify) if is_remote(self.url) else None
+        )
+        self.checkpoints = open_store(
+            f"{self.url if self.store else run_dir}/checkpoints", patience(recipe), notify
+        )
         self._notify = notify
         self._lease: Lease | None = None
 
     def enter(self, launch: str) -> None:
-        """Make sure that the run can be written and that nobody else does; rank 0 alone, before anything else.
+        """Make sure that the run can be written and that nobody else does; rank 0 alone, before anything
+        else.
 
         Raises:
             InputError: another run is at work here.
@@ -56,7 +63,10 @@ class RunStorage:
         except StoreError as error:
             if self.store is not None:
                 raise
-            problems = [Problem(str(self.run_dir), each.what, each.fix or "choose another with --storage DIR") for each in error.problems]
+            problems = [
+                Problem(str(self.run_dir), each.what, each.fix or "choose another with --storage DIR")
+                for each in error.problems
+            ]
             raise InputError("cannot write the run's folder", problems) from error
         self._lease = lease
 
@@ -85,13 +95,18 @@ class RunStorage:
         write_whole(self.run_dir / HOME, home)
 
     def refuse_to_bury(self) -> None:
-        """A fresh start where a store holds a run already: it cannot be moved aside there, and is never deleted.
+        """A fresh start where a store holds a run already: it cannot be moved aside there, and is never
+        deleted.
 
         Raises:
             InputError: there is one.
         """
         if self.store is not None and self.store.sizes():
-            problem = Problem(self.url, "holds a run already, which cannot be moved aside in an object store", "use --run NAME for a new one")
+            problem = Problem(
+                self.url,
+                "holds a run already, which cannot be moved aside in an object store",
+                "use --run NAME for a new one",
+            )
             raise InputError("--fresh would bury a run", [problem])
 
     def fetch(self) -> bool:
@@ -105,7 +120,11 @@ class RunStorage:
             return False
         here = self._here()
         if here.get("url", self.url) != self.url:
-            problem = Problem(str(self.run_dir), f"holds what {here['url']} left here", "use --run NAME, or move the folder away")
+            problem = Problem(
+                str(self.run_dir),
+                f"holds what {here['url']} left here",
+                "use --run NAME, or move the folder away",
+            )
             raise InputError("this folder belongs to a run of another storage", [problem])
         try:
             there = self.store.read(HOME)

@@ -1,10 +1,11 @@
-"""What a run leaves to be read: metrics.jsonl, run.json and recipe.yaml, and rows for other sinks. Written by rank 0 alone.
+"""What a run leaves to be read: metrics.jsonl, run.json and recipe.yaml, and rows for other sinks. Written by
+rank 0 alone.
 
 Used by the step loop. Easy to get wrong: a resumed run must neither double nor lose a row, so rows after the
 checkpoint's step are cut off, and rows reach the disk before the checkpoint that follows them.
 """
 
-from __future__ import annotations
+from __future__ import annotations  # noqa: I001
 
 import contextlib
 import json
@@ -38,22 +39,39 @@ def _ignore(*_: Any) -> None:
 class Journal:
     """The readable side of a run folder."""
 
-    def __init__(self, run_dir: Path, recipe: Recipe, resumed_from: int, facts: Mapping[str, Any], notify: Notify = _ignore) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        recipe: Recipe,
+        resumed_from: int,
+        facts: Mapping[str, Any],
+        notify: Notify = _ignore,
+    ) -> None:
         self.run_dir = run_dir
         self.path = run_dir / "metrics.jsonl"
         try:
             run_dir.mkdir(parents=True, exist_ok=True)
             write_whole(run_dir / "recipe.yaml", dump(recipe))
-            write_whole(self.path, "".join(json.dumps(row) + "\n" for row in kept_rows(self.path, resumed_from)))
+            write_whole(
+                self.path, "".join(json.dumps(row) + "\n" for row in kept_rows(self.path, resumed_from))
+            )
             self._file = self.path.open("a", encoding="utf-8")
         except OSError as error:
             raise InputError(
-                "cannot write the run's folder", [Problem(str(run_dir), error.strerror or str(error), "choose another with --storage DIR")]
+                "cannot write the run's folder",
+                [Problem(str(run_dir), error.strerror or str(error), "choose another with --storage DIR")],
             ) from error
         self._sinks = make_sinks(recipe, run_dir, resumed_from, notify)
-        start = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "from_step": resumed_from, **versions(), "revision": revision()}
+        start = {
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "from_step": resumed_from,
+            **versions(),
+            "revision": revision(),
+        }
         self.record = read_run(run_dir)
-        self.update(name=recipe.name, status="running", starts=[*self.record.get("starts", []), start], **facts)
+        self.update(
+            name=recipe.name, status="running", starts=[*self.record.get("starts", []), start], **facts
+        )
 
     def row(self, row: Mapping[str, Any]) -> None:
         """Append a row, and hand it to the sinks."""
@@ -64,7 +82,9 @@ class Journal:
             sink.row(row)
 
     def rewind(self, step: int) -> None:
-        """Take back the rows of steps after `step` that were trained on and given up; what happened stays told."""
+        """Take back the rows of steps after `step` that were trained on and given up; what happened stays
+        told.
+        """
         with _explained(self.path):
             self._file.close()
             rows = [row for row in read_rows(self.path) if row["step"] <= step or row["kind"] in TOLD]
@@ -84,10 +104,16 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if error is not None:
-            with contextlib.suppress(TrainfleetError):  # the error that ends the run is worth more than a full disk's
-                self.update(status="failed", error=str(error).splitlines()[0] if str(error) else type(error).__name__)
+            with contextlib.suppress(
+                TrainfleetError
+            ):  # the error that ends the run is worth more than a full disk's
+                self.update(
+                    status="failed", error=str(error).splitlines()[0] if str(error) else type(error).__name__
+                )
         with contextlib.suppress(OSError):
             self._file.close()
         for sink in self._sinks:
@@ -116,7 +142,12 @@ def kept_rows(path: Path, step: int) -> list[dict[str, Any]]:
 
 def versions() -> dict[str, str]:
     """What ran: for run.json and checkpoints."""
-    return {"trainfleet": __version__, "torch": str(torch.__version__), "python": platform.python_version(), "platform": sys.platform}
+    return {
+        "trainfleet": __version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "platform": sys.platform,
+    }
 
 
 @contextlib.contextmanager
@@ -125,4 +156,6 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         fix = "make room or rights, then run the same command again: it goes on from the newest checkpoint"
-        raise TrainfleetError("cannot write the run's metrics", [Problem(str(path), error.strerror or str(error), fix)]) from error
+        raise TrainfleetError(
+            "cannot write the run's metrics", [Problem(str(path), error.strerror or str(error), fix)]
+        ) from error

@@ -1,7 +1,10 @@
-"""All ranks of a run talking about plain values over a gloo group of their own, beside the one that the step loop uses.
+"""All ranks of a run talking about plain values over a gloo group of their own, beside the one that the step
+loop uses.
 
-Used by checkpoints: one for the step loop's thread, one for the thread that writes. Easy to get wrong: collectives of two
-threads on one group mix up and crash, so a group belongs to one thread; and every rank must make its groups in the same order.
+Used by checkpoints: one for the step loop's thread, one for the thread that writes. Easy to get wrong:
+collectives of two
+threads on one group mix up and crash, so a group belongs to one thread; and every rank must make its groups
+in the same order.
 """
 
 from __future__ import annotations
@@ -19,11 +22,15 @@ from trainfleet.errors import Problem, TrainfleetError
 
 Result = TypeVar("Result")
 LONGEST = timedelta(hours=6)
-"""An upload may take long, and the other ranks wait for it; a rank that dies is noticed at once, by its connection."""
+"""An upload may take long, and the other ranks wait for it; a rank that dies is noticed at once, by its
+connection.
+"""
 
 
 class Ranks:
-    """The ranks of the default process group; one alone where there is none. Its methods must be called on every rank."""
+    """The ranks of the default process group; one alone where there is none. Its methods must be called on
+    every rank.
+    """
 
     def __init__(self, timeout: timedelta = LONGEST) -> None:
         several = dist.is_initialized() and dist.get_world_size() > 1
@@ -94,7 +101,9 @@ def portable(error: TrainfleetError | None) -> bytes | None:
     """An error as bytes that another rank can revive (an exception itself loses its arguments on the way)."""
     if error is None:
         return None
-    return pickle.dumps((type(error), error.summary, [(each.where, each.what, each.fix) for each in error.problems]))
+    return pickle.dumps(
+        (type(error), error.summary, [(each.where, each.what, each.fix) for each in error.problems])
+    )
 
 
 def revived(told: bytes) -> TrainfleetError:

@@ -1,4 +1,5 @@
-"""What a person sees of counted work (samples evaluated, rows predicted, trials tried): a bar in a terminal, else now and then a line.
+"""What a person sees of counted work (samples evaluated, rows predicted, trials tried): a bar in a terminal,
+else now and then a line.
 
 Used by evaluate, predict, publish and tune. It speaks on stderr, for their results go to stdout.
 """
@@ -26,17 +27,32 @@ class Headway:
 
     def __enter__(self) -> Headway:
         if not self.quiet and sys.stderr.isatty():
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                SpinnerColumn,
+                TextColumn,
+                TimeElapsedColumn,
+            )
 
             from trainfleet.console import err
 
-            columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            columns = (
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+            )
             self._bar = Progress(*columns, console=err(), transient=True)
             self._bar.add_task(self.what, total=None)
             self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._bar is not None:
             self._bar.stop()
 

@@ -1,7 +1,9 @@
 """How the launcher and its ranks talk: variables down, and up JSON lines over a local socket.
 
-Used by `trainfleet.training.run` (sends) and `trainfleet.training.launch` (listens). Not by stdout: there Ray, torch and Python libraries talk, and
-a line of theirs must never drown ours. Easy to get wrong: a launcher that is gone must not stop the run, so sending never fails.
+Used by `trainfleet.training.run` (sends) and `trainfleet.training.launch` (listens). Not by stdout: there
+Ray, torch and Python libraries talk, and
+a line of theirs must never drown ours. Easy to get wrong: a launcher that is gone must not stop the run, so
+sending never fails.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from typing import Any
 from trainfleet.training.runtime.ray_events import SCHEME, Post
 
 EVENTS = "TRAINFLEET_EVENTS"
-"""Path of the launcher's Unix socket. `stdout`: JSON lines there, for a launcher that reads a log far away. Unset when nobody listens,
+"""Path of the launcher's Unix socket. `stdout`: JSON lines there, for a launcher that reads a log far away.
+Unset when nobody listens,
 then people's lines go to stdout."""
 STDOUT = "stdout"
 LAST_WORDS = ("result", "error", "crash")

@@ -1,4 +1,6 @@
-"""What this machine has, for launchers that run on it: processors this process may use, GPUs, and a line that describes it."""
+"""What this machine has, for launchers that run on it: processors this process may use, GPUs, and a line that
+describes it.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,29 @@ def require(scaling: Scaling) -> None:
     Raises:
         InputError: fewer CPUs or GPUs than the workers need.
     """
-    wanted = [("CPUs", float(cpus()), scaling.workers * scaling.cpus_per_worker, f"scaling.workers={max(1, int(cpus() // scaling.cpus_per_worker))}")]
+    wanted = [
+        (
+            "CPUs",
+            float(cpus()),
+            scaling.workers * scaling.cpus_per_worker,
+            f"scaling.workers={max(1, int(cpus() // scaling.cpus_per_worker))}",
+        )
+    ]
     if scaling.use_gpu:
-        wanted.append(("GPUs", float(gpus()), float(scaling.workers), f"scaling.workers={gpus()}" if gpus() else "scaling.use_gpu=false"))
+        wanted.append(
+            (
+                "GPUs",
+                float(gpus()),
+                float(scaling.workers),
+                f"scaling.workers={gpus()}" if gpus() else "scaling.use_gpu=false",
+            )
+        )
     problems = [
-        Problem("scaling.workers", f"{scaling.workers} workers need {need:g} {what}, this machine has {have:g}", f"such as {fix}")
+        Problem(
+            "scaling.workers",
+            f"{scaling.workers} workers need {need:g} {what}, this machine has {have:g}",
+            f"such as {fix}",
+        )
         for what, have, need, fix in wanted
         if need > have
     ]

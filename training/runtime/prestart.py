@@ -1,9 +1,14 @@
-"""Processes that wait to be ranks: when Ray restarts the workers of a run, the next ones have imported already.
+"""Processes that wait to be ranks: when Ray restarts the workers of a run, the next ones have imported
+already.
 
-A rank imports for 5 to 7 s of processor time before it does anything, and after a loss the run waits for that. So a running rank asks
-the Ray of its own machine for as many more processes as the machine has ranks, and Ray gives a waiting process to the next actor of the
-same job and environment. `ray_cluster` says in which environment ranks start, `worker` asks. Easy to get wrong: the environment must be
-the same to the byte; and nothing here may ever end a run, which only starts slower without it. Source: Ray's node_manager.proto.
+A rank imports for 5 to 7 s of processor time before it does anything, and after a loss the run waits for
+that. So a running rank asks
+the Ray of its own machine for as many more processes as the machine has ranks, and Ray gives a waiting
+process to the next actor of the
+same job and environment. `ray_cluster` says in which environment ranks start, `worker` asks. Easy to get
+wrong: the environment must be
+the same to the byte; and nothing here may ever end a run, which only starts slower without it. Source: Ray's
+node_manager.proto.
 """
 
 from __future__ import annotations
@@ -14,12 +19,21 @@ import threading
 from typing import Any
 
 HOOK = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
-"""What Ray calls in each process of an environment before it is given any work (`runtime_env` offers it for whole jobs only)."""
+"""What Ray calls in each process of an environment before it is given any work (`runtime_env` offers it for
+whole jobs only).
+"""
 MODULES = ("trainfleet.training.trainer.loop", "ray.train.torch")
-RAYLET = ("ray", "ray.core.generated.node_manager_pb2", "ray.core.generated.node_manager_pb2_grpc", "ray._private.grpc_utils")
+RAYLET = (
+    "ray",
+    "ray.core.generated.node_manager_pb2",
+    "ray.core.generated.node_manager_pb2_grpc",
+    "ray._private.grpc_utils",
+)
 """What it takes to talk to the Ray of this machine, by TLS and with the token where they are on."""
 KEPT_S = 30 * 24 * 3600
-"""How long Ray leaves a process waiting: longer than a run; it goes with the job, or first of all when memory runs short."""
+"""How long Ray leaves a process waiting: longer than a run; it goes with the job, or first of all when memory
+runs short.
+"""
 PATIENCE_S = 20.0
 
 

@@ -1,6 +1,7 @@
 """Process groups: up from torchrun's or Ray's environment, down again, and what ranks must agree on.
 
-`init_from_env` and `shutdown` are for launchers, the rest for the step loop. Easy to get wrong: an error on one rank
+`init_from_env` and `shutdown` are for launchers, the rest for the step loop. Easy to get wrong: an error on
+one rank
 leaves the others waiting in a collective, so what rank 0 does alone goes through `on_first`, which tells all.
 """
 
@@ -24,7 +25,9 @@ LOOPBACK = ("127.0.0.1", "localhost")
 
 @dataclass(frozen=True)
 class World:
-    """This process among all: `rank` of `world_size`, `local_rank` of `local_world_size` on its machine, and its `device` (`cpu` or `cuda:N`)."""
+    """This process among all: `rank` of `world_size`, `local_rank` of `local_world_size` on its machine, and
+    its `device` (`cpu` or `cuda:N`).
+    """
 
     rank: int = 0
     world_size: int = 1
@@ -34,7 +37,8 @@ class World:
 
 
 def init_from_env(use_gpu: bool, timeout_s: float = 600) -> World:
-    """Join the process group that RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT describe; alone without them.
+    """Join the process group that RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT describe; alone
+    without them.
 
     A group that is already up (Ray Train makes one) is kept. With one process no group is made.
 
@@ -46,13 +50,20 @@ def init_from_env(use_gpu: bool, timeout_s: float = 600) -> World:
     if use_gpu:
         if torch.cuda.device_count() <= local_rank:
             what = f"{torch.cuda.device_count()} GPUs here, process {local_rank} needs one of its own"
-            raise MissingToolError("not enough GPUs", [Problem("scaling.use_gpu", what, "scaling.use_gpu=false, or fewer workers")])
+            raise MissingToolError(
+                "not enough GPUs",
+                [Problem("scaling.use_gpu", what, "scaling.use_gpu=false, or fewer workers")],
+            )
         torch.cuda.set_device(local_rank)
     if world_size > 1 and not dist.is_initialized():
         if os.environ.get("MASTER_ADDR") in LOOPBACK and sys.platform == "linux":
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else gloo looks up this machine's name, which may take minutes without a network
+            os.environ.setdefault(
+                "GLOO_SOCKET_IFNAME", "lo"
+            )  # else gloo looks up this machine's name, which may take minutes without a network
         backend = "cpu:gloo,cuda:nccl" if use_gpu else "gloo"
-        dist.init_process_group(backend, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout_s))
+        dist.init_process_group(
+            backend, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout_s)
+        )
     if dist.is_initialized():
         rank, world_size = dist.get_rank(), dist.get_world_size()
     local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
@@ -67,7 +78,9 @@ def shutdown() -> None:
 
 @contextmanager
 def group_of_one() -> Iterator[None]:
-    """A process group of this process alone, where there is none: shards and meshes want one even on a single rank."""
+    """A process group of this process alone, where there is none: shards and meshes want one even on a single
+    rank.
+    """
     if dist.is_initialized():
         yield
         return

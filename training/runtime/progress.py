@@ -1,6 +1,8 @@
-"""What a person sees while a run goes on: one dense line per interval, and a progress bar where there is a terminal.
+"""What a person sees while a run goes on: one dense line per interval, and a progress bar where there is a
+terminal.
 
-Used by the launchers (from events) and by `trainfleet.training.run` on a cluster (straight from the loop). A line holds the same
+Used by the launchers (from events) and by `trainfleet.training.run` on a cluster (straight from the loop). A
+line holds the same
 figures as a row of metrics.jsonl; only how they are written differs.
 """
 
@@ -91,7 +93,15 @@ class Bar(Lines):
     """A Rich progress bar below the lines, for a terminal."""
 
     def __init__(self) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            SpinnerColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
         self._progress: Progress = Progress(
             SpinnerColumn(),
@@ -108,7 +118,9 @@ class Bar(Lines):
 
     def handle(self, event: Mapping[str, Any]) -> None:
         if event["kind"] == "step":
-            self._progress.update(self._task, description="training", completed=event["step"], total=event["total"])
+            self._progress.update(
+                self._task, description="training", completed=event["step"], total=event["total"]
+            )
         elif event["kind"] == "note":
             self._progress.update(self._task, description=str(event["text"]))
         super().handle(event)
@@ -117,7 +129,9 @@ class Bar(Lines):
         from rich.markup import escape
 
         style = {"interval": "", "event": "cyan", "warning": "yellow"}.get(event["kind"], "dim")
-        self._progress.console.print(f"[{style}]{escape(text)}[/]" if style else escape(text), highlight=False, soft_wrap=True)
+        self._progress.console.print(
+            f"[{style}]{escape(text)}[/]" if style else escape(text), highlight=False, soft_wrap=True
+        )
 
     def close(self) -> None:
         self._progress.stop()
@@ -142,8 +156,14 @@ def describe(event: Mapping[str, Any]) -> str:
 
 
 def dense_line(row: Mapping[str, Any]) -> str:
-    """One row of metrics.jsonl as a line: step, loss, lr, tokens/s, MFU where known, share of the time spent waiting for data, time left."""
-    nats = f" ({row['nats_per_byte']:.4f} nats/byte)" if row.get("nats_per_byte") not in (None, row["loss"]) else ""
+    """One row of metrics.jsonl as a line: step, loss, lr, tokens/s, MFU where known, share of the time spent
+    waiting for data, time left.
+    """
+    nats = (
+        f" ({row['nats_per_byte']:.4f} nats/byte)"
+        if row.get("nats_per_byte") not in (None, row["loss"])
+        else ""
+    )
     steps = str(row["steps"])
     parts = [
         f"step {row['step']:>{len(steps)}}/{steps}",

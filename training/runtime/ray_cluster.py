@@ -1,7 +1,10 @@
-"""Ray for a run: one of its own on this machine, or the cluster of RAY_ADDRESS. Used by `trainfleet.training.run` alone.
+"""Ray for a run: one of its own on this machine, or the cluster of RAY_ADDRESS. Used by
+`trainfleet.training.run` alone.
 
-A local Ray is started small (no dashboard, a small object store, a token of its own) because a start on two cores is
-mostly Python imports. Easy to get wrong: Ray 2.60 writes its token to the home folder unless it is given one, and its
+A local Ray is started small (no dashboard, a small object store, a token of its own) because a start on two
+cores is
+mostly Python imports. Easy to get wrong: Ray 2.60 writes its token to the home folder unless it is given one,
+and its
 session folder must have a short path, for the sockets in it may have 107 characters.
 """
 
@@ -65,7 +68,9 @@ class RayCluster:
             if have.get(kind, 0.0) < need and not os.environ.get("TRAINFLEET_AUTOSCALED"):
                 raise too_few(f"{kind}s", have.get(kind, 0.0), need, workers)
 
-    def train(self, function: Callable[[dict[str, Any]], None], config: dict[str, Any], scaling: Scaling) -> None:
+    def train(
+        self, function: Callable[[dict[str, Any]], None], config: dict[str, Any], scaling: Scaling
+    ) -> None:
         """Run `function(config)` on each worker under Ray Train.
 
         Raises:
@@ -81,10 +86,14 @@ class RayCluster:
             train_loop_config=config,
             torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if scaling.use_gpu else "gloo"),
             scaling_config=ScalingConfig(
-                num_workers=(scaling.min_workers, scaling.workers) if scaling.min_workers and not self.own else scaling.workers,  # type: ignore[arg-type]  # typed for Tune's search space, documented for two numbers
+                num_workers=(scaling.min_workers, scaling.workers)
+                if scaling.min_workers and not self.own
+                else scaling.workers,  # type: ignore[arg-type]  # typed for Tune's search space, documented for two numbers
                 use_gpu=scaling.use_gpu,
-                resources_per_worker={"CPU": scaling.cpus_per_worker} | ({"GPU": 1} if scaling.use_gpu else {}),
-                # Ray counts whole processors of a machine: workers that ask for parts would all crowd into one, and the others idle.
+                resources_per_worker={"CPU": scaling.cpus_per_worker}
+                | ({"GPU": 1} if scaling.use_gpu else {}),
+                # Ray counts whole processors of a machine: workers that ask for parts would all crowd into
+                # one, and the others idle.
                 placement_strategy="PACK" if self.own or scaling.use_gpu else "SPREAD",
             ),
             # The run's checkpoints are the loop's own: a restarted worker finds them in the run's folder.
@@ -105,15 +114,19 @@ class RayCluster:
 def too_few(what: str, have: float, need: float, workers: int) -> InputError:
     """The error for a machine or cluster that is too small."""
     problem = Problem(
-        "scaling.workers", f"{workers} workers need {need:g} {what}, here are {have:g}", "ask for fewer workers, or for a larger machine"
+        "scaling.workers",
+        f"{workers} workers need {need:g} {what}, here are {have:g}",
+        "ask for fewer workers, or for a larger machine",
     )
     return InputError(f"fewer {what} than the recipe's workers need", [problem])
 
 
 def _trainer_class(for_run: bool) -> Any:
-    """TorchTrainer without actors that a run has no use for: they start when its workers do, for 2 to 5 CPU seconds each.
+    """TorchTrainer without actors that a run has no use for: they start when its workers do, for 2 to 5 CPU
+    seconds each.
 
-    They are the dataset server (no ray.data here) and, in a Ray that ends with the run, the cleaner of placement groups (the whole cluster goes with us).
+    They are the dataset server (no ray.data here) and, in a Ray that ends with the run, the cleaner of
+    placement groups (the whole cluster goes with us).
     """
     from ray.train.torch import TorchTrainer
 
@@ -149,10 +162,15 @@ def _remote(env: Mapping[str, str]) -> Iterator[RayCluster]:
     try:
         ray.init(address=env["RAY_ADDRESS"], log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:
-        raise TrainfleetError(f"cannot connect to Ray at {env['RAY_ADDRESS']}: {_last_line(error)}") from error
+        raise TrainfleetError(
+            f"cannot connect to Ray at {env['RAY_ADDRESS']}: {_last_line(error)}"
+        ) from error
     try:
         _start_coordinator()
-        storage = env.get("TRAINFLEET_RAY_STORAGE", os.path.join(tempfile.gettempdir(), "trainfleet-ray-results"))  # noqa: PTH118
+        storage = env.get(
+            "TRAINFLEET_RAY_STORAGE",
+            os.path.join(tempfile.gettempdir(), "trainfleet-ray-results"),  # noqa: PTH118
+        )
         yield RayCluster(own=False, storage=storage, for_run=RAY_FOR_RUN in env)
     finally:
         ray.shutdown()
@@ -217,9 +235,13 @@ def _import_ahead() -> None:
 
 
 def _start_coordinator() -> None:
-    """Start, without waiting, the actor that Ray Train's controller otherwise waits for (4 s) in the middle of its start."""
+    """Start, without waiting, the actor that Ray Train's controller otherwise waits for (4 s) in the middle
+    of its start.
+    """
     with contextlib.suppress(ImportError):
-        from ray.data._internal.cluster_autoscaler.default_autoscaling_coordinator import get_or_create_autoscaling_coordinator
+        from ray.data._internal.cluster_autoscaler.default_autoscaling_coordinator import (
+            get_or_create_autoscaling_coordinator,
+        )
 
         get_or_create_autoscaling_coordinator()  # type: ignore[no-untyped-call]  # ray is typed in part
 

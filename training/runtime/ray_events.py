@@ -1,7 +1,10 @@
-"""Brings the events of ranks on other machines to the stdout of the process that drives them, through Ray itself.
+"""Brings the events of ranks on other machines to the stdout of the process that drives them, through Ray
+itself.
 
-Used by `trainfleet.training.run` when TRAINFLEET_EVENTS is `stdout`: a launcher far away reads that stdout as a log. Easy to get wrong:
-Ray carries no order between callers and nothing from a worker that has died, so only rank 0's steps and every rank's errors matter.
+Used by `trainfleet.training.run` when TRAINFLEET_EVENTS is `stdout`: a launcher far away reads that stdout as
+a log. Easy to get wrong:
+Ray carries no order between callers and nothing from a worker that has died, so only rank 0's steps and every
+rank's errors matter.
 """
 
 from __future__ import annotations
@@ -51,13 +54,19 @@ class Post:
 
 @contextlib.contextmanager
 def to_stdout() -> Iterator[str]:
-    """The address that ranks send to; what they send is written to stdout while the block lasts. Ray must be connected."""
+    """The address that ranks send to; what they send is written to stdout while the block lasts. Ray must be
+    connected.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     name = f"events-{secrets.token_hex(6)}"
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    mailbox: Any = ray.remote(Mailbox).options(name=name, namespace=NAMESPACE, num_cpus=0, scheduling_strategy=here).remote()
+    mailbox: Any = (
+        ray.remote(Mailbox)
+        .options(name=name, namespace=NAMESPACE, num_cpus=0, scheduling_strategy=here)
+        .remote()
+    )
     over = threading.Event()
 
     def pump() -> None:

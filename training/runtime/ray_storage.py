@@ -1,7 +1,10 @@
-"""A file system that keeps nothing, for Ray Train on a cluster: a run's checkpoints are the loop's own, and Ray gets none.
+"""A file system that keeps nothing, for Ray Train on a cluster: a run's checkpoints are the loop's own, and
+Ray gets none.
 
-Used by `trainfleet.training.runtime.ray_cluster`. Ray Train writes a marker to its storage and refuses to train when a worker on another machine does
-not see it, so a cluster without a shared disk would need a bucket for nothing. Easy to get wrong: the marker must seem to be there, and
+Used by `trainfleet.training.runtime.ray_cluster`. Ray Train writes a marker to its storage and refuses to
+train when a worker on another machine does
+not see it, so a cluster without a shared disk would need a bucket for nothing. Easy to get wrong: the marker
+must seem to be there, and
 everything else must not, or Ray tries to restore what was never written.
 """
 
@@ -34,7 +37,10 @@ class _Nothing(FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
         return path
 
     def get_file_info(self, paths: list[str]) -> list[Any]:
-        return [FileInfo(path, FileType.File if path.endswith(MARKER) else FileType.NotFound, size=0) for path in paths]
+        return [
+            FileInfo(path, FileType.File if path.endswith(MARKER) else FileType.NotFound, size=0)
+            for path in paths
+        ]
 
     def get_file_info_selector(self, selector: FileSelector) -> list[Any]:  # noqa: ARG002
         return []

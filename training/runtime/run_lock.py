@@ -1,6 +1,8 @@
-"""The folders of a launch: one that lives as long as it does, and the run's own, held so that no second launch writes there.
+"""The folders of a launch: one that lives as long as it does, and the run's own, held so that no second
+launch writes there.
 
-Used by `trainfleet.training.launch.supervise` and `trainfleet.training.runtime.subprocess_jobs`. Easy to get wrong: paths of sockets may have 107 characters, and a lock
+Used by `trainfleet.training.launch.supervise` and `trainfleet.training.runtime.subprocess_jobs`. Easy to get
+wrong: paths of sockets may have 107 characters, and a lock
 must be taken anew after the folder that it lies in was moved aside.
 """
 
@@ -20,7 +22,9 @@ from trainfleet.errors import InputError, Problem
 
 @contextlib.contextmanager
 def workspace() -> Iterator[Path]:
-    """A short-lived folder with a short path (sockets live in it); those of launches that were killed are swept first."""
+    """A short-lived folder with a short path (sockets live in it); those of launches that were killed are
+    swept first.
+    """
     root = Path(tempfile.gettempdir())
     for old in root.glob("tf-*-*"):
         with contextlib.suppress(OSError, ValueError):
@@ -56,10 +60,13 @@ def locked(run_dir: Path, fresh: bool) -> Iterator[None]:
             lock.acquire()
     except Timeout as error:
         raise InputError(
-            "this run is going on already", [Problem(str(run_dir), "another launch holds it", "wait for it, or use --run NAME")]
+            "this run is going on already",
+            [Problem(str(run_dir), "another launch holds it", "wait for it, or use --run NAME")],
         ) from error
     except OSError as error:
-        problem = Problem(str(run_dir), error.strerror or str(error), "choose another folder with --storage DIR")
+        problem = Problem(
+            str(run_dir), error.strerror or str(error), "choose another folder with --storage DIR"
+        )
         raise InputError("cannot write the run's folder", [problem]) from error
     try:
         yield

@@ -1,7 +1,10 @@
-"""A command's work in processes of its own on this machine: one, or ranks under torch's agent; heard, ended, nothing left behind.
+"""A command's work in processes of its own on this machine: one, or ranks under torch's agent; heard, ended,
+nothing left behind.
 
-Used by evaluate, predict, serve and tune. A job is a function `work(job, send)` of plain values that returns plain values; under
-ranks the first one's result counts. Easy to get wrong: what a job raises must reach the user as it was raised, and a job that is
+Used by evaluate, predict, serve and tune. A job is a function `work(job, send)` of plain values that returns
+plain values; under
+ranks the first one's result counts. Easy to get wrong: what a job raises must reach the user as it was
+raised, and a job that is
 asked to stop (`stopping`) may first finish what it is at.
 """
 
@@ -83,7 +86,12 @@ def run(
         try:
             with _opened(words) as file:
                 ended = process.supervise(
-                    _command(work / "job.json", ranks), _environment(work, threads), file, tick=tick, ask_to_stop=ask_to_stop, grace_s=grace_s
+                    _command(work / "job.json", ranks),
+                    _environment(work, threads),
+                    file,
+                    tick=tick,
+                    ask_to_stop=ask_to_stop,
+                    grace_s=grace_s,
                 )
         finally:
             listener.close()
@@ -94,7 +102,9 @@ def run(
             raise Interrupted(f"interrupted; {again}" if again else "interrupted")
         said = crashes[0] if crashes else f"exit code {ended.code}"
         tail = [line for line, _ in zip(last_lines(words), range(8), strict=False)]
-        raise TrainfleetError(f"the work broke off: {said}", [Problem("its last words", line) for line in reversed(tail)])
+        raise TrainfleetError(
+            f"the work broke off: {said}", [Problem("its last words", line) for line in reversed(tail)]
+        )
 
 
 def stopping() -> bool:
@@ -110,7 +120,13 @@ def _opened(path: Path) -> IO[bytes]:
 def _command(file: Path, ranks: int | None) -> list[str]:
     if ranks is None:
         return [sys.executable, "-m", "trainfleet.training.runtime.subprocess_jobs", str(file)]
-    agent = ["--standalone", f"--nproc-per-node={ranks}", "--max-restarts=0", "--module", "trainfleet.training.runtime.subprocess_jobs"]
+    agent = [
+        "--standalone",
+        f"--nproc-per-node={ranks}",
+        "--max-restarts=0",
+        "--module",
+        "trainfleet.training.runtime.subprocess_jobs",
+    ]
     return [sys.executable, "-m", "trainfleet.training.launch.torchrun", *agent, str(file)]
 
 
@@ -138,7 +154,12 @@ def main() -> int:
         if first:
             sink.send("result", value=result)
     except TrainfleetError as error:
-        sink.send("error", summary=error.summary, problems=[[each.where, each.what, each.fix] for each in error.problems], exit_code=error.exit_code)
+        sink.send(
+            "error",
+            summary=error.summary,
+            problems=[[each.where, each.what, each.fix] for each in error.problems],
+            exit_code=error.exit_code,
+        )
         return error.exit_code
     except Exception as error:
         sink.send("crash", error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())

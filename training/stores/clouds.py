@@ -1,8 +1,12 @@
-"""S3, Google Cloud Storage and Azure Blob through pyarrow's file systems, connected by the clouds' own default credentials.
+"""S3, Google Cloud Storage and Azure Blob through pyarrow's file systems, connected by the clouds' own
+default credentials.
 
-Used by `trainfleet.training.stores.store`. What the environment may say: TRAINFLEET_S3_ENDPOINT or AWS_ENDPOINT_URL, AWS_REGION,
-AWS_CA_BUNDLE; STORAGE_EMULATOR_HOST; AZURE_STORAGE_ACCOUNT_NAME, _KEY, _SAS_TOKEN, _CONNECTION_STRING, TRAINFLEET_AZURE_ENDPOINT.
-Easy to get wrong: closing a stream that broke off would make the half file visible, so a broken one is never closed.
+Used by `trainfleet.training.stores.store`. What the environment may say: TRAINFLEET_S3_ENDPOINT or
+AWS_ENDPOINT_URL, AWS_REGION,
+AWS_CA_BUNDLE; STORAGE_EMULATOR_HOST; AZURE_STORAGE_ACCOUNT_NAME, _KEY, _SAS_TOKEN, _CONNECTION_STRING,
+TRAINFLEET_AZURE_ENDPOINT.
+Easy to get wrong: closing a stream that broke off would make the half file visible, so a broken one is never
+closed.
 """
 
 from __future__ import annotations
@@ -20,7 +24,9 @@ from trainfleet.training.stores.urls import Place
 
 _PART_BYTES = 1 << 22
 _BROKEN: list[Any] = []
-"""Streams that broke off. Their destructor would finish the upload of what they got so far, so they are kept for good."""
+"""Streams that broke off. Their destructor would finish the upload of what they got so far, so they are kept
+for good.
+"""
 
 
 class CloudOutput:
@@ -42,7 +48,9 @@ class CloudOutput:
 
 
 class CloudBackend:
-    """See `trainfleet.training.stores.store.Backend`. The client is made at the first call, so that trying again covers that too."""
+    """See `trainfleet.training.stores.store.Backend`. The client is made at the first call, so that trying
+    again covers that too.
+    """
 
     local = False
 
@@ -75,8 +83,14 @@ class CloudBackend:
     def sizes(self, prefix: str) -> dict[str, int]:
         from pyarrow.fs import FileSelector, FileType
 
-        infos = self.client.get_file_info(FileSelector(self._at(prefix), recursive=True, allow_not_found=True))
-        return {info.path.removeprefix(self.root).strip("/"): info.size for info in infos if info.type == FileType.File}
+        infos = self.client.get_file_info(
+            FileSelector(self._at(prefix), recursive=True, allow_not_found=True)
+        )
+        return {
+            info.path.removeprefix(self.root).strip("/"): info.size
+            for info in infos
+            if info.type == FileType.File
+        }
 
     def remove(self, paths: Iterable[str]) -> None:
         for path in paths:
@@ -102,7 +116,9 @@ def connect(place: Place, patience: Patience) -> CloudBackend:
 
 def _s3(place: Place, patience: Patience) -> Callable[[], Any]:
     env = os.environ
-    endpoint = env.get("TRAINFLEET_S3_ENDPOINT") or env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL")
+    endpoint = (
+        env.get("TRAINFLEET_S3_ENDPOINT") or env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL")
+    )
     settings: dict[str, Any] = {
         "request_timeout": patience.stall_s,
         "connect_timeout": min(10.0, patience.stall_s),
@@ -118,7 +134,10 @@ def _s3(place: Place, patience: Patience) -> Callable[[], Any]:
 
         if settings["region"] is None:
             settings["region"] = resolve_s3_region(place.bucket)
-        return S3FileSystem(retry_strategy=AwsStandardS3RetryStrategy(max_attempts=2), **{name: value for name, value in settings.items() if value})
+        return S3FileSystem(
+            retry_strategy=AwsStandardS3RetryStrategy(max_attempts=2),
+            **{name: value for name, value in settings.items() if value},
+        )
 
     return make
 
@@ -130,31 +149,52 @@ def _gcs(_: Place, patience: Patience) -> Callable[[], Any]:
         from pyarrow.fs import GcsFileSystem
 
         settings = {**_endpoint(emulator), "anonymous": True} if emulator else {}
-        return GcsFileSystem(retry_time_limit=timedelta(seconds=max(1, min(5, int(patience.stall_s / 10)))), **settings)
+        return GcsFileSystem(
+            retry_time_limit=timedelta(seconds=max(1, min(5, int(patience.stall_s / 10)))), **settings
+        )
 
     return make
 
 
 def _azure(place: Place, _: Patience) -> Callable[[], Any]:
     env = os.environ
-    said = dict(part.split("=", 1) for part in env.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";") if "=" in part)
-    account = place.account or env.get("AZURE_STORAGE_ACCOUNT_NAME") or env.get("AZURE_STORAGE_ACCOUNT") or said.get("AccountName")
+    said = dict(
+        part.split("=", 1)
+        for part in env.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";")
+        if "=" in part
+    )
+    account = (
+        place.account
+        or env.get("AZURE_STORAGE_ACCOUNT_NAME")
+        or env.get("AZURE_STORAGE_ACCOUNT")
+        or said.get("AccountName")
+    )
     if not account:
         fix = "az://CONTAINER@ACCOUNT.blob.core.windows.net/path, or set AZURE_STORAGE_ACCOUNT_NAME"
-        raise InputError("the storage account is not known", [Problem("storage", f"az://{place.bucket} names a container without its account", fix)])
+        raise InputError(
+            "the storage account is not known",
+            [Problem("storage", f"az://{place.bucket} names a container without its account", fix)],
+        )
     key = env.get("AZURE_STORAGE_ACCOUNT_KEY") or env.get("AZURE_STORAGE_KEY") or said.get("AccountKey")
     settings: dict[str, Any] = {"account_name": account}
     if key:
         settings["account_key"] = key
     elif env.get("AZURE_STORAGE_SAS_TOKEN"):
         settings["sas_token"] = env["AZURE_STORAGE_SAS_TOKEN"]
-    endpoint = env.get("TRAINFLEET_AZURE_ENDPOINT") or (said.get("BlobEndpoint") if not place.account else None)
+    endpoint = env.get("TRAINFLEET_AZURE_ENDPOINT") or (
+        said.get("BlobEndpoint") if not place.account else None
+    )
     if endpoint:
         parts = _endpoint(endpoint)
         for service in ("blob", "dfs"):
-            settings |= {f"{service}_storage_authority": parts["endpoint_override"], f"{service}_storage_scheme": parts["scheme"]}
+            settings |= {
+                f"{service}_storage_authority": parts["endpoint_override"],
+                f"{service}_storage_scheme": parts["scheme"],
+            }
     elif place.host and not place.host.endswith("core.windows.net"):
-        cloud = place.host.partition(".")[2]  # sovereign clouds: core.chinacloudapi.cn, core.usgovcloudapi.net
+        cloud = place.host.partition(".")[
+            2
+        ]  # sovereign clouds: core.chinacloudapi.cn, core.usgovcloudapi.net
         settings |= {"blob_storage_authority": f".blob.{cloud}", "dfs_storage_authority": f".dfs.{cloud}"}
 
     def make() -> Any:

@@ -1,6 +1,7 @@
 """A folder as a store. Used by `trainfleet.training.stores.store`.
 
-Easy to get wrong: a file must have reached the disk before its name appears, and the name must have reached the disk
+Easy to get wrong: a file must have reached the disk before its name appears, and the name must have reached
+the disk
 before anything that relies on it is written.
 """
 

@@ -1,7 +1,9 @@
 """Who is at work in a run's home: one owner at a time, for folders and object stores alike.
 
-Used by `trainfleet.training.runs.storage`. The lease is a small file with its owner and a count that goes up every few seconds; one whose count
-stands still is nobody's. Easy to get wrong: no clock of another machine is to be believed, so a count is watched, never a time.
+Used by `trainfleet.training.runs.storage`. The lease is a small file with its owner and a count that goes up
+every few seconds; one whose count
+stands still is nobody's. Easy to get wrong: no clock of another machine is to be believed, so a count is
+watched, never a time.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ class Lease:
     """The right to write below a store, kept up by a thread until `release`."""
 
     def __init__(self, store: Store, group: str, beat_s: float = BEAT_S, settle_s: float = SETTLE_S) -> None:
-        """`group` names a launch: a process of the same launch takes a lease over without waiting, as after a restart of its workers."""
+        """`group` names a launch: a process of the same launch takes a lease over without waiting, as after a
+        restart of its workers.
+        """
         self.store, self.group, self.beat_s, self.settle_s = store, group, beat_s, settle_s
         self.owner = secrets.token_hex(8)
         self._count = 0
@@ -50,7 +54,10 @@ class Lease:
         """
         there = self._read()
         if there is not None and not self._is_over(there):
-            notify("lease", f"{self.store.at(LEASE)} is held by {_whose(there)}; looking whether that run still lives")
+            notify(
+                "lease",
+                f"{self.store.at(LEASE)} is held by {_whose(there)}; looking whether that run still lives",
+            )
             deadline = time.monotonic() + PATIENCE_BEATS * self.beat_s
             while time.monotonic() < deadline:
                 self._ended.wait(self.beat_s / 2)
@@ -89,7 +96,9 @@ class Lease:
 
     def _keep(self) -> None:
         while not self._ended.wait(self.beat_s):
-            with contextlib.suppress(StoreError):  # a store that is gone for a while: whoever takes over will be seen later
+            with contextlib.suppress(
+                StoreError
+            ):  # a store that is gone for a while: whoever takes over will be seen later
                 now = self._read()
                 if now is not None and now["owner"] != self.owner:
                     self.lost = True
@@ -99,7 +108,14 @@ class Lease:
 
     def _write(self) -> None:
         self._count += 1
-        document = {"owner": self.owner, "group": self.group, "host": platform.node(), "pid": os.getpid(), "boot": _boot(), "count": self._count}
+        document = {
+            "owner": self.owner,
+            "group": self.group,
+            "host": platform.node(),
+            "pid": os.getpid(),
+            "boot": _boot(),
+            "count": self._count,
+        }
         self.store.put(LEASE, json.dumps(document).encode())
 
     def _read(self) -> dict[str, Any] | None:
@@ -110,7 +126,9 @@ class Lease:
             return None
 
     def _is_over(self, there: dict[str, Any]) -> bool:
-        """Whether a lease is known to be nobody's without watching it: of our own launch, or of a dead process of this machine."""
+        """Whether a lease is known to be nobody's without watching it: of our own launch, or of a dead
+        process of this machine.
+        """
         if self.group and there.get("group") == self.group:
             return True
         if (there.get("host"), there.get("boot")) != (platform.node(), _boot()) or not _boot():

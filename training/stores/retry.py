@@ -1,7 +1,10 @@
-"""One policy for every call to every store: how often it is tried, how long is waited between, and when it counts as hung.
+"""One policy for every call to every store: how often it is tried, how long is waited between, and when it
+counts as hung.
 
-Used by `trainfleet.training.stores.store`. Easy to get wrong: a client that hangs cannot be interrupted, so each call runs in a thread
-that is left behind when nothing has moved for `stall_s`; whatever it does later must then not matter to anyone.
+Used by `trainfleet.training.stores.store`. Easy to get wrong: a client that hangs cannot be interrupted, so
+each call runs in a thread
+that is left behind when nothing has moved for `stall_s`; whatever it does later must then not matter to
+anyone.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ class Patience:
 
     Attributes:
         attempts: tries of each call; 1 means never again.
-        first_s, longest_s: the wait before the second try, doubled each time up to the longest, each with up to half of it at random.
+        first_s, longest_s: the wait before the second try, doubled each time up to the longest, each with up
+        to half of it at random.
         stall_s: a call that has not moved a byte for so long has failed.
     """
 
@@ -37,7 +41,9 @@ class Patience:
     stall_s: float = 60.0
 
     def wait(self, attempt: int) -> float:
-        """Seconds before the try after `attempt` (from 1); at random, so that ranks do not all come back at once."""
+        """Seconds before the try after `attempt` (from 1); at random, so that ranks do not all come back at
+        once.
+        """
         longest: float = min(self.longest_s, self.first_s * 2.0 ** (attempt - 1))
         return longest * (0.5 + random.Random().random() / 2)  # the run's own generator must not notice
 
@@ -47,7 +53,8 @@ class Patience:
         again: Callable[[BaseException], bool],
         tell: Callable[[BaseException, float, int], None],
     ) -> Result:
-        """Call until it succeeds, `again(error)` says that trying is useless, or the tries are used up; then its error is raised.
+        """Call until it succeeds, `again(error)` says that trying is useless, or the tries are used up; then
+        its error is raised.
 
         Args:
             call: is given a function to call whenever something moved.

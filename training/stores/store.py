@@ -1,7 +1,10 @@
-"""A store: the few calls that checkpoints need, each tried again by one policy, each failure explained with its URL.
+"""A store: the few calls that checkpoints need, each tried again by one policy, each failure explained with
+its URL.
 
-Behind it stands a `Backend` per kind (a folder, or pyarrow's file systems), which knows nothing of retries. Easy to get
-wrong: a file is written by a function that can be called again, for a stream that broke off has to begin anew.
+Behind it stands a `Backend` per kind (a folder, or pyarrow's file systems), which knows nothing of retries.
+Easy to get
+wrong: a file is written by a function that can be called again, for a stream that broke off has to begin
+anew.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ Notify = Callable[[str, str], Any]
 
 
 class StoreError(TrainfleetError):
-    """Raised when a store did not do what was asked, after all tries; its problem says where, what and what to do."""
+    """Raised when a store did not do what was asked, after all tries; its problem says where, what and what
+    to do.
+    """
 
 
 class NotThereError(StoreError):
@@ -104,7 +109,8 @@ class Store:
         return f"{self.url}/{path}" if path else self.url
 
     def write(self, path: str, produce: Callable[[Counted], Any]) -> Written:
-        """Write a file by `produce(output)`, which may be called several times; the file is there whole, or not at all.
+        """Write a file by `produce(output)`, which may be called several times; the file is there whole, or
+        not at all.
 
         Raises:
             StoreError: all tries failed.
@@ -180,31 +186,45 @@ class Store:
         name = ".probe"
         self.put(name, b"trainfleet")
         if name not in self.sizes() or self.read(name) != b"trainfleet":
-            raise StoreError("the storage does not give back what was written", [Problem(self.at(name), "was written and is not there")])
+            raise StoreError(
+                "the storage does not give back what was written",
+                [Problem(self.at(name), "was written and is not there")],
+            )
         self.remove([name])
 
     def _try(self, call: Callable[[Callable[[], None]], Result], verb: str, path: str) -> Result:
         def again(error: BaseException) -> bool:
-            return not isinstance(error, FileNotFoundError | TrainfleetError) and explain(error, self.local).again
+            return (
+                not isinstance(error, FileNotFoundError | TrainfleetError)
+                and explain(error, self.local).again
+            )
 
         def tell(error: BaseException, pause: float, attempt: int) -> None:
             words = explain(error, self.local)
-            self.notify("store", f"cannot {verb} {self.at(path)}: {words.what}; try {attempt} of {self.patience.attempts} in {pause:.1f} s")
+            self.notify(
+                "store",
+                f"cannot {verb} {self.at(path)}: {words.what}; try {attempt} of {self.patience.attempts} in {pause:.1f} s",
+            )
 
         try:
             return self.patience.run(call, again, tell)
         except TrainfleetError:
             raise
         except Exception as error:
-            if not isinstance(error, OSError | RuntimeError | ValueError) and type(error).__module__ == "builtins":
+            if (
+                not isinstance(error, OSError | RuntimeError | ValueError)
+                and type(error).__module__ == "builtins"
+            ):
                 raise  # a bug of ours, not the store's
             words = explain(error, self.local)
             if isinstance(error, FileNotFoundError) and verb == "read":
-                raise NotThereError("cannot read from the storage", [Problem(self.at(path), "is not there")]) from error
+                raise NotThereError(
+                    "cannot read from the storage", [Problem(self.at(path), "is not there")]
+                ) from error
             tried = f", {self.patience.attempts} times" if words.again and self.patience.attempts > 1 else ""
-            raise StoreError(f"cannot {verb} in the storage{tried}", [Problem(self.at(path), words.what, words.fix)]) from OSError(
-                unsigned(str(error))
-            )
+            raise StoreError(
+                f"cannot {verb} in the storage{tried}", [Problem(self.at(path), words.what, words.fix)]
+            ) from OSError(unsigned(str(error)))
 
 
 def _silent(_what: str, _text: str) -> None:
@@ -212,7 +232,8 @@ def _silent(_what: str, _text: str) -> None:
 
 
 def open_store(url: str, patience: Patience | None = None, notify: Notify = _silent) -> Store:
-    """The store behind a URL or folder; nothing is asked of it yet. `notify("store", text)` hears of every try that failed.
+    """The store behind a URL or folder; nothing is asked of it yet. `notify("store", text)` hears of every
+    try that failed.
 
     Raises:
         InputError: the URL means nothing, or the environment lacks the account that it needs.

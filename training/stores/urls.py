@@ -1,6 +1,8 @@
-"""What a storage URL means: scheme, bucket or container, account, path. No network and no pyarrow, so recipes can be checked.
+"""What a storage URL means: scheme, bucket or container, account, path. No network and no pyarrow, so recipes
+can be checked.
 
-Used by `trainfleet.training.recipe.load` and by `trainfleet.training.stores`. Easy to get wrong: Azure has two spellings of everything; the container
+Used by `trainfleet.training.recipe.load` and by `trainfleet.training.stores`. Easy to get wrong: Azure has
+two spellings of everything; the container
 may stand before an @ with the account's host after it, or alone, the account then comes from the environment.
 """
 
@@ -59,7 +61,10 @@ def parse(url: str, where: str = "storage") -> Place:
     kind = SCHEMES.get(scheme)
     if kind is None:
         known = ("s3", "gs", "az", "abfss", "file")
-        raise InputError("no such kind of storage", [Problem(where, f"`{url}` begins with {scheme}://", did_you_mean(scheme, known))])
+        raise InputError(
+            "no such kind of storage",
+            [Problem(where, f"`{url}` begins with {scheme}://", did_you_mean(scheme, known))],
+        )
     if kind == "file":
         return Place("file", "", rest)
     parts = urlsplit(f"x://{rest}")
@@ -67,11 +72,23 @@ def parse(url: str, where: str = "storage") -> Place:
     account, _, host = authority.partition(".")
     path = parts.path.strip("/")
     if parts.query or parts.fragment:
-        raise _wrong(where, url, "holds a ? or #", "keys and tokens belong into the environment, never into a URL")
+        raise _wrong(
+            where, url, "holds a ? or #", "keys and tokens belong into the environment, never into a URL"
+        )
     if not BUCKET[kind].fullmatch(bucket):
-        raise _wrong(where, url, f"names no {NAMES[kind]}" if not bucket else f"`{bucket}` can be no {NAMES[kind]}'s name", f"{scheme}://NAME/path")
+        raise _wrong(
+            where,
+            url,
+            f"names no {NAMES[kind]}" if not bucket else f"`{bucket}` can be no {NAMES[kind]}'s name",
+            f"{scheme}://NAME/path",
+        )
     if authority and (kind != "az" or not any(f".{host}".startswith(each) for each in HOSTS)):
-        raise _wrong(where, url, f"`@{authority}` is no storage account's host", f"{scheme}://CONTAINER@ACCOUNT.blob.core.windows.net/path")
+        raise _wrong(
+            where,
+            url,
+            f"`@{authority}` is no storage account's host",
+            f"{scheme}://CONTAINER@ACCOUNT.blob.core.windows.net/path",
+        )
     return Place(kind, bucket, path, account, host)
 
 

@@ -1,6 +1,7 @@
 """Where the rows of a run go besides metrics.jsonl: TensorBoard, Prometheus, MLflow, Weights & Biases.
 
-Used by the journal, on rank 0. A sink has `row` and `close`, and is one file. Easy to get wrong: a tracker that is down must
+Used by the journal, on rank 0. A sink has `row` and `close`, and is one file. Easy to get wrong: a tracker
+that is down must
 never cost a training, so a sink that fails is told of once and left out from then on.
 """
 
@@ -50,7 +51,10 @@ class Guarded:
         except Exception as error:  # noqa: BLE001 - whatever a tracker raises, the training goes on
             self._sink = None
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            self._notify("warning", f"{self._name} takes no more rows of this run ({reason}); metrics.jsonl has them all")
+            self._notify(
+                "warning",
+                f"{self._name} takes no more rows of this run ({reason}); metrics.jsonl has them all",
+            )
 
 
 def make_sinks(recipe: Recipe, run_dir: Path, resumed_from: int, notify: Notify) -> list[Guarded]:
@@ -63,7 +67,8 @@ def make_sinks(recipe: Recipe, run_dir: Path, resumed_from: int, notify: Notify)
     missing = [name for name in ("mlflow", "wandb") if getattr(log, name) and find_spec(name) is None]
     if missing:
         raise MissingToolError(
-            "a tracker is not installed", [Problem(f"log.{name}", f"{name} is not here", f"pip install {name}") for name in missing]
+            "a tracker is not installed",
+            [Problem(f"log.{name}", f"{name} is not here", f"pip install {name}") for name in missing],
         )
     makers: dict[str, Callable[[], Sink]] = {}
     if log.tensorboard:
@@ -78,19 +83,28 @@ def make_sinks(recipe: Recipe, run_dir: Path, resumed_from: int, notify: Notify)
         from trainfleet.training.trackers.mlflow import Mlflow
 
         uri = log.mlflow
-        makers["MLflow"] = lambda: Mlflow(uri, recipe.name, run_dir, dict(flat(recipe.model_dump(mode="json"))), dump(recipe))
+        makers["MLflow"] = lambda: Mlflow(
+            uri, recipe.name, run_dir, dict(flat(recipe.model_dump(mode="json"))), dump(recipe)
+        )
     if log.wandb:
         from trainfleet.training.trackers.wandb import WeightsAndBiases
 
         project = log.wandb
-        makers["Weights & Biases"] = lambda: WeightsAndBiases(project, recipe.name, run_dir, recipe.model_dump(mode="json"))
+        makers["Weights & Biases"] = lambda: WeightsAndBiases(
+            project, recipe.name, run_dir, recipe.model_dump(mode="json")
+        )
     return [Guarded(name, make, notify) for name, make in makers.items()]
 
 
 def figures(row: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
     """The finite numbers of a row with the split each is of: `train loss 2.1`, `validation loss 2.3`."""
     for name, value in row.items():
-        if name in ("step", "steps") or isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if (
+            name in ("step", "steps")
+            or isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+        ):
             continue
         split, slash, figure = name.partition("/")
         yield (split, figure, float(value)) if slash else (str(row.get("kind", "train")), name, float(value))

@@ -1,6 +1,8 @@
-"""MLflow: one MLflow run per run folder, its parameters the recipe's keys. A resumed run goes on in the same one.
+"""MLflow: one MLflow run per run folder, its parameters the recipe's keys. A resumed run goes on in the same
+one.
 
-The address is MLflow's tracking URI (`http://...`, `sqlite:///file.db`, a folder). Credentials are MLflow's own variables.
+The address is MLflow's tracking URI (`http://...`, `sqlite:///file.db`, a folder). Credentials are MLflow's
+own variables.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ EXPERIMENT = "trainfleet"
 class Mlflow:
     """Metrics by step; the recipe as parameters and as an artifact's text in a tag."""
 
-    def __init__(self, uri: str, name: str, run_dir: Path, parameters: Mapping[str, Any], recipe: str) -> None:
+    def __init__(
+        self, uri: str, name: str, run_dir: Path, parameters: Mapping[str, Any], recipe: str
+    ) -> None:
         from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
 
@@ -31,15 +35,24 @@ class Mlflow:
             return
         experiment = self._client.get_experiment_by_name(EXPERIMENT)
         number = experiment.experiment_id if experiment else self._client.create_experiment(EXPERIMENT)
-        self._id = self._client.create_run(number, run_name=name, tags={"trainfleet.recipe": recipe[:5000]}).info.run_id
-        self._client.log_batch(self._id, params=[Param(key, str(value)[:6000]) for key, value in parameters.items()])
+        self._id = self._client.create_run(
+            number, run_name=name, tags={"trainfleet.recipe": recipe[:5000]}
+        ).info.run_id
+        self._client.log_batch(
+            self._id, params=[Param(key, str(value)[:6000]) for key, value in parameters.items()]
+        )
         file.write_text(self._id, encoding="ascii")
 
     def row(self, row: Mapping[str, Any]) -> None:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        self._client.log_batch(self._id, metrics=[Metric(f"{split}/{name}", value, now, row["step"]) for split, name, value in figures(row)])
+        self._client.log_batch(
+            self._id,
+            metrics=[
+                Metric(f"{split}/{name}", value, now, row["step"]) for split, name, value in figures(row)
+            ],
+        )
 
     def close(self) -> None:
         self._client.set_terminated(self._id)

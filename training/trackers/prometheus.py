@@ -1,7 +1,10 @@
-"""Gauges for Prometheus: `trainfleet_loss{run, workload, split}`, `trainfleet_tokens_per_second`, `trainfleet_step` and so on.
+"""Gauges for Prometheus: `trainfleet_loss{run, workload, split}`, `trainfleet_tokens_per_second`,
+`trainfleet_step` and so on.
 
-Either served from a port of rank 0's machine, or handed to Ray, whose node agents serve them (there named `ray_trainfleet_loss`) where a
-cluster scrapes Ray already. Easy to get wrong: a name that was registered once cannot be registered again in a process.
+Either served from a port of rank 0's machine, or handed to Ray, whose node agents serve them (there named
+`ray_trainfleet_loss`) where a
+cluster scrapes Ray already. Easy to get wrong: a name that was registered once cannot be registered again in
+a process.
 """
 
 from __future__ import annotations
@@ -46,7 +49,9 @@ class Prometheus:
             from ray.util.metrics import Gauge as RayGauge
 
             if name not in self._gauges:
-                self._gauges[name] = RayGauge(f"trainfleet_{name}", description=_describe(name), tag_keys=LABELS)
+                self._gauges[name] = RayGauge(
+                    f"trainfleet_{name}", description=_describe(name), tag_keys=LABELS
+                )
             self._gauges[name].set(value, tags=labels)
             return
         from prometheus_client import Gauge

@@ -1,4 +1,6 @@
-"""TensorBoard's event files, below RUN/tensorboard. A resumed run hides the points after the step it goes on from."""
+"""TensorBoard's event files, below RUN/tensorboard. A resumed run hides the points after the step it goes on
+from.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""What the step loop is given besides its recipe, and what it gives back. Used by every launcher; without torch.
+"""What the step loop is given besides its recipe, and what it gives back. Used by every launcher; without
+torch.
 
-Easy to get wrong: callbacks are called on rank 0 only (except `should_stop`, asked on every rank in every step, and `preempted`), in
+Easy to get wrong: callbacks are called on rank 0 only (except `should_stop`, asked on every rank in every
+step, and `preempted`), in
 the loop's own thread, so they must be quick.
 """
 
@@ -38,14 +40,17 @@ class RunContext:
         local_rank, local_world_size: the same on its machine.
         device: `cpu` or `cuda:N`.
         cache: where prepared data lives on this machine.
-        launch: names the launch that this process belongs to, and all that it restarts; empty when it is on its own.
+        launch: names the launch that this process belongs to, and all that it restarts; empty when it is on
+        its own.
         allow_changes: recipe keys that may differ from the checkpoint's recipe.
         should_stop: asked after every step on every rank; True anywhere saves a checkpoint and ends the run.
-        preempted: asked now and then, on every rank after the same step, so it may wait for all; who is about to be taken away, if
+        preempted: asked now and then, on every rank after the same step, so it may wait for all; who is about
+        to be taken away, if
             anyone: a checkpoint is saved at once, and the run goes on.
         on_step: after every step, on every rank: (steps done, steps in all).
         on_interval: every `log.every` steps: the row written to metrics.jsonl.
-        on_event: what happened and a sentence about it: `resumed`, `checkpoint`, `validation`, `fallback`, `stopped`, `finished`.
+        on_event: what happened and a sentence about it: `resumed`, `checkpoint`, `validation`, `fallback`,
+        `stopped`, `finished`.
         on_checkpoint: after a checkpoint is whole: (its step, its folder or URL).
     """
 
@@ -71,9 +76,11 @@ class RunResult:
     """How a run ended.
 
     Attributes:
-        status: `finished`: all steps done; `stopped`: asked to end early, saved, to be resumed by the same command.
+        status: `finished`: all steps done; `stopped`: asked to end early, saved, to be resumed by the same
+        command.
         step: steps done.
-        metrics: the last validation's and the test's figures, such as `validation/nats_per_byte` and `test/loss`.
+        metrics: the last validation's and the test's figures, such as `validation/nats_per_byte` and
+        `test/loss`.
         baseline: the workload's simple model on the same validation samples, such as `bigram_nats_per_byte`.
         checkpoint: the newest whole checkpoint, a folder or a URL.
         resumed_from: the step this start went on from; 0 for a fresh run.

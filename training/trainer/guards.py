@@ -1,6 +1,7 @@
 """Guards: what happens when a gradient is no number, or a step's loss leaps out of its past.
 
-Used by the step loop, which asks before it changes a weight. Easy to get wrong: a verdict must follow from values that are
+Used by the step loop, which asks before it changes a weight. Easy to get wrong: a verdict must follow from
+values that are
 equal on all ranks, and a loss that was refused may not enter the past that the next one is judged by.
 """
 
@@ -22,7 +23,8 @@ Action = Literal["go", "skip", "roll_back", "stop"]
 class Verdict:
     """What to do with a step's gradient, and why.
 
-    `skip` leaves the weights as they are and goes on with the next samples; `roll_back` goes on from the newest checkpoint's
+    `skip` leaves the weights as they are and goes on with the next samples; `roll_back` goes on from the
+    newest checkpoint's
     weights, with the next samples; `stop` ends the run.
     """
 
@@ -50,7 +52,10 @@ class Guards:
             return verdict
         self._in_a_row += 1
         if verdict.action != "stop" and self._in_a_row > self.settings.limit:
-            return Verdict("stop", f"{verdict.why}; {self.settings.limit} steps in a row were refused before it (guards.limit)")
+            return Verdict(
+                "stop",
+                f"{verdict.why}; {self.settings.limit} steps in a row were refused before it (guards.limit)",
+            )
         return verdict
 
     def state(self) -> dict[str, Any]:
@@ -67,5 +72,8 @@ class Guards:
             usual, spread = fmean(self._past), pstdev(self._past)
             limit = usual + self.settings.sigmas * max(spread, 1e-3 * abs(usual))
             if loss > limit:
-                return Verdict(self.settings.spike, f"the loss leapt to {loss:.4f}; the last {len(self._past)} steps had {usual:.4f} ± {spread:.4f}")
+                return Verdict(
+                    self.settings.spike,
+                    f"the loss leapt to {loss:.4f}; the last {len(self._past)} steps had {usual:.4f} ± {spread:.4f}",
+                )
         return GO

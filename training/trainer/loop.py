@@ -1,7 +1,10 @@
-"""The step loop: from a recipe and a place in a process group to a trained model. Knows torch.distributed and not Ray.
+"""The step loop: from a recipe and a place in a process group to a trained model. Knows torch.distributed and
+not Ray.
 
-Used by every launcher; the process group, where there is one, is already up (`trainfleet.training.runtime.process_group`). Easy to get wrong:
-whatever one rank decides (to stop, to save, to fail) all must decide, in the same order, or they wait for each other.
+Used by every launcher; the process group, where there is one, is already up
+(`trainfleet.training.runtime.process_group`). Easy to get wrong:
+whatever one rank decides (to stop, to save, to fail) all must decide, in the same order, or they wait for
+each other.
 """
 
 from __future__ import annotations
@@ -36,7 +39,9 @@ from trainfleet.training.workloads import Split, make_workload
 __all__ = ["NotANumberError", "RunContext", "RunResult", "train"]
 
 LOOK_EVERY_S = 5.0
-"""Between looks for a notice of preemption: Ray's own watcher looks as often, and each look is a call to another process."""
+"""Between looks for a notice of preemption: Ray's own watcher looks as often, and each look is a call to
+another process.
+"""
 
 
 class NotANumberError(TrainfleetError):
@@ -48,7 +53,8 @@ def train(recipe: Recipe, context: RunContext) -> RunResult:
 
     Raises:
         InputError: the recipe or the data differs from the checkpoint's, or the folder cannot be written.
-        TrainfleetError: a checkpoint cannot be saved or read, or the gradient is no number; the last good one is named.
+        TrainfleetError: a checkpoint cannot be saved or read, or the gradient is no number; the last good one
+        is named.
     """
     with _settings_of_torch(recipe), group_of_one() if recipe.strategy != "ddp" else nullcontext():
         run = _Run(recipe, context)
@@ -60,7 +66,9 @@ def train(recipe: Recipe, context: RunContext) -> RunResult:
 
 
 class _Run:
-    """One start of a run on one rank: what `train` needs at hand, made in the order in which it depends on each other."""
+    """One start of a run on one rank: what `train` needs at hand, made in the order in which it depends on
+    each other.
+    """
 
     def __init__(self, recipe: Recipe, context: RunContext) -> None:
         self.recipe, self.context = recipe, context
@@ -69,17 +77,26 @@ class _Run:
         check_sizes(self.workload, context.world_size)
         self.strategy = make_strategy(recipe, self.workload.build_model, context)
         self.optimizer = make_optimizer(recipe.optimizer, self.strategy.module)
-        self.interval = MetricsManager(self.workload.metrics, context.device, collection_of(self.workload, "train"))
+        self.interval = MetricsManager(
+            self.workload.metrics, context.device, collection_of(self.workload, "train")
+        )
         self.storage = RunStorage(recipe, context.run_dir, self._event)
-        self.checkpoints = Checkpoints(self.storage.checkpoints, recipe.checkpoint, self._event, beside=self._beside)
+        self.checkpoints = Checkpoints(
+            self.storage.checkpoints, recipe.checkpoint, self._event, beside=self._beside
+        )
         self.order = make_order(recipe, self.workload)
         self.steps = recipe.total_steps(self.order.size)
         self.samples = self.steps * recipe.batch.global_batch
         self.steering, self.guards = Steering(recipe, self.steps), Guards(recipe.guards)
         fingerprint = self.workload.fingerprint()
-        self.state = RunState(recipe, self.strategy, self.optimizer, self.interval, fingerprint, self.steering, self.guards)
+        self.state = RunState(
+            recipe, self.strategy, self.optimizer, self.interval, fingerprint, self.steering, self.guards
+        )
         self.stepper = Stepper(recipe, context, self.workload, self.strategy)
-        self.seen = {split: spread(self.workload.size(split), recipe.validation.samples) for split in ("validation", "test")}
+        self.seen = {
+            split: spread(self.workload.size(split), recipe.validation.samples)
+            for split in ("validation", "test")
+        }
         self.saved: str | None = None
         self.looked, self.warned = time.monotonic(), False
         self.journal: Journal | None = None
@@ -107,7 +124,11 @@ class _Run:
                 self._heard(self.checkpoints.poll())
                 validated = self._due(recipe.validation.every) and self._validate()
                 noise = (done.half_norm, done.norm) if done.half_norm is not None else None
-                self._tell(self.steering.after_step(Live(state.step, done.loss, noise, state.figures if validated else None)))
+                self._tell(
+                    self.steering.after_step(
+                        Live(state.step, done.loss, noise, state.figures if validated else None)
+                    )
+                )
                 stopped = done.stop and not self._done()
                 if self._due(recipe.checkpoint.every) or stopped or self._warned(done):
                     self._save(state.figures if validated else None)
@@ -123,7 +144,9 @@ class _Run:
         set_learning_rate(self.optimizer, steering.rate(state.position))
         self.stepper.expect(self.order.upcoming(state.position, 2 * size))
         samples = self.order.indices(state.position, size)
-        found = self.stepper.gradients(samples, self.context.should_stop(), self._wants_look(), steering.wants_noise(state.step))
+        found = self.stepper.gradients(
+            samples, self.context.should_stop(), self._wants_look(), steering.wants_noise(state.step)
+        )
         verdict = self.guards.judge(found.loss, found.norm)
         failpoints.strike("in-step", state.step + 1)
         if verdict.action == "stop":
@@ -144,7 +167,9 @@ class _Run:
         return found
 
     def _done(self) -> bool:
-        """Whether all samples were trained on: steps times the recipe's batch, whatever the batch became since."""
+        """Whether all samples were trained on: steps times the recipe's batch, whatever the batch became
+        since.
+        """
         return self.state.position >= self.samples
 
     def _planned(self) -> int:
@@ -156,7 +181,10 @@ class _Run:
         for decision in decisions:
             if self.journal is not None:
                 self.journal.row(decision.row())
-            self._event("decision", f"{decision.what} {decision.old:g} -> {decision.new:g} after step {decision.step}: {decision.why}")
+            self._event(
+                "decision",
+                f"{decision.what} {decision.old:g} -> {decision.new:g} after step {decision.step}: {decision.why}",
+            )
 
     def _note(self, what: str, text: str) -> None:
         """Write down what happened to the run."""
@@ -168,7 +196,9 @@ class _Run:
         return self.context.preempted is not None and time.monotonic() - self.looked > LOOK_EVERY_S
 
     def _warned(self, done: Stepped) -> bool:
-        """Whether this machine or another is about to be taken away, told for the first time: save at once and go on."""
+        """Whether this machine or another is about to be taken away, told for the first time: save at once
+        and go on.
+        """
         if not done.look or self.context.preempted is None:
             return False
         notice, self.looked = self.context.preempted(), time.monotonic()
@@ -195,7 +225,12 @@ class _Run:
             "lr": self.optimizer.param_groups[0]["lr"],
             "grad_norm": norm,
             "global_batch": self.steering.global_batch,
-            **self.stepper.speed.figures(self.workload.sample_tokens, self.workload.flops_per_token, peak, self.strategy.exchange_seconds()),
+            **self.stepper.speed.figures(
+                self.workload.sample_tokens,
+                self.workload.flops_per_token,
+                peak,
+                self.strategy.exchange_seconds(),
+            ),
             "eta_seconds": eta_seconds,
         }
         self.stepper.speed = Speed()
@@ -205,9 +240,14 @@ class _Run:
 
     def _measure(self, split: Split) -> dict[str, float]:
         """Means over a split's samples, dealt out to all ranks, each sample once."""
-        metrics = MetricsManager(self.workload.metrics, self.context.device, collection_of(self.workload, split))
+        metrics = MetricsManager(
+            self.workload.metrics, self.context.device, collection_of(self.workload, split)
+        )
         model = self.strategy.module.eval()
-        mine, most = (share(self.seen[split], self.recipe.batch.micro_batch, rank, self.context.world_size) for rank in (self.context.rank, 0))
+        mine, most = (
+            share(self.seen[split], self.recipe.batch.micro_batch, rank, self.context.world_size)
+            for rank in (self.context.rank, 0)
+        )
         with torch.no_grad():
             for indices in mine:
                 metrics.update(self.stepper.forward(self.stepper.batch(split, indices), model))
@@ -229,7 +269,9 @@ class _Run:
         """Copy the state aside and have it written behind; a failure is everyone's, at one of the next steps."""
         began = time.perf_counter()
         state = self.state
-        self._heard(self.checkpoints.save(state.step, state.tensors(), state.own(), state.shared(), figures or {}))
+        self._heard(
+            self.checkpoints.save(state.step, state.tensors(), state.own(), state.shared(), figures or {})
+        )
         self.stepper.speed.saving += time.perf_counter() - began
 
     def _heard(self, saved: Saved | None) -> None:
@@ -243,7 +285,11 @@ class _Run:
 
     def _baseline(self, resumed_from: int) -> dict[str, float]:
         """The simple model's figures; after a kill those that were found before, for a run that is back soon."""
-        known = read_run(self.context.run_dir).get("baseline") if resumed_from and not self.context.allow_changes else None
+        known = (
+            read_run(self.context.run_dir).get("baseline")
+            if resumed_from and not self.context.allow_changes
+            else None
+        )
         return known or self.workload.baseline(self.seen["validation"])
 
     def _enter(self) -> None:
@@ -264,7 +310,11 @@ class _Run:
             return 0
         before = self.state.restore(self.checkpoints, name, self.context)
         self.saved = self.checkpoints.at(name)
-        on_ranks = f", with {self.context.world_size} ranks instead of {before}" if before != self.context.world_size else ""
+        on_ranks = (
+            f", with {self.context.world_size} ranks instead of {before}"
+            if before != self.context.world_size
+            else ""
+        )
         self._event("resumed", f"from {self.saved}, step {self.state.step}/{self._planned()}{on_ranks}")
         return self.state.step
 
@@ -293,7 +343,12 @@ class _Run:
         }
         if said := left_out(facts):
             self._event("quarantined", said)
-        on_first(lambda: opened.append(Journal(self.context.run_dir, self.recipe, resumed_from, facts, self._event)), self.context.rank)
+        on_first(
+            lambda: opened.append(
+                Journal(self.context.run_dir, self.recipe, resumed_from, facts, self._event)
+            ),
+            self.context.rank,
+        )
         return opened[0] if opened else None
 
     def _finish(self, stopped: bool, resumed_from: int, baseline: dict[str, float]) -> RunResult:
@@ -306,11 +361,21 @@ class _Run:
                 self.journal.row({"kind": "test", "step": self.state.step, **tested})
         self._heard(self.checkpoints.finish())
         if self.journal is not None:
-            self.journal.update(status=status, step=self.state.step, asked=0 if stopped else self.steps, metrics=figures)
+            self.journal.update(
+                status=status, step=self.state.step, asked=0 if stopped else self.steps, metrics=figures
+            )
         on_first(self._beside, self.context.rank)
         self.checkpoints.close()
         self._event(status, f"at step {self.state.step}/{self._planned()} {_said(figures)}")
-        return RunResult("stopped" if stopped else "finished", self.state.step, figures, baseline, self.saved, resumed_from, self.context.run_dir)
+        return RunResult(
+            "stopped" if stopped else "finished",
+            self.state.step,
+            figures,
+            baseline,
+            self.saved,
+            resumed_from,
+            self.context.run_dir,
+        )
 
     def _refuse_to_go_on(self, step: int, verdict: Verdict) -> None:
         self.checkpoints.finish()
@@ -328,12 +393,17 @@ def _check_share(recipe: Recipe, context: RunContext) -> None:
     """More workers than samples in a batch would train on nothing."""
     if recipe.batch.global_batch < context.world_size:
         what = f"{recipe.batch.global_batch} cannot be shared by {context.world_size} ranks"
-        raise InputError("the batch does not fit the ranks", [Problem("batch.global_batch", what, f"at least {context.world_size}")])
+        raise InputError(
+            "the batch does not fit the ranks",
+            [Problem("batch.global_batch", what, f"at least {context.world_size}")],
+        )
 
 
 @contextmanager
 def _settings_of_torch(recipe: Recipe) -> Iterator[None]:
-    """Threads and determinism as the recipe says, put back afterwards: a test or a notebook goes on as before."""
+    """Threads and determinism as the recipe says, put back afterwards: a test or a notebook goes on as
+    before.
+    """
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(recipe.scaling.threads)
     if recipe.deterministic:

@@ -1,8 +1,12 @@
-"""What is measured: means and the workload's torchmetrics over all ranks, exact for uneven batches, and how fast the run goes.
+"""What is measured: means and the workload's torchmetrics over all ranks, exact for uneven batches, and how
+fast the run goes.
 
-Used by the step loop, evaluation and the report. Rows of metrics.jsonl have `kind` (`train`, `validation`, `test`), `step`
-(steps done) and figures; validation and test figures are named `validation/loss`, `test/loss` and so on. Easy to get wrong:
-sums and states travel, never means, a rank may have seen nothing, and an interval's sums are part of a checkpoint.
+Used by the step loop, evaluation and the report. Rows of metrics.jsonl have `kind` (`train`, `validation`,
+`test`), `step`
+(steps done) and figures; validation and test figures are named `validation/loss`, `test/loss` and so on. Easy
+to get wrong:
+sums and states travel, never means, a rank may have seen nothing, and an interval's sums are part of a
+checkpoint.
 """
 
 from __future__ import annotations
@@ -30,7 +34,9 @@ PEAK_FLOPS = {
     "L4": 121e12,
     "A10": 125e12,
 }
-"""Dense bf16 operations per second by a part of the device's name, first fit wins. Source: NVIDIA's data sheets, figures without sparsity."""
+"""Dense bf16 operations per second by a part of the device's name, first fit wins. Source: NVIDIA's data
+sheets, figures without sparsity.
+"""
 
 
 class WeightedMeans(Metric):
@@ -54,7 +60,8 @@ class WeightedMeans(Metric):
 
 
 class MetricsManager:
-    """The figures of one phase (an interval of training, a validation): fed by every rank, asked by all at once.
+    """The figures of one phase (an interval of training, a validation): fed by every rank, asked by all at
+    once.
 
     Args:
         names: means that the workload's `Outcome.extras` bring; `loss` comes first.
@@ -65,7 +72,9 @@ class MetricsManager:
         InputError: a metric whose state cannot be added up over ranks.
     """
 
-    def __init__(self, names: Iterable[str], device: str = "cpu", collection: Mapping[str, Metric] | None = None) -> None:
+    def __init__(
+        self, names: Iterable[str], device: str = "cpu", collection: Mapping[str, Metric] | None = None
+    ) -> None:
         self.names = ("loss", *names)
         self.device = device
         self._means = WeightedMeans(len(self.names)).to(device)
@@ -84,19 +93,26 @@ class MetricsManager:
     def update(self, outcome: Outcome) -> None:
         """Add a batch of this rank."""
         pairs = [(outcome.loss.detach(), outcome.weight), *(outcome.extras[name] for name in self.names[1:])]
-        self._means.update(self._vector(total for total, _ in pairs), self._vector(weight for _, weight in pairs))
+        self._means.update(
+            self._vector(total for total, _ in pairs), self._vector(weight for _, weight in pairs)
+        )
         for name, metric in self._collection.items():
             metric.update(*outcome.seen[name])
 
     def compute(self) -> dict[str, float]:
         """The figures over all ranks. Every rank must ask; forgets nothing."""
         means = zip(self.names, self._means.compute().reshape(-1).tolist(), strict=True)
-        return {name: value for name, value in means if not math.isnan(value)} | self._computed()  # a mean of nothing is left out
+        return {
+            name: value for name, value in means if not math.isnan(value)
+        } | self._computed()  # a mean of nothing is left out
 
     def state(self) -> dict[str, Any]:
         """This rank's own sums and states on the CPU, for a checkpoint."""
         means = torch.stack((self._means.sums, self._means.weights)).cpu()
-        return {"means": means, "collection": {name: _state(metric) for name, metric in self._collection.items()}}
+        return {
+            "means": means,
+            "collection": {name: _state(metric) for name, metric in self._collection.items()},
+        }
 
     def load_state(self, *states: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's state, or from several ranks' states added up."""
@@ -108,7 +124,9 @@ class MetricsManager:
                 _merge(metric, state["collection"].get(name), self.device)
 
     def _computed(self) -> dict[str, float]:
-        """The collection's figures. The states travel as a whole: torchmetrics itself waits for ever where one rank has seen no batch."""
+        """The collection's figures. The states travel as a whole: torchmetrics itself waits for ever where
+        one rank has seen no batch.
+        """
         if not self._collection:
             return {}
         states = [{name: _state(metric) for name, metric in self._collection.items()}]
@@ -127,7 +145,9 @@ class MetricsManager:
         return figures
 
     def _vector(self, values: Iterable[torch.Tensor | float]) -> torch.Tensor:
-        return torch.stack([torch.as_tensor(value, dtype=torch.float64, device=self.device) for value in values])
+        return torch.stack(
+            [torch.as_tensor(value, dtype=torch.float64, device=self.device) for value in values]
+        )
 
 
 def collection_of(workload: Any, split: Split) -> dict[str, Metric]:
@@ -149,10 +169,20 @@ def _check_mergeable(collection: Mapping[str, Metric]) -> None:
     problems = []
     for name, metric in collection.items():
         if metric.full_state_update or metric.full_state_update is None or metric.dist_sync_on_step:
-            problems.append(Problem(name, f"{type(metric).__name__} says that its states cannot be added up (full_state_update)", "another metric"))
+            problems.append(
+                Problem(
+                    name,
+                    f"{type(metric).__name__} says that its states cannot be added up (full_state_update)",
+                    "another metric",
+                )
+            )
         elif any(reduction is dim_zero_mean for reduction in metric._reductions.values()):
             problems.append(
-                Problem(name, f"{type(metric).__name__} keeps a mean, which uneven batches would distort", "one that keeps a sum and a count")
+                Problem(
+                    name,
+                    f"{type(metric).__name__} keeps a mean, which uneven batches would distort",
+                    "one that keeps a sum and a count",
+                )
             )
     if problems:
         raise InputError("metrics that cannot be exact over several workers", problems)
@@ -162,13 +192,19 @@ def _state(metric: Metric) -> dict[str, Any]:
     """What a metric has gathered, on the CPU; nothing where it has seen no batch."""
     if not metric.update_called:
         return {}
-    return {name: [each.cpu() for each in value] if isinstance(value, list) else value.cpu() for name, value in metric.metric_state.items()}
+    return {
+        name: [each.cpu() for each in value] if isinstance(value, list) else value.cpu()
+        for name, value in metric.metric_state.items()
+    }
 
 
 def _merge(metric: Metric, state: Mapping[str, Any] | None, device: str) -> None:
     if not state:
         return
-    there = {name: [each.to(device) for each in value] if isinstance(value, Sequence) else value.to(device) for name, value in state.items()}
+    there = {
+        name: [each.to(device) for each in value] if isinstance(value, Sequence) else value.to(device)
+        for name, value in state.items()
+    }
     if metric.update_called:
         metric.merge_state(there)
         return
@@ -194,14 +230,20 @@ class Speed:
     samples: int = 0
     steps: int = 0
 
-    def figures(self, sample_tokens: int, flops_per_token: float, peak: float | None, exchange: float | None = None) -> dict[str, float | None]:
-        """Rates over the time in steps. MFU = tokens/s · operations per token / peak of all devices; None where the peak is unknown.
+    def figures(
+        self, sample_tokens: int, flops_per_token: float, peak: float | None, exchange: float | None = None
+    ) -> dict[str, float | None]:
+        """Rates over the time in steps. MFU = tokens/s · operations per token / peak of all devices; None
+        where the peak is unknown.
 
-        `exchange`: seconds of one step that went into waiting for other ranks' gradients, where somebody counts them.
+        `exchange`: seconds of one step that went into waiting for other ranks' gradients, where somebody
+        counts them.
         """
         rate = self.samples / self.compute if self.compute else 0.0
         seconds = self.compute / self.steps if self.steps else 0.0
-        shared = {} if exchange is None else {"communication": min(1.0, exchange / seconds) if seconds else 0.0}
+        shared = (
+            {} if exchange is None else {"communication": min(1.0, exchange / seconds) if seconds else 0.0}
+        )
         return {
             **shared,
             "samples_per_second": rate,
@@ -227,7 +269,9 @@ class Remaining:
 
 
 def peak_flops(device: str, world_size: int, precision: str) -> float | None:
-    """Peak operations per second of all devices together; None for CPUs, unknown GPUs and fp32 (whose peak depends on TF32)."""
+    """Peak operations per second of all devices together; None for CPUs, unknown GPUs and fp32 (whose peak
+    depends on TF32).
+    """
     if not device.startswith("cuda") or precision != "bf16":
         return None
     name = torch.cuda.get_device_name(device)

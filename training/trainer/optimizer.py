@@ -1,6 +1,7 @@
 """AdamW and its learning rate, a function of the step alone. Used by the step loop.
 
-Easy to get wrong: a step's learning rate must not depend on how many times the run was resumed, so nothing is counted
+Easy to get wrong: a step's learning rate must not depend on how many times the run was resumed, so nothing is
+counted
 here; the step is given.
 """
 
@@ -21,17 +22,27 @@ def make_optimizer(settings: Optimizer, model: nn.Module) -> torch.optim.Optimiz
         {"params": [each for each in parameters if each.ndim >= 2], "weight_decay": settings.weight_decay},
         {"params": [each for each in parameters if each.ndim < 2], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW([group for group in groups if group["params"]], lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=True)
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=settings.lr,
+        betas=settings.betas,
+        eps=settings.eps,
+        fused=True,
+    )
 
 
 def learning_rate(settings: Optimizer, step: float, steps: int) -> float:
-    """The rate of step `step` (from 0) of `steps`: linear up to the peak at the end of warm-up, then half a cosine down to `min_ratio` of it."""
+    """The rate of step `step` (from 0) of `steps`: linear up to the peak at the end of warm-up, then half a
+    cosine down to `min_ratio` of it.
+    """
     if step < settings.warmup:
         return settings.lr * (step + 1) / settings.warmup
     if settings.schedule == "constant":
         return settings.lr
     progress = (step - settings.warmup) / max(1, steps - 1 - settings.warmup)
-    return settings.lr * (settings.min_ratio + (1 - settings.min_ratio) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
+    return settings.lr * (
+        settings.min_ratio + (1 - settings.min_ratio) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+    )
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

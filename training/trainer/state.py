@@ -1,6 +1,8 @@
-"""A run's whole state, out to a checkpoint and back: model, optimizer, random generators of every rank, position, metrics.
+"""A run's whole state, out to a checkpoint and back: model, optimizer, random generators of every rank,
+position, metrics.
 
-Used by the step loop. Easy to get wrong: what belongs to one rank (generators, an interval's sums) is kept for each; with
+Used by the step loop. Easy to get wrong: what belongs to one rank (generators, an interval's sums) is kept
+for each; with
 another number of ranks the sums are added up and the generators start anew from seed, rank and step.
 """
 
@@ -75,7 +77,8 @@ class RunState:
         """Go on from a checkpoint; returns how many ranks wrote it. Every rank must call this.
 
         Raises:
-            InputError: the recipe differs in a key that is not allowed to, the data is not what it was, or it is another model's.
+            InputError: the recipe differs in a key that is not allowed to, the data is not what it was, or it
+            is another model's.
             CheckpointError: it cannot be read.
         """
         plain = checkpoints.read(name)
@@ -99,11 +102,16 @@ class RunState:
 
     def _check(self, state: Mapping[str, Any], context: RunContext) -> None:
         changed = differences(state["recipe"], self.recipe.model_dump(mode="json"), context.allow_changes)
-        problems = [Problem(key, f"was {old}, is now {new}", f"put it back, or --allow-change {key}") for key, old, new in changed]
+        problems = [
+            Problem(key, f"was {old}, is now {new}", f"put it back, or --allow-change {key}")
+            for key, old, new in changed
+        ]
         if problems:
             raise InputError(f"the recipe is not the one that {context.run_dir} was started with", problems)
         if state["fingerprint"] != self.fingerprint and "workload.data" not in context.allow_changes:
-            what = "the text or its split changed since the checkpoint, so samples would be repeated or left out"
+            what = (
+                "the text or its split changed since the checkpoint, so samples would be repeated or left out"
+            )
             raise InputError(
                 f"the data is not what {context.run_dir} was started with",
                 [Problem("workload.data", what, "start a new run, or --allow-change workload.data")],
@@ -125,7 +133,12 @@ def rng_state() -> dict[str, Any]:
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
         "python": random.getstate(),
-        "numpy": (torch.from_numpy(np.asarray(keys).astype(np.int64)), int(position), int(has_gauss), float(cached)),
+        "numpy": (
+            torch.from_numpy(np.asarray(keys).astype(np.int64)),
+            int(position),
+            int(has_gauss),
+            float(cached),
+        ),
     }
 
 

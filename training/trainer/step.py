@@ -1,7 +1,10 @@
-"""One optimizer step's gradients: this rank's share of the global batch, forward and backward, and what all ranks must know of it.
+"""One optimizer step's gradients: this rank's share of the global batch, forward and backward, and what all
+ranks must know of it.
 
-Used by `trainfleet.training.trainer.loop`. Easy to get wrong: a loss is a sum over targets, divided once by the targets of the whole global batch
-(and multiplied by the ranks, over which a strategy averages), so that uneven shares come out exactly; and a rank whose share is
+Used by `trainfleet.training.trainer.loop`. Easy to get wrong: a loss is a sum over targets, divided once by
+the targets of the whole global batch
+(and multiplied by the ranks, over which a strategy averages), so that uneven shares come out exactly; and a
+rank whose share is
 used up still goes through the motions, for the others' collectives wait for it.
 """
 
@@ -58,13 +61,18 @@ class Stepper:
         self._expect: Callable[[Split, list[int]], Any] | None = getattr(workload, "expect", None)
 
     def gradients(self, samples: list[int], stop: bool, look: bool, noise: bool = False) -> Stepped:
-        """The clipped gradient of the global batch `samples`; with `noise`, its length half way is measured too."""
+        """The clipped gradient of the global batch `samples`; with `noise`, its length half way is measured
+        too.
+        """
         context, workload = self.context, self.workload
         factor = context.world_size / workload.weight("train", samples)
         outcomes: list[Outcome] = []
         loss = torch.zeros((), device=context.device)
         halves = [self.turns(each) for each in _halves(samples)] if noise else [self.turns(samples)]
-        turns, ends = [turn for half in halves for turn in half], {len(halves[0]) - 1, sum(map(len, halves)) - 1}
+        turns, ends = (
+            [turn for half in halves for turn in half],
+            {len(halves[0]) - 1, sum(map(len, halves)) - 1},
+        )
         half_norm = None
         for number, indices in enumerate(turns):
             inputs = self.batch("train", indices or samples[:1])
@@ -77,11 +85,15 @@ class Stepper:
             if noise and number == len(halves[0]) - 1:
                 part = workload.weight("train", _halves(samples)[0]) / workload.weight("train", samples)
                 half_norm = float(self.strategy.clip(math.inf)) / part
-        found = torch.stack([loss.float(), torch.tensor(float(stop)).to(loss), torch.tensor(float(look)).to(loss)])
+        found = torch.stack(
+            [loss.float(), torch.tensor(float(stop)).to(loss), torch.tensor(float(look)).to(loss)]
+        )
         if dist.is_initialized():
             dist.all_reduce(found)
         norm = self.strategy.clip(self.recipe.optimizer.grad_clip).float().reshape(1).to(found.device)
-        total, stops, looks, length = torch.cat((found, norm)).tolist()  # the only wait for the device in a step
+        total, stops, looks, length = torch.cat(
+            (found, norm)
+        ).tolist()  # the only wait for the device in a step
         return Stepped(outcomes, length, total / context.world_size, stops > 0, looks > 0, half_norm)
 
     def turns(self, samples: list[int]) -> list[list[int]]:
@@ -117,7 +129,9 @@ class Stepper:
         (outcome.loss * 0.0).backward()  # type: ignore[no-untyped-call]  # torch types it not
 
     def seconds(self, size: int) -> float | None:
-        """How long a forward and backward pass of a micro batch takes, on the slowest rank; None where it does not fit on one. Changes nothing."""
+        """How long a forward and backward pass of a micro batch takes, on the slowest rank; None where it
+        does not fit on one. Changes nothing.
+        """
         samples = list(range(min(size, self.workload.size("train"))))
         taken = 0.0
         try:
@@ -142,7 +156,8 @@ class Stepper:
 def micro_batches(size: int, micro_batch: int, rank: int, world_size: int) -> list[tuple[int, int]]:
     """Where this rank's micro batches of a global batch of `size` begin and end.
 
-    Over all ranks they tile it, turn by turn, as even as can be and never larger than `micro_batch`; where the ranks do not divide
+    Over all ranks they tile it, turn by turn, as even as can be and never larger than `micro_batch`; where
+    the ranks do not divide
     it there is one turn more, so a run may go on with any number of workers and the same global batch.
     """
     accumulation = -(-size // (micro_batch * world_size))

@@ -1,7 +1,10 @@
-"""torchmetrics' `Metric` without transformers: torchmetrics imports that whole library for metrics of generated text.
+"""torchmetrics' `Metric` without transformers: torchmetrics imports that whole library for metrics of
+generated text.
 
-Used by `trainfleet.training.trainer.metrics` in place of `from torchmetrics import Metric`; measured at 0.3 CPU seconds instead of 6, in every worker
-at every start. Easy to get wrong: it must be the first import of torchmetrics in a process. Someone who needs those metrics
+Used by `trainfleet.training.trainer.metrics` in place of `from torchmetrics import Metric`; measured at 0.3
+CPU seconds instead of 6, in every worker
+at every start. Easy to get wrong: it must be the first import of torchmetrics in a process. Someone who needs
+those metrics
 imports torchmetrics (or transformers) before; then nothing is hidden.
 """
 

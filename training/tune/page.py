@@ -1,6 +1,8 @@
-"""A search as one HTML file that needs no network: every trial's way, and the metric against each key of the space.
+"""A search as one HTML file that needs no network: every trial's way, and the metric against each key of the
+space.
 
-Used by `trainfleet tune`. Easy to get wrong: a choice has no place on an axis of numbers, so its values are names there.
+Used by `trainfleet tune`. Easy to get wrong: a choice has no place on an axis of numbers, so its values are
+names there.
 """
 
 from __future__ import annotations
@@ -23,12 +25,21 @@ def write_page(search: Search, target: Path) -> None:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     shapes = Environment(
-        loader=PackageLoader("trainfleet.training"), undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("trainfleet.training"),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     tune = search.tune
     table = search.table()
     curves = [
-        Series(f"trial {each.number}", each.rows, "dots" if each.status != "stopped" else "raw", COLOURS[place % len(COLOURS)])
+        Series(
+            f"trial {each.number}",
+            each.rows,
+            "dots" if each.status != "stopped" else "raw",
+            COLOURS[place % len(COLOURS)],
+        )
         for place, each in enumerate(table[:SHOWN])
     ]
     keys = {key: _against(search, key) for key in tune.space}
@@ -37,7 +48,10 @@ def write_page(search: Search, target: Path) -> None:
         metric=tune.metric,
         best=search.best(),
         keys=list(tune.space),
-        rows=[(each, _best(each, tune.mode), {key: shown(value) for key, value in each.values.items()}) for each in table],
+        rows=[
+            (each, _best(each, tune.mode), {key: shown(value) for key, value in each.values.items()})
+            for each in table
+        ],
         curves=draw(Chart(tune.metric, curves, tune.metric)),
         scatters={key: chart for key, chart in keys.items() if chart},
         library=library(),
@@ -60,12 +74,24 @@ def _against(search: Search, key: str) -> str:
     import plotly.graph_objects as go
 
     space = search.tune.space[key]
-    found = [(each, best) for each in search.trials if (best := each.best(search.tune.mode)) is not None and math.isfinite(best[1])]
+    found = [
+        (each, best)
+        for each in search.trials
+        if (best := each.best(search.tune.mode)) is not None and math.isfinite(best[1])
+    ]
     if not found:
         return ""
     values = [each.values[key] if space.choice is None else str(each.values[key]) for each, _ in found]
     names = [f"trial {each.number}, {each.status}" for each, _ in found]
-    figure = go.Figure(go.Scatter(x=values, y=[best[1] for _, best in found], mode="markers", text=names, marker={"size": 9, "color": COLOURS[0]}))
+    figure = go.Figure(
+        go.Scatter(
+            x=values,
+            y=[best[1] for _, best in found],
+            mode="markers",
+            text=names,
+            marker={"size": 9, "color": COLOURS[0]},
+        )
+    )
     kind = "category" if space.choice is not None else "log" if space.log_uniform is not None else "linear"
     figure.update_layout(
         template="none",
@@ -76,4 +102,11 @@ def _against(search: Search, key: str) -> str:
         xaxis={"title": key, "type": kind, "automargin": True, "zeroline": False},
         yaxis={"title": search.tune.metric, "automargin": True, "zeroline": False},
     )
-    return str(figure.to_html(full_html=False, include_plotlyjs=False, config={"displayModeBar": False, "responsive": True}, default_height=HEIGHT))
+    return str(
+        figure.to_html(
+            full_html=False,
+            include_plotlyjs=False,
+            config={"displayModeBar": False, "responsive": True},
+            default_height=HEIGHT,
+        )
+    )

@@ -1,7 +1,10 @@
-"""A search's memory and judgement, without Ray and torch: which trials there were, what to try next, which was best.
+"""A search's memory and judgement, without Ray and torch: which trials there were, what to try next, which
+was best.
 
-Used by `trainfleet.training.tune.trials`. Everything that is known stands in trials.json, written whole after each change, so that a killed search goes
-on by the same command. Easy to get wrong: a combination may break a rule between keys although each value is right by itself.
+Used by `trainfleet.training.tune.trials`. Everything that is known stands in trials.json, written whole after
+each change, so that a killed search goes
+on by the same command. Easy to get wrong: a combination may break a rule between keys although each value is
+right by itself.
 """
 
 from __future__ import annotations
@@ -69,13 +72,21 @@ class Search:
             document = json.loads((folder / TRIALS).read_text(encoding="utf-8"))
             changed = [key for key, value in self._asked.items() if document["recipe"].get(key) != value]
             if changed:
-                problems = [Problem(key, "is not what the search was started with", "put it back, or --fresh") for key in changed]
+                problems = [
+                    Problem(key, "is not what the search was started with", "put it back, or --fresh")
+                    for key in changed
+                ]
                 raise InputError(f"{folder} holds another search", problems)
-            self.trials = [Trial(**{**each, "rows": [tuple(row) for row in each["rows"]]}) for each in document["trials"]]
+            self.trials = [
+                Trial(**{**each, "rows": [tuple(row) for row in each["rows"]]}) for each in document["trials"]
+            ]
 
     def save(self) -> None:
         """Write what is known, whole."""
-        write_whole(self.folder / TRIALS, json.dumps({"recipe": self._asked, "trials": [asdict(each) for each in self.trials]}, indent=1))
+        write_whole(
+            self.folder / TRIALS,
+            json.dumps({"recipe": self._asked, "trials": [asdict(each) for each in self.trials]}, indent=1),
+        )
 
     def unfinished(self) -> list[Trial]:
         """Trials that were going on when the search ended."""
@@ -105,7 +116,11 @@ class Search:
 
     def recipe_of(self, values: Mapping[str, Any], number: int) -> tuple[Recipe | None, list[Any]]:
         """The recipe of a trial, and what is wrong with it."""
-        document = self.recipe.model_dump(mode="json") | {"tune": None, "name": f"trial-{number:04}", "storage": str(self.folder / "trials")}
+        document = self.recipe.model_dump(mode="json") | {
+            "tune": None,
+            "name": f"trial-{number:04}",
+            "storage": str(self.folder / "trials"),
+        }
         put(document, values)
         return check(document)
 
@@ -138,9 +153,14 @@ class Search:
         return best is None, value if self.tune.mode == "min" else -value, trial.number
 
     def _sample(self, number: int, attempt: int) -> dict[str, Any]:
-        """The values of a trial: by chance from seed and number alone, or where Optuna expects the most from what is known."""
+        """The values of a trial: by chance from seed and number alone, or where Optuna expects the most from
+        what is known.
+        """
         if self.tune.sampler == "random":
-            return {key: _drawn(space, random.Random(f"{self.tune.seed}:{number}:{attempt}:{key}")) for key, space in self.tune.space.items()}
+            return {
+                key: _drawn(space, random.Random(f"{self.tune.seed}:{number}:{attempt}:{key}"))
+                for key, space in self.tune.space.items()
+            }
         return _by_optuna(self, number, attempt)
 
 
@@ -175,11 +195,15 @@ def check_space(recipe: Recipe) -> None:
             own = tuple(key.split("."))
             for keys, problem in check(document)[1]:
                 about = keys[: len(own)] == own or own[: len(keys)] == keys
-                if about and not str(problem).count("cannot be shared by") and str(problem) not in seen:  # a rule that another choice may satisfy
+                if (
+                    about and not str(problem).count("cannot be shared by") and str(problem) not in seen
+                ):  # a rule that another choice may satisfy
                     seen.add(str(problem))
                     problems.append(Problem(f"{where} = {value}", problem.what, problem.fix))
     if problems:
-        raise InputError(f"{len(problems)} mistake{'s' if len(problems) != 1 else ''} in the search", problems)
+        raise InputError(
+            f"{len(problems)} mistake{'s' if len(problems) != 1 else ''} in the search", problems
+        )
 
 
 def _comparable(recipe: Recipe) -> dict[str, Any]:
@@ -207,7 +231,9 @@ def _by_optuna(search: Search, number: int, attempt: int) -> dict[str, Any]:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     tune: Tune = search.tune
     sampler = optuna.samplers.TPESampler(
-        seed=tune.seed + 7919 * number + attempt, n_startup_trials=min(10, max(3, tune.trials // 3)), constant_liar=tune.concurrent > 1
+        seed=tune.seed + 7919 * number + attempt,
+        n_startup_trials=min(10, max(3, tune.trials // 3)),
+        constant_liar=tune.concurrent > 1,
     )
     study = optuna.create_study(direction="minimize" if tune.mode == "min" else "maximize", sampler=sampler)
     distributions = dict(_distributions(tune))
@@ -215,9 +241,15 @@ def _by_optuna(search: Search, number: int, attempt: int) -> dict[str, Any]:
         best = trial.best(tune.mode)
         params = {key: _coded(tune.space[key], value) for key, value in trial.values.items()}
         if best is not None and trial.status != "running":
-            study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=best[1]))
+            study.add_trial(
+                optuna.trial.create_trial(params=params, distributions=distributions, value=best[1])
+            )
         elif trial.status == "failed":
-            study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, state=optuna.trial.TrialState.FAIL))
+            study.add_trial(
+                optuna.trial.create_trial(
+                    params=params, distributions=distributions, state=optuna.trial.TrialState.FAIL
+                )
+            )
     asked = study.ask(distributions)
     return {key: _decoded(space, asked.params[key]) for key, space in tune.space.items()}
 

@@ -1,6 +1,7 @@
 """What Ray Tune is given of a search: what to try next, and who writes down what came of it.
 
-Used by `trainfleet.training.tune.trials` in the process that drives Ray. Easy to get wrong: Ray pickles both now and then to be able to restore them;
+Used by `trainfleet.training.tune.trials` in the process that drives Ray. Easy to get wrong: Ray pickles both
+now and then to be able to restore them;
 here trials.json does that, so they leave their contents out.
 """
 
@@ -34,9 +35,16 @@ class Proposals(Searcher):
         recipe, _ = search.recipe_of(trial.values, trial.number)
         assert recipe is not None
         run_dir = str(search.trial_folder(trial.number).absolute())
-        return {"number": trial.number, "recipe": recipe.model_dump(mode="json"), "run_dir": run_dir, "metric": search.tune.metric}
+        return {
+            "number": trial.number,
+            "recipe": recipe.model_dump(mode="json"),
+            "run_dir": run_dir,
+            "metric": search.tune.metric,
+        }
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
         """Nothing: the search hears of it by `Notes`."""
 
     def save(self, checkpoint_path: str) -> None:
@@ -56,7 +64,14 @@ class Notes(Callback):
     def __init__(self, search: Search, send: Callable[..., Any]) -> None:
         self._search, self._send, self._began = search, send, time.monotonic()
 
-    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:  # noqa: ARG002 - Ray's
+    def on_trial_result(
+        self,
+        iteration: int,  # noqa: ARG002 - the signature of Ray Tune
+        trials: list[Any],  # noqa: ARG002 - the signature of Ray Tune
+        trial: Any,
+        result: dict[str, Any],
+        **info: Any,  # noqa: ARG002 - Ray's
+    ) -> None:
         """A validation."""
         found = self._of(trial)
         if "value" in result and all(step < result["step"] for step, _ in found.rows):
@@ -66,7 +81,11 @@ class Notes(Callback):
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:  # noqa: ARG002 - Ray's
         """The trial came to its end, or was ended by the scheduler."""
         found = self._of(trial)
-        found.status = "finished" if read_run(self._search.trial_folder(found.number)).get("status") == "finished" else "stopped"
+        found.status = (
+            "finished"
+            if read_run(self._search.trial_folder(found.number)).get("status") == "finished"
+            else "stopped"
+        )
         self._tell(found)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:  # noqa: ARG002 - Ray's
@@ -84,8 +103,20 @@ class Notes(Callback):
     def _tell(self, trial: Trial) -> None:
         search = self._search
         search.save()
-        fields = {"number": trial.number, "status": trial.status, "values": trial.values, "best": trial.best(search.tune.mode), "error": trial.error}
-        self._send("trial", **fields, done=search.done(), total=search.tune.trials, seconds=time.monotonic() - self._began)
+        fields = {
+            "number": trial.number,
+            "status": trial.status,
+            "values": trial.values,
+            "best": trial.best(search.tune.mode),
+            "error": trial.error,
+        }
+        self._send(
+            "trial",
+            **fields,
+            done=search.done(),
+            total=search.tune.trials,
+            seconds=time.monotonic() - self._began,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {}

@@ -1,7 +1,10 @@
-"""`trainfleet tune`: a search over recipes by Ray Tune; a trial is one run of the step loop, by Ray Train where it has several workers.
+"""`trainfleet tune`: a search over recipes by Ray Tune; a trial is one run of the step loop, by Ray Train
+where it has several workers.
 
-Used by the command line; what to try next and what was best is `trainfleet.training.tune.search`'s. Easy to get wrong: a trial's checkpoints are its
-run's own, so a killed search goes on with them and Ray is told nothing; and a trial that breaks must not end the others.
+Used by the command line; what to try next and what was best is `trainfleet.training.tune.search`'s. Easy to
+get wrong: a trial's checkpoints are its
+run's own, so a killed search goes on with them and Ray is told nothing; and a trial that breaks must not end
+the others.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ DRIVER_CPUS = 0.01
 
 
 def tune(recipe: Recipe, folder: Path, hear: Callable[[Mapping[str, Any]], Any]) -> Search:
-    """Search, from where an earlier start left it, and return all trials. `hear` is told of each trial's validations and end.
+    """Search, from where an earlier start left it, and return all trials. `hear` is told of each trial's
+    validations and end.
 
     Raises:
         InputError: the folder holds another search.
@@ -53,7 +57,9 @@ def tune(recipe: Recipe, folder: Path, hear: Callable[[Mapping[str, Any]], Any])
         )
         search = Search(recipe, folder)
     if search.best() is None:
-        problems = [Problem(f"trial {each.number}", each.error or "has no figure") for each in search.trials[:5]]
+        problems = [
+            Problem(f"trial {each.number}", each.error or "has no figure") for each in search.trials[:5]
+        ]
         raise TrainfleetError("no trial came to a figure", problems)
     return search
 
@@ -68,13 +74,18 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> int:
     scaling = recipe.scaling
     os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"  # a trial may break before its first validation
     several = scaling.workers > 1
-    room = scaling.model_copy(update={"workers": scaling.workers * recipe.tune.concurrent + several})  # one more for those that wait for workers
+    room = scaling.model_copy(
+        update={"workers": scaling.workers * recipe.tune.concurrent + several}
+    )  # one more for those that wait for workers
     with connect(room, os.environ) as cluster:
         from ray import tune as ray_tune
 
         from trainfleet.training.tune.searcher import Notes, Proposals
 
-        resources = {"CPU": DRIVER_CPUS if several else scaling.cpus_per_worker, "GPU": 1.0 if scaling.use_gpu and not several else 0.0}
+        resources = {
+            "CPU": DRIVER_CPUS if several else scaling.cpus_per_worker,
+            "GPU": 1.0 if scaling.use_gpu and not several else 0.0,
+        }
         ray_tune.Tuner(
             ray_tune.with_resources(ray_tune.with_parameters(run_trial, storage=cluster.storage), resources),
             tune_config=ray_tune.TuneConfig(
@@ -85,24 +96,36 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> int:
                 scheduler=_scheduler(recipe),
                 max_concurrent_trials=recipe.tune.concurrent,
             ),
-            run_config=ray_tune.RunConfig(name="search", storage_path=cluster.storage, callbacks=[Notes(search, send)], verbose=0),
+            run_config=ray_tune.RunConfig(
+                name="search", storage_path=cluster.storage, callbacks=[Notes(search, send)], verbose=0
+            ),
         ).fit()
     return len(search.trials)
 
 
 def run_trial(config: dict[str, Any], storage: str) -> None:
-    """One trial, in an actor of Ray Tune's: train, and report each validation. Ends early by an exception that Tune raises in `report`."""
+    """One trial, in an actor of Ray Tune's: train, and report each validation. Ends early by an exception
+    that Tune raises in `report`.
+    """
     from ray import tune as ray_tune
 
     recipe = Recipe.model_validate(config["recipe"])
     for count, (step, value) in enumerate(
-        follow(recipe, Path(config["run_dir"]), config["metric"], lambda: _train(recipe, config["run_dir"], storage))
+        follow(
+            recipe,
+            Path(config["run_dir"]),
+            config["metric"],
+            lambda: _train(recipe, config["run_dir"], storage),
+        )
     ):
         ray_tune.report({"value": value, "step": step, "validations": count + 1})
 
 
-def follow(recipe: Recipe, run_dir: Path, metric: str, train: Callable[[], Any]) -> Iterator[tuple[int, float]]:
-    """Train in a thread, and give each validation's step and metric as it comes; what an earlier start measured comes first.
+def follow(
+    recipe: Recipe, run_dir: Path, metric: str, train: Callable[[], Any]
+) -> Iterator[tuple[int, float]]:
+    """Train in a thread, and give each validation's step and metric as it comes; what an earlier start
+    measured comes first.
 
     Raises:
         TrainfleetError: what the training raised.
@@ -150,14 +173,19 @@ def _scheduler(recipe: Recipe) -> Any:
     from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
     assert recipe.tune is not None
-    # A trial by Ray Train that Tune ends early keeps its workers' places (its controller is killed, and Ray's cleaner asks a dashboard
-    # that a Ray of our own lacks), so the next would wait for ever: with several workers every trial goes to its end.
+    # A trial by Ray Train that Tune ends early keeps its workers' places (its controller is killed, and Ray's
+    # cleaner asks a dashboard
+    # that a Ray of our own lacks), so the next would wait for ever: with several workers every trial goes to
+    # its end.
     if recipe.tune.scheduler == "none" or recipe.scaling.workers > 1:
         return FIFOScheduler()  # type: ignore[no-untyped-call]  # ray is typed in part
     longest = -(-recipe.steps // recipe.validation.every) if recipe.steps is not None else MOST_VALIDATIONS
     grace = min(recipe.tune.grace, longest)
-    # one more than there are, or the last validation would end a trial before its test and its last checkpoint
-    return ASHAScheduler(time_attr="validations", max_t=longest + 1, grace_period=grace, reduction_factor=recipe.tune.reduction)
+    # one more than there are, or the last validation would end a trial before its test and its last
+    # checkpoint
+    return ASHAScheduler(
+        time_attr="validations", max_t=longest + 1, grace_period=grace, reduction_factor=recipe.tune.reduction
+    )
 
 
 def _need(sampler: str) -> None:
@@ -166,7 +194,11 @@ def _need(sampler: str) -> None:
 
     wanted = {"ray": "train", "torch": "train", **({"optuna": "tune"} if sampler == "optuna" else {})}
     problems = [
-        Problem(name, "is not installed", f"pip install 'trainfleet[{extra}]'{', or tune.sampler=random' if name == 'optuna' else ''}")
+        Problem(
+            name,
+            "is not installed",
+            f"pip install 'trainfleet[{extra}]'{', or tune.sampler=random' if name == 'optuna' else ''}",
+        )
         for name, extra in wanted.items()
         if find_spec(name) is None
     ]
@@ -183,5 +215,8 @@ def folder_of(recipe: Recipe) -> Path:
     from trainfleet.training.stores import is_remote
 
     if is_remote(recipe.storage):
-        raise InputError("a search is kept in a folder", [Problem("storage", f"`{recipe.storage}` is an object store", "--storage DIR")])
+        raise InputError(
+            "a search is kept in a folder",
+            [Problem("storage", f"`{recipe.storage}` is an object store", "--storage DIR")],
+        )
     return recipe.run_dir().with_name(f"{recipe.name}-tune").absolute()

@@ -1,6 +1,7 @@
 """What can be trained: the few methods that the step loop asks of a workload.
 
-A workload brings a model, samples and a loss; it knows neither ranks nor steps. Easy to get wrong: `Outcome` holds
+A workload brings a model, samples and a loss; it knows neither ranks nor steps. Easy to get wrong: `Outcome`
+holds
 sums and their weights, never means, so that means over ranks and uneven batches come out exactly.
 """
 
@@ -39,7 +40,9 @@ class Outcome:
 
 
 class Workload(Protocol):
-    """Something to train. Making one prepares its data: built once, whole or not at all, and shared by all ranks of a machine."""
+    """Something to train. Making one prepares its data: built once, whole or not at all, and shared by all
+    ranks of a machine.
+    """
 
     sample_tokens: int
     """Tokens in a sample, for tokens per second."""
@@ -80,7 +83,9 @@ class Workload(Protocol):
 
 
 class ReadsBlocks(Protocol):
-    """What a workload has besides where its samples lie in block files (`trainfleet.training.data`); the loop asks for each, and does without."""
+    """What a workload has besides where its samples lie in block files (`trainfleet.training.data`); the loop
+    asks for each, and does without.
+    """
 
     streamed: bool
     """Whether the blocks are more than is kept at hand, so that `order.shuffle: auto` is a windowed shuffle."""
@@ -99,17 +104,22 @@ class ReadsBlocks(Protocol):
 
 
 class Predicts(Protocol):
-    """What a workload has besides where its model can be used after training: by `evaluate`, `predict`, `serve` and `publish`."""
+    """What a workload has besides where its model can be used after training: by `evaluate`, `predict`,
+    `serve` and `publish`.
+    """
 
     def read(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        """Turn rows as a user has them (`{"text": ...}`, `{"audio": PATH or samples, "rate": Hz}`, `{"image": ...}`) into a batch on the CPU.
+        """Turn rows as a user has them (`{"text": ...}`, `{"audio": PATH or samples, "rate": Hz}`, `{"image":
+        ...}`) into a batch on the CPU.
 
         Raises:
             InputError: every row that cannot be read, by its number.
         """
         ...
 
-    def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor], **settings: Any) -> list[dict[str, Any]]:
+    def predict(
+        self, model: torch.nn.Module, batch: dict[str, torch.Tensor], **settings: Any
+    ) -> list[dict[str, Any]]:
         """One plain JSON value per sample, such as `{"text": ...}` or `{"label": ..., "score": ...}`."""
         ...
 

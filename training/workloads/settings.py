@@ -1,7 +1,10 @@
-"""What every workload's settings have in common, and how the ones that a recipe means are found by `workload.name`.
+"""What every workload's settings have in common, and how the ones that a recipe means are found by
+`workload.name`.
 
-Used by `trainfleet.training.recipe.load`. A name is one of Trainfleet's own, an entry point of the group `trainfleet.workloads`, or `module:Class`
-(the current folder is looked in too). Easy to get wrong: Trainfleet's own settings import no torch, so that checks are quick;
+Used by `trainfleet.training.recipe.load`. A name is one of Trainfleet's own, an entry point of the group
+`trainfleet.workloads`, or `module:Class`
+(the current folder is looked in too). Easy to get wrong: Trainfleet's own settings import no torch, so that
+checks are quick;
 only the class of someone else's workload is imported to read a recipe.
 """
 
@@ -26,14 +29,25 @@ if TYPE_CHECKING:
 GROUP = "trainfleet.workloads"
 """Packages name workloads in this group of entry points."""
 OWN = {
-    "lm": ("trainfleet.training.workloads.lm.settings:LmSettings", "trainfleet.training.workloads.lm.workload:LanguageModel"),
-    "speech": ("trainfleet.training.workloads.speech.settings:SpeechSettings", "trainfleet.training.workloads.speech.workload:Speech"),
-    "vision": ("trainfleet.training.workloads.vision.settings:VisionSettings", "trainfleet.training.workloads.vision.workload:Vision"),
+    "lm": (
+        "trainfleet.training.workloads.lm.settings:LmSettings",
+        "trainfleet.training.workloads.lm.workload:LanguageModel",
+    ),
+    "speech": (
+        "trainfleet.training.workloads.speech.settings:SpeechSettings",
+        "trainfleet.training.workloads.speech.workload:Speech",
+    ),
+    "vision": (
+        "trainfleet.training.workloads.vision.settings:VisionSettings",
+        "trainfleet.training.workloads.vision.workload:Vision",
+    ),
 }
 """By name: the settings, and the workload."""
 
 Broken = tuple[str, str, str]
-"""A rule between fields that does not hold: the recipe's keys it reads (parted by blanks), what is wrong, what would be right."""
+"""A rule between fields that does not hold: the recipe's keys it reads (parted by blanks), what is wrong,
+what would be right.
+"""
 
 
 class Part(BaseModel):
@@ -74,7 +88,9 @@ def settings_of(name: str) -> type[WorkloadSettings]:
     settings = getattr(workload_of(name), "Settings", None)
     if not (isinstance(settings, type) and issubclass(settings, WorkloadSettings)):
         what = f"`{name}` has no class `Settings` that is a trainfleet.training.workloads.settings.WorkloadSettings"
-        raise InputError("a workload without settings", [Problem("workload.name", what, "see docs/add-a-workload.md")])
+        raise InputError(
+            "a workload without settings", [Problem("workload.name", what, "see docs/add-a-workload.md")]
+        )
     return settings
 
 
@@ -91,7 +107,9 @@ def workload_of(name: str) -> Callable[..., Any]:
     elif name in _entry_points():
         address = _entry_points()[name]
     else:
-        what = f"`{name}` is no workload of Trainfleet or of an installed package, and no module:Class of yours"
+        what = (
+            f"`{name}` is no workload of Trainfleet or of an installed package, and no module:Class of yours"
+        )
         raise InputError("no such workload", [Problem("workload.name", what, did_you_mean(name, names()))])
     made: Callable[..., Any] = _found(address)
     return made
@@ -114,14 +132,27 @@ def _found(address: str) -> Any:
             raise ImportError(f"`{module}` is no name of a module")
         here = str(Path.cwd())
         if here not in sys.path:
-            sys.path.append(here)  # and it stays: for what the file imports later, and for processes that prepare its data
+            sys.path.append(
+                here
+            )  # and it stays: for what the file imports later, and for processes that prepare its data
         if not address.startswith("training."):
-            importlib.import_module("trainfleet.training.trainer.torchmetrics_compat")  # it must come before someone's plain import of torchmetrics
+            importlib.import_module(
+                "trainfleet.training.trainer.torchmetrics_compat"
+            )  # it must come before someone's plain import of torchmetrics
         held: Any = importlib.import_module(module)
     except ImportError as error:
         fix = "module:Class, of a package that is installed or of a file in the current folder"
-        raise InputError("no such workload", [Problem("workload.name", f"`{address}` cannot be imported: {error}", fix)]) from error
+        raise InputError(
+            "no such workload", [Problem("workload.name", f"`{address}` cannot be imported: {error}", fix)]
+        ) from error
     if not isinstance(getattr(held, name, None), type):
-        classes = sorted(each for each, value in vars(held).items() if isinstance(value, type) and value.__module__ == module)
-        raise InputError("no such workload", [Problem("workload.name", f"`{module}` has no class `{name}`", did_you_mean(name, classes))])
+        classes = sorted(
+            each
+            for each, value in vars(held).items()
+            if isinstance(value, type) and value.__module__ == module
+        )
+        raise InputError(
+            "no such workload",
+            [Problem("workload.name", f"`{module}` has no class `{name}`", did_you_mean(name, classes))],
+        )
     return getattr(held, name)

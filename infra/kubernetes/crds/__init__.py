@@ -1,6 +1,8 @@
-"""KubeRay's resource definitions, one folder per version. No Pulumi import: the spec's rules read `versions()` too.
+"""KubeRay's resource definitions, one folder per version. No Pulumi import: the spec's rules read
+`versions()` too.
 
-Written by `python -m tools.kuberay.crds`; where they come from and what was changed stands in NOTICE. They are installed
+Written by `python -m tools.kuberay.crds`; where they come from and what was changed stands in NOTICE. They
+are installed
 as resources of their own because Helm installs definitions once and never upgrades them.
 """
 
@@ -28,7 +30,17 @@ def definitions(version: str) -> tuple[dict[str, Any], ...]:
     if version not in versions():
         raise InputError(
             "the KubeRay operator's version is not known",
-            [Problem("ray.operator", f"no resource definitions of {version} are here", f"one of {', '.join(versions())}")],
+            [
+                Problem(
+                    "ray.operator",
+                    f"no resource definitions of {version} are here",
+                    f"one of {', '.join(versions())}",
+                )
+            ],
         )
     folder = files(__name__) / version
-    return tuple(json.loads(entry.read_bytes()) for entry in sorted(folder.iterdir(), key=lambda entry: entry.name) if entry.name.endswith(".json"))
+    return tuple(
+        json.loads(entry.read_bytes())
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+        if entry.name.endswith(".json")
+    )

@@ -1,6 +1,7 @@
 """Alert rules: what somebody should be told of before a user asks. Few, each with what to do.
 
-Easy to get wrong: an alert on a metric that is absent never fires, so a head that is down is told by `up`, which Prometheus
+Easy to get wrong: an alert on a metric that is absent never fires, so a head that is down is told by `up`,
+which Prometheus
 keeps for every target it still finds, and by the pod that is there and not ready.
 """
 
@@ -13,7 +14,9 @@ from trainfleet.infra.kubernetes.manifest_model import document
 from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform
 
 XIDS_OF_PROGRAMS = "13|31|43|45|68|109"
-"""Xid errors that a faulty program causes (NVIDIA's Xid catalogue: user application errors); the rest mean the GPU or its driver."""
+"""Xid errors that a faulty program causes (NVIDIA's Xid catalogue: user application errors); the rest mean
+the GPU or its driver.
+"""
 ALLOCATED = f'DCGM_FI_DEV_GPU_UTIL{{exported_namespace="{TRAINING_NAMESPACE}"}}'
 
 

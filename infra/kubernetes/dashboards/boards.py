@@ -1,7 +1,9 @@
 """The dashboards: GPUs, Ray, trainings and their queue, cost by pool.
 
-Easy to get wrong: metrics of the DCGM exporter name the pod that holds a GPU in `exported_pod` and `exported_namespace`,
-because the exporter's own pod takes `pod` and `namespace`; prices are list prices, with the day on which they were read.
+Easy to get wrong: metrics of the DCGM exporter name the pod that holds a GPU in `exported_pod` and
+`exported_namespace`,
+because the exporter's own pod takes `pod` and `namespace`; prices are list prices, with the day on which they
+were read.
 """
 
 from __future__ import annotations
@@ -34,9 +36,24 @@ def gpu() -> Dashboard:
         "GPUs",
         (
             Panel("GPUs seen", (Query("count(DCGM_FI_DEV_GPU_UTIL)"),), kind="stat", width=6, height=4),
-            Panel("GPUs held by trainings", (Query(f"count(DCGM_FI_DEV_GPU_UTIL{{{TRAINING}}})"),), kind="stat", width=6, height=4),
-            Panel("Mean use", (Query("avg(DCGM_FI_DEV_GPU_UTIL)"),), "percent", kind="stat", width=6, height=4),
-            Panel("Power of all GPUs", (Query("sum(DCGM_FI_DEV_POWER_USAGE)"),), "watt", kind="stat", width=6, height=4),
+            Panel(
+                "GPUs held by trainings",
+                (Query(f"count(DCGM_FI_DEV_GPU_UTIL{{{TRAINING}}})"),),
+                kind="stat",
+                width=6,
+                height=4,
+            ),
+            Panel(
+                "Mean use", (Query("avg(DCGM_FI_DEV_GPU_UTIL)"),), "percent", kind="stat", width=6, height=4
+            ),
+            Panel(
+                "Power of all GPUs",
+                (Query("sum(DCGM_FI_DEV_POWER_USAGE)"),),
+                "watt",
+                kind="stat",
+                width=6,
+                height=4,
+            ),
             Panel("Use", (Query(f"{BY_GPU} (DCGM_FI_DEV_GPU_UTIL)", LEGEND_GPU),), "percent", maximum=100),
             Panel(
                 "Tensor cores at work",
@@ -45,16 +62,37 @@ def gpu() -> Dashboard:
                 maximum=1,
                 description="Share of cycles: what a training gets out of the GPU, where use only says that it is not idle.",
             ),
-            Panel("Memory used", (Query(f"{BY_GPU} ({used}) / ({BY_GPU} ({used}) + {BY_GPU} ({free}))", LEGEND_GPU),), "percentunit", maximum=1),
-            Panel("Memory bandwidth at work", (Query(f"{BY_GPU} (DCGM_FI_PROF_DRAM_ACTIVE)", LEGEND_GPU),), "percentunit", maximum=1),
-            Panel("NVLink", (Query(f"{BY_GPU} (rate(DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL[5m]))", LEGEND_GPU),), "MBs"),
-            Panel("Temperature", (Query("max by (Hostname, gpu) (DCGM_FI_DEV_GPU_TEMP)", LEGEND_GPU),), "celsius"),
+            Panel(
+                "Memory used",
+                (Query(f"{BY_GPU} ({used}) / ({BY_GPU} ({used}) + {BY_GPU} ({free}))", LEGEND_GPU),),
+                "percentunit",
+                maximum=1,
+            ),
+            Panel(
+                "Memory bandwidth at work",
+                (Query(f"{BY_GPU} (DCGM_FI_PROF_DRAM_ACTIVE)", LEGEND_GPU),),
+                "percentunit",
+                maximum=1,
+            ),
+            Panel(
+                "NVLink",
+                (Query(f"{BY_GPU} (rate(DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL[5m]))", LEGEND_GPU),),
+                "MBs",
+            ),
+            Panel(
+                "Temperature",
+                (Query("max by (Hostname, gpu) (DCGM_FI_DEV_GPU_TEMP)", LEGEND_GPU),),
+                "celsius",
+            ),
             Panel(
                 "Last Xid error",
                 (Query("max by (Hostname, gpu) (DCGM_FI_DEV_XID_ERRORS) > 0", LEGEND_GPU),),
                 description="NVIDIA's error number; none is best.",
             ),
-            Panel("Memory rows remapped", (Query(f"{BY_GPU} (DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS)", LEGEND_GPU),)),
+            Panel(
+                "Memory rows remapped",
+                (Query(f"{BY_GPU} (DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS)", LEGEND_GPU),),
+            ),
         ),
     )
 
@@ -64,8 +102,20 @@ def ray() -> Dashboard:
         "trainfleet-ray",
         "Ray",
         (
-            Panel("Heads that answer", (Query('sum(up{ray_io_node_type="head"})'),), kind="stat", width=8, height=4),
-            Panel("Workers that answer", (Query('sum(up{ray_io_node_type="worker"})'),), kind="stat", width=8, height=4),
+            Panel(
+                "Heads that answer",
+                (Query('sum(up{ray_io_node_type="head"})'),),
+                kind="stat",
+                width=8,
+                height=4,
+            ),
+            Panel(
+                "Workers that answer",
+                (Query('sum(up{ray_io_node_type="worker"})'),),
+                kind="stat",
+                width=8,
+                height=4,
+            ),
             Panel(
                 "Restarts in the last hour",
                 (Query(f"sum(increase(kube_pod_container_status_restarts_total{{{IN_TRAINING}}}[1h]))"),),
@@ -75,7 +125,12 @@ def ray() -> Dashboard:
             ),
             Panel(
                 "CPU",
-                (Query("avg by (ray_io_cluster, instance) (ray_node_cpu_utilization)", "{{ray_io_cluster}} {{instance}}"),),
+                (
+                    Query(
+                        "avg by (ray_io_cluster, instance) (ray_node_cpu_utilization)",
+                        "{{ray_io_cluster}} {{instance}}",
+                    ),
+                ),
                 "percent",
                 maximum=100,
             ),
@@ -91,18 +146,34 @@ def ray() -> Dashboard:
                 maximum=1,
             ),
             Panel(
-                "Object store", (Query("sum by (ray_io_cluster, Location) (ray_object_store_memory)", "{{ray_io_cluster}} {{Location}}"),), "bytes"
+                "Object store",
+                (
+                    Query(
+                        "sum by (ray_io_cluster, Location) (ray_object_store_memory)",
+                        "{{ray_io_cluster}} {{Location}}",
+                    ),
+                ),
+                "bytes",
             ),
             Panel(
                 "Network",
                 (
-                    Query("sum by (ray_io_cluster) (ray_node_network_receive_speed)", "{{ray_io_cluster}} received"),
+                    Query(
+                        "sum by (ray_io_cluster) (ray_node_network_receive_speed)",
+                        "{{ray_io_cluster}} received",
+                    ),
                     Query("sum by (ray_io_cluster) (ray_node_network_send_speed)", "{{ray_io_cluster}} sent"),
                 ),
                 "Bps",
             ),
-            Panel("Tasks by state", (Query("sum by (ray_io_cluster, State) (ray_tasks)", "{{ray_io_cluster}} {{State}}"),)),
-            Panel("Actors by state", (Query("sum by (ray_io_cluster, State) (ray_actors)", "{{ray_io_cluster}} {{State}}"),)),
+            Panel(
+                "Tasks by state",
+                (Query("sum by (ray_io_cluster, State) (ray_tasks)", "{{ray_io_cluster}} {{State}}"),),
+            ),
+            Panel(
+                "Actors by state",
+                (Query("sum by (ray_io_cluster, State) (ray_actors)", "{{ray_io_cluster}} {{State}}"),),
+            ),
         ),
     )
 
@@ -110,12 +181,28 @@ def ray() -> Dashboard:
 def training(*, queue: bool) -> Dashboard:
     of_run = "max by (run) (ray_trainfleet_{})"
     panels = [
-        Panel("Loss", (Query("max by (run, split) (ray_trainfleet_loss)", "{{run}} {{split}}"),), description=SINK),
+        Panel(
+            "Loss",
+            (Query("max by (run, split) (ray_trainfleet_loss)", "{{run}} {{split}}"),),
+            description=SINK,
+        ),
         Panel("Step", (Query("max by (run) (ray_trainfleet_step)", "{{run}}"),), description=SINK),
-        Panel("Samples per second", (Query(of_run.format("samples_per_second"), "{{run}}"),), description=SINK),
+        Panel(
+            "Samples per second", (Query(of_run.format("samples_per_second"), "{{run}}"),), description=SINK
+        ),
         Panel("Seconds of a step", (Query(of_run.format("step_seconds"), "{{run}}"),), "s", description=SINK),
-        Panel("Time spent waiting for data", (Query(of_run.format("data_wait"), "{{run}}"),), "percentunit", description=SINK),
-        Panel("Seconds of the last checkpoint", (Query(of_run.format("checkpoint_seconds"), "{{run}}"),), "s", description=SINK),
+        Panel(
+            "Time spent waiting for data",
+            (Query(of_run.format("data_wait"), "{{run}}"),),
+            "percentunit",
+            description=SINK,
+        ),
+        Panel(
+            "Seconds of the last checkpoint",
+            (Query(of_run.format("checkpoint_seconds"), "{{run}}"),),
+            "s",
+            description=SINK,
+        ),
         Panel(
             "State of each run",
             (
@@ -125,14 +212,36 @@ def training(*, queue: bool) -> Dashboard:
                 ),
             ),
         ),
-        Panel("Time to start workers", (Query("sum by (ray_train_run_name) (ray_train_worker_group_start_total_time_s)", LEGEND_RUN),), "s"),
-        Panel("GPU use by pod", (Query(f"avg by (exported_pod) (DCGM_FI_DEV_GPU_UTIL{{{TRAINING}}})", "{{exported_pod}}"),), "percent", maximum=100),
-        Panel("Pods by phase", (Query(f"sum by (phase) (kube_pod_status_phase{{{IN_TRAINING}}})", "{{phase}}"),)),
+        Panel(
+            "Time to start workers",
+            (Query("sum by (ray_train_run_name) (ray_train_worker_group_start_total_time_s)", LEGEND_RUN),),
+            "s",
+        ),
+        Panel(
+            "GPU use by pod",
+            (Query(f"avg by (exported_pod) (DCGM_FI_DEV_GPU_UTIL{{{TRAINING}}})", "{{exported_pod}}"),),
+            "percent",
+            maximum=100,
+        ),
+        Panel(
+            "Pods by phase", (Query(f"sum by (phase) (kube_pod_status_phase{{{IN_TRAINING}}})", "{{phase}}"),)
+        ),
     ]
     if queue:
         panels += [
-            Panel("Waiting in the queue", (Query("sum by (cluster_queue, status) (kueue_pending_workloads)", "{{cluster_queue}} {{status}}"),)),
-            Panel("Admitted", (Query("sum by (cluster_queue) (kueue_admitted_active_workloads)", "{{cluster_queue}}"),)),
+            Panel(
+                "Waiting in the queue",
+                (
+                    Query(
+                        "sum by (cluster_queue, status) (kueue_pending_workloads)",
+                        "{{cluster_queue}} {{status}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "Admitted",
+                (Query("sum by (cluster_queue) (kueue_admitted_active_workloads)", "{{cluster_queue}}"),),
+            ),
         ]
     return Dashboard("trainfleet-training", "Trainings", tuple(panels))
 
@@ -149,14 +258,40 @@ def cost(platform: Platform) -> Dashboard:
     days = sorted({day.isoformat() for _, _, day in priced if day})
     said = f"List prices of {', '.join(days)}." if days else "List prices."
     held = f'sum(kube_pod_container_resource_requests{{resource="nvidia_com_gpu", {IN_TRAINING}}})'
-    panels = [Panel("Nodes", tuple(Query(nodes(pool.wish.name), pool.wish.name) for pool in platform.pools), width=12)]
+    panels = [
+        Panel(
+            "Nodes", tuple(Query(nodes(pool.wish.name), pool.wish.name) for pool in platform.pools), width=12
+        )
+    ]
     if spent:
         panels = [
-            Panel("Per hour, now", (Query(total),), "currencyUSD", kind="stat", width=8, height=4, description=said),
             Panel(
-                "Last 24 hours", (Query(f"sum_over_time(({total})[24h:5m]) / 12"),), "currencyUSD", kind="stat", width=8, height=4, description=said
+                "Per hour, now",
+                (Query(total),),
+                "currencyUSD",
+                kind="stat",
+                width=8,
+                height=4,
+                description=said,
             ),
-            Panel("Last 30 days", (Query(f"sum_over_time(({total})[30d:1h])"),), "currencyUSD", kind="stat", width=8, height=4, description=said),
+            Panel(
+                "Last 24 hours",
+                (Query(f"sum_over_time(({total})[24h:5m]) / 12"),),
+                "currencyUSD",
+                kind="stat",
+                width=8,
+                height=4,
+                description=said,
+            ),
+            Panel(
+                "Last 30 days",
+                (Query(f"sum_over_time(({total})[30d:1h])"),),
+                "currencyUSD",
+                kind="stat",
+                width=8,
+                height=4,
+                description=said,
+            ),
             Panel("Per hour, by pool", spent, "currencyUSD", description=said),
             *panels,
         ]

@@ -1,6 +1,8 @@
-"""Every metric that a dashboard or an alert may use, and who tells it. A test looks for them in each expression.
+"""Every metric that a dashboard or an alert may use, and who tells it. A test looks for them in each
+expression.
 
-Easy to get wrong: kube-state-metrics shows a node label only when its chart is told to (values/monitoring.py), and the names
+Easy to get wrong: kube-state-metrics shows a node label only when its chart is told to
+(values/monitoring.py), and the names
 of Ray's metrics change between releases; the test looks for them in the installed Ray.
 """
 

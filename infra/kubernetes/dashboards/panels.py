@@ -1,6 +1,7 @@
 """Panels and dashboards as small typed things, and the JSON that Grafana reads.
 
-Easy to get wrong: a dashboard is found by its `uid`, so that a new title does not make a second one; panels lie on a grid
+Easy to get wrong: a dashboard is found by its `uid`, so that a new title does not make a second one; panels
+lie on a grid
 of 24 columns, in the order in which they are given.
 """
 
@@ -87,7 +88,12 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
         "gridPos": place,
         "fieldConfig": {"defaults": defaults, "overrides": []},
         "targets": [
-            {"refId": chr(ord("A") + index), "datasource": DATASOURCE, "expr": query.expression, "legendFormat": query.legend or "__auto"}
+            {
+                "refId": chr(ord("A") + index),
+                "datasource": DATASOURCE,
+                "expr": query.expression,
+                "legendFormat": query.legend or "__auto",
+            }
             for index, query in enumerate(panel.queries)
         ],
     }

@@ -1,6 +1,7 @@
 """Makes the authority of Ray's certificates inside the cluster, once: run by a Job in the training namespace.
 
-The key is made here and written to one Secret; it leaves the cluster neither to a person nor to a stack's state. Easy to get
+The key is made here and written to one Secret; it leaves the cluster neither to a person nor to a stack's
+state. Easy to get
 wrong: a second run must keep the authority that is there, or running pods would no longer trust new ones.
 """
 
@@ -26,7 +27,12 @@ def make(folder: Path) -> tuple[bytes, bytes]:
     """A key and a self-signed certificate that may sign others."""
     key, certificate = folder / "tls.key", folder / "tls.crt"
     kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-sha256", "-nodes", "-days", str(DAYS)]
-    constraints = ["-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign,cRLSign"]
+    constraints = [
+        "-addext",
+        "basicConstraints=critical,CA:TRUE",
+        "-addext",
+        "keyUsage=critical,keyCertSign,cRLSign",
+    ]
     files = ["-keyout", str(key), "-out", str(certificate), "-subj", "/O=trainfleet/CN=ray-ca"]
     subprocess.run(["openssl", "req", "-x509", *kind, *constraints, *files], check=True, capture_output=True)
     return certificate.read_bytes(), key.read_bytes()
@@ -34,10 +40,15 @@ def make(folder: Path) -> tuple[bytes, bytes]:
 
 def store(url: str, account: Path, document: Mapping[str, object]) -> int:
     """Write the Secret under the pod's own account; the status says whether it was there before."""
-    headers = {"Authorization": f"Bearer {(account / 'token').read_text()}", "Content-Type": "application/json"}
+    headers = {
+        "Authorization": f"Bearer {(account / 'token').read_text()}",
+        "Content-Type": "application/json",
+    }
     request = urllib.request.Request(url, json.dumps(document).encode(), headers, method="POST")
     try:
-        with urllib.request.urlopen(request, context=ssl.create_default_context(cafile=str(account / "ca.crt")), timeout=30) as answer:
+        with urllib.request.urlopen(
+            request, context=ssl.create_default_context(cafile=str(account / "ca.crt")), timeout=30
+        ) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -55,11 +66,16 @@ def main() -> int:
         "kind": "Secret",
         "type": "kubernetes.io/tls",
         "metadata": {"name": name, "namespace": namespace},
-        "data": {"tls.crt": base64.b64encode(certificate).decode(), "tls.key": base64.b64encode(key).decode()},
+        "data": {
+            "tls.crt": base64.b64encode(certificate).decode(),
+            "tls.key": base64.b64encode(key).decode(),
+        },
     }
     where = f"[{host}]" if ":" in host else host
     status = store(f"https://{where}:{port}/api/v1/namespaces/{namespace}/secrets", account, document)
-    said = {CREATED: "made", ALREADY_THERE: "kept the one that is there"}.get(status, f"refused with status {status}")
+    said = {CREATED: "made", ALREADY_THERE: "kept the one that is there"}.get(
+        status, f"refused with status {status}"
+    )
     sys.stdout.write(f"secret {namespace}/{name}: {said}\n")
     return 0 if status in (CREATED, ALREADY_THERE) else 1
 

@@ -107,7 +107,9 @@ class Switch:
 
 
 EVERYWHERE = (Toleration(operator="Exists"),)
-"""For agents of a node: they must run under every taint, or a node with one more taint is a node without the agent."""
+"""For agents of a node: they must run under every taint, or a node with one more taint is a node without the
+agent.
+"""
 SMALL = Resources(Amounts("50m", "128Mi"), Amounts(memory="256Mi"))
 
 

@@ -7,7 +7,14 @@ from collections.abc import Mapping
 import pulumi
 
 from trainfleet.infra.kubernetes.manifest_model import document
-from trainfleet.infra.kubernetes.values.common import EVERYWHERE, Account, Amounts, Resources, Switch, Toleration
+from trainfleet.infra.kubernetes.values.common import (
+    EVERYWHERE,
+    Account,
+    Amounts,
+    Resources,
+    Switch,
+    Toleration,
+)
 from trainfleet.infra.platform import LogStore, ServiceIdentity
 
 INPUTS = """[INPUT]
@@ -53,7 +60,8 @@ def fluent_bit(store: LogStore, identity: ServiceIdentity) -> FluentBit:
         test_framework=Switch(False),
         tolerations=EVERYWHERE,
         resources=Resources(Amounts("100m", "128Mi"), Amounts(memory="512Mi")),
-        # The place in each file is kept on the node, so that a restart neither loses lines nor sends them twice.
+        # The place in each file is kept on the node, so that a restart neither loses lines nor sends them
+        # twice.
         config=Config(INPUTS, FILTERS, outputs(store.output, store.settings)),
     )
 
@@ -63,6 +71,12 @@ def outputs(plugin: str, settings: Mapping[str, pulumi.Input[str]]) -> pulumi.Ou
     names = sorted(settings)
     return pulumi.Output.all(*(settings[name] for name in names)).apply(
         lambda values: "\n".join(
-            ["[OUTPUT]", f"    Name {plugin}", "    Match kube.*", *(f"    {name} {value}" for name, value in zip(names, values, strict=True)), ""]
+            [
+                "[OUTPUT]",
+                f"    Name {plugin}",
+                "    Match kube.*",
+                *(f"    {name} {value}" for name, value in zip(names, values, strict=True)),
+                "",
+            ]
         )
     )

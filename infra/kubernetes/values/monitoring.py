@@ -1,6 +1,8 @@
-"""Values of kube-prometheus-stack: Prometheus that finds every monitor, Grafana without accounts, no alerts of hidden parts.
+"""Values of kube-prometheus-stack: Prometheus that finds every monitor, Grafana without accounts, no alerts
+of hidden parts.
 
-Easy to get wrong: managed clusters hide etcd, the scheduler and the controllers, and an alert on them would never be quiet.
+Easy to get wrong: managed clusters hide etcd, the scheduler and the controllers, and an alert on them would
+never be quiet.
 """
 
 from __future__ import annotations
@@ -187,12 +189,14 @@ def stack(retention_days: int, namespace: str, *, volume: bool) -> Stack:
     return Stack(
         # They come by a chart of their own, which upgrades them.
         crds=Switch(False),
-        # The webhook only checks rules, and ours are checked before they get here; without it no certificate is made by a job.
+        # The webhook only checks rules, and ours are checked before they get here; without it no certificate
+        # is made by a job.
         prometheus_operator=Operator(Webhooks(False), Switch(False), small),
         prometheus=Prometheus(spec),
         alertmanager=Switch(True),
         grafana=Grafana(
-            # No account, so no password anywhere: who may port-forward into the namespace may look, and nobody can change.
+            # No account, so no password anywhere: who may port-forward into the namespace may look, and
+            # nobody can change.
             env=Environment("true"),
             ini=Ini(Anonymous(True, "Viewer"), Auth(True), Analytics(False, False)),
             sidecar=Sidecar(Dashboards(True, DASHBOARD_LABEL, "1", namespace), Datasources()),

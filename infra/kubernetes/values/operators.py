@@ -1,4 +1,6 @@
-"""Values of the operators that have few: KubeRay, the cluster autoscaler, external-secrets, cert-manager, node problem detector."""
+"""Values of the operators that have few: KubeRay, the cluster autoscaler, external-secrets, cert-manager,
+node problem detector.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ def kuberay(spec: PlatformSpec) -> KubeRay:
         watch_namespace=(TRAINING_NAMESPACE,),
         single_namespace_install=True,
         leader_election_enabled=True,
-        # KubeRay's own waits for the head on a fifth of a processor, some 15 s more for every worker; a launch's workers wait by themselves, and
+        # KubeRay's own waits for the head on a fifth of a processor, some 15 s more for every worker; a
+        # launch's workers wait by themselves, and
         # a worker without either starts again until its head is there.
         env=(Variable("ENABLE_INIT_CONTAINER_INJECTION", "false"),),
         # Said although the chart says it too: the namespace refuses a pod without it.

@@ -107,12 +107,15 @@ class Configuration:
 
 def kueue(*, monitored: bool) -> Kueue:
     manager = Manager(
-        # The chart's default is a staging registry in the repository and the released image in the packed chart; said here once.
+        # The chart's default is a staging registry in the repository and the released image in the packed
+        # chart; said here once.
         image=Image(tag=VERSION, repository="registry.k8s.io/kueue/kueue", pull_policy="IfNotPresent"),
         resources=Resources(Amounts("500m", "512Mi"), Amounts(memory="1Gi")),
     )
     document = plain(configuration())
-    refuse_unknown("Kueue's configuration", known()["kinds"][f"{document['apiVersion']}:{document['kind']}"], document)
+    refuse_unknown(
+        "Kueue's configuration", known()["kinds"][f"{document['apiVersion']}:{document['kind']}"], document
+    )
     return Kueue(monitored, ControllerManager(manager), ManagerConfig(json.dumps(document, indent=2)))
 
 
@@ -126,12 +129,16 @@ def configuration() -> Configuration:
         leader_election=Election(True, "c1f6bfd2.kueue.x-k8s.io"),
         # Pods of other namespaces never wait for a queue, nor for its webhook's opinion of them.
         managed_jobs_namespace_selector=Selector({"kubernetes.io/metadata.name": TRAINING_NAMESPACE}),
-        # A gang that was admitted but cannot start (no capacity to be had) gives its quota back. An eight-GPU node takes half an hour to come.
+        # A gang that was admitted but cannot start (no capacity to be had) gives its quota back. An eight-GPU
+        # node takes half an hour to come.
         wait_for_pods_ready=WaitForPods("45m", "15m", False),
-        # RayJob for KubeRay, pod for SkyPilot's gangs. Not raycluster: a RayJob's own cluster would be queued a second time, and a
+        # RayJob for KubeRay, pod for SkyPilot's gangs. Not raycluster: a RayJob's own cluster would be queued
+        # a second time, and a
         # RayService's would be suspended and resumed for ever.
         integrations=Frameworks(("batch/job", "ray.io/rayjob", "pod")),
         # A request for a resource that no quota covers is never admitted; these are not scarce.
-        resources=QuotaResources(("ephemeral-storage", "hugepages-", "smarter-devices/", "networking.gke.io")),
+        resources=QuotaResources(
+            ("ephemeral-storage", "hugepages-", "smarter-devices/", "networking.gke.io")
+        ),
         object_retention_policies=RetentionPolicies(Retention("168h")),
     )

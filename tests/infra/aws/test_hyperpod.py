@@ -1,4 +1,6 @@
-"""The request for a HyperPod cluster: what it says for a spec, and that a mistake in it is found here and not by AWS after an hour."""
+"""The request for a HyperPod cluster: what it says for a spec, and that a mistake in it is found here and not
+by AWS after an hour.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,14 @@ from trainfleet.rehearsal.engine.sandbox import read_project
 from trainfleet.rehearsal.project_lookup import stack_settings
 from trainfleet.rehearsal.rehearse import Wishes, rehearse
 
-STEADY = {"name": "steady", "accelerator": "H100", "per_node": 8, "min_nodes": 2, "max_nodes": 2, "kind": "hyperpod"}
+STEADY = {
+    "name": "steady",
+    "accelerator": "H100",
+    "per_node": 8,
+    "min_nodes": 2,
+    "max_nodes": 2,
+    "kind": "hyperpod",
+}
 PLAN = "arn:aws:sagemaker:us-east-2:111122223333:training-plan/my-plan"
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -39,14 +48,22 @@ def requested(**changes: Any) -> dict[str, Any]:
 def test_a_cluster_recovers_its_nodes_by_itself_on_the_platforms_own_eks() -> None:
     request = requested()
     assert (request["NodeRecovery"], request["ClusterName"]) == ("Automatic", "trainfleet-lab")
-    assert request["Orchestrator"] == {"Eks": {"ClusterArn": "arn:aws:eks:us-east-2:111122223333:cluster/trainfleet-lab"}}
+    assert request["Orchestrator"] == {
+        "Eks": {"ClusterArn": "arn:aws:eks:us-east-2:111122223333:cluster/trainfleet-lab"}
+    }
     assert request["Tags"] == [{"Key": "Name", "Value": "lab-hyperpod"}, {"Key": "team", "Value": "ml"}]
 
 
 def test_a_group_is_the_pool_with_the_labels_and_the_taint_of_every_gpu_pool() -> None:
     (group,) = requested(disk_gib=500, labels={"example.com/team": "ml"})["InstanceGroups"]
-    assert (group["InstanceGroupName"], group["InstanceType"], group["InstanceCount"]) == ("steady", "ml.p5.48xlarge", 2)
-    assert group["KubernetesConfig"]["Taints"] == [{"Key": "nvidia.com/gpu", "Value": "present", "Effect": "NoSchedule"}]
+    assert (group["InstanceGroupName"], group["InstanceType"], group["InstanceCount"]) == (
+        "steady",
+        "ml.p5.48xlarge",
+        2,
+    )
+    assert group["KubernetesConfig"]["Taints"] == [
+        {"Key": "nvidia.com/gpu", "Value": "present", "Effect": "NoSchedule"}
+    ]
     assert group["KubernetesConfig"]["Labels"] == {
         "example.com/team": "ml",
         "k8s.amazonaws.com/accelerator": "h100",
@@ -71,7 +88,9 @@ def test_a_training_plan_is_named_where_the_pool_is_reserved() -> None:
         ({"interconnect": "best", "compact": True, "min_nodes": 1, "max_nodes": 1}, ["InstanceStress"]),
     ],
 )
-def test_every_node_is_stressed_and_its_fabric_tried_where_there_is_another_node(changes: dict[str, Any], checks: list[str]) -> None:
+def test_every_node_is_stressed_and_its_fabric_tried_where_there_is_another_node(
+    changes: dict[str, Any], checks: list[str]
+) -> None:
     pool = GpuPool.model_validate({**STEADY, **changes})
     assert health_checks(pool, machine_for_pool(Cloud.AWS, pool)) == checks
 
@@ -84,7 +103,10 @@ def test_a_compact_group_lies_in_one_zone_and_another_in_all() -> None:
 def test_the_request_is_the_same_whatever_the_order_of_tags() -> None:
     spec = platform(gpu_pools=[STEADY])
     turned = dict(reversed(TAGS.items()))
-    assert cluster_request(spec, TAGS, stand_ins(spec)).json_text() == cluster_request(spec, turned, stand_ins(spec)).json_text()
+    assert (
+        cluster_request(spec, TAGS, stand_ins(spec)).json_text()
+        == cluster_request(spec, turned, stand_ins(spec)).json_text()
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,10 +162,22 @@ def test_two_groups_of_one_name_are_refused() -> None:
 def test_the_lifecycle_script_is_a_script_that_ends_well_where_nothing_is_as_it_expects() -> None:
     text = SCRIPT.read_text()
     assert text.startswith("#!/bin/bash\n")
-    assert subprocess.run(["bash", "-n", str(SCRIPT)], capture_output=True, text=True, check=False).stderr == ""
-    moved = re.sub(r"/var/log/provision", "$HOME/log", text).replace("/opt/", "$HOME/opt/").replace("/etc/", "$HOME/etc/")
     assert (
-        subprocess.run(["bash", "-c", moved], capture_output=True, check=False, env={"HOME": "/nonexistent", "PATH": "/usr/bin:/bin"}).returncode == 0
+        subprocess.run(["bash", "-n", str(SCRIPT)], capture_output=True, text=True, check=False).stderr == ""
+    )
+    moved = (
+        re.sub(r"/var/log/provision", "$HOME/log", text)
+        .replace("/opt/", "$HOME/opt/")
+        .replace("/etc/", "$HOME/etc/")
+    )
+    assert (
+        subprocess.run(
+            ["bash", "-c", moved],
+            capture_output=True,
+            check=False,
+            env={"HOME": "/nonexistent", "PATH": "/usr/bin:/bin"},
+        ).returncode
+        == 0
     )
 
 
@@ -152,20 +186,44 @@ def test_containers_go_to_the_large_disk(tmp_path: Path) -> None:
     config.parent.mkdir(parents=True)
     config.write_text('version = 3\nroot = "/var/lib/containerd"\nstate = "/run/containerd"\n')
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "mountpoint").write_text('#!/bin/sh\ncase "$2" in *sagemaker) exit 0;; *) exit 1;; esac\n')
+    (tmp_path / "bin" / "mountpoint").write_text(
+        '#!/bin/sh\ncase "$2" in *sagemaker) exit 0;; *) exit 1;; esac\n'
+    )
     (tmp_path / "bin" / "mountpoint").chmod(0o755)
     moved = (
-        SCRIPT.read_text().replace("/var/log/provision", f"{tmp_path}/log").replace("/opt/", f"{tmp_path}/opt/").replace("/etc/", f"{tmp_path}/etc/")
+        SCRIPT.read_text()
+        .replace("/var/log/provision", f"{tmp_path}/log")
+        .replace("/opt/", f"{tmp_path}/opt/")
+        .replace("/etc/", f"{tmp_path}/etc/")
     )
-    done = subprocess.run(["bash", "-c", moved], capture_output=True, text=True, check=False, env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin"})
+    done = subprocess.run(
+        ["bash", "-c", moved],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin"},
+    )
     assert done.returncode == 0, done.stderr
-    assert config.read_text() == f'version = 3\nroot = "{tmp_path}/opt/sagemaker/containerd"\nstate = "/run/containerd"\n'
+    assert (
+        config.read_text()
+        == f'version = 3\nroot = "{tmp_path}/opt/sagemaker/containerd"\nstate = "/run/containerd"\n'
+    )
 
 
 @pytest.mark.deep
 def test_a_production_stack_with_a_hyperpod_pool_is_rehearsed_whole(root: Path) -> None:
     pool = "{name: steady, accelerator: H100, per_node: 8, min_nodes: 2, max_nodes: 2, kind: hyperpod, interconnect: best, compact: true}"
-    settings = stack_settings("aws-prod", root, [f"gpu_pools=[{pool}, {{name: l4, accelerator: L4, per_node: 4, max_nodes: 16, capacity: spot}}]"])
-    report = rehearse(read_project(root, "aws-prod"), find_engine(), Wishes([root / "policies"]), subject="aws-prod", settings=settings)
+    settings = stack_settings(
+        "aws-prod",
+        root,
+        [f"gpu_pools=[{pool}, {{name: l4, accelerator: L4, per_node: 4, max_nodes: 16, capacity: spot}}]"],
+    )
+    report = rehearse(
+        read_project(root, "aws-prod"),
+        find_engine(),
+        Wishes([root / "policies"]),
+        subject="aws-prod",
+        settings=settings,
+    )
     assert report.ok, report.problems
     assert report.missing_rules == []

@@ -1,4 +1,6 @@
-"""How a node is made: fabric interfaces, first boot, market, labels and what a pool says of itself at zero nodes."""
+"""How a node is made: fabric interfaces, first boot, market, labels and what a pool says of itself at zero
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,18 @@ def pool(accelerator: str = "H100", per_node: int = 8, **more: Any) -> GpuPool:
 
 @pytest.mark.parametrize(
     ("instance_type", "interfaces"),
-    [("p5.48xlarge", 32), ("p5en.48xlarge", 16), ("p4d.24xlarge", 4), ("p6-b200.48xlarge", 8), ("g6.12xlarge", 1), ("g5.xlarge", 0)],
+    [
+        ("p5.48xlarge", 32),
+        ("p5en.48xlarge", 16),
+        ("p4d.24xlarge", 4),
+        ("p6-b200.48xlarge", 8),
+        ("g6.12xlarge", 1),
+        ("g5.xlarge", 0),
+    ],
 )
-def test_a_node_has_one_fabric_interface_per_card_and_an_address_on_the_first(instance_type: str, interfaces: int) -> None:
+def test_a_node_has_one_fabric_interface_per_card_and_an_address_on_the_first(
+    instance_type: str, interfaces: int
+) -> None:
     cards = node_config.cards(machine(instance_type))
     assert [card.card for card in cards] == list(range(interfaces))
     assert [(card.device, card.kind) for card in cards[:1]] == [(0, "efa")] * bool(interfaces)
@@ -107,7 +118,9 @@ def test_a_pool_at_zero_nodes_says_all_that_schedulers_ask_for() -> None:
 
 
 def test_own_labels_never_hide_the_platforms() -> None:
-    labels = gpu_pools.labels(pool(labels={"skypilot.co/accelerator": "H100", "trainfleet.io/pool": "other"}), machine(P5))
+    labels = gpu_pools.labels(
+        pool(labels={"skypilot.co/accelerator": "H100", "trainfleet.io/pool": "other"}), machine(P5)
+    )
     assert labels["skypilot.co/accelerator"] == "h100"
     assert labels["trainfleet.io/pool"] == "big"
 
@@ -148,10 +161,15 @@ def test_the_kubeconfig_holds_no_credential() -> None:
     ("shares", "expected"),
     [
         ((0.5, 1.0), [("ACTUAL", 50.0), ("ACTUAL", 100.0), ("FORECASTED", 100.0)]),
-        ((0.1, 0.2, 0.3, 0.4, 0.5), [("ACTUAL", 10.0), ("ACTUAL", 20.0), ("ACTUAL", 30.0), ("ACTUAL", 40.0), ("ACTUAL", 50.0)]),
+        (
+            (0.1, 0.2, 0.3, 0.4, 0.5),
+            [("ACTUAL", 10.0), ("ACTUAL", 20.0), ("ACTUAL", 30.0), ("ACTUAL", 40.0), ("ACTUAL", 50.0)],
+        ),
     ],
 )
-def test_a_budget_has_an_alert_per_share_and_a_forecast_where_aws_leaves_room(shares: tuple[float, ...], expected: list[tuple[str, float]]) -> None:
+def test_a_budget_has_an_alert_per_share_and_a_forecast_where_aws_leaves_room(
+    shares: tuple[float, ...], expected: list[tuple[str, float]]
+) -> None:
     alerts = budget.alerts(Budget(monthly_usd=100, alert_at=shares), "owner@example.com")
     assert [(alert["notification_type"], alert["threshold"]) for alert in alerts] == expected
     assert all(alert.get("subscriber_email_addresses") == ["owner@example.com"] for alert in alerts)
@@ -168,4 +186,6 @@ def test_every_gpu_machine_of_the_catalogue_can_be_made_a_node() -> None:
     found: tuple[Machine, ...] = machines_of(Cloud.AWS)
     assert found
     for each in found:
-        assert sum(card.kind.startswith("efa") for card in node_config.cards(each)) == each.rdma_nics, each.instance_type
+        assert sum(card.kind.startswith("efa") for card in node_config.cards(each)) == each.rdma_nics, (
+            each.instance_type
+        )

@@ -1,6 +1,8 @@
-"""The order in which a platform is made and unmade, on the real engine over the simulated clouds, and what it then hands out.
+"""The order in which a platform is made and unmade, on the real engine over the simulated clouds, and what it
+then hands out.
 
-One apply and one destroy serve all tests of this file. The order on destroy is what leaves nothing behind at AWS.
+One apply and one destroy serve all tests of this file. The order on destroy is what leaves nothing behind at
+AWS.
 """
 
 from __future__ import annotations
@@ -22,7 +24,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 WHOLE = {
     **SMALL,
     "gpu_pools": [
-        {"name": "h100", "accelerator": "H100", "per_node": 8, "max_nodes": 2, "interconnect": "best", "compact": True},
+        {
+            "name": "h100",
+            "accelerator": "H100",
+            "per_node": 8,
+            "max_nodes": 2,
+            "interconnect": "best",
+            "compact": True,
+        },
         {"name": "l4", "accelerator": "L4", "per_node": 4, "max_nodes": 2, "capacity": "spot"},
         {
             "name": "steady",
@@ -35,7 +44,10 @@ WHOLE = {
             "compact": True,
         },
     ],
-    "kubernetes": {"admins": ["arn:aws:iam::111122223333:role/admin"], "launchers": ["arn:aws:iam::111122223333:role/ml"]},
+    "kubernetes": {
+        "admins": ["arn:aws:iam::111122223333:role/admin"],
+        "launchers": ["arn:aws:iam::111122223333:role/ml"],
+    },
     "storage": {"shared_filesystem": {"kind": "lustre", "capacity_gib": 1200}},
     "secrets": {"names": ["hf-token"]},
     "budget": {"monthly_usd": 5000},
@@ -55,8 +67,16 @@ HYPERPOD = "aws:cloudcontrol/resource:Resource"
 @pytest.mark.parametrize(
     ("first", "then", "why"),
     [
-        ("kubernetes:helm.sh/*", NODES, "pods, volumes and load balancers end while there are nodes to end them"),
-        ("kubernetes:*", "aws:eks/podIdentityAssociation:PodIdentityAssociation", "a controller cleans up with the role it has"),
+        (
+            "kubernetes:helm.sh/*",
+            NODES,
+            "pods, volumes and load balancers end while there are nodes to end them",
+        ),
+        (
+            "kubernetes:*",
+            "aws:eks/podIdentityAssociation:PodIdentityAssociation",
+            "a controller cleans up with the role it has",
+        ),
         (NODES, "lab-vpc-cni", "without the plug-in the interfaces of pods stay behind and hold the subnets"),
         (NODES, "lab-kube-proxy", "nodes are drained with a working network"),
         (NODES, "aws:ec2/route:Route", "nodes are drained with a way out"),
@@ -64,7 +84,11 @@ HYPERPOD = "aws:cloudcontrol/resource:Resource"
         (NODES, "lab-fabric-sg", "a group in use cannot be deleted"),
         (NODES, "aws:ec2/placementGroup:PlacementGroup", "a group in use cannot be deleted"),
         (HYPERPOD, "lab-hyperpod-sg", "a group in use cannot be deleted"),
-        (HYPERPOD, "lab-hyperpod-health-monitoring-agent", "without its agent a node never becomes schedulable, and is never given back"),
+        (
+            HYPERPOD,
+            "lab-hyperpod-health-monitoring-agent",
+            "without its agent a node never becomes schedulable, and is never given back",
+        ),
         (HYPERPOD, "lab-hyperpod-binding-hyperpod-patching", "SageMaker drains nodes with this"),
         (HYPERPOD, "lab-hyperpod-rights", "nodes give their interfaces back with the role"),
         (HYPERPOD, "lab-hyperpod-script", "a node that is replaced meanwhile runs it"),
@@ -73,8 +97,16 @@ HYPERPOD = "aws:cloudcontrol/resource:Resource"
         (NODES, "lab-node-role", "EKS cleans up with the role"),
         ("aws:eks/addon:Addon", CLUSTER, "add-ons are on the cluster"),
         (CLUSTER, "aws:ec2/subnet:Subnet", "the control plane has interfaces in the subnets"),
-        (CLUSTER, "lab-cluster-logs", "a control plane that still writes makes a log group that never expires"),
-        (CLUSTER, "lab-cluster-AmazonEKSClusterPolicy", "EKS deletes the control plane's interfaces with this"),
+        (
+            CLUSTER,
+            "lab-cluster-logs",
+            "a control plane that still writes makes a log group that never expires",
+        ),
+        (
+            CLUSTER,
+            "lab-cluster-AmazonEKSClusterPolicy",
+            "EKS deletes the control plane's interfaces with this",
+        ),
         (
             "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation",
             "aws:fsx/lustreFileSystem:LustreFileSystem",
@@ -82,11 +114,17 @@ HYPERPOD = "aws:cloudcontrol/resource:Resource"
         ),
         ("aws:fsx/lustreFileSystem:LustreFileSystem", "lab-lustre-sg", "a group in use cannot be deleted"),
         ("aws:ec2/natGateway:NatGateway", "aws:ec2/eip:Eip", "an address in use cannot be released"),
-        ("aws:ec2/eip:Eip", "aws:ec2/internetGateway:InternetGateway", "AWS keeps a gateway while a public address hangs on it"),
+        (
+            "aws:ec2/eip:Eip",
+            "aws:ec2/internetGateway:InternetGateway",
+            "AWS keeps a gateway while a public address hangs on it",
+        ),
         ("aws:ec2/subnet:Subnet", "aws:ec2/vpc:Vpc", "the network goes last"),
     ],
 )
-def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(life: Life, first: str, then: str, why: str) -> None:
+def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(
+    life: Life, first: str, then: str, why: str
+) -> None:
     assert max(places(life.unmade, first)) < min(places(life.unmade, then)), why
 
 
@@ -98,7 +136,11 @@ def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(life: Life, f
         ("lab-cluster-logs", CLUSTER, "else EKS makes a log group without an end or a key"),
         ("aws:ec2/route:Route", NODES, "a node without a way out cannot join"),
         ("lab-system", "lab-coredns", "an add-on that needs a node waits for one, or fails"),
-        ("aws:eks/podIdentityAssociation:PodIdentityAssociation", "kubernetes:*", "a pod gets its role when it starts, or never"),
+        (
+            "aws:eks/podIdentityAssociation:PodIdentityAssociation",
+            "kubernetes:*",
+            "a pod gets its role when it starts, or never",
+        ),
         ("lab-system", "kubernetes:*", "the cluster layer needs a node to run on"),
         ("lab-bucket-private", "lab-bucket-policy", "both at once on one bucket is refused"),
     ],
@@ -114,7 +156,11 @@ def test_destroy_leaves_nothing_outside_production(life: Life) -> None:
 
 def test_the_outputs_are_the_contract(life: Life) -> None:
     outputs = life.outputs
-    assert (outputs.kube_context, outputs.namespace, outputs.service_account) == ("trainfleet-lab", "training", "trainer")
+    assert (outputs.kube_context, outputs.namespace, outputs.service_account) == (
+        "trainfleet-lab",
+        "training",
+        "trainer",
+    )
     assert outputs.bucket_url.startswith("s3://lab-bucket-")
     assert outputs.bucket_url.endswith("/runs")
     assert outputs.image.startswith(f"{outputs.registry}:")
@@ -125,7 +171,10 @@ def test_the_outputs_are_the_contract(life: Life) -> None:
     assert (l4.rdma, l4.rdma_resource, l4.rdma_nics, l4.spot) == ("none", "", 0, True)
     assert h100.node_selector == {"trainfleet.io/pool": "h100"}
     assert (steady.kind, steady.instance_type, steady.usd_per_hour) == ("hyperpod", "ml.p4d.24xlarge", None)
-    assert steady.node_selector == {"trainfleet.io/pool": "steady", "sagemaker.amazonaws.com/node-health-status": "Schedulable"}
+    assert steady.node_selector == {
+        "trainfleet.io/pool": "steady",
+        "sagemaker.amazonaws.com/node-health-status": "Schedulable",
+    }
 
 
 def test_the_kubeconfig_that_is_handed_out_names_the_cluster_and_no_credential(life: Life) -> None:
@@ -134,19 +183,25 @@ def test_the_kubeconfig_that_is_handed_out_names_the_cluster_and_no_credential(l
     assert set(document["users"][0]["user"]) == {"exec"}
 
 
-def test_the_cluster_layer_stays_when_endpoint_or_certificate_change_and_goes_with_the_cluster(life: Life) -> None:
+def test_the_cluster_layer_stays_when_endpoint_or_certificate_change_and_goes_with_the_cluster(
+    life: Life,
+) -> None:
     now = life.inputs["lab-kubernetes-provider"]
     moved = {**now, "kubeconfig": now["kubeconfig"].replace("https://", "https://new-")}
     assert moved != now
     assert HABITS["kubernetes"].config_replaces(now, moved) == []
-    assert HABITS["kubernetes"].config_replaces(now, {**now, "clusterIdentifier": "trainfleet-lab@later"}) == ["clusterIdentifier"]
+    assert HABITS["kubernetes"].config_replaces(
+        now, {**now, "clusterIdentifier": "trainfleet-lab@later"}
+    ) == ["clusterIdentifier"]
     assert now["clusterIdentifier"].startswith("trainfleet-lab@")
 
 
 def test_a_node_with_fabric_interfaces_is_still_a_member_of_the_cluster(life: Life) -> None:
     first, *others = life.inputs["lab-h100-template"]["networkInterfaces"]
     cluster_group, fabric_group = first["securityGroups"]
-    assert cluster_group != fabric_group, "EKS adds the cluster's group by itself only where a template lists none"
+    assert cluster_group != fabric_group, (
+        "EKS adds the cluster's group by itself only where a template lists none"
+    )
     assert len(others) == 31
     assert all(other["securityGroups"] == [fabric_group] for other in others)
     assert "networkInterfaces" not in life.inputs["lab-l4-template"]
@@ -159,7 +214,11 @@ def test_a_pool_that_is_bound_to_a_zone_has_one_subnet_and_the_others_all(life: 
 
 
 def test_whoever_may_launch_is_put_into_the_group_and_gets_no_more(life: Life) -> None:
-    entries = {inputs["principalArn"]: inputs for inputs in life.inputs.values() if inputs.get("type") == "STANDARD" and "principalArn" in inputs}
+    entries = {
+        inputs["principalArn"]: inputs
+        for inputs in life.inputs.values()
+        if inputs.get("type") == "STANDARD" and "principalArn" in inputs
+    }
     assert entries["arn:aws:iam::111122223333:role/ml"]["kubernetesGroups"] == ["trainfleet:launchers"]
     assert "kubernetesGroups" not in entries["arn:aws:iam::111122223333:role/admin"]
     rights = [inputs["principalArn"] for inputs in life.inputs.values() if "accessScope" in inputs]
@@ -171,7 +230,9 @@ def test_the_request_to_sagemaker_names_what_was_really_made(life: Life) -> None
     (group,) = request.InstanceGroups
     assert group.ExecutionRole.startswith("arn:aws:iam::")
     assert "hyperpod-role" in group.ExecutionRole
-    assert group.LifeCycleConfig.SourceS3Uri == f"s3://{life.inputs['lab-hyperpod-script']['bucket']}/hyperpod"
+    assert (
+        group.LifeCycleConfig.SourceS3Uri == f"s3://{life.inputs['lab-hyperpod-script']['bucket']}/hyperpod"
+    )
     assert life.inputs["lab-hyperpod-script"]["key"] == f"hyperpod/{group.LifeCycleConfig.OnCreate}"
     assert len(group.OverrideVpcConfig.Subnets) == 1, "a compact pool stays in one zone"
     assert len(request.VpcConfig.Subnets) == 2

@@ -22,7 +22,12 @@ DOCUMENTS: dict[str, iam_documents.Document] = {
     "encrypted_volumes": permissions.encrypted_volumes(KEY),
     "shared_volume": permissions.shared_volume(),
     "hyperpod_node": permissions.hyperpod_node(
-        "aws", "us-east-2", ACCOUNT, f"arn:aws:eks:us-east-2:{ACCOUNT}:cluster/lab", bucket_arn=BUCKET, keys=[KEY, f"{KEY}2"]
+        "aws",
+        "us-east-2",
+        ACCOUNT,
+        f"arn:aws:eks:us-east-2:{ACCOUNT}:cluster/lab",
+        bucket_arn=BUCKET,
+        keys=[KEY, f"{KEY}2"],
     ),
     "write_logs": permissions.write_logs("arn:aws:logs:us-east-2:111122223333:log-group:pods"),
     "flow_logs": permissions.flow_logs("arn:aws:logs:us-east-2:111122223333:log-group:flow"),
@@ -67,13 +72,19 @@ def test_a_training_cannot_write_the_script_that_new_hyperpod_nodes_run() -> Non
 
 def test_the_autoscaler_scales_the_groups_of_its_own_cluster_only() -> None:
     (scale,) = [each for each in statements(DOCUMENTS["autoscaler"]) if each["Sid"] == "Scale"]
-    assert scale["Condition"] == {"StringEquals": {"aws:ResourceTag/k8s.io/cluster-autoscaler/trainfleet-lab": "owned"}}
+    assert scale["Condition"] == {
+        "StringEquals": {"aws:ResourceTag/k8s.io/cluster-autoscaler/trainfleet-lab": "owned"}
+    }
     (groups,) = [each for each in statements(DOCUMENTS["autoscaler"]) if each["Sid"] == "SeeNodeGroups"]
     assert groups["Action"] == ["eks:DescribeNodegroup"], "a pool at zero nodes is known by this alone"
 
 
 def test_a_pod_role_can_be_taken_by_one_service_account_of_one_cluster() -> None:
-    (trust,) = statements(iam_documents.trust_pods("arn:aws:eks:us-east-2:111122223333:cluster/trainfleet-lab", "training", "trainer"))
+    (trust,) = statements(
+        iam_documents.trust_pods(
+            "arn:aws:eks:us-east-2:111122223333:cluster/trainfleet-lab", "training", "trainer"
+        )
+    )
     assert trust["Principal"] == {"Service": "pods.eks.amazonaws.com"}
     assert trust["Action"] == ["sts:AssumeRole", "sts:TagSession"], "pod identity tags every session"
     assert trust["Condition"]["StringEquals"] == {
@@ -94,7 +105,10 @@ def test_who_uses_a_key_without_being_named_is_told_by_condition() -> None:
 
 
 def test_a_key_is_granted_on_only_to_aws_resources() -> None:
-    grants = [keys.grants_by_service_roles("Nodes", "aws", ACCOUNT, keys.NODE_STARTERS), *statements(DOCUMENTS["encrypted_volumes"])]
+    grants = [
+        keys.grants_by_service_roles("Nodes", "aws", ACCOUNT, keys.NODE_STARTERS),
+        *statements(DOCUMENTS["encrypted_volumes"]),
+    ]
     granting = [each for each in grants if "kms:CreateGrant" in each["Action"]]
     assert len(granting) == 2
     assert all(each["Condition"]["Bool"] == {"kms:GrantIsForAWSResource": "true"} for each in granting)
@@ -103,7 +117,9 @@ def test_a_key_is_granted_on_only_to_aws_resources() -> None:
 def test_logs_encrypt_the_log_groups_of_one_account_and_region() -> None:
     statement = keys.used_by_logs("aws-cn", "cn-north-1", ACCOUNT)
     assert statement["Principal"] == {"Service": "logs.cn-north-1.amazonaws.com"}
-    assert statement["Condition"] == {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": f"arn:aws-cn:logs:cn-north-1:{ACCOUNT}:log-group:*"}}
+    assert statement["Condition"] == {
+        "ArnLike": {"kms:EncryptionContext:aws:logs:arn": f"arn:aws-cn:logs:cn-north-1:{ACCOUNT}:log-group:*"}
+    }
 
 
 def test_a_bucket_is_closed_to_whoever_comes_without_tls() -> None:
@@ -116,4 +132,7 @@ def test_a_bucket_is_closed_to_whoever_comes_without_tls() -> None:
 def test_access_logs_are_delivered_for_one_bucket_of_this_account() -> None:
     statement = storage.log_delivery("arn:aws:s3:::logs", BUCKET, ACCOUNT)
     assert statement["Resource"] == ["arn:aws:s3:::logs/access/*"]
-    assert statement["Condition"] == {"StringEquals": {"aws:SourceAccount": ACCOUNT}, "ArnLike": {"aws:SourceArn": BUCKET}}
+    assert statement["Condition"] == {
+        "StringEquals": {"aws:SourceAccount": ACCOUNT},
+        "ArnLike": {"aws:SourceArn": BUCKET},
+    }

@@ -57,7 +57,10 @@ def test_every_region_has_as_many_zones_as_the_rules_allow() -> None:
     ("changes", "where"),
     [
         ({"network": {"cidr": "10.0.0.0/21", "zones": 2}}, "network.cidr"),
-        ({"gpu_pools": [{"name": "p", "accelerator": "L4", "per_node": 4, "zone": "eu-west-1a"}]}, "gpu_pools"),
+        (
+            {"gpu_pools": [{"name": "p", "accelerator": "L4", "per_node": 4, "zone": "eu-west-1a"}]},
+            "gpu_pools",
+        ),
     ],
 )
 def test_a_network_that_cannot_be_planned_is_refused(changes: dict[str, Any], where: str) -> None:
@@ -81,7 +84,9 @@ BOUND = {"name": "p", "accelerator": "H100", "per_node": 8}
         ({**BOUND, "zone": "us-east-2b"}, 1),
     ],
 )
-def test_a_pool_spreads_over_all_zones_unless_something_binds_it_to_one(pool: dict[str, Any], zones: int) -> None:
+def test_a_pool_spreads_over_all_zones_unless_something_binds_it_to_one(
+    pool: dict[str, Any], zones: int
+) -> None:
     spec = unchecked(gpu_pools=[pool])
     found = layout.pool_zones(spec, spec.gpu_pools[0])
     assert len(found) == zones
@@ -106,13 +111,26 @@ def test_services_never_overlap_the_network(cidr: str) -> None:
     assert not IPv4Network(layout.service_cidr(network)).overlaps(network)
 
 
-@pytest.mark.parametrize(("name", "partition"), [("us-east-2", "aws"), ("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov")])
+@pytest.mark.parametrize(
+    ("name", "partition"), [("us-east-2", "aws"), ("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov")]
+)
 def test_arns_carry_the_partition_of_the_region(name: str, partition: str) -> None:
     assert layout.partition(name) == partition
 
 
 def test_a_closed_network_has_a_private_way_to_every_service_that_is_called() -> None:
     closed = layout.endpoint_services(platform(network={"cidr": "10.50.0.0/16", "zones": 2, "nat": "none"}))
-    assert {"ecr.api", "ecr.dkr", "sts", "ec2", "logs", "eks", "eks-auth", "secretsmanager", "kms", "autoscaling"} <= set(closed)
+    assert {
+        "ecr.api",
+        "ecr.dkr",
+        "sts",
+        "ec2",
+        "logs",
+        "eks",
+        "eks-auth",
+        "secretsmanager",
+        "kms",
+        "autoscaling",
+    } <= set(closed)
     assert set(layout.endpoint_services(platform())) < set(closed)
     assert set(layout.endpoint_services(platform(environment="prod"))) == set(closed)

@@ -1,4 +1,6 @@
-"""What a node group is told when its limits change: EKS must take it, and the autoscaler must not be thrown back."""
+"""What a node group is told when its limits change: EKS must take it, and the autoscaler must not be thrown
+back.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ for name, (least, most) in pools.items():
     ],
     ids=["new", "as it is", "raised from nothing", "raised below the size", "more room", "less room"],
 )
-def test_a_group_is_told_its_size_only_when_its_limits_change(running: Running | None, limits: tuple[int, int], told: int, *, ignored: bool) -> None:
+def test_a_group_is_told_its_size_only_when_its_limits_change(
+    running: Running | None, limits: tuple[int, int], told: int, *, ignored: bool
+) -> None:
     size = scaling(running, *limits)
     assert (size.config["desired_size"], size.ignored) == (told, [DESIRED] if ignored else [])
 
@@ -90,7 +94,9 @@ class Pools:
         return found
 
     def _urn(self, name: str) -> str:
-        return next(record.urn for record in self.rehearsal.cloud.everything() if record.urn.endswith(f"::{name}"))
+        return next(
+            record.urn for record in self.rehearsal.cloud.everything() if record.urn.endswith(f"::{name}")
+        )
 
 
 @pytest.fixture(scope="module")

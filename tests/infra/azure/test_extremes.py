@@ -1,4 +1,6 @@
-"""Platforms at the edges of what a spec may say, previewed on the real engine: everything off, the longest names, no zones."""
+"""Platforms at the edges of what a spec may say, previewed on the real engine: everything off, the longest
+names, no zones.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,19 @@ LONG: dict[str, Any] = {
     "environment": "prod",
     "network": {"cidr": "172.20.0.0/16", "zones": 3, "allowed_cidrs": ["203.0.113.7/32", "198.51.100.0/24"]},
     "kubernetes": {**SMALL["kubernetes"], "private_endpoint": False},
-    "gpu_pools": [{"name": LONGEST, "accelerator": "H200", "per_node": 8, "interconnect": "best", "compact": True, "capacity": "spot"}],
-    "storage": {"shared_filesystem": {"kind": "lustre", "capacity_gib": 4096, "throughput_mbps_per_tib": 500}},
+    "gpu_pools": [
+        {
+            "name": LONGEST,
+            "accelerator": "H200",
+            "per_node": 8,
+            "interconnect": "best",
+            "compact": True,
+            "capacity": "spot",
+        }
+    ],
+    "storage": {
+        "shared_filesystem": {"kind": "lustre", "capacity_gib": 4096, "throughput_mbps_per_tib": 500}
+    },
     "secrets": {"names": [LONGEST]},
     "budget": {"monthly_usd": 50000},
     "tags": {f"team-{number}": "x" for number in range(40)},
@@ -46,13 +59,19 @@ LONG: dict[str, Any] = {
 @pytest.mark.deep
 @pytest.mark.parametrize("document", [BARE, LONG], ids=["bare", "long"])
 def test_the_edges_of_a_spec_are_previewed_without_a_mistake(root: Path, document: dict[str, Any]) -> None:
-    config = {"azure-native:location": document["region"], "azure-native:subscriptionId": SUBSCRIPTION, "trainfleet:platform": document}
+    config = {
+        "azure-native:location": document["region"],
+        "azure-native:subscriptionId": SUBSCRIPTION,
+        "trainfleet:platform": document,
+    }
     with (
         sandbox(read_project(root, "azure-dev"), {"config": config}) as box,
         serve(Cloud()) as providers,
         language.serve(language.Programs(root=root)) as host,
     ):
-        runner = Runner(find_engine().path, box, {"PULUMI_DEBUG_PROVIDERS": providers, "PULUMI_DEBUG_LANGUAGES": host})
+        runner = Runner(
+            find_engine().path, box, {"PULUMI_DEBUG_PROVIDERS": providers, "PULUMI_DEBUG_LANGUAGES": host}
+        )
         runner.init()
         previewed = runner.run("preview")
     assert previewed.ok, previewed.output[-3000:]

@@ -12,11 +12,27 @@ from typing import Any
 import pytest
 
 from tests.infra.azure.platforms import RESERVATION, SUBSCRIPTION, machine, platform
-from trainfleet.infra.azure import budget, cluster, firewall, gpu_pools, identity, lustre, node_config, permissions, sizes, storage
+from trainfleet.infra.azure import (
+    budget,
+    cluster,
+    firewall,
+    gpu_pools,
+    identity,
+    lustre,
+    node_config,
+    permissions,
+    sizes,
+    storage,
+)
 from trainfleet.infra.catalog.machines import machines_of
 from trainfleet.infra.spec.schema import Budget, Capacity, Cloud, GpuPool
 
-H100, A100, T4, D4 = "Standard_ND96isr_H100_v5", "Standard_NC96ads_A100_v4", "Standard_NC4as_T4_v3", "Standard_D4s_v5"
+H100, A100, T4, D4 = (
+    "Standard_ND96isr_H100_v5",
+    "Standard_NC96ads_A100_v4",
+    "Standard_NC4as_T4_v3",
+    "Standard_D4s_v5",
+)
 
 
 def pool(**more: Any) -> GpuPool:
@@ -31,7 +47,9 @@ def pool(**more: Any) -> GpuPool:
         (Capacity.RESERVED, RESERVATION, node_config.Market("Regular", reservation=RESERVATION)),
     ],
 )
-def test_each_kind_of_capacity_is_asked_for_in_its_own_way(capacity: Capacity, reservation: str, expected: node_config.Market) -> None:
+def test_each_kind_of_capacity_is_asked_for_in_its_own_way(
+    capacity: Capacity, reservation: str, expected: node_config.Market
+) -> None:
     assert node_config.market(capacity, reservation) == expected
 
 
@@ -46,7 +64,9 @@ def test_each_kind_of_capacity_is_asked_for_in_its_own_way(capacity: Capacity, r
         (D4, 50, "Managed"),
     ],
 )
-def test_the_root_disk_lives_on_the_machine_where_it_fits(instance_type: str, disk_gib: int, where: str) -> None:
+def test_the_root_disk_lives_on_the_machine_where_it_fits(
+    instance_type: str, disk_gib: int, where: str
+) -> None:
     assert node_config.os_disk(machine(instance_type), disk_gib) == where
 
 
@@ -56,17 +76,30 @@ def test_every_gpu_machine_of_the_catalogue_has_its_temporary_disk_known() -> No
 
 def test_spot_nodes_carry_akss_own_taint_and_label_and_pods_tolerate_them() -> None:
     spot = pool(capacity="spot")
-    assert node_config.taints(Capacity.SPOT) == ["nvidia.com/gpu=present:NoSchedule", "kubernetes.azure.com/scalesetpriority=spot:NoSchedule"]
+    assert node_config.taints(Capacity.SPOT) == [
+        "nvidia.com/gpu=present:NoSchedule",
+        "kubernetes.azure.com/scalesetpriority=spot:NoSchedule",
+    ]
     assert gpu_pools.labels(spot, machine(H100))["kubernetes.azure.com/scalesetpriority"] == "spot"
     (tolerated,) = node_config.tolerations(Capacity.SPOT)
-    assert f"{tolerated['key']}={tolerated['value']}:{tolerated['effect']}" in node_config.taints(Capacity.SPOT)
+    assert f"{tolerated['key']}={tolerated['value']}:{tolerated['effect']}" in node_config.taints(
+        Capacity.SPOT
+    )
     assert node_config.taints(Capacity.ON_DEMAND) == ["nvidia.com/gpu=present:NoSchedule"]
     assert node_config.tolerations(Capacity.RESERVED) == ()
 
 
 def test_own_labels_never_hide_the_platforms() -> None:
-    labels = gpu_pools.labels(pool(labels={"skypilot.co/accelerator": "H100", "trainfleet.io/pool": "other", "team": "speech"}), machine(H100))
-    assert labels == {"skypilot.co/accelerator": "h100", "trainfleet.io/pool": "big", "nvidia.com/gpu.present": "true", "team": "speech"}
+    labels = gpu_pools.labels(
+        pool(labels={"skypilot.co/accelerator": "H100", "trainfleet.io/pool": "other", "team": "speech"}),
+        machine(H100),
+    )
+    assert labels == {
+        "skypilot.co/accelerator": "h100",
+        "trainfleet.io/pool": "big",
+        "nvidia.com/gpu.present": "true",
+        "team": "speech",
+    }
 
 
 @pytest.mark.parametrize(
@@ -79,12 +112,17 @@ def test_own_labels_never_hide_the_platforms() -> None:
         ({"capacity": "reserved", "reservation": RESERVATION, "compact": True}, A100, False, False),
     ],
 )
-def test_fabric_and_placement_follow_the_wish_and_the_machine(wish: dict[str, Any], instance_type: str, *, fabric: bool, placed: bool) -> None:
+def test_fabric_and_placement_follow_the_wish_and_the_machine(
+    wish: dict[str, Any], instance_type: str, *, fabric: bool, placed: bool
+) -> None:
     assert gpu_pools.uses_infiniband(pool(**wish), machine(instance_type)) is fabric
     assert gpu_pools.needs_placement_group(pool(**wish)) is placed
 
 
-@pytest.mark.parametrize(("instance_type", "reservable"), [(H100, False), ("Standard_NC40ads_H100_v5", False), (A100, True), (T4, True)])
+@pytest.mark.parametrize(
+    ("instance_type", "reservable"),
+    [(H100, False), ("Standard_NC40ads_H100_v5", False), (A100, True), (T4, True)],
+)
 def test_capacity_of_the_newest_machines_cannot_be_reserved(instance_type: str, *, reservable: bool) -> None:
     assert sizes.reservable(machine(instance_type)) is reservable
 
@@ -100,7 +138,10 @@ def test_the_inline_pool_takes_akss_own_pods_only(environment: str, count: tuple
 
 
 def test_container_insights_follows_the_layers_switch() -> None:
-    on, off = cluster.add_ons(platform(), "w")["omsagent"], cluster.add_ons(platform(layer={"logs": False}), "w")["omsagent"]
+    on, off = (
+        cluster.add_ons(platform(), "w")["omsagent"],
+        cluster.add_ons(platform(layer={"logs": False}), "w")["omsagent"],
+    )
     assert on == {"enabled": True, "config": {"logAnalyticsWorkspaceResourceID": "w", "useAADAuth": "true"}}
     assert off == {"enabled": False}
 
@@ -111,7 +152,9 @@ def credentials(document: dict[str, Any]) -> str:
 
 def test_of_azures_kubeconfig_only_address_and_certificate_are_kept() -> None:
     handed = {
-        "clusters": [{"name": "c", "cluster": {"server": "https://x:443", "certificate-authority-data": "Y2E="}}],
+        "clusters": [
+            {"name": "c", "cluster": {"server": "https://x:443", "certificate-authority-data": "Y2E="}}
+        ],
         "users": [{"name": "u", "user": {"token": "secret-token", "client-key-data": "c2VjcmV0"}}],
     }
     reached = cluster.reached_by([credentials(handed)])
@@ -139,19 +182,27 @@ def test_an_assignments_name_is_a_guid_made_of_what_it_says() -> None:
     one = permissions.assignment_name("/subscriptions/S/x", "principal", "AcrPull")
     assert uuid.UUID(one)
     assert permissions.assignment_name("/SUBSCRIPTIONS/s/X", "principal", "AcrPull") == one
-    changed = [("/other", "principal", "AcrPull"), ("/subscriptions/S/x", "other", "AcrPull"), ("/subscriptions/S/x", "principal", "Reader")]
+    changed = [
+        ("/other", "principal", "AcrPull"),
+        ("/subscriptions/S/x", "other", "AcrPull"),
+        ("/subscriptions/S/x", "principal", "Reader"),
+    ]
     assert len({one, *(permissions.assignment_name(*each) for each in changed)}) == 4
 
 
 @pytest.mark.parametrize("role", permissions.ROLES)
 def test_every_role_is_a_guid_of_its_own(role: str) -> None:
     assert uuid.UUID(permissions.ROLES[role])
-    assert permissions.role_definition(SUBSCRIPTION, role).startswith(f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Authorization/")
+    assert permissions.role_definition(SUBSCRIPTION, role).startswith(
+        f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Authorization/"
+    )
     assert len(set(permissions.ROLES.values())) == len(permissions.ROLES)
 
 
 def test_no_identity_may_give_roles_away() -> None:
-    assert not {"Owner", "User Access Administrator", "Role Based Access Control Administrator"} & set(permissions.ROLES)
+    assert not {"Owner", "User Access Administrator", "Role Based Access Control Administrator"} & set(
+        permissions.ROLES
+    )
 
 
 def test_an_issuer_that_is_not_told_is_an_error_and_not_a_hole() -> None:
@@ -163,8 +214,16 @@ def test_a_credential_is_for_exactly_one_account() -> None:
     assert identity.subject("training", "trainer") == "system:serviceaccount:training:trainer"
 
 
-@pytest.mark.parametrize("rules", [[firewall.balancer(), firewall.nobody_else()], [firewall.https(IPv4Network("10.0.0.0/16"), "10.244.0.0/14")]])
-def test_security_rules_have_priorities_of_their_own_and_one_way_to_say_each_thing(rules: list[firewall.Rule]) -> None:
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [firewall.balancer(), firewall.nobody_else()],
+        [firewall.https(IPv4Network("10.0.0.0/16"), "10.244.0.0/14")],
+    ],
+)
+def test_security_rules_have_priorities_of_their_own_and_one_way_to_say_each_thing(
+    rules: list[firewall.Rule],
+) -> None:
     written = firewall.in_order(rules)
     priorities = [rule["priority"] for rule in written]
     assert len(set(priorities)) == len(priorities)
@@ -191,16 +250,24 @@ def test_objects_never_expire_and_old_versions_do() -> None:
     ("shares", "expected"),
     [
         ((0.5, 1.0), [("Actual", 50.0), ("Actual", 100.0), ("Forecasted", 100.0)]),
-        ((0.1, 0.2, 0.3, 0.4, 0.5), [("Actual", 10.0), ("Actual", 20.0), ("Actual", 30.0), ("Actual", 40.0), ("Actual", 50.0)]),
+        (
+            (0.1, 0.2, 0.3, 0.4, 0.5),
+            [("Actual", 10.0), ("Actual", 20.0), ("Actual", 30.0), ("Actual", 40.0), ("Actual", 50.0)],
+        ),
     ],
 )
-def test_a_budget_has_an_alert_per_share_and_a_forecast_where_azure_leaves_room(shares: tuple[float, ...], expected: list[tuple[str, float]]) -> None:
+def test_a_budget_has_an_alert_per_share_and_a_forecast_where_azure_leaves_room(
+    shares: tuple[float, ...], expected: list[tuple[str, float]]
+) -> None:
     alerts = budget.alerts(Budget(monthly_usd=100, alert_at=shares), "owner@example.com")
     assert [(alert.get("threshold_type"), alert["threshold"]) for alert in alerts.values()] == expected
     assert all(alert["contact_emails"] == ["owner@example.com"] for alert in alerts.values())
 
 
-@pytest.mark.parametrize(("today", "first"), [(date(2026, 11, 21), "2026-11-01T00:00:00Z"), (date(2027, 1, 1), "2027-01-01T00:00:00Z")])
+@pytest.mark.parametrize(
+    ("today", "first"),
+    [(date(2026, 11, 21), "2026-11-01T00:00:00Z"), (date(2027, 1, 1), "2027-01-01T00:00:00Z")],
+)
 def test_a_budget_begins_with_a_month(today: date, first: str) -> None:
     assert budget.first_of_month(today) == first
 

@@ -1,6 +1,8 @@
-"""The order in which a platform is made and unmade, on the real engine over the simulated clouds, and what it then hands out.
+"""The order in which a platform is made and unmade, on the real engine over the simulated clouds, and what it
+then hands out.
 
-One apply and one destroy serve all tests of this file. The order on destroy is what leaves nothing behind at Azure.
+One apply and one destroy serve all tests of this file. The order on destroy is what leaves nothing behind at
+Azure.
 """
 
 from __future__ import annotations
@@ -16,13 +18,23 @@ from tests.infra.lives import Life, lived, places
 from trainfleet.rehearsal.simulation.provider import HABITS
 
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
-pytestmark = [pytest.mark.deep, pytest.mark.filterwarnings("ignore::DeprecationWarning")]  # a whole life: AWS's is lived at every change
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]  # a whole life: AWS's is lived at every change
 
 WHOLE = {
     **SMALL,
     "network": {**SMALL["network"], "nat": "per-zone"},
     "gpu_pools": [
-        {"name": "h100", "accelerator": "H100", "per_node": 8, "max_nodes": 2, "interconnect": "best", "compact": True},
+        {
+            "name": "h100",
+            "accelerator": "H100",
+            "per_node": 8,
+            "max_nodes": 2,
+            "interconnect": "best",
+            "compact": True,
+        },
         {
             "name": "a100-held",
             "accelerator": "A100-80GB",
@@ -43,7 +55,15 @@ WHOLE = {
 
 @pytest.fixture(scope="module")
 def life(root: Path) -> Life:
-    return lived(root, "azure-dev", {"azure-native:location": "eastus", "azure-native:subscriptionId": SUBSCRIPTION, "trainfleet:platform": WHOLE})
+    return lived(
+        root,
+        "azure-dev",
+        {
+            "azure-native:location": "eastus",
+            "azure-native:subscriptionId": SUBSCRIPTION,
+            "trainfleet:platform": WHOLE,
+        },
+    )
 
 
 NODES = "azure-native:containerservice:AgentPool"
@@ -56,7 +76,11 @@ GROUP = "azure-native:resources:ResourceGroup"
     ("first", "then", "why"),
     [
         ("kubernetes:*", NODES, "pods, volumes and load balancers end while there are nodes to end them"),
-        ("kubernetes:*", "azure-native:managedidentity:FederatedIdentityCredential", "a controller cleans up with the identity it has"),
+        (
+            "kubernetes:*",
+            "azure-native:managedidentity:FederatedIdentityCredential",
+            "a controller cleans up with the identity it has",
+        ),
         ("kubernetes:*", "lab-secrets-read", "a controller cleans up with the role it has"),
         (NODES, CLUSTER, "pools are part of the cluster"),
         (NODES, "lab-nodes-pull-images", "a node that is drained may still pull"),
@@ -73,14 +97,28 @@ GROUP = "azure-native:resources:ResourceGroup"
         ("azure-native:network:PrivateEndpoint", "lab-endpoints-subnet", "a subnet in use cannot be deleted"),
         (SUBNET, "azure-native:network:NetworkSecurityGroup", "a group in use cannot be deleted"),
         (SUBNET, "azure-native:network:NatGateway", "a gateway in use cannot be deleted"),
-        ("azure-native:network:NatGateway", "azure-native:network:PublicIPAddress", "an address in use cannot be released"),
-        ("azure-native:storage:StorageAccount", "azure-native:keyvault:Key", "what a key encrypts goes before the key"),
-        ("azure-native:storage:StorageAccount", "lab-data-encrypts", "an account that cannot reach its key cannot be deleted cleanly"),
+        (
+            "azure-native:network:NatGateway",
+            "azure-native:network:PublicIPAddress",
+            "an address in use cannot be released",
+        ),
+        (
+            "azure-native:storage:StorageAccount",
+            "azure-native:keyvault:Key",
+            "what a key encrypts goes before the key",
+        ),
+        (
+            "azure-native:storage:StorageAccount",
+            "lab-data-encrypts",
+            "an account that cannot reach its key cannot be deleted cleanly",
+        ),
         (SUBNET, "azure-native:network:VirtualNetwork", "the network goes after all in it"),
         ("azure-native:network:VirtualNetwork", GROUP, "the groups go last"),
     ],
 )
-def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(life: Life, first: str, then: str, why: str) -> None:
+def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(
+    life: Life, first: str, then: str, why: str
+) -> None:
     assert max(places(life.unmade, first)) < min(places(life.unmade, then)), why
 
 
@@ -88,16 +126,40 @@ def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(life: Life, f
     ("first", "then", "why"),
     [
         (GROUP, "azure-native:network:VirtualNetwork", "everything stands in a group"),
-        ("azure-native:network:PrivateDnsZoneGroup", CLUSTER, "a node that does not find the registry pulls nothing"),
-        ("azure-native:privatedns:VirtualNetworkLink", CLUSTER, "a name is answered only in a linked network"),
+        (
+            "azure-native:network:PrivateDnsZoneGroup",
+            CLUSTER,
+            "a node that does not find the registry pulls nothing",
+        ),
+        (
+            "azure-native:privatedns:VirtualNetworkLink",
+            CLUSTER,
+            "a name is answered only in a linked network",
+        ),
         ("lab-cluster-encrypts", CLUSTER, "a control plane without its key stores no secret"),
         ("lab-cluster-joins-*", CLUSTER, "AKS checks at once whether it may join the subnets"),
-        ("lab-cluster-uses-kubelet", CLUSTER, "AKS checks at once whether it may hand out the nodes' identity"),
+        (
+            "lab-cluster-uses-kubelet",
+            CLUSTER,
+            "AKS checks at once whether it may hand out the nodes' identity",
+        ),
         ("lab-nodes-pull-images", NODES, "a node that may not pull never becomes ready"),
-        ("lab-data-encrypts", "azure-native:storage:StorageAccount", "an account is made with its key or never"),
+        (
+            "lab-data-encrypts",
+            "azure-native:storage:StorageAccount",
+            "an account is made with its key or never",
+        ),
         ("lab-disks-encrypt", "azure-native:compute:DiskEncryptionSet", "a set without its key is refused"),
-        ("lab-bucket-settings", "azure-native:storage:BlobContainer", "what is deleted by mistake before soft delete is on is lost"),
-        ("azure-native:managedidentity:FederatedIdentityCredential", "kubernetes:*", "a pod asks for its token when it starts"),
+        (
+            "lab-bucket-settings",
+            "azure-native:storage:BlobContainer",
+            "what is deleted by mistake before soft delete is on is lost",
+        ),
+        (
+            "azure-native:managedidentity:FederatedIdentityCredential",
+            "kubernetes:*",
+            "a pod asks for its token when it starts",
+        ),
         ("lab-training-writes-runs", "kubernetes:*", "a run that may not save fails at its first checkpoint"),
         ("lab-system", "kubernetes:*", "the cluster layer needs a node to run on"),
     ],
@@ -113,7 +175,11 @@ def test_destroy_leaves_nothing_outside_production(life: Life) -> None:
 
 def test_the_outputs_are_the_contract(life: Life) -> None:
     outputs = life.outputs
-    assert (outputs.kube_context, outputs.namespace, outputs.service_account) == ("trainfleet-lab", "training", "trainer")
+    assert (outputs.kube_context, outputs.namespace, outputs.service_account) == (
+        "trainfleet-lab",
+        "training",
+        "trainer",
+    )
     assert outputs.bucket_url.startswith("az://runs@labdata")
     assert outputs.bucket_url.endswith(".blob.core.windows.net")
     assert outputs.registry.endswith(".azurecr.io/training")
@@ -124,7 +190,9 @@ def test_the_outputs_are_the_contract(life: Life) -> None:
     assert (h100.rdma, h100.rdma_resource, h100.rdma_nics) == ("infiniband", "rdma/ib", 8)
     assert (held.rdma, held.rdma_resource, held.spot) == ("none", "", False)
     assert t4.spot
-    assert {"nvidia.com/gpu", "kubernetes.azure.com/scalesetpriority"} == {each["key"] for each in t4.tolerations}
+    assert {"nvidia.com/gpu", "kubernetes.azure.com/scalesetpriority"} == {
+        each["key"] for each in t4.tolerations
+    }
     assert h100.node_selector == {"trainfleet.io/pool": "h100"}
 
 
@@ -134,18 +202,26 @@ def test_the_kubeconfig_that_is_handed_out_names_the_cluster_and_no_credential(l
     assert set(document["users"][0]["user"]) == {"exec"}
 
 
-def test_the_cluster_layer_stays_when_endpoint_or_certificate_change_and_goes_with_the_cluster(life: Life) -> None:
+def test_the_cluster_layer_stays_when_endpoint_or_certificate_change_and_goes_with_the_cluster(
+    life: Life,
+) -> None:
     now = life.inputs["lab-kubernetes-provider"]
     moved = {**now, "kubeconfig": now["kubeconfig"].replace("https://", "https://new-")}
     assert moved != now
     assert HABITS["kubernetes"].config_replaces(now, moved) == []
-    assert HABITS["kubernetes"].config_replaces(now, {**now, "clusterIdentifier": "trainfleet-lab@later"}) == ["clusterIdentifier"]
+    assert HABITS["kubernetes"].config_replaces(
+        now, {**now, "clusterIdentifier": "trainfleet-lab@later"}
+    ) == ["clusterIdentifier"]
     assert now["clusterIdentifier"].startswith("trainfleet-lab@")
 
 
 def test_a_pool_that_is_bound_to_a_zone_lives_behind_that_zones_own_way_out(life: Life) -> None:
     h100, held, spot = (life.inputs[f"lab-{name}"] for name in ("h100", "a100-held", "t4"))
-    assert (h100["availabilityZones"], held["availabilityZones"], spot["availabilityZones"]) == (["1"], ["2"], ["1", "2"])
+    assert (h100["availabilityZones"], held["availabilityZones"], spot["availabilityZones"]) == (
+        ["1"],
+        ["2"],
+        ["1", "2"],
+    )
     assert len({h100["vnetSubnetID"], held["vnetSubnetID"], spot["vnetSubnetID"]}) == 3
     assert [life.inputs[f"lab-nat-nodes-{zone}"]["zones"] for zone in ("1", "2")] == [["1"], ["2"]]
     assert "zones" not in life.inputs["lab-nat-nodes"]
@@ -177,5 +253,9 @@ def test_nobody_has_a_key_to_the_bucket_and_nobody_comes_from_outside(life: Life
     accounts = [inputs for inputs in life.inputs.values() if "allowSharedKeyAccess" in inputs]
     assert len(accounts) == 2
     for account in accounts:
-        assert (account["allowSharedKeyAccess"], account["allowBlobPublicAccess"], account["publicNetworkAccess"]) == (False, False, "Disabled")
+        assert (
+            account["allowSharedKeyAccess"],
+            account["allowBlobPublicAccess"],
+            account["publicNetworkAccess"],
+        ) == (False, False, "Disabled")
         assert account["networkRuleSet"]["defaultAction"] == "Deny"

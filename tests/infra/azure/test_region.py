@@ -14,7 +14,16 @@ from trainfleet.infra.azure import layout
 from trainfleet.infra.spec.load import parse_spec
 from trainfleet.infra.spec.schema import GpuPool
 
-CIDRS = ["10.60.0.0/16", "10.0.0.0/8", "172.16.0.0/13", "192.168.0.0/16", "10.244.0.0/16", "172.20.0.0/16", "172.24.0.0/16", "10.100.0.0/20"]
+CIDRS = [
+    "10.60.0.0/16",
+    "10.0.0.0/8",
+    "172.16.0.0/13",
+    "192.168.0.0/16",
+    "10.244.0.0/16",
+    "172.20.0.0/16",
+    "172.24.0.0/16",
+    "10.100.0.0/20",
+]
 
 
 def pool(**more: object) -> GpuPool:
@@ -48,12 +57,21 @@ def test_a_zone_keeps_its_range_whatever_the_others_do() -> None:
     one = layout.plan(platform(network={"cidr": "10.60.0.0/16", "zones": 1}))
     three = layout.plan(platform(network={"cidr": "10.60.0.0/16", "zones": 3}))
     assert three.zonal["1"] == one.zonal["1"]
-    assert (three.nodes, three.lustre, three.endpoints, three.control_plane) == (one.nodes, one.lustre, one.endpoints, one.control_plane)
+    assert (three.nodes, three.lustre, three.endpoints, three.control_plane) == (
+        one.nodes,
+        one.lustre,
+        one.endpoints,
+        one.control_plane,
+    )
 
 
 def test_a_network_that_cannot_be_divided_is_refused() -> None:
     with pytest.raises(InputError, match="too small"):
-        layout.plan(parse_spec(SMALL).model_copy(update={"network": platform().network.model_copy(update={"cidr": IPv4Network("10.0.0.0/24")})}))
+        layout.plan(
+            parse_spec(SMALL).model_copy(
+                update={"network": platform().network.model_copy(update={"cidr": IPv4Network("10.0.0.0/24")})}
+            )
+        )
 
 
 def test_a_region_without_zones_has_none_for_platform_and_pools() -> None:
@@ -106,7 +124,9 @@ def test_a_worldwide_name_is_the_same_for_one_platform_and_differs_for_any_other
     assert layout.global_name(spec, "data", "seed") not in others
 
 
-@pytest.mark.parametrize("name", ["a", "h100", "a100-spot", "a-very-long-name-of-pools", "abcdefghijklmnopqrstuvwx"])
+@pytest.mark.parametrize(
+    "name", ["a", "h100", "a100-spot", "a-very-long-name-of-pools", "abcdefghijklmnopqrstuvwx"]
+)
 def test_node_pool_names_keep_akss_limits(name: str) -> None:
     assert re.fullmatch(r"[a-z][a-z0-9]{0,11}", layout.node_pool_name(name, "Standard_X", ("1",)))
 

@@ -34,7 +34,9 @@ RANGES = {"kubernetes.private_endpoint": False}
 
 
 class Case(NamedTuple):
-    """A rule, changes that break it, where it must say so, a part of what it must say or advise, and changes that keep it."""
+    """A rule, changes that break it, where it must say so, a part of what it must say or advise, and changes
+    that keep it.
+    """
 
     rule: str
     bad: dict[str, Any]
@@ -44,21 +46,86 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case("region_is_known", {"region": "eastuss"}, "region", "did you mean `eastus`?", {"region": "swedencentral"}),
+    Case(
+        "region_is_known",
+        {"region": "eastuss"},
+        "region",
+        "did you mean `eastus`?",
+        {"region": "swedencentral"},
+    ),
     Case("region_is_known", {"region": "East US"}, "region", "did you mean `eastus`?"),
     Case("region_is_known", {"region": "us-east-2"}, "region", "is not a region of azure"),
     Case("region_has_zones", {"network.zones": 4}, "network.zones", "at most 3", {"network.zones": 3}),
-    Case("region_has_zones", {"region": "westus", "network.zones": 2}, "network.zones", "has no zones", {"region": "westus", "network.zones": 1}),
-    Case("zone_is_a_number", {f"{POOL}.zone": "eastus-1"}, f"{POOL}.zone", '"1", "2" or "3"', {f"{POOL}.zone": "3"}),
+    Case(
+        "region_has_zones",
+        {"region": "westus", "network.zones": 2},
+        "network.zones",
+        "has no zones",
+        {"region": "westus", "network.zones": 1},
+    ),
+    Case(
+        "zone_is_a_number",
+        {f"{POOL}.zone": "eastus-1"},
+        f"{POOL}.zone",
+        '"1", "2" or "3"',
+        {f"{POOL}.zone": "3"},
+    ),
     Case("zone_is_a_number", {f"{POOL}.zone": "4"}, f"{POOL}.zone", "is not a zone"),
-    Case("zone_is_a_number", {"region": "westus", "network.zones": 1, f"{POOL}.zone": "1"}, f"{POOL}.zone", "westus has no zones"),
-    Case("network_size", {"network.cidr": "10.0.0.0/21"}, "network.cidr", "a /8 to a /20", {"network.cidr": "10.0.0.0/20"}),
-    Case("network_size", {"network.cidr": "0.0.0.0/4"}, "network.cidr", "larger than a virtual network", {"network.cidr": "10.0.0.0/8"}),
-    Case("network_is_private", {"network.cidr": "52.0.0.0/16"}, "network.cidr", "10.0.0.0/8", {"network.cidr": "100.64.0.0/16"}),
-    Case("network_is_private", {"network.cidr": "172.30.0.0/16"}, "network.cidr", "AKS keeps", {"network.cidr": "172.29.0.0/16"}),
-    Case("network_is_private", {"network.cidr": "172.16.0.0/12"}, "network.cidr", "AKS keeps", {"network.cidr": "172.16.0.0/13"}),
-    Case("network_has_a_way_out", {"network.nat": "none"}, "network.nat", "single or per-zone", {"network.nat": "single"}),
-    Case("nodes_have_addresses", {f"{POOL}.max_nodes": 900}, "gpu_pools", "serves 1024", {f"{POOL}.max_nodes": 700}),
+    Case(
+        "zone_is_a_number",
+        {"region": "westus", "network.zones": 1, f"{POOL}.zone": "1"},
+        f"{POOL}.zone",
+        "westus has no zones",
+    ),
+    Case(
+        "network_size",
+        {"network.cidr": "10.0.0.0/21"},
+        "network.cidr",
+        "a /8 to a /20",
+        {"network.cidr": "10.0.0.0/20"},
+    ),
+    Case(
+        "network_size",
+        {"network.cidr": "0.0.0.0/4"},
+        "network.cidr",
+        "larger than a virtual network",
+        {"network.cidr": "10.0.0.0/8"},
+    ),
+    Case(
+        "network_is_private",
+        {"network.cidr": "52.0.0.0/16"},
+        "network.cidr",
+        "10.0.0.0/8",
+        {"network.cidr": "100.64.0.0/16"},
+    ),
+    Case(
+        "network_is_private",
+        {"network.cidr": "172.30.0.0/16"},
+        "network.cidr",
+        "AKS keeps",
+        {"network.cidr": "172.29.0.0/16"},
+    ),
+    Case(
+        "network_is_private",
+        {"network.cidr": "172.16.0.0/12"},
+        "network.cidr",
+        "AKS keeps",
+        {"network.cidr": "172.16.0.0/13"},
+    ),
+    Case(
+        "network_has_a_way_out",
+        {"network.nat": "none"},
+        "network.nat",
+        "single or per-zone",
+        {"network.nat": "single"},
+    ),
+    Case(
+        "nodes_have_addresses",
+        {f"{POOL}.max_nodes": 900},
+        "gpu_pools",
+        "serves 1024",
+        {f"{POOL}.max_nodes": 700},
+    ),
     Case(
         "nodes_have_addresses",
         {"network.cidr": "10.0.0.0/20", f"{POOL}.zone": "2", f"{POOL}.max_nodes": 200},
@@ -66,13 +133,51 @@ CASES = [
         "a /19 or larger",
         {"network.cidr": "10.0.0.0/20", f"{POOL}.zone": "2", f"{POOL}.max_nodes": 180},
     ),
-    Case("pool_sizes", {f"{POOL}.max_nodes": 1001}, f"{POOL}.max_nodes", "at most 1000", {f"{POOL}.max_nodes": 1000}),
-    Case("pool_sizes", {"system_pool.max_nodes": 1001}, "system_pool.max_nodes", "at most 1000", {"system_pool.max_nodes": 1000}),
-    Case("pool_names", {f"{POOL}.name": "addons"}, f"{POOL}.name", "another name", {f"{POOL}.name": "addons2"}),
-    Case("capacity_is_sold", {f"{POOL}.capacity": "flex-start"}, f"{POOL}.capacity", "does not sell `flex-start`", {f"{POOL}.capacity": "spot"}),
-    Case("capacity_is_sold", {f"{POOL}.capacity": "queued"}, f"{POOL}.capacity", "on-demand, spot or reserved", RESERVED),
-    Case("capacity_can_be_reserved", {**H100, **RESERVED}, f"{POOL}.capacity", "reserves no capacity of Standard_ND96isr_H100_v5", RESERVED),
-    Case("capacity_can_be_reserved", {**RESERVED, f"{POOL}.accelerator": "H100"}, f"{POOL}.capacity", "Standard_NC40ads_H100_v5", H100),
+    Case(
+        "pool_sizes",
+        {f"{POOL}.max_nodes": 1001},
+        f"{POOL}.max_nodes",
+        "at most 1000",
+        {f"{POOL}.max_nodes": 1000},
+    ),
+    Case(
+        "pool_sizes",
+        {"system_pool.max_nodes": 1001},
+        "system_pool.max_nodes",
+        "at most 1000",
+        {"system_pool.max_nodes": 1000},
+    ),
+    Case(
+        "pool_names", {f"{POOL}.name": "addons"}, f"{POOL}.name", "another name", {f"{POOL}.name": "addons2"}
+    ),
+    Case(
+        "capacity_is_sold",
+        {f"{POOL}.capacity": "flex-start"},
+        f"{POOL}.capacity",
+        "does not sell `flex-start`",
+        {f"{POOL}.capacity": "spot"},
+    ),
+    Case(
+        "capacity_is_sold",
+        {f"{POOL}.capacity": "queued"},
+        f"{POOL}.capacity",
+        "on-demand, spot or reserved",
+        RESERVED,
+    ),
+    Case(
+        "capacity_can_be_reserved",
+        {**H100, **RESERVED},
+        f"{POOL}.capacity",
+        "reserves no capacity of Standard_ND96isr_H100_v5",
+        RESERVED,
+    ),
+    Case(
+        "capacity_can_be_reserved",
+        {**RESERVED, f"{POOL}.accelerator": "H100"},
+        f"{POOL}.capacity",
+        "Standard_NC40ads_H100_v5",
+        H100,
+    ),
     Case(
         "reservation_is_a_group",
         {**RESERVED, f"{POOL}.reservation": "my-group"},
@@ -80,8 +185,20 @@ CASES = [
         "capacityReservationGroups",
         {**RESERVED, f"{POOL}.reservation": RESERVATION.replace("a100", "other")},
     ),
-    Case("reserved_is_where_it_is", {**RESERVED, f"{POOL}.compact": True}, f"{POOL}.compact", "leave it out", {f"{POOL}.compact": True}),
-    Case("root_disk", {f"{POOL}.disk_gib": 2049}, f"{POOL}.disk_gib", "at most 2048", {f"{POOL}.disk_gib": 2048}),
+    Case(
+        "reserved_is_where_it_is",
+        {**RESERVED, f"{POOL}.compact": True},
+        f"{POOL}.compact",
+        "leave it out",
+        {f"{POOL}.compact": True},
+    ),
+    Case(
+        "root_disk",
+        {f"{POOL}.disk_gib": 2049},
+        f"{POOL}.disk_gib",
+        "at most 2048",
+        {f"{POOL}.disk_gib": 2048},
+    ),
     Case(
         "labels_are_free",
         {f"{POOL}.labels": {"kubernetes.azure.com/mode": "x"}},
@@ -89,10 +206,32 @@ CASES = [
         "set by AKS",
         {f"{POOL}.labels": {"azure.company.com/mode": "x"}},
     ),
-    Case("people_are_groups", {"kubernetes.admins": []}, "kubernetes.admins", "let nobody in", {"kubernetes.launchers": [LAUNCHERS]}),
-    Case("people_are_groups", {"kubernetes.admins": ["me@example.com"]}, "kubernetes.admins[0]", "az ad group show"),
-    Case("people_are_groups", {"kubernetes.launchers": [LAUNCHERS, "team"]}, "kubernetes.launchers[1]", "object id"),
-    Case("kubernetes_is_sold", {"kubernetes.version": "1.30"}, "kubernetes.version", "one of 1.34", {"kubernetes.version": "1.35"}),
+    Case(
+        "people_are_groups",
+        {"kubernetes.admins": []},
+        "kubernetes.admins",
+        "let nobody in",
+        {"kubernetes.launchers": [LAUNCHERS]},
+    ),
+    Case(
+        "people_are_groups",
+        {"kubernetes.admins": ["me@example.com"]},
+        "kubernetes.admins[0]",
+        "az ad group show",
+    ),
+    Case(
+        "people_are_groups",
+        {"kubernetes.launchers": [LAUNCHERS, "team"]},
+        "kubernetes.launchers[1]",
+        "object id",
+    ),
+    Case(
+        "kubernetes_is_sold",
+        {"kubernetes.version": "1.30"},
+        "kubernetes.version",
+        "one of 1.34",
+        {"kubernetes.version": "1.35"},
+    ),
     Case(
         "logs_are_kept_as_sold",
         {"kubernetes.log_retention_days": 29},
@@ -107,7 +246,13 @@ CASES = [
         "for 731 days",
         {"kubernetes.log_retention_days": 730},
     ),
-    Case("objects_come_back", {"storage.retention_days": 366}, "storage.retention_days", "at most 365", {"storage.retention_days": 365}),
+    Case(
+        "objects_come_back",
+        {"storage.retention_days": 366},
+        "storage.retention_days",
+        "at most 365",
+        {"storage.retention_days": 365},
+    ),
     Case(
         "filesystem_is_sold",
         {SHARED: {"kind": "nfs", "capacity_gib": 102401}},
@@ -144,9 +289,27 @@ CASES = [
         "at most 100",
         {**RANGES, "network.allowed_cidrs": [f"203.0.{part}.0/24" for part in range(100)]},
     ),
-    Case("tags_are_free", {"tags": {"team/part": "x"}}, "tags.team/part", "without <", {"tags": {"team:part": "x"}}),
-    Case("tags_are_free", {"tags": {"AzureTeam": "x"}}, "tags.AzureTeam", "kept by Azure", {"tags": {"team-azure": "x"}}),
-    Case("tags_are_free", {"tags": {"team": "x", "Team": "y"}}, "tags.Team", "does not tell capitals apart", {"tags": {"team": "x", "teams": "y"}}),
+    Case(
+        "tags_are_free",
+        {"tags": {"team/part": "x"}},
+        "tags.team/part",
+        "without <",
+        {"tags": {"team:part": "x"}},
+    ),
+    Case(
+        "tags_are_free",
+        {"tags": {"AzureTeam": "x"}},
+        "tags.AzureTeam",
+        "kept by Azure",
+        {"tags": {"team-azure": "x"}},
+    ),
+    Case(
+        "tags_are_free",
+        {"tags": {"team": "x", "Team": "y"}},
+        "tags.Team",
+        "does not tell capitals apart",
+        {"tags": {"team": "x", "teams": "y"}},
+    ),
     Case("tags_are_free", {"tags": {"NAME": "x"}}, "tags.NAME", "same tag as `Name`"),
 ]
 

@@ -1,7 +1,10 @@
-"""Draws valid platform specs, cloud by cloud, as the documents that stand in stack files. Used by tests here and by whoever wants specs.
+"""Draws valid platform specs, cloud by cloud, as the documents that stand in stack files. Used by tests here
+and by whoever wants specs.
 
-Valid by construction: what a cloud sells and refuses is said here a second time, from the drawing side, so that a rule which
-is too strict or too lax shows as a drawn spec that is refused, or that the engine trips over. `sample` gives the same specs
+Valid by construction: what a cloud sells and refuses is said here a second time, from the drawing side, so
+that a rule which
+is too strict or too lax shows as a drawn spec that is refused, or that the engine trips over. `sample` gives
+the same specs
 in every process.
 """
 
@@ -31,8 +34,17 @@ PROJECT, SUBSCRIPTION = "my-project-123456", "11111111-2222-3333-4444-5555555555
 GUIDS = [f"aaaaaaaa-0000-4000-8000-{index:012d}" for index in range(4)]
 ROLES = [f"arn:aws:iam::111122223333:role/team-{index}" for index in range(4)]
 EMAILS = [f"team-{index}@example.com" for index in range(4)]
-PEOPLE = {Cloud.AWS: ROLES, Cloud.GCP: EMAILS, Cloud.AZURE: GUIDS, Cloud.LOCAL: ["ml-engineers", "research", "interns", "ops"]}
-VERSIONS = {Cloud.AWS: ["1.33", "1.34", "1.35"], Cloud.GCP: ["1.33", "1.34", "1.35"], Cloud.AZURE: ["1.34", "1.35"]}
+PEOPLE = {
+    Cloud.AWS: ROLES,
+    Cloud.GCP: EMAILS,
+    Cloud.AZURE: GUIDS,
+    Cloud.LOCAL: ["ml-engineers", "research", "interns", "ops"],
+}
+VERSIONS = {
+    Cloud.AWS: ["1.33", "1.34", "1.35"],
+    Cloud.GCP: ["1.33", "1.34", "1.35"],
+    Cloud.AZURE: ["1.34", "1.35"],
+}
 LOG_DAYS = [30, 60, 90, 365]
 """What all three log stores keep."""
 BLOCKS = ("p4", "p5", "p6")
@@ -58,17 +70,31 @@ def regions_of(cloud: Cloud, machine: Machine | None = None) -> list[str]:
         return list(REGIONS)
     if machine is None or (first := sold_in(machine.instance_type, "us-central1")) is None:
         return list(ZONE_LETTERS)
-    return [region for region in ZONE_LETTERS if (first if region == "us-central1" else sold_in(machine.instance_type, region))]
+    return [
+        region
+        for region in ZONE_LETTERS
+        if (first if region == "us-central1" else sold_in(machine.instance_type, region))
+    ]
 
 
 @st.composite
-def specs(draw: Draw, cloud: Cloud, *, machine: Machine | None = None, environments: tuple[str, ...] = ("dev", "staging", "prod")) -> Document:
+def specs(
+    draw: Draw,
+    cloud: Cloud,
+    *,
+    machine: Machine | None = None,
+    environments: tuple[str, ...] = ("dev", "staging", "prod"),
+) -> Document:
     """A valid platform on this cloud. `machine`: one that it must have a pool of."""
     if cloud is Cloud.LOCAL:
         return draw(local_specs(environments))
     region = draw(st.sampled_from(regions_of(cloud, machine)))
     document = _common(draw, cloud, environments)
-    document |= {"region": region, "network": _network(draw, cloud, region), "system_pool": _system_pool(draw)}
+    document |= {
+        "region": region,
+        "network": _network(draw, cloud, region),
+        "system_pool": _system_pool(draw),
+    }
     if cloud is Cloud.AWS:
         document["account"] = draw(st.sampled_from(["", "111122223333"]))
     else:
@@ -78,7 +104,8 @@ def specs(draw: Draw, cloud: Cloud, *, machine: Machine | None = None, environme
     wanted += draw(st.lists(st.sampled_from(there), max_size=3 - len(wanted)))
     pool_names = draw(st.permutations(POOL_NAMES))
     document["gpu_pools"] = [
-        _pool(draw, document, name, each, first=not index) for index, (name, each) in enumerate(zip(pool_names, wanted, strict=False))
+        _pool(draw, document, name, each, first=not index)
+        for index, (name, each) in enumerate(zip(pool_names, wanted, strict=False))
     ]
     if any(pool.get("kind") == "hyperpod" for pool in document["gpu_pools"]):
         document["network"]["nat"] = draw(st.sampled_from(["per-zone", "single"]))
@@ -86,7 +113,10 @@ def specs(draw: Draw, cloud: Cloud, *, machine: Machine | None = None, environme
     document["kubernetes"]["private_endpoint"] = not document["network"].get("allowed_cidrs")
     document["storage"] = _storage(draw, cloud)
     if draw(st.booleans()):
-        document["budget"] = {"monthly_usd": 10_000_000, "alert_at": draw(st.sampled_from([[1.0], [0.5, 0.8, 1.0], [0.25, 0.5, 0.75, 1.0, 1.5]]))}
+        document["budget"] = {
+            "monthly_usd": 10_000_000,
+            "alert_at": draw(st.sampled_from([[1.0], [0.5, 0.8, 1.0], [0.25, 0.5, 0.75, 1.0, 1.5]])),
+        }
     return document
 
 
@@ -96,7 +126,11 @@ def local_specs(draw: Draw, environments: tuple[str, ...] = ("dev", "staging", "
     document = _common(draw, Cloud.LOCAL, environments)
     for key in ("version", "log_retention_days", "admins"):
         document["kubernetes"].pop(key, None)
-    document["storage"] = {"bucket_url": draw(st.sampled_from(["s3://runs", "gs://runs/here", "az://c/runs", "file:///srv/runs"]))}
+    document["storage"] = {
+        "bucket_url": draw(
+            st.sampled_from(["s3://runs", "gs://runs/here", "az://c/runs", "file:///srv/runs"])
+        )
+    }
     document["secrets"] = {"provider": "none", "names": document["secrets"]["names"]}
     accelerators = sorted({machine.accelerator or "" for machine in catalogue()} - {""})
     document["gpu_pools"] = [
@@ -132,8 +166,14 @@ def _common(draw: Draw, cloud: Cloud, environments: tuple[str, ...]) -> Document
     layer: Document = {switch: draw(st.booleans()) for switch in switches}
     layer["kuberay"] = queue or draw(st.booleans())
     layer["launcher_access"] = bool(launchers) or draw(st.booleans())
-    layer["certificates"] = draw(st.sampled_from(["own-ca", "cert-manager"] if tls else ["own-ca", "cert-manager", "none"]))
-    kubernetes: Document = {"admins": admins, "launchers": launchers, "log_retention_days": draw(st.sampled_from(LOG_DAYS))}
+    layer["certificates"] = draw(
+        st.sampled_from(["own-ca", "cert-manager"] if tls else ["own-ca", "cert-manager", "none"])
+    )
+    kubernetes: Document = {
+        "admins": admins,
+        "launchers": launchers,
+        "log_retention_days": draw(st.sampled_from(LOG_DAYS)),
+    }
     if cloud in VERSIONS:
         kubernetes["version"] = draw(st.sampled_from(VERSIONS[cloud]))
     return {
@@ -144,33 +184,57 @@ def _common(draw: Draw, cloud: Cloud, environments: tuple[str, ...]) -> Document
         "kubernetes": kubernetes,
         "ray": {"tls": tls, "token_auth": draw(st.booleans())},
         "queue": {"enabled": queue},
-        "secrets": {"names": draw(st.lists(st.sampled_from(["hf-token", "wandb-key", "x" * 24]), unique=True))},
+        "secrets": {
+            "names": draw(st.lists(st.sampled_from(["hf-token", "wandb-key", "x" * 24]), unique=True))
+        },
         "layer": layer,
         "monitoring": {"enabled": draw(st.booleans()), "retention_days": draw(st.integers(1, 90))},
-        "tags": draw(st.dictionaries(st.sampled_from(["team", "cost-center"]), st.sampled_from(["ml", "1234", ""]))),
+        "tags": draw(
+            st.dictionaries(st.sampled_from(["team", "cost-center"]), st.sampled_from(["ml", "1234", ""]))
+        ),
     }
 
 
 def _network(draw: Draw, cloud: Cloud, region: str) -> Document:
     least = 2 if cloud is Cloud.AWS else 1
-    most = {Cloud.AWS: lambda: AWS_REGIONS[region], Cloud.GCP: lambda: len(zones(region)), Cloud.AZURE: lambda: max(REGIONS[region], 1)}[cloud]()
+    most = {
+        Cloud.AWS: lambda: AWS_REGIONS[region],
+        Cloud.GCP: lambda: len(zones(region)),
+        Cloud.AZURE: lambda: max(REGIONS[region], 1),
+    }[cloud]()
     return {
         "cidr": draw(
             st.sampled_from(
-                ["10.40.0.0/16", "10.0.0.0/17", "192.168.0.0/16", "172.20.0.0/16", "100.64.0.0/16" if cloud is Cloud.AWS else "10.9.0.0/16"]
+                [
+                    "10.40.0.0/16",
+                    "10.0.0.0/17",
+                    "192.168.0.0/16",
+                    "172.20.0.0/16",
+                    "100.64.0.0/16" if cloud is Cloud.AWS else "10.9.0.0/16",
+                ]
             )
         ),
         "zones": draw(st.integers(least, most)),
         # Without a way out, pods on Azure get no identity.
-        "nat": draw(st.sampled_from(["per-zone", "single"] if cloud is Cloud.AZURE else ["per-zone", "single", "none"])),
+        "nat": draw(
+            st.sampled_from(
+                ["per-zone", "single"] if cloud is Cloud.AZURE else ["per-zone", "single", "none"]
+            )
+        ),
         "flow_logs": draw(st.booleans()),
-        "allowed_cidrs": draw(st.sampled_from([[], ["203.0.113.0/24"], ["203.0.113.0/24", "198.51.100.7/32"]])),
+        "allowed_cidrs": draw(
+            st.sampled_from([[], ["203.0.113.0/24"], ["203.0.113.0/24", "198.51.100.7/32"]])
+        ),
     }
 
 
 def _system_pool(draw: Draw) -> Document:
     least = draw(st.integers(1, 2))
-    return {"size": draw(st.sampled_from(["small", "medium", "large"])), "min_nodes": least, "max_nodes": draw(st.integers(least, 4))}
+    return {
+        "size": draw(st.sampled_from(["small", "medium", "large"])),
+        "min_nodes": least,
+        "max_nodes": draw(st.integers(least, 4)),
+    }
 
 
 def capacities(machine: Machine) -> list[str]:
@@ -201,7 +265,9 @@ def _reservation(cloud: Cloud, name: str, hyperpod: bool) -> str:
 
 
 def _pool(draw: Draw, document: Document, name: str, machine: Machine, *, first: bool) -> Document:
-    """A pool of this machine. Only the first has a fabric: a network of RDMA lies in one zone for all its pools."""
+    """A pool of this machine. Only the first has a fabric: a network of RDMA lies in one zone for all its
+    pools.
+    """
     cloud, hyperpod = machine.cloud, machine.kind == "hyperpod"
     capacity = draw(st.sampled_from(capacities(machine)))
     most = draw(st.integers(1, 4))
@@ -212,7 +278,9 @@ def _pool(draw: Draw, document: Document, name: str, machine: Machine, *, first:
         "max_nodes": most,
         "capacity": capacity,
         "disk_gib": draw(st.sampled_from([50, 200, 1024])),
-        "labels": draw(st.dictionaries(st.sampled_from(["team", "example.com/tier"]), st.sampled_from(["ml", "gold"]))),
+        "labels": draw(
+            st.dictionaries(st.sampled_from(["team", "example.com/tier"]), st.sampled_from(["ml", "gold"]))
+        ),
     }
     if hyperpod:
         pool |= {"kind": "hyperpod", "min_nodes": most}
@@ -252,7 +320,11 @@ def _storage(draw: Draw, cloud: Cloud) -> Document:
     if not draw(st.booleans()):
         return storage
     kind = "lustre" if cloud is Cloud.AWS else draw(st.sampled_from(["lustre", "nfs"]))
-    speeds = {Cloud.AWS: [125, 250, 500, 1000], Cloud.GCP: list(LUSTRE_STEP_GIB), Cloud.AZURE: list(LUSTRE_STEPS_TIB)}[cloud]
+    speeds = {
+        Cloud.AWS: [125, 250, 500, 1000],
+        Cloud.GCP: list(LUSTRE_STEP_GIB),
+        Cloud.AZURE: list(LUSTRE_STEPS_TIB),
+    }[cloud]
     speed = draw(st.sampled_from(speeds))
     if kind == "nfs":
         size = draw(st.sampled_from([1024, 2560]))
@@ -264,12 +336,20 @@ def _storage(draw: Draw, cloud: Cloud) -> Document:
     return storage
 
 
-def sample(cloud: Cloud, count: int, *, environments: tuple[str, ...] = ("dev", "staging"), start: int = 7) -> list[Document]:
+def sample(
+    cloud: Cloud, count: int, *, environments: tuple[str, ...] = ("dev", "staging"), start: int = 7
+) -> list[Document]:
     """The same `count` specs whenever it is asked: the largest of many drawn ones, and ever smaller ones."""
     drawn: list[Document] = []
 
     @seed(start)
-    @settings(max_examples=10 * count + 20, phases=[Phase.generate], database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=10 * count + 20,
+        phases=[Phase.generate],
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(specs(cloud, environments=environments))
     def collect(document: Document) -> None:
         drawn.append(document)

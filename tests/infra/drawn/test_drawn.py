@@ -1,6 +1,8 @@
-"""Specs drawn at random: every valid one is taken, every broken one answered before the engine starts, and a sample lives a whole life.
+"""Specs drawn at random: every valid one is taken, every broken one answered before the engine starts, and a
+sample lives a whole life.
 
-The sample of each cloud goes through the real engine over the simulated clouds: previewed, applied, unchanged on a second preview, and
+The sample of each cloud goes through the real engine over the simulated clouds: previewed, applied, unchanged
+on a second preview, and
 destroyed to nothing. Small here; many more in the deep tests.
 """
 
@@ -29,8 +31,12 @@ from trainfleet.rehearsal.rehearse import Wishes, staged
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
-FEW = settings(max_examples=60, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
-TWO = settings(max_examples=2, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+FEW = settings(
+    max_examples=60, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+TWO = settings(
+    max_examples=2, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 CLOUDS = list(Cloud)
 MANY = 12
 """Lives per cloud in the deep tests."""
@@ -139,12 +145,20 @@ MISTAKES = [
     Mistake("a range too small", put("network.cidr", "10.0.0.0/26"), "network.cidr"),
     Mistake("a public range", put("network.cidr", "52.0.0.0/16"), "network.cidr"),
     Mistake(
-        "the whole internet", both(put("network.allowed_cidrs", ["0.0.0.0/0"]), put("kubernetes.private_endpoint", False)), "network.allowed_cidrs"
+        "the whole internet",
+        both(put("network.allowed_cidrs", ["0.0.0.0/0"]), put("kubernetes.private_endpoint", False)),
+        "network.allowed_cidrs",
     ),
-    Mistake("open to all", both(put("network.allowed_cidrs", []), put("kubernetes.private_endpoint", False)), "network.allowed_cidrs"),
+    Mistake(
+        "open to all",
+        both(put("network.allowed_cidrs", []), put("kubernetes.private_endpoint", False)),
+        "network.allowed_cidrs",
+    ),
     Mistake("an old Kubernetes", put("kubernetes.version", "1.20"), "kubernetes.version"),
     Mistake("a version that is a number", put("kubernetes.version", 1.34), "kubernetes.version"),
-    Mistake("logs kept too long", put("kubernetes.log_retention_days", 99999), "kubernetes.log_retention_days"),
+    Mistake(
+        "logs kept too long", put("kubernetes.log_retention_days", 99999), "kubernetes.log_retention_days"
+    ),
     Mistake("somebody who is no one", put("kubernetes.admins", ["root"]), "kubernetes.admins[0]"),
     Mistake(
         "a launcher who is no one",
@@ -163,27 +177,66 @@ MISTAKES = [
     Mistake("two pools of one name", double_pool, "gpu_pools"),
     Mistake("a GPU that nobody sells", put("gpu_pools.0.accelerator", "H9000"), "gpu_pools[0].accelerator"),
     Mistake("a count that nobody sells", put("gpu_pools.0.per_node", 7), "gpu_pools[0].per_node"),
-    Mistake("a machine of nobody", put("gpu_pools.0.instance_type", "z9.metal"), "gpu_pools[0].instance_type"),
+    Mistake(
+        "a machine of nobody", put("gpu_pools.0.instance_type", "z9.metal"), "gpu_pools[0].instance_type"
+    ),
     Mistake("a zone elsewhere", put("gpu_pools.0.zone", "mars-1a"), "gpu_pools[0].zone"),
-    Mistake("a label of Kubernetes", put("gpu_pools.0.labels", {"node.kubernetes.io/x": "y"}), "gpu_pools[0].labels"),
+    Mistake(
+        "a label of Kubernetes",
+        put("gpu_pools.0.labels", {"node.kubernetes.io/x": "y"}),
+        "gpu_pools[0].labels",
+    ),
     Mistake("a label that is none", put("gpu_pools.0.labels", {"a b": "y"}), "gpu_pools[0].labels", ALL),
     Mistake("reserved without a reservation", reserved_without, "gpu_pools"),
     Mistake("spot with a reservation", spot_with_reservation, "gpu_pools"),
-    Mistake("HyperPod elsewhere", put("gpu_pools.0.kind", "hyperpod"), "gpu_pools[0].", (Cloud.GCP, Cloud.AZURE, Cloud.LOCAL)),
-    Mistake("TLS that nobody signs", both(put("ray.tls", True), put("layer.certificates", "none")), "layer.certificates", ALL),
-    Mistake("a queue without its operator", both(put("queue.enabled", True), put("layer.kuberay", False)), "layer.kuberay", ALL),
+    Mistake(
+        "HyperPod elsewhere",
+        put("gpu_pools.0.kind", "hyperpod"),
+        "gpu_pools[0].",
+        (Cloud.GCP, Cloud.AZURE, Cloud.LOCAL),
+    ),
+    Mistake(
+        "TLS that nobody signs",
+        both(put("ray.tls", True), put("layer.certificates", "none")),
+        "layer.certificates",
+        ALL,
+    ),
+    Mistake(
+        "a queue without its operator",
+        both(put("queue.enabled", True), put("layer.kuberay", False)),
+        "layer.kuberay",
+        ALL,
+    ),
     Mistake("an operator that is not here", put("ray.operator", "0.1.0"), "ray.operator", ALL),
-    Mistake("tokens in an old Ray", put("ray", {"version": "2.9.0", "token_auth": True, "tls": False}), "ray.version", ALL),
+    Mistake(
+        "tokens in an old Ray",
+        put("ray", {"version": "2.9.0", "token_auth": True, "tls": False}),
+        "ray.version",
+        ALL,
+    ),
     Mistake("an image that moves", put("ray.image", "example/train:latest"), "ray.image", ALL),
     Mistake("a budget too small", put("budget", {"monthly_usd": 0.01}), "budget.monthly_usd"),
-    Mistake("alerts out of order", put("budget", {"monthly_usd": 9e9, "alert_at": [1, 0.5]}), "budget.alert_at"),
+    Mistake(
+        "alerts out of order", put("budget", {"monthly_usd": 9e9, "alert_at": [1, 0.5]}), "budget.alert_at"
+    ),
     Mistake("a secret twice", put("secrets.names", ["a", "a"]), "secrets.names[1]", ALL),
     Mistake("a tag of the platform", put("tags", {"trainfleet:owner": "me"}), "tags", ALL),
     Mistake("an exception past its date", put("exceptions", [ENDED]), "exceptions[0].until", ALL),
-    Mistake("a store where the platform makes one", put("storage.bucket_url", "s3://mine"), "storage.bucket_url"),
+    Mistake(
+        "a store where the platform makes one", put("storage.bucket_url", "s3://mine"), "storage.bucket_url"
+    ),
     Mistake("no store", put("storage.bucket_url", ""), "storage.bucket_url", (Cloud.LOCAL,)),
-    Mistake("a share too small", put("storage.shared_filesystem", {"kind": "lustre", "capacity_gib": 101}), "storage.shared_filesystem"),
-    Mistake("a share where there is no cloud", put("storage.shared_filesystem", {}), "storage.shared_filesystem", (Cloud.LOCAL,)),
+    Mistake(
+        "a share too small",
+        put("storage.shared_filesystem", {"kind": "lustre", "capacity_gib": 101}),
+        "storage.shared_filesystem",
+    ),
+    Mistake(
+        "a share where there is no cloud",
+        put("storage.shared_filesystem", {}),
+        "storage.shared_filesystem",
+        (Cloud.LOCAL,),
+    ),
 ]
 
 
@@ -214,9 +267,14 @@ def sampled(cloud: Cloud, count: int, environments: tuple[str, ...], start: int)
 def live(root: Path, cloud: Cloud, document: Document) -> None:
     """Preview, apply, preview again, and outside production destroy."""
     spec = parse_spec(document)
-    config: Document = {key: getattr(spec, name) for key, name in PROVIDER_SETTINGS[cloud] if getattr(spec, name)}
+    config: Document = {
+        key: getattr(spec, name) for key, name in PROVIDER_SETTINGS[cloud] if getattr(spec, name)
+    }
     with staged(
-        read_project(root, STACKS[cloud]), find_engine(), Wishes(), settings={"config": {**config, "trainfleet:platform": document}}
+        read_project(root, STACKS[cloud]),
+        find_engine(),
+        Wishes(),
+        settings={"config": {**config, "trainfleet:platform": document}},
     ) as rehearsal:
 
         def run(*arguments: str) -> Outcome:

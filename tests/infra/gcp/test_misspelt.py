@@ -1,4 +1,6 @@
-"""Keys that no SDK class knows (custom resources of GKE, the label of a mail channel) are refused by name all the same."""
+"""Keys that no SDK class knows (custom resources of GKE, the label of a mail channel) are refused by name all
+the same.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ NETWORK = {
     "apiVersion": "networking.gke.io/v1",
     "kind": "Network",
     "metadata": {"name": "rdma-0"},
-    "spec": {"type": "Device", "parametersRef": {"group": "networking.gke.io", "kind": "GKENetworkParamSet", "name": "rdma-0"}},
+    "spec": {
+        "type": "Device",
+        "parametersRef": {"group": "networking.gke.io", "kind": "GKENetworkParamSet", "name": "rdma-0"},
+    },
 }
 MAIL = {"displayName": "ml", "type": "email", "labels": {"email_address": "ml@example.com"}}
 VOLUME = {
@@ -45,7 +50,10 @@ DISKS = {
     "kind": "StorageClass",
     "metadata": {"name": "encrypted"},
     "provisioner": "pd.csi.storage.gke.io",
-    "parameters": {"type": "pd-balanced", "disk-encryption-kms-key": "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"},
+    "parameters": {
+        "type": "pd-balanced",
+        "disk-encryption-kms-key": "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k",
+    },
 }
 WRITTEN = {
     "kubernetes:core/v1:PersistentVolume": VOLUME,
@@ -69,11 +77,17 @@ def test_what_the_platform_writes_is_accepted(token: str) -> None:
 @pytest.mark.parametrize(
     ("token", "path"),
     [
-        *(("kubernetes:networking.gke.io/v1:GKENetworkParamSet", ("spec", key)) for key in PARAMETERS["spec"]),
+        *(
+            ("kubernetes:networking.gke.io/v1:GKENetworkParamSet", ("spec", key))
+            for key in PARAMETERS["spec"]
+        ),
         ("kubernetes:networking.gke.io/v1:GKENetworkParamSet", ("metadata", "name")),
         ("kubernetes:networking.gke.io/v1:Network", ("spec", "type")),
         ("kubernetes:networking.gke.io/v1:Network", ("spec", "parametersRef")),
-        *(("kubernetes:networking.gke.io/v1:Network", ("spec", "parametersRef", key)) for key in ("group", "kind", "name")),
+        *(
+            ("kubernetes:networking.gke.io/v1:Network", ("spec", "parametersRef", key))
+            for key in ("group", "kind", "name")
+        ),
         ("kubernetes:core/v1:PersistentVolume", ("spec", "csi", "volumeAttributes", "ip")),
         ("kubernetes:core/v1:PersistentVolume", ("spec", "csi", "volumeAttributes", "filesystem")),
         ("kubernetes:storage.k8s.io/v1:StorageClass", ("parameters", "type")),

@@ -9,7 +9,17 @@ import pytest
 
 from tests.infra.gcp.platforms import machine, platform, unchecked
 from trainfleet.infra.catalog.machines import machines_of
-from trainfleet.infra.gcp import apis, budget, cluster, fabric, gpu_pools, lustre, node_config, registry, storage
+from trainfleet.infra.gcp import (
+    apis,
+    budget,
+    cluster,
+    fabric,
+    gpu_pools,
+    lustre,
+    node_config,
+    registry,
+    storage,
+)
 from trainfleet.infra.gcp.build import METADATA_WAYS, brought
 from trainfleet.infra.spec.schema import Budget, Capacity, Cloud, GpuPool
 
@@ -47,8 +57,13 @@ def test_local_disks_are_counted_as_the_machine_has_them(instance_type: str, dis
         ("a4-highgpu-8g", "hyperdisk-balanced", "LATEST"),
     ],
 )
-def test_the_newest_machines_boot_from_hyperdisk_with_the_newest_driver(instance_type: str, disk: str, driver: str) -> None:
-    assert (node_config.disk_type(machine(instance_type)), node_config.driver(machine(instance_type))) == (disk, driver)
+def test_the_newest_machines_boot_from_hyperdisk_with_the_newest_driver(
+    instance_type: str, disk: str, driver: str
+) -> None:
+    assert (node_config.disk_type(machine(instance_type)), node_config.driver(machine(instance_type))) == (
+        disk,
+        driver,
+    )
 
 
 def test_gke_has_a_name_for_every_accelerator_of_the_catalogue() -> None:
@@ -64,19 +79,32 @@ def test_gke_has_a_name_for_every_accelerator_of_the_catalogue() -> None:
         (Capacity.QUEUED, {"consume_reservation_type": "NO_RESERVATION"}),
         (
             Capacity.RESERVED,
-            {"consume_reservation_type": "SPECIFIC_RESERVATION", "key": "compute.googleapis.com/reservation-name", "values": ["block-1"]},
+            {
+                "consume_reservation_type": "SPECIFIC_RESERVATION",
+                "key": "compute.googleapis.com/reservation-name",
+                "values": ["block-1"],
+            },
         ),
     ],
 )
-def test_a_pool_takes_from_its_own_reservation_or_from_none(capacity: Capacity, expected: dict[str, Any] | None) -> None:
+def test_a_pool_takes_from_its_own_reservation_or_from_none(
+    capacity: Capacity, expected: dict[str, Any] | None
+) -> None:
     assert node_config.reservation(capacity, "block-1") == expected
 
 
 def test_skypilots_label_is_on_no_node() -> None:
     wish, big = pool(labels={"example.com/team": "ml"}, capacity=Capacity.SPOT), machine("a3-highgpu-8g")
-    assert gpu_pools.labels(wish) == {"example.com/team": "ml", "nvidia.com/gpu.present": "true", "trainfleet.io/pool": "big"}
+    assert gpu_pools.labels(wish) == {
+        "example.com/team": "ml",
+        "nvidia.com/gpu.present": "true",
+        "trainfleet.io/pool": "big",
+    }
     found = gpu_pools.all_labels(wish, big)
-    assert (found["cloud.google.com/gke-accelerator"], found["cloud.google.com/gke-spot"]) == ("nvidia-h100-80gb", "true")
+    assert (found["cloud.google.com/gke-accelerator"], found["cloud.google.com/gke-spot"]) == (
+        "nvidia-h100-80gb",
+        "true",
+    )
     assert not any(key.startswith("skypilot.co/") for key in found)
     assert "cloud.google.com/gke-spot" not in gpu_pools.all_labels(pool(), big)
 
@@ -91,12 +119,20 @@ def test_skypilots_label_is_on_no_node() -> None:
         (pool("H100-MEGA", compact=True, capacity=Capacity.RESERVED, reservation="r"), "a3-megagpu-8g", True),
     ],
 )
-def test_nodes_are_placed_together_unless_their_reservation_is(wish: GpuPool, instance_type: str, compact: bool) -> None:
+def test_nodes_are_placed_together_unless_their_reservation_is(
+    wish: GpuPool, instance_type: str, compact: bool
+) -> None:
     assert gpu_pools.is_compact(wish, machine(instance_type)) is compact
 
 
 @pytest.mark.parametrize(
-    ("instance_type", "last"), [("a3-highgpu-8g", "vpc4"), ("a3-megagpu-8g", "vpc8"), ("a3-ultragpu-8g", "rdma-7"), ("a4-highgpu-8g", "rdma-7")]
+    ("instance_type", "last"),
+    [
+        ("a3-highgpu-8g", "vpc4"),
+        ("a3-megagpu-8g", "vpc8"),
+        ("a3-ultragpu-8g", "rdma-7"),
+        ("a4-highgpu-8g", "rdma-7"),
+    ],
 )
 def test_a_pod_names_every_interface_of_its_machine_in_order(instance_type: str, last: str) -> None:
     big = machine(instance_type)
@@ -129,14 +165,23 @@ def test_the_kubeconfig_asks_gcloud_for_a_token_and_holds_none() -> None:
 
 def test_ranges_that_may_reach_the_control_plane_are_the_networks_own_and_those_of_the_spec() -> None:
     closed = cluster.allowed(platform())
-    opened = cluster.allowed(platform(kubernetes={"private_endpoint": False}, network={"cidr": "10.0.0.0/16", "allowed_cidrs": ["203.0.113.0/24"]}))
+    opened = cluster.allowed(
+        platform(
+            kubernetes={"private_endpoint": False},
+            network={"cidr": "10.0.0.0/16", "allowed_cidrs": ["203.0.113.0/24"]},
+        )
+    )
     assert [each["cidr_block"] for each in closed] == ["10.50.0.0/16"]
     assert [each["cidr_block"] for each in opened] == ["10.0.0.0/16", "203.0.113.0/24"]
 
 
 def test_what_is_logged_and_measured_follows_the_switches() -> None:
     quiet = platform(layer={"logs": False, "gpu_metrics": False})
-    assert {"APISERVER", "SCHEDULER", "CONTROLLER_MANAGER"} <= set(cluster.logged(quiet)) < set(cluster.logged(platform()))
+    assert (
+        {"APISERVER", "SCHEDULER", "CONTROLLER_MANAGER"}
+        <= set(cluster.logged(quiet))
+        < set(cluster.logged(platform()))
+    )
     assert set(cluster.measured(platform())) - set(cluster.measured(quiet)) == {"DCGM"}
     assert cluster.measured(platform(monitoring={"enabled": False})) == ["SYSTEM_COMPONENTS"]
 
@@ -151,7 +196,14 @@ def test_what_is_logged_and_measured_follows_the_switches() -> None:
     ],
 )
 def test_gke_brings_what_the_layer_need_not_install(changes: dict[str, Any], missing: set[str]) -> None:
-    everything = {"gpu-plugin", "gpu-metrics", "autoscaler", "network-metadata-guard", "logs", "node-problems"}
+    everything = {
+        "gpu-plugin",
+        "gpu-metrics",
+        "autoscaler",
+        "network-metadata-guard",
+        "logs",
+        "node-problems",
+    }
     assert brought(platform(**changes)) == everything - missing
 
 
@@ -177,9 +229,13 @@ def test_untagged_images_expire_and_tagged_ones_stay() -> None:
     assert rule["condition"] == {"tag_state": "UNTAGGED", "older_than": "604800s"}
 
 
-@pytest.mark.parametrize(("usd", "units", "nanos"), [(2000, "2000", 0), (0.5, "0", 500_000_000), (19.99, "19", 990_000_000)])
+@pytest.mark.parametrize(
+    ("usd", "units", "nanos"), [(2000, "2000", 0), (0.5, "0", 500_000_000), (19.99, "19", 990_000_000)]
+)
 def test_the_limit_is_written_in_units_and_billionths(usd: float, units: str, nanos: int) -> None:
-    assert budget.amount(usd) == {"specified_amount": {"currency_code": "USD", "units": units, "nanos": nanos}}
+    assert budget.amount(usd) == {
+        "specified_amount": {"currency_code": "USD", "units": units, "nanos": nanos}
+    }
 
 
 def test_a_budget_warns_at_each_share_and_before_the_month_ends_above_it() -> None:
@@ -194,8 +250,15 @@ def test_a_budget_warns_at_each_share_and_before_the_month_ends_above_it() -> No
 def test_only_the_apis_that_are_called_are_switched_on() -> None:
     plain = set(apis.services(platform()))
     assert {"compute", "container", "cloudkms", "storage"} <= plain
-    whole = unchecked(secrets={"names": ["a"]}, budget={"monthly_usd": 9}, storage={"shared_filesystem": {"kind": "nfs"}})
-    assert set(apis.services(whole)) - plain == {"secretmanager", "billingbudgets", "servicenetworking", "file"}
+    whole = unchecked(
+        secrets={"names": ["a"]}, budget={"monthly_usd": 9}, storage={"shared_filesystem": {"kind": "nfs"}}
+    )
+    assert set(apis.services(whole)) - plain == {
+        "secretmanager",
+        "billingbudgets",
+        "servicenetworking",
+        "file",
+    }
 
 
 def test_the_server_stands_before_the_at_sign_of_a_mount_point() -> None:

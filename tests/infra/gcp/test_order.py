@@ -1,6 +1,8 @@
-"""The order in which a platform is made and unmade, on the real engine over the simulated clouds, and what it then hands out.
+"""The order in which a platform is made and unmade, on the real engine over the simulated clouds, and what it
+then hands out.
 
-One apply and one destroy serve all tests of this file. The order on destroy is what leaves nothing behind at Google.
+One apply and one destroy serve all tests of this file. The order on destroy is what leaves nothing behind at
+Google.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ from tests.infra.lives import Life, lived, places
 from trainfleet.rehearsal.simulation.provider import HABITS
 
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
-pytestmark = [pytest.mark.deep, pytest.mark.filterwarnings("ignore::DeprecationWarning")]  # a whole life: AWS's is lived at every change
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]  # a whole life: AWS's is lived at every change
 
 WHOLE = {
     **SMALL,
@@ -30,12 +35,21 @@ WHOLE = {
             "reservation": "block",
             "interconnect": "best",
         },
-        {"name": "h100", "accelerator": "H100", "per_node": 8, "max_nodes": 2, "interconnect": "best", "compact": True},
+        {
+            "name": "h100",
+            "accelerator": "H100",
+            "per_node": 8,
+            "max_nodes": 2,
+            "interconnect": "best",
+            "compact": True,
+        },
         {"name": "a100", "accelerator": "A100", "max_nodes": 2, "capacity": "queued", "max_run_hours": 24},
         {"name": "l4", "accelerator": "L4", "max_nodes": 2, "capacity": "flex-start"},
     ],
     "kubernetes": {"admins": ["admin@example.com"], "launchers": ["ml@example.com"]},
-    "storage": {"shared_filesystem": {"kind": "lustre", "capacity_gib": 9000, "throughput_mbps_per_tib": 1000}},
+    "storage": {
+        "shared_filesystem": {"kind": "lustre", "capacity_gib": 9000, "throughput_mbps_per_tib": 1000}
+    },
     "secrets": {"names": ["hf-token"]},
     "budget": {"monthly_usd": 5000},
 }
@@ -43,7 +57,11 @@ WHOLE = {
 
 @pytest.fixture(scope="module")
 def life(root: Path) -> Life:
-    return lived(root, "gcp-dev", {"gcp:project": SMALL["account"], "gcp:region": SMALL["region"], "trainfleet:platform": WHOLE})
+    return lived(
+        root,
+        "gcp-dev",
+        {"gcp:project": SMALL["account"], "gcp:region": SMALL["region"], "trainfleet:platform": WHOLE},
+    )
 
 
 NODES = "gcp:container/nodePool:NodePool"
@@ -55,7 +73,11 @@ LENT = "gcp:kms/cryptoKeyIAMMember:CryptoKeyIAMMember"
     ("first", "then", "why"),
     [
         ("kubernetes:*", NODES, "pods, volumes and load balancers end while there are nodes to end them"),
-        ("kubernetes:*", "gcp:serviceaccount/iAMMember:IAMMember", "a controller cleans up with the identity it has"),
+        (
+            "kubernetes:*",
+            "gcp:serviceaccount/iAMMember:IAMMember",
+            "a controller cleans up with the identity it has",
+        ),
         (NODES, "gcp:compute/routerNat:RouterNat", "nodes are drained with a way out"),
         (NODES, "lab-inside", "nodes are drained while they hear one another"),
         (NODES, "lab-nodes-default", "a node says its last words with its rights"),
@@ -64,13 +86,23 @@ LENT = "gcp:kms/cryptoKeyIAMMember:CryptoKeyIAMMember"
         (NODES, "lab-nodes-key-compute", "a disk cannot be detached cleanly with a key that nobody may use"),
         (CLUSTER, "lab-subnet", "the control plane has an address in the subnet"),
         (CLUSTER, "lab-cluster-key-gke", "the control plane opens its secrets until the end"),
-        ("gcp:lustre/instance:Instance", "gcp:servicenetworking/connection:Connection", "the filesystem is behind the peering"),
-        ("gcp:servicenetworking/connection:Connection", "gcp:compute/globalAddress:GlobalAddress", "a range in use cannot be released"),
+        (
+            "gcp:lustre/instance:Instance",
+            "gcp:servicenetworking/connection:Connection",
+            "the filesystem is behind the peering",
+        ),
+        (
+            "gcp:servicenetworking/connection:Connection",
+            "gcp:compute/globalAddress:GlobalAddress",
+            "a range in use cannot be released",
+        ),
         ("gcp:storage/bucket:Bucket", LENT, "a bucket is emptied with its key"),
         ("gcp:compute/subnetwork:Subnetwork", "lab-vpc", "the network goes last"),
     ],
 )
-def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(life: Life, first: str, then: str, why: str) -> None:
+def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(
+    life: Life, first: str, then: str, why: str
+) -> None:
     assert max(places(life.unmade, first)) < min(places(life.unmade, then)), why
 
 
@@ -79,16 +111,32 @@ def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(life: Life, f
     [
         ("gcp:projects/service:Service", "gcp:kms/keyRing:KeyRing", "an API that is off answers nothing"),
         ("gcp:projects/service:Service", "gcp:compute/network:Network", "an API that is off answers nothing"),
-        ("gcp:projects/service:Service", "gcp:serviceaccount/account:Account", "an API that is off answers nothing"),
+        (
+            "gcp:projects/service:Service",
+            "gcp:serviceaccount/account:Account",
+            "an API that is off answers nothing",
+        ),
         (LENT, "gcp:storage/bucket:Bucket", "a bucket is encrypted by an agent that may use the key"),
         (LENT, "gcp:secretmanager/secret:Secret", "a secret is encrypted by an agent that may use the key"),
-        (LENT, "gcp:artifactregistry/repository:Repository", "images are encrypted by an agent that may use the key"),
+        (
+            LENT,
+            "gcp:artifactregistry/repository:Repository",
+            "images are encrypted by an agent that may use the key",
+        ),
         (LENT, CLUSTER, "secrets of Kubernetes are encrypted by an agent that may use the key"),
         ("gcp:logging/projectSink:ProjectSink", CLUSTER, "the first log lines are kept as long as the last"),
         ("gcp:compute/routerNat:RouterNat", NODES, "a node without a way out pulls no image from elsewhere"),
         ("lab-vpc1-inside", NODES, "a node that hears no peer waits for ever"),
-        (CLUSTER, "gcp:serviceaccount/iAMMember:IAMMember", "the pool of identities is there with the first cluster"),
-        ("gcp:serviceaccount/iAMMember:IAMMember", "kubernetes:*", "a pod gets its identity when it starts, or never"),
+        (
+            CLUSTER,
+            "gcp:serviceaccount/iAMMember:IAMMember",
+            "the pool of identities is there with the first cluster",
+        ),
+        (
+            "gcp:serviceaccount/iAMMember:IAMMember",
+            "kubernetes:*",
+            "a pod gets its identity when it starts, or never",
+        ),
         ("lab-system", "kubernetes:*", "the cluster layer needs a node to run on"),
     ],
 )
@@ -110,7 +158,12 @@ def test_the_outputs_are_the_contract(life: Life) -> None:
     assert outputs.image.startswith("us-central1-docker.pkg.dev/my-project-123456/trainfleet-lab/training:")
     assert outputs.training_identity == "lab-training@my-project-123456.iam.gserviceaccount.com"
     assert outputs.shared_volume == "shared"
-    assert [pool.instance_type for pool in outputs.pools] == ["a3-ultragpu-8g", "a3-highgpu-8g", "a2-highgpu-1g", "g2-standard-4"]
+    assert [pool.instance_type for pool in outputs.pools] == [
+        "a3-ultragpu-8g",
+        "a3-highgpu-8g",
+        "a2-highgpu-1g",
+        "g2-standard-4",
+    ]
 
 
 def test_the_kubeconfig_that_is_handed_out_names_the_cluster_and_no_credential(life: Life) -> None:
@@ -119,17 +172,23 @@ def test_the_kubeconfig_that_is_handed_out_names_the_cluster_and_no_credential(l
     assert set(document["users"][0]["user"]) == {"exec"}
 
 
-def test_the_cluster_layer_stays_when_endpoint_or_certificate_change_and_goes_with_the_cluster(life: Life) -> None:
+def test_the_cluster_layer_stays_when_endpoint_or_certificate_change_and_goes_with_the_cluster(
+    life: Life,
+) -> None:
     now = life.inputs["lab-kubernetes-provider"]
     moved = {**now, "kubeconfig": now["kubeconfig"].replace("https://", "https://new-")}
     assert moved != now
     assert HABITS["kubernetes"].config_replaces(now, moved) == []
-    assert HABITS["kubernetes"].config_replaces(now, {**now, "clusterIdentifier": "another"}) == ["clusterIdentifier"]
+    assert HABITS["kubernetes"].config_replaces(now, {**now, "clusterIdentifier": "another"}) == [
+        "clusterIdentifier"
+    ]
 
 
 def test_no_node_runs_as_the_projects_default_account_and_no_account_has_a_key(life: Life) -> None:
     pools = [life.inputs[f"lab-{name}"]["nodeConfig"] for name in ("system", "h200", "h100", "a100", "l4")]
-    assert {pool["serviceAccount"] for pool in pools} == {"lab-nodes@my-project-123456.iam.gserviceaccount.com"}
+    assert {pool["serviceAccount"] for pool in pools} == {
+        "lab-nodes@my-project-123456.iam.gserviceaccount.com"
+    }
     assert {pool["workloadMetadataConfig"]["mode"] for pool in pools} == {"GKE_METADATA"}
     assert not [operation for operation in life.made if operation.token == "gcp:serviceaccount/key:Key"]
 
@@ -149,7 +208,10 @@ def test_a_pool_is_bought_as_the_spec_says(life: Life) -> None:
 
 
 def test_a_node_has_an_interface_in_every_network_that_its_pods_name(life: Life) -> None:
-    links = {name: life.inputs[f"lab-{name}"]["networkConfig"]["additionalNodeNetworkConfigs"] for name in ("h200", "h100", "l4")}
+    links = {
+        name: life.inputs[f"lab-{name}"]["networkConfig"]["additionalNodeNetworkConfigs"]
+        for name in ("h200", "h100", "l4")
+    }
     assert [len(links[name]) for name in ("h200", "h100", "l4")] == [9, 4, 0]
     assert len({link["network"] for link in links["h200"]}) == 2
     assert len({link["subnetwork"] for link in links["h200"]}) == 9
@@ -162,4 +224,6 @@ def test_a_node_has_an_interface_in_every_network_that_its_pods_name(life: Life)
 def test_the_clusters_logs_go_to_a_bucket_of_their_own(life: Life) -> None:
     bucket = life.inputs["lab-cluster-logs"]
     assert bucket["retentionDays"] == 365
-    assert life.inputs["lab-cluster-logs-sink"]["destination"].endswith(f"/locations/us-central1/buckets/{bucket['bucketId']}")
+    assert life.inputs["lab-cluster-logs-sink"]["destination"].endswith(
+        f"/locations/us-central1/buckets/{bucket['bucketId']}"
+    )

@@ -54,7 +54,13 @@ def test_there_is_a_subnet_for_every_interface_of_every_fabric() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "first"), [("us-central1", "us-central1-a"), ("us-east1", "us-east1-b"), ("europe-west1", "europe-west1-b"), ("us-east4", "us-east4-a")]
+    ("name", "first"),
+    [
+        ("us-central1", "us-central1-a"),
+        ("us-east1", "us-east1-b"),
+        ("europe-west1", "europe-west1-b"),
+        ("us-east4", "us-east4-a"),
+    ],
 )
 def test_zones_begin_where_the_region_begins(name: str, first: str) -> None:
     assert layout.platform_zones(unchecked(region=name))[0] == first
@@ -79,7 +85,9 @@ def test_a_pool_in_a_zone_of_its_own_adds_that_zone_and_moves_nothing() -> None:
         ({**H200, "compact": True}, ("us-central1-b",)),
     ],
 )
-def test_a_pool_is_in_the_zones_that_sell_its_machine_and_in_one_where_something_binds_it(pool: dict[str, Any], zones: tuple[str, ...]) -> None:
+def test_a_pool_is_in_the_zones_that_sell_its_machine_and_in_one_where_something_binds_it(
+    pool: dict[str, Any], zones: tuple[str, ...]
+) -> None:
     spec = unchecked(gpu_pools=[pool])
     assert layout.pool_zones(spec, spec.gpu_pools[0]) == zones
 
@@ -90,7 +98,10 @@ def test_the_system_pool_is_in_no_more_zones_than_it_always_has_nodes(least: int
 
 
 def test_the_shared_filesystem_stands_beside_the_pool_that_is_bound_to_a_zone() -> None:
-    assert layout.shared_volume_zone(unchecked(gpu_pools=[L4, {**H100, "zone": "us-central1-c"}])) == "us-central1-c"
+    assert (
+        layout.shared_volume_zone(unchecked(gpu_pools=[L4, {**H100, "zone": "us-central1-c"}]))
+        == "us-central1-c"
+    )
     assert layout.shared_volume_zone(unchecked(gpu_pools=[L4])) == "us-central1-a"
 
 
@@ -100,11 +111,20 @@ def test_the_shared_filesystem_stands_beside_the_pool_that_is_bound_to_a_zone() 
         ([L4], 0, ""),
         ([H100], 0, ""),
         ([{**H100, "interconnect": "best"}], 4, ""),
-        ([{**H100, "interconnect": "best"}, {"name": "m", "accelerator": "H100-MEGA", "per_node": 8, "interconnect": "best"}], 8, ""),
+        (
+            [
+                {**H100, "interconnect": "best"},
+                {"name": "m", "accelerator": "H100-MEGA", "per_node": 8, "interconnect": "best"},
+            ],
+            8,
+            "",
+        ),
         ([{**H200, "interconnect": "best"}], 0, "us-central1-b"),
     ],
 )
-def test_extra_networks_are_those_of_the_fabrics_that_pools_ask_for(pools: list[dict[str, Any]], networks: int, rdma: str) -> None:
+def test_extra_networks_are_those_of_the_fabrics_that_pools_ask_for(
+    pools: list[dict[str, Any]], networks: int, rdma: str
+) -> None:
     spec = unchecked(gpu_pools=pools)
     assert (layout.tcp_fabric_networks(spec), layout.rdma_zone(spec)) == (networks, rdma)
 
@@ -122,7 +142,9 @@ def test_names_are_as_long_as_google_allows(name: str, role: str) -> None:
 
 @given(one=NAMES, other=NAMES)
 def test_two_platforms_never_share_a_service_account(one: str, other: str) -> None:
-    same = layout.account_id(unchecked(name=one), "training") == layout.account_id(unchecked(name=other), "training")
+    same = layout.account_id(unchecked(name=one), "training") == layout.account_id(
+        unchecked(name=other), "training"
+    )
     assert same == (one == other)
 
 
@@ -130,7 +152,10 @@ def test_the_context_says_project_place_and_cluster() -> None:
     assert layout.kube_context(platform()) == "gke_my-project-123456_us-central1_trainfleet-lab"
 
 
-@given(key=st.text(st.characters(codec="ascii", exclude_categories=("Cc",)), min_size=1, max_size=60), value=st.text(max_size=70))
+@given(
+    key=st.text(st.characters(codec="ascii", exclude_categories=("Cc",)), min_size=1, max_size=60),
+    value=st.text(max_size=70),
+)
 def test_rules_see_tags_as_the_labels_that_they_become(key: str, value: str) -> None:
     if key.startswith("trainfleet:"):
         return
@@ -138,7 +163,12 @@ def test_rules_see_tags_as_the_labels_that_they_become(key: str, value: str) -> 
 
 
 def test_every_zone_that_sells_a_machine_is_a_zone() -> None:
-    listed = {f"{name}-{letter}" for regions in machine_zones.ZONES.values() for name, letters in regions.items() for letter in letters}
+    listed = {
+        f"{name}-{letter}"
+        for regions in machine_zones.ZONES.values()
+        for name, letters in regions.items()
+        for letter in letters
+    }
     assert {zone for zone in listed if zone not in layout.zones(layout.region_of(zone))} == set()
 
 

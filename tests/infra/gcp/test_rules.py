@@ -32,7 +32,9 @@ LUSTRE = {"kind": "lustre", "capacity_gib": 18000, "throughput_mbps_per_tib": 50
 
 
 class Case(NamedTuple):
-    """A rule, changes that break it, where it must say so, a part of what it must say or advise, and changes that keep it."""
+    """A rule, changes that break it, where it must say so, a part of what it must say or advise, and changes
+    that keep it.
+    """
 
     rule: str
     bad: dict[str, Any]
@@ -42,12 +44,36 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case("region_is_known", {"region": "us-centrall1"}, "region", "did you mean `us-central1`?", {"region": "me-west1"}),
-    Case("region_is_known", {"region": "us-east1-b"}, "region", "its region is us-east1", {"region": "us-east1"}),
+    Case(
+        "region_is_known",
+        {"region": "us-centrall1"},
+        "region",
+        "did you mean `us-central1`?",
+        {"region": "me-west1"},
+    ),
+    Case(
+        "region_is_known",
+        {"region": "us-east1-b"},
+        "region",
+        "its region is us-east1",
+        {"region": "us-east1"},
+    ),
     Case("region_is_known", {"region": "mars"}, "region", "for example us-central1"),
     Case("region_has_zones", {"network.zones": 5}, "network.zones", "at most 4", {"network.zones": 4}),
-    Case("region_has_zones", {"network.zones": 4, "region": "us-east1"}, "network.zones", "at most 3", {"network.zones": 1}),
-    Case("zones_are_in_the_region", {f"{POOL}.zone": "us-east4-a"}, f"{POOL}.zone", "us-central1-f", {f"{POOL}.zone": "us-central1-f"}),
+    Case(
+        "region_has_zones",
+        {"network.zones": 4, "region": "us-east1"},
+        "network.zones",
+        "at most 3",
+        {"network.zones": 1},
+    ),
+    Case(
+        "zones_are_in_the_region",
+        {f"{POOL}.zone": "us-east4-a"},
+        f"{POOL}.zone",
+        "us-central1-f",
+        {f"{POOL}.zone": "us-central1-f"},
+    ),
     Case(
         "zones_are_in_the_region",
         {f"{POOL}.zone": "us-east1-a", "region": "us-east1"},
@@ -55,14 +81,62 @@ CASES = [
         "us-east1-b, us-east1-c, us-east1-d",
         {f"{POOL}.zone": "us-east1-b", "region": "us-east1"},
     ),
-    Case("machines_are_sold_there", {**H200, "region": "europe-west9"}, f"{POOL}.accelerator", "is not sold in europe-west9 -> it is in", H200),
-    Case("machines_are_sold_there", {**H200, f"{POOL}.zone": "us-central1-a"}, f"{POOL}.zone", "zone: us-central1-b", H200),
-    Case("machines_are_sold_there", {**H200, "network.zones": 1}, f"{POOL}.zone", "zone: us-central1-b", {**H200, "network.zones": 2}),
-    Case("network_can_be_divided", {"network.cidr": "10.0.0.0/21"}, "network.cidr", "too small", {"network.cidr": "10.0.0.0/20"}),
-    Case("network_can_be_divided", {"network.cidr": "0.0.0.0/4"}, "network.cidr", "a /8 to a /20", {"network.cidr": "10.0.0.0/8"}),
-    Case("network_is_private", {"network.cidr": "52.0.0.0/16"}, "network.cidr", "10.0.0.0/8", {"network.cidr": "100.64.0.0/16"}),
-    Case("network_is_private", {"network.cidr": "172.16.0.0/12"}, "network.cidr", "172.17.0.0/16", {"network.cidr": "172.20.0.0/16"}),
-    Case("network_is_private", {"network.cidr": "100.64.0.0/16", SHARED: LUSTRE}, "network.cidr", "RFC 1918", {SHARED: LUSTRE}),
+    Case(
+        "machines_are_sold_there",
+        {**H200, "region": "europe-west9"},
+        f"{POOL}.accelerator",
+        "is not sold in europe-west9 -> it is in",
+        H200,
+    ),
+    Case(
+        "machines_are_sold_there",
+        {**H200, f"{POOL}.zone": "us-central1-a"},
+        f"{POOL}.zone",
+        "zone: us-central1-b",
+        H200,
+    ),
+    Case(
+        "machines_are_sold_there",
+        {**H200, "network.zones": 1},
+        f"{POOL}.zone",
+        "zone: us-central1-b",
+        {**H200, "network.zones": 2},
+    ),
+    Case(
+        "network_can_be_divided",
+        {"network.cidr": "10.0.0.0/21"},
+        "network.cidr",
+        "too small",
+        {"network.cidr": "10.0.0.0/20"},
+    ),
+    Case(
+        "network_can_be_divided",
+        {"network.cidr": "0.0.0.0/4"},
+        "network.cidr",
+        "a /8 to a /20",
+        {"network.cidr": "10.0.0.0/8"},
+    ),
+    Case(
+        "network_is_private",
+        {"network.cidr": "52.0.0.0/16"},
+        "network.cidr",
+        "10.0.0.0/8",
+        {"network.cidr": "100.64.0.0/16"},
+    ),
+    Case(
+        "network_is_private",
+        {"network.cidr": "172.16.0.0/12"},
+        "network.cidr",
+        "172.17.0.0/16",
+        {"network.cidr": "172.20.0.0/16"},
+    ),
+    Case(
+        "network_is_private",
+        {"network.cidr": "100.64.0.0/16", SHARED: LUSTRE},
+        "network.cidr",
+        "RFC 1918",
+        {SHARED: LUSTRE},
+    ),
     Case(
         "nodes_have_pod_ranges",
         {"network.cidr": "10.0.0.0/20", f"{POOL}.max_nodes": 4},
@@ -70,7 +144,13 @@ CASES = [
         "a /19 or larger",
         {"network.cidr": "10.0.0.0/20"},
     ),
-    Case("nodes_have_pod_ranges", {f"{POOL}.max_nodes": 200}, "network.cidr", "a /15 or larger", {f"{POOL}.max_nodes": 120}),
+    Case(
+        "nodes_have_pod_ranges",
+        {f"{POOL}.max_nodes": 200},
+        "network.cidr",
+        "a /15 or larger",
+        {f"{POOL}.max_nodes": 120},
+    ),
     Case("nodes_have_pod_ranges", {f"{POOL}.max_nodes": 90000}, "network.cidr", "-> fewer nodes"),
     Case(
         "fabric_has_addresses",
@@ -88,12 +168,24 @@ CASES = [
     ),
     Case(
         "rdma_is_in_one_zone",
-        {"region": "us-west3", "gpu_pools": [{"name": "a", **B200, "zone": "us-west3-b"}, {"name": "b", **B200, "zone": "us-west3-c"}]},
+        {
+            "region": "us-west3",
+            "gpu_pools": [
+                {"name": "a", **B200, "zone": "us-west3-b"},
+                {"name": "b", **B200, "zone": "us-west3-c"},
+            ],
+        },
         "gpu_pools[1].zone",
         "zone: us-west3-b",
         {"gpu_pools": [{"name": "a", **B200}, {"name": "b", **ULTRA}]},
     ),
-    Case("compact_is_not_queued", {f"{POOL}.capacity": "queued", f"{POOL}.compact": True}, f"{POOL}.compact", "false", {f"{POOL}.compact": True}),
+    Case(
+        "compact_is_not_queued",
+        {f"{POOL}.capacity": "queued", f"{POOL}.compact": True},
+        f"{POOL}.compact",
+        "false",
+        {f"{POOL}.compact": True},
+    ),
     Case(
         "requested_pools_start_empty",
         {f"{POOL}.capacity": "flex-start", f"{POOL}.min_nodes": 1},
@@ -101,7 +193,13 @@ CASES = [
         "by request only",
         {f"{POOL}.capacity": "flex-start"},
     ),
-    Case("requested_pools_start_empty", {f"{POOL}.capacity": "queued", f"{POOL}.min_nodes": 1}, f"{POOL}.min_nodes", "0", {f"{POOL}.min_nodes": 1}),
+    Case(
+        "requested_pools_start_empty",
+        {f"{POOL}.capacity": "queued", f"{POOL}.min_nodes": 1},
+        f"{POOL}.min_nodes",
+        "0",
+        {f"{POOL}.min_nodes": 1},
+    ),
     Case(
         "run_hours_mean_something",
         {f"{POOL}.max_run_hours": 24},
@@ -116,13 +214,22 @@ CASES = [
         "spot, flex-start or queued",
         {f"{POOL}.accelerator": "H100", f"{POOL}.per_node": 2, f"{POOL}.capacity": "spot"},
     ),
-    Case("machines_are_bought_as_sold", {**H200, f"{POOL}.capacity": "on-demand"}, f"{POOL}.capacity", "is not sold on demand", H200),
+    Case(
+        "machines_are_bought_as_sold",
+        {**H200, f"{POOL}.capacity": "on-demand"},
+        f"{POOL}.capacity",
+        "is not sold on demand",
+        H200,
+    ),
     Case(
         "reservations_are_named",
         {f"{POOL}.capacity": "reserved", f"{POOL}.reservation": "A B"},
         f"{POOL}.reservation",
         "projects/PROJECT",
-        {f"{POOL}.capacity": "reserved", f"{POOL}.reservation": "projects/other-project/reservations/block-1"},
+        {
+            f"{POOL}.capacity": "reserved",
+            f"{POOL}.reservation": "projects/other-project/reservations/block-1",
+        },
     ),
     Case(
         "labels_of_nodes_are_free",
@@ -131,11 +238,32 @@ CASES = [
         "set by GKE",
         {f"{POOL}.labels": {"example.com/team": "ml"}},
     ),
-    Case("kubernetes_is_offered", {"kubernetes.version": "1.31"}, "kubernetes.version", "1.34", {"kubernetes.version": "1.35"}),
-    Case("logs_are_kept_as_offered", {"kubernetes.log_retention_days": 4000}, "kubernetes.log_retention_days", "at most 3650"),
-    Case("people_are_emails", {"kubernetes.admins": ["role/x"]}, "kubernetes.admins[0]", "e-mail", {"kubernetes.admins": ["a@example.com"]}),
     Case(
-        "people_are_emails", {"kubernetes.launchers": ["group:x"]}, "kubernetes.launchers[0]", "e-mail", {"kubernetes.launchers": ["a@example.com"]}
+        "kubernetes_is_offered",
+        {"kubernetes.version": "1.31"},
+        "kubernetes.version",
+        "1.34",
+        {"kubernetes.version": "1.35"},
+    ),
+    Case(
+        "logs_are_kept_as_offered",
+        {"kubernetes.log_retention_days": 4000},
+        "kubernetes.log_retention_days",
+        "at most 3650",
+    ),
+    Case(
+        "people_are_emails",
+        {"kubernetes.admins": ["role/x"]},
+        "kubernetes.admins[0]",
+        "e-mail",
+        {"kubernetes.admins": ["a@example.com"]},
+    ),
+    Case(
+        "people_are_emails",
+        {"kubernetes.launchers": ["group:x"]},
+        "kubernetes.launchers[0]",
+        "e-mail",
+        {"kubernetes.launchers": ["a@example.com"]},
     ),
     Case(
         "filesystem_is_sold",
@@ -144,8 +272,19 @@ CASES = [
         "36000, and more in steps of 18000",
         {SHARED: LUSTRE},
     ),
-    Case("filesystem_is_sold", {SHARED: {"kind": "lustre"}}, f"{SHARED}.capacity_gib", "72000", {SHARED: {"kind": "nfs"}}),
-    Case("filesystem_is_sold", {SHARED: {**LUSTRE, "capacity_gib": 18_000_000}}, f"{SHARED}.capacity_gib", "at most 1908000"),
+    Case(
+        "filesystem_is_sold",
+        {SHARED: {"kind": "lustre"}},
+        f"{SHARED}.capacity_gib",
+        "72000",
+        {SHARED: {"kind": "nfs"}},
+    ),
+    Case(
+        "filesystem_is_sold",
+        {SHARED: {**LUSTRE, "capacity_gib": 18_000_000}},
+        f"{SHARED}.capacity_gib",
+        "at most 1908000",
+    ),
     Case(
         "filesystem_is_sold",
         {SHARED: {"kind": "nfs", "capacity_gib": 11000}},
@@ -160,10 +299,22 @@ CASES = [
         "a mailing list",
         {"budget": {"monthly_usd": 9000, "emails": [f"a{index}@example.com" for index in range(5)]}},
     ),
-    Case("tags_fit_labels", {"tags": {"x" * 64: "y"}}, f"tags.{'x' * 64}", "63", {"tags": {"Cost-Center": "CC 12"}}),
+    Case(
+        "tags_fit_labels",
+        {"tags": {"x" * 64: "y"}},
+        f"tags.{'x' * 64}",
+        "63",
+        {"tags": {"Cost-Center": "CC 12"}},
+    ),
     Case("tags_fit_labels", {"tags": {"1st": "y"}}, "tags.1st", "begins with a letter"),
     Case("tags_fit_labels", {"tags": {"trainfleet-owner": "y"}}, "tags.trainfleet-owner", "sets itself"),
-    Case("tags_fit_labels", {"tags": {"team": "a", "Team": "b"}}, "tags.Team", "as `team` does", {"tags": {"team": "a", "unit": "b"}}),
+    Case(
+        "tags_fit_labels",
+        {"tags": {"team": "a", "Team": "b"}},
+        "tags.Team",
+        "as `team` does",
+        {"tags": {"team": "a", "unit": "b"}},
+    ),
     Case("tags_fit_labels", {"tags": {f"t{index}": "x" for index in range(60)}}, "tags", "at most 59"),
 ]
 

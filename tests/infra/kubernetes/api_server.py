@@ -37,8 +37,21 @@ class ApiServer:
 def api_server(folder: Path, token: str) -> Iterator[ApiServer]:
     """Serve until the end of the block."""
     server = ApiServer(folder, token)
-    files = ["-keyout", str(folder / "server.key"), "-out", str(server.certificate), "-subj", "/CN=api", "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *files], check=True, capture_output=True)
+    files = [
+        "-keyout",
+        str(folder / "server.key"),
+        "-out",
+        str(server.certificate),
+        "-subj",
+        "/CN=api",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+    ]
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *files],
+        check=True,
+        capture_output=True,
+    )
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -60,7 +73,13 @@ def api_server(folder: Path, token: str) -> Iterator[ApiServer]:
             return self.headers.get("Authorization") == f"Bearer {server.token}"
 
         def _answer(self, status: int, body: dict[str, Any] | None) -> None:
-            missing = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "there is no such object", "code": 404}
+            missing = {
+                "kind": "Status",
+                "apiVersion": "v1",
+                "status": "Failure",
+                "message": "there is no such object",
+                "code": 404,
+            }
             denied = {**missing, "message": "not allowed", "reason": "Unauthorized", "code": 401}
             payload = json.dumps(denied if status == 401 else body or missing).encode()
             self.send_response(404 if body is None and status == 200 else status)

@@ -1,4 +1,6 @@
-"""A platform for the cluster layer without a cloud, and the layer planned, applied and destroyed once on the real engine."""
+"""A platform for the cluster layer without a cloud, and the layer planned, applied and destroyed once on the
+real engine.
+"""
 
 from __future__ import annotations
 
@@ -90,19 +92,31 @@ def install(folder: Path, settings: dict[str, Any], *, whole: bool = False) -> L
         preview = run("preview")
         assert preview.ok, preview.output
         steps = [step for step in preview.steps if step.token.startswith("kubernetes:")]
-        layer = Layer({step.name: (step.new or {}).get("inputs") or {} for step in steps}, preview, none, none, none, [], [])
+        layer = Layer(
+            {step.name: (step.new or {}).get("inputs") or {} for step in steps},
+            preview,
+            none,
+            none,
+            none,
+            [],
+            [],
+        )
         if whole:
             layer.applied = run("up", "--yes", "--skip-preview")
             layer.again = run("preview")
             layer.destroyed = run("destroy", "--yes", "--skip-preview")
-            layer.removed = [done.urn.rsplit("::", 1)[-1] for done in rehearsal.cloud.operations if done.verb == "delete"]
+            layer.removed = [
+                done.urn.rsplit("::", 1)[-1] for done in rehearsal.cloud.operations if done.verb == "delete"
+            ]
             layer.left = [record.urn for record in rehearsal.cloud.records.values()]
         return layer
 
 
 def spec(root: Path, stack: str, **changes: Any) -> dict[str, Any]:
     """A stack's spec with parts replaced."""
-    document = yaml.safe_load((root / "stacks" / f"Pulumi.{stack}.yaml").read_text())["config"]["trainfleet:platform"]
+    document = yaml.safe_load((root / "stacks" / f"Pulumi.{stack}.yaml").read_text())["config"][
+        "trainfleet:platform"
+    ]
     return {**document, **changes}
 
 
@@ -115,4 +129,8 @@ def plan(root: Path, tmp_path: Path) -> Callable[..., Layer]:
 @pytest.fixture(scope="session")
 def aws(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Layer:
     """The layer of aws-prod's spec (as `dev`, so that nothing is protected), through its whole life."""
-    return install(tmp_path_factory.mktemp("aws"), {"trainfleet:platform": spec(root, "aws-prod", environment="dev")}, whole=True)
+    return install(
+        tmp_path_factory.mktemp("aws"),
+        {"trainfleet:platform": spec(root, "aws-prod", environment="dev")},
+        whole=True,
+    )

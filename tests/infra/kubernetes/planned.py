@@ -18,7 +18,14 @@ from trainfleet.infra.platform import LogStore, Platform, Pool, ServiceIdentity,
 from trainfleet.infra.spec.load import parse_spec
 from trainfleet.infra.spec.schema import GpuPool, PlatformSpec
 
-H100 = {"name": "h100", "accelerator": "H100", "per_node": 8, "max_nodes": 4, "interconnect": "best", "compact": True}
+H100 = {
+    "name": "h100",
+    "accelerator": "H100",
+    "per_node": 8,
+    "max_nodes": 4,
+    "interconnect": "best",
+    "compact": True,
+}
 L4 = {"name": "l4", "accelerator": "L4", "per_node": 4, "max_nodes": 16}
 SPEC: dict[str, Any] = {
     "name": "lab",
@@ -93,7 +100,11 @@ def spec(**changes: Any) -> PlatformSpec:
 def pool(of: PlatformSpec, wish: GpuPool) -> Pool:
     """The pool as a cloud would hand it over: with its fabric's resource where it has EFA or InfiniBand."""
     machine = machine_for_pool(of.cloud, wish)
-    resource = {"efa": "vpc.amazonaws.com/efa", "infiniband": "rdma/ib"}.get(machine.rdma, "") if wish.interconnect == "best" else ""
+    resource = (
+        {"efa": "vpc.amazonaws.com/efa", "infiniband": "rdma/ib"}.get(machine.rdma, "")
+        if wish.interconnect == "best"
+        else ""
+    )
     return Pool(wish, machine, {"trainfleet.io/pool": wish.name}, (), None, resource)
 
 

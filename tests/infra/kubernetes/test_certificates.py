@@ -1,4 +1,6 @@
-"""Ray's certificates: the authority is made once and stored by a real request, and two pods believe each other by a real handshake."""
+"""Ray's certificates: the authority is made once and stored by a real request, and two pods believe each
+other by a real handshake.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,13 @@ def run_job(server: ApiServer, account: Path) -> subprocess.CompletedProcess[str
         "KUBERNETES_SERVICE_PORT": str(server.port),
         "ACCOUNT": str(account),
     }
-    return subprocess.run([sys.executable, str(SCRIPTS / "ray_ca.py")], env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, str(SCRIPTS / "ray_ca.py")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def account_of(server: ApiServer, folder: Path, token: str) -> Path:
@@ -57,7 +65,10 @@ def test_the_job_makes_the_authority_once_and_keeps_it(tmp_path: Path) -> None:
         made = dict(server.objects)
         second = run_job(server, account)
     assert (first.returncode, first.stdout) == (0, "secret training/ray-ca: made\n"), first.stderr
-    assert (second.returncode, second.stdout) == (0, "secret training/ray-ca: kept the one that is there\n"), second.stderr
+    assert (second.returncode, second.stdout) == (
+        0,
+        "secret training/ray-ca: kept the one that is there\n",
+    ), second.stderr
     assert server.objects == made
     secret = made[f"{SECRETS}/{RAY_CA_SECRET}"]
     assert secret["type"] == "kubernetes.io/tls"
@@ -76,7 +87,12 @@ def test_a_refused_job_fails_so_that_it_is_tried_again(tmp_path: Path) -> None:
 def pod(authority: Path, folder: Path, address: str) -> Path:
     """Run a pod's init container."""
     folder.mkdir()
-    environment = {"PATH": os.environ["PATH"], "POD_IP": address, "RAY_CA_FOLDER": str(authority), "RAY_TLS_FOLDER": str(folder)}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "POD_IP": address,
+        "RAY_CA_FOLDER": str(authority),
+        "RAY_TLS_FOLDER": str(folder),
+    }
     subprocess.run(["sh", str(SCRIPTS / "certificate.sh")], env=environment, check=True, capture_output=True)
     return folder
 
@@ -109,14 +125,33 @@ def handshake(server: Path, client: Path, name: str) -> bool:
         thread.join()
 
 
-@pytest.mark.parametrize("name", ["10.40.3.7", "localhost", "127.0.0.1", "run-1-head-svc.training.svc.cluster.local", "run-1-head-svc.training.svc"])
-def test_pods_believe_each_other_by_address_and_by_the_heads_service(authority: Path, tmp_path: Path, name: str) -> None:
-    head, worker = pod(authority, tmp_path / "head", "10.40.3.7"), pod(authority, tmp_path / "worker", "10.40.3.8")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "10.40.3.7",
+        "localhost",
+        "127.0.0.1",
+        "run-1-head-svc.training.svc.cluster.local",
+        "run-1-head-svc.training.svc",
+    ],
+)
+def test_pods_believe_each_other_by_address_and_by_the_heads_service(
+    authority: Path, tmp_path: Path, name: str
+) -> None:
+    head, worker = (
+        pod(authority, tmp_path / "head", "10.40.3.7"),
+        pod(authority, tmp_path / "worker", "10.40.3.8"),
+    )
     assert handshake(head, worker, name)
 
 
-def test_a_pod_is_not_believed_under_anothers_address_nor_by_another_authority(authority: Path, tmp_path: Path) -> None:
-    head, worker = pod(authority, tmp_path / "head", "10.40.3.7"), pod(authority, tmp_path / "worker", "10.40.3.8")
+def test_a_pod_is_not_believed_under_anothers_address_nor_by_another_authority(
+    authority: Path, tmp_path: Path
+) -> None:
+    head, worker = (
+        pod(authority, tmp_path / "head", "10.40.3.7"),
+        pod(authority, tmp_path / "worker", "10.40.3.8"),
+    )
     assert not handshake(head, worker, "10.40.3.8")
     (tmp_path / "other").mkdir()
     ray_ca.make(tmp_path / "other")
@@ -128,7 +163,11 @@ def test_the_folders_of_the_script_are_those_that_launchers_mount() -> None:
     text = (SCRIPTS / "certificate.sh").read_text()
     assert f":-{RAY_CA_MOUNT}}}" in text
     assert f":-{RAY_TLS_MOUNT}}}" in text
-    assert {Path(path).name for key, path in RAY_TLS_ENVIRONMENT.items() if key != "RAY_USE_TLS"} == {"tls.crt", "tls.key", "ca.crt"}
+    assert {Path(path).name for key, path in RAY_TLS_ENVIRONMENT.items() if key != "RAY_USE_TLS"} == {
+        "tls.crt",
+        "tls.key",
+        "ca.crt",
+    }
 
 
 def test_the_jobs_account_may_create_secrets_of_one_namespace_and_nothing_else() -> None:
@@ -146,7 +185,11 @@ def test_cert_manager_writes_the_same_secret() -> None:
     planned = plan({"layer": {"certificates": "cert-manager"}})
     assert "lab-ray-ca-job" not in planned.types
     certificate = planned.custom("Certificate")[RAY_CA_SECRET]["spec"]
-    assert (certificate["isCA"], certificate["secretName"], certificate["issuerRef"]["name"]) == (True, RAY_CA_SECRET, "ray-self-signed")
+    assert (certificate["isCA"], certificate["secretName"], certificate["issuerRef"]["name"]) == (
+        True,
+        RAY_CA_SECRET,
+        "ray-self-signed",
+    )
     assert planned.custom("Issuer")["ray-self-signed"]["spec"] == {"selfSigned": {}}
     assert planned.custom("Issuer")["ray"]["spec"] == {"ca": {"secretName": RAY_CA_SECRET}}
     assert planned.values("lab-cert-manager")["crds"] == {"enabled": True, "keep": False}

@@ -1,4 +1,6 @@
-"""KubeRay's definitions as they lie in the checkout: complete for Ray's own fields, slim, in the SDK's spelling."""
+"""KubeRay's definitions as they lie in the checkout: complete for Ray's own fields, slim, in the SDK's
+spelling.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from trainfleet.infra.spec.schema import Ray
 
 def test_the_specs_default_operator_and_the_pinned_module_are_of_a_known_version() -> None:
     assert Ray().operator in versions()
-    pin = next(line.split()[-1] for line in (HERE / "go.mod").read_text().splitlines() if line.startswith("require"))
+    pin = next(
+        line.split()[-1] for line in (HERE / "go.mod").read_text().splitlines() if line.startswith("require")
+    )
     assert pin.removeprefix("v") in versions()
 
 
@@ -33,7 +37,9 @@ def test_a_version_brings_all_kinds_with_rays_own_fields(version: str) -> None:
 
 
 def test_an_unknown_version_is_refused_with_those_that_are_here() -> None:
-    with pytest.raises(InputError, match=r"ray\.operator: no resource definitions of 9\.9\.9 are here \(one of .*1\.6\.0"):
+    with pytest.raises(
+        InputError, match=r"ray\.operator: no resource definitions of 9\.9\.9 are here \(one of .*1\.6\.0"
+    ):
         definitions("9.9.9")
 
 
@@ -45,11 +51,17 @@ def test_the_files_are_what_the_tool_writes() -> None:
 def test_slim_keeps_rules_and_a_field_called_description() -> None:
     schema = {
         "description": "prose",
-        "properties": {"description": {"type": "string", "description": "prose"}, "pod": {"properties": {"containers": {}, "initContainers": {}}}},
+        "properties": {
+            "description": {"type": "string", "description": "prose"},
+            "pod": {"properties": {"containers": {}, "initContainers": {}}},
+        },
         "required": ["description"],
     }
     assert slim(schema) == {
-        "properties": {"description": {"type": "string"}, "pod": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+        "properties": {
+            "description": {"type": "string"},
+            "pod": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        },
         "required": ["description"],
     }
 

@@ -1,4 +1,6 @@
-"""Dashboards and alerts show what is measured: every metric is known with its source, every panel asks for something."""
+"""Dashboards and alerts show what is measured: every metric is known with its source, every panel asks for
+something.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,18 @@ from tests.infra.kubernetes.planned import Planned, plan
 from trainfleet.infra.kubernetes.dashboards.metrics import METRICS, RAY
 from trainfleet.infra.kubernetes.dashboards.panels import COLUMNS, Dashboard, Panel, Query
 
-FUNCTIONS = {"sum", "avg", "max", "min", "count", "rate", "increase", "max_over_time", "sum_over_time", "vector"}
+FUNCTIONS = {
+    "sum",
+    "avg",
+    "max",
+    "min",
+    "count",
+    "rate",
+    "increase",
+    "max_over_time",
+    "sum_over_time",
+    "vector",
+}
 WORDS = {"by", "and", "or", "unless", "on", "without"}
 NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 
@@ -27,7 +40,11 @@ def whole() -> Planned:
 
 
 def boards(planned: Planned) -> dict[str, dict[str, Any]]:
-    found = [inputs["data"] for name, inputs in planned.of("ConfigMap").items() if name.startswith("lab-dashboard-")]
+    found = [
+        inputs["data"]
+        for name, inputs in planned.of("ConfigMap").items()
+        if name.startswith("lab-dashboard-")
+    ]
     return {key: json.loads(text) for data in found for key, text in data.items()}
 
 
@@ -40,10 +57,16 @@ def expressions(planned: Planned) -> Iterator[str]:
 
 
 def metrics_in(expression: str) -> set[str]:
-    """The names that are asked for: what is left when label matchers, label lists, durations, functions and words are gone."""
+    """The names that are asked for: what is left when label matchers, label lists, durations, functions and
+    words are gone.
+    """
     bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]", " ", expression)
     bare = re.sub(r"\b(by|on|without)\s*\([^)]*\)", " ", bare)
-    return {name for name in NAME.findall(bare) if name not in FUNCTIONS | WORDS and not re.fullmatch(r"e\d+", name)}
+    return {
+        name
+        for name in NAME.findall(bare)
+        if name not in FUNCTIONS | WORDS and not re.fullmatch(r"e\d+", name)
+    }
 
 
 def test_every_expression_asks_for_known_metrics_only() -> None:
@@ -73,19 +96,32 @@ def test_ray_tells_the_metrics_that_are_said_to_be_rays() -> None:
 
 def test_a_dashboard_is_found_by_grafana_and_its_panels_fit_the_grid() -> None:
     found = boards(whole())
-    assert {board["uid"] for board in found.values()} == {"trainfleet-gpu", "trainfleet-ray", "trainfleet-training", "trainfleet-cost"}
+    assert {board["uid"] for board in found.values()} == {
+        "trainfleet-gpu",
+        "trainfleet-ray",
+        "trainfleet-training",
+        "trainfleet-cost",
+    }
     for key, board in found.items():
         assert key == f"{board['uid']}.json"
         assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
         taken: set[tuple[int, int]] = set()
         for panel in board["panels"]:
             place = panel["gridPos"]
-            cells = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
+            cells = {
+                (x, y)
+                for x in range(place["x"], place["x"] + place["w"])
+                for y in range(place["y"], place["y"] + place["h"])
+            }
             assert place["x"] + place["w"] <= COLUMNS
             assert not cells & taken, f"{panel['title']} lies on another"
             taken |= cells
             assert panel["targets"], panel["title"]
-    labels = [inputs["metadata"]["labels"] for name, inputs in whole().of("ConfigMap").items() if name.startswith("lab-dashboard-")]
+    labels = [
+        inputs["metadata"]["labels"]
+        for name, inputs in whole().of("ConfigMap").items()
+        if name.startswith("lab-dashboard-")
+    ]
     sidecar = whole().values("lab-prometheus")["grafana"]["sidecar"]["dashboards"]
     assert all(label == {sidecar["label"]: sidecar["labelValue"]} for label in labels)
 
@@ -104,11 +140,20 @@ def test_cost_is_nodes_times_the_list_price_of_their_pool() -> None:
 def test_a_platform_without_gpus_has_no_dashboard_of_them_and_no_queue_no_panel() -> None:
     bare = plan({"gpu_pools": []})
     assert {board["uid"] for board in boards(bare).values()} == {"trainfleet-ray", "trainfleet-training"}
-    assert not [name for expression in expressions(bare) for name in metrics_in(expression) if name.startswith("kueue_")]
+    assert not [
+        name
+        for expression in expressions(bare)
+        for name in metrics_in(expression)
+        if name.startswith("kueue_")
+    ]
 
 
 def test_every_alert_says_how_bad_it_is_what_is_wrong_and_what_to_do() -> None:
-    rules = [rule for group in whole().custom("PrometheusRule")["trainfleet"]["spec"]["groups"] for rule in group["rules"]]
+    rules = [
+        rule
+        for group in whole().custom("PrometheusRule")["trainfleet"]["spec"]["groups"]
+        for rule in group["rules"]
+    ]
     names = [rule["alert"] for rule in rules]
     assert {"GpuXidError", "NodeNotReady", "RayHeadDown", "TrainingStalled"} <= set(names)
     assert len(names) == len(set(names))
@@ -137,11 +182,16 @@ def test_ray_pods_are_scraped_with_the_labels_that_the_panels_use() -> None:
     for name, monitor in monitors.items():
         assert monitor["spec"]["selector"]["matchLabels"] == {"ray.io/node-type": name.removeprefix("ray-")}
         for endpoint in monitor["spec"]["podMetricsEndpoints"]:
-            assert {each["targetLabel"] for each in endpoint["relabelings"]} == {"ray_io_cluster", "ray_io_node_type"}
+            assert {each["targetLabel"] for each in endpoint["relabelings"]} == {
+                "ray_io_cluster",
+                "ray_io_node_type",
+            }
 
 
 def test_a_row_that_is_full_begins_a_new_one() -> None:
-    board = Dashboard("x", "X", tuple(Panel(str(number), (Query("up"),), width=10, height=number) for number in (3, 5, 2)))
+    board = Dashboard(
+        "x", "X", tuple(Panel(str(number), (Query("up"),), width=10, height=number) for number in (3, 5, 2))
+    )
     assert [panel["gridPos"] for panel in json.loads(board.json())["panels"]] == [
         {"x": 0, "y": 0, "w": 10, "h": 3},
         {"x": 10, "y": 0, "w": 10, "h": 5},

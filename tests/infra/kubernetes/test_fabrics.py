@@ -57,7 +57,9 @@ def test_a_fabric_brings_its_agents_and_no_other(fabric: str) -> None:
     assert found.keys() == AGENTS[fabric]
     for inputs in found.values():
         spec = inputs["spec"]["template"]["spec"]
-        (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+            "nodeSelectorTerms"
+        ]
         assert {each["key"]: each["values"] for each in term["matchExpressions"]} == {
             "nvidia.com/gpu.present": ["true"],
             "trainfleet.io/pool": ["fast"],
@@ -67,14 +69,18 @@ def test_a_fabric_brings_its_agents_and_no_other(fabric: str) -> None:
         for container in [*spec["containers"], *spec.get("initContainers", ())]:
             tag = container["image"].rpartition("/")[2]
             assert "@sha256:" in tag or (":" in tag and not tag.endswith(":latest")), container["image"]
-            assert {mount["name"] for mount in container.get("volumeMounts", ())} <= {volume["name"] for volume in spec.get("volumes", ())}
+            assert {mount["name"] for mount in container.get("volumeMounts", ())} <= {
+                volume["name"] for volume in spec.get("volumes", ())
+            }
 
 
 def test_infinibands_plugin_announces_the_resource_that_pods_ask_for() -> None:
     config = json.loads(planned("infiniband").inputs["lab-infiniband-config"]["data"]["config.json"])
     (entry,) = config["configList"]
     assert f"{entry['resourcePrefix']}/{entry['resourceName']}" == "rdma/ib"
-    assert entry["selectors"]["linkTypes"] == ["infiniband"], "not the machine's Ethernet card, which is of the same vendor"
+    assert entry["selectors"]["linkTypes"] == ["infiniband"], (
+        "not the machine's Ethernet card, which is of the same vendor"
+    )
 
 
 def test_the_switch_and_the_wish_are_both_needed() -> None:
@@ -86,6 +92,10 @@ def test_the_switch_and_the_wish_are_both_needed() -> None:
 def test_device_plugins_and_the_exporter_run_on_gpu_nodes_under_every_taint() -> None:
     found = plan()
     for name in ("lab-nvidia-device-plugin", "lab-dcgm-exporter"):
-        (term,) = found.values(name)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-        assert term["matchExpressions"] == [{"key": "nvidia.com/gpu.present", "operator": "In", "values": ["true"]}]
+        (term,) = found.values(name)["affinity"]["nodeAffinity"][
+            "requiredDuringSchedulingIgnoredDuringExecution"
+        ]["nodeSelectorTerms"]
+        assert term["matchExpressions"] == [
+            {"key": "nvidia.com/gpu.present", "operator": "In", "values": ["true"]}
+        ]
         assert found.values(name)["tolerations"] == [{"operator": "Exists"}]

@@ -1,4 +1,6 @@
-"""`trainfleet kubeconfig`: a file with a token for its owner, from a file or fetched by kubectl over TLS, and what it refuses."""
+"""`trainfleet kubeconfig`: a file with a token for its owner, from a file or fetched by kubectl over TLS, and
+what it refuses.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,20 @@ needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kube
 
 def exec_kubeconfig(cluster: dict[str, str]) -> str:
     """A kubeconfig as a cloud writes it: with a command that makes a token."""
-    login = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "aws", "args": ["eks", "get-token"]}}
-    return json.dumps({"clusters": [{"name": "prod", "cluster": cluster}], "users": [{"name": "prod", "user": login}], "contexts": []})
+    login = {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": "aws",
+            "args": ["eks", "get-token"],
+        }
+    }
+    return json.dumps(
+        {
+            "clusters": [{"name": "prod", "cluster": cluster}],
+            "users": [{"name": "prod", "user": login}],
+            "contexts": [],
+        }
+    )
 
 
 @pytest.fixture
@@ -51,21 +65,41 @@ def token(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_file_has_the_token_no_command_and_one_reader(trainfleet: Trainfleet, platform: Path, token: Path, tmp_path: Path) -> None:
+def test_the_file_has_the_token_no_command_and_one_reader(
+    trainfleet: Trainfleet, platform: Path, token: Path, tmp_path: Path
+) -> None:
     target = tmp_path / "out" / "launcher.kubeconfig"
-    done = trainfleet("kubeconfig", "--platform", str(platform), "--token-file", str(token), "--output", str(target), "--json")
+    done = trainfleet(
+        "kubeconfig",
+        "--platform",
+        str(platform),
+        "--token-file",
+        str(token),
+        "--output",
+        str(target),
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     document = yaml.safe_load(target.read_text())
     assert document["current-context"] == PLATFORM["kube_context"]
     assert document["clusters"] == [{"name": "prod", "cluster": CLUSTER}]
     assert document["users"] == [{"name": USER, "user": {"token": TOKEN}}]
-    assert document["contexts"] == [{"name": "prod", "context": {"cluster": "prod", "user": USER, "namespace": "training"}}]
-    assert json.loads(done.stdout) == {"output": str(target), "context": "prod", "namespace": "training", "user": USER}
+    assert document["contexts"] == [
+        {"name": "prod", "context": {"cluster": "prod", "user": USER, "namespace": "training"}}
+    ]
+    assert json.loads(done.stdout) == {
+        "output": str(target),
+        "context": "prod",
+        "namespace": "training",
+        "user": USER,
+    }
     assert TOKEN not in done.stdout + done.stderr
 
 
-def test_it_is_written_again_but_never_over_another_kubeconfig(trainfleet: Trainfleet, platform: Path, token: Path, tmp_path: Path) -> None:
+def test_it_is_written_again_but_never_over_another_kubeconfig(
+    trainfleet: Trainfleet, platform: Path, token: Path, tmp_path: Path
+) -> None:
     target = tmp_path / "config"
     call = ("kubeconfig", "--platform", str(platform), "--token-file", str(token), "--output", str(target))
     assert trainfleet(*call).returncode == 0
@@ -87,15 +121,27 @@ def test_it_is_written_again_but_never_over_another_kubeconfig(trainfleet: Train
         ("a..b", "three parts"),
     ],
 )
-def test_what_is_no_token_is_refused_and_nothing_is_written(trainfleet: Trainfleet, platform: Path, tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_no_token_is_refused_and_nothing_is_written(
+    trainfleet: Trainfleet, platform: Path, tmp_path: Path, text: str, said: str
+) -> None:
     (tmp_path / "token").write_text(text)
     target = tmp_path / "launcher.kubeconfig"
-    done = trainfleet("kubeconfig", "--platform", str(platform), "--token-file", str(tmp_path / "token"), "--output", str(target))
+    done = trainfleet(
+        "kubeconfig",
+        "--platform",
+        str(platform),
+        "--token-file",
+        str(tmp_path / "token"),
+        "--output",
+        str(target),
+    )
     assert (done.returncode, target.exists()) == (2, False)
     assert said in " ".join(done.stderr.split())
 
 
-def test_one_way_to_the_token_must_be_named(trainfleet: Trainfleet, platform: Path, token: Path, tmp_path: Path) -> None:
+def test_one_way_to_the_token_must_be_named(
+    trainfleet: Trainfleet, platform: Path, token: Path, tmp_path: Path
+) -> None:
     common = ("kubeconfig", "--platform", str(platform), "--output", str(tmp_path / "x"))
     for more in ((), ("--token-file", str(token), "--from-cluster", "c")):
         done = trainfleet(*common, *more)
@@ -109,7 +155,10 @@ def test_one_way_to_the_token_must_be_named(trainfleet: Trainfleet, platform: Pa
         ("", "is empty"),
         ("{}", "holds no cluster's address"),
         ("[]", "holds no cluster's address"),
-        (json.dumps({"clusters": [{"cluster": {"server": "http://plain"}}]}), "a token is not sent to http://plain"),
+        (
+            json.dumps({"clusters": [{"cluster": {"server": "http://plain"}}]}),
+            "a token is not sent to http://plain",
+        ),
     ],
 )
 def test_a_platform_without_a_cluster_to_trust_is_refused(text: str, said: str) -> None:
@@ -132,7 +181,10 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "c", "cluster": cluster}],
-            "users": [{"name": "admin", "user": {"token": "admin-token"}}, {"name": "nobody", "user": {"token": "wrong"}}],
+            "users": [
+                {"name": "admin", "user": {"token": "admin-token"}},
+                {"name": "nobody", "user": {"token": "wrong"}},
+            ],
             "contexts": [
                 {"name": "mine", "context": {"cluster": "c", "user": "admin"}},
                 {"name": "nobody", "context": {"cluster": "c", "user": "nobody"}},
@@ -145,11 +197,18 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def secret(**data: str) -> dict[str, Any]:
     encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": LAUNCHER_TOKEN, "namespace": "training"}, "data": encoded}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": LAUNCHER_TOKEN, "namespace": "training"},
+        "data": encoded,
+    }
 
 
 @needs_kubectl
-def test_the_token_is_fetched_over_tls_by_the_callers_own_login(served: ApiServer, trainfleet: Trainfleet, platform: Path, tmp_path: Path) -> None:
+def test_the_token_is_fetched_over_tls_by_the_callers_own_login(
+    served: ApiServer, trainfleet: Trainfleet, platform: Path, tmp_path: Path
+) -> None:
     served.objects[SECRET] = secret(token=TOKEN, namespace="training")
     target = tmp_path / "launcher.kubeconfig"
     call = ("kubeconfig", "--platform", str(platform), "--from-cluster", "mine", "--output", str(target))
@@ -161,8 +220,13 @@ def test_the_token_is_fetched_over_tls_by_the_callers_own_login(served: ApiServe
 
 
 @needs_kubectl
-@pytest.mark.parametrize(("context", "said"), [("mine", "no such object|not found|NotFound"), ("nobody", "(?i)unauthorized|logged in|credentials")])
-def test_a_cluster_that_gives_no_token_is_named_with_its_answer(served: ApiServer, context: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("context", "said"),
+    [("mine", "no such object|not found|NotFound"), ("nobody", "(?i)unauthorized|logged in|credentials")],
+)
+def test_a_cluster_that_gives_no_token_is_named_with_its_answer(
+    served: ApiServer, context: str, said: str
+) -> None:
     with pytest.raises(TrainfleetError, match=said) as raised:
         fetch_token(context, "training")
     assert raised.value.problems[0].where == context

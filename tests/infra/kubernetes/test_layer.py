@@ -1,4 +1,6 @@
-"""The layer on the real engine: what is there, in which order it comes and goes, and what differs between platforms."""
+"""The layer on the real engine: what is there, in which order it comes and goes, and what differs between
+platforms.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ NAMESPACE = "core/v1:Namespace"
 
 
 def level(layer: Layer, namespace: str, mode: str = "enforce") -> str:
-    found = {inputs["metadata"]["name"]: inputs["metadata"]["labels"] for inputs in layer.of(NAMESPACE).values()}
+    found = {
+        inputs["metadata"]["name"]: inputs["metadata"]["labels"] for inputs in layer.of(NAMESPACE).values()
+    }
     return str(found[namespace][f"pod-security.kubernetes.io/{mode}"])
 
 
@@ -40,7 +44,9 @@ def test_an_operator_goes_before_its_definitions_and_a_namespace_after_all_it_ho
     assert len(definitions) == 4
     assert all(order("prod-kuberay-operator") < order(name) for name in definitions)
     for name in aws.removed:
-        if name.startswith(("prod-network-training-", "prod-account-training", "prod-shared-claim", "prod-quota-training")):
+        if name.startswith(
+            ("prod-network-training-", "prod-account-training", "prod-shared-claim", "prod-quota-training")
+        ):
             assert order(name) < order("prod-namespace-training"), name
     assert order("prod-cluster-autoscaler") < order("prod-account-autoscaler")
     assert order("prod-shared-claim") < order("prod-shared-volume")
@@ -53,7 +59,8 @@ def test_every_namespace_is_closed_unless_something_opens_it(aws: Layer) -> None
     closed = {
         inputs["metadata"]["namespace"]
         for inputs in aws.of(POLICY).values()
-        if inputs["spec"]["policyTypes"] == ["Ingress", "Egress"] and not {"ingress", "egress"} & inputs["spec"].keys()
+        if inputs["spec"]["policyTypes"] == ["Ingress", "Egress"]
+        and not {"ingress", "egress"} & inputs["spec"].keys()
     }
     assert closed == namespaces
 
@@ -78,31 +85,48 @@ def test_pod_security_is_as_strict_as_the_machines_allow(aws: Layer) -> None:
 def test_a_smaller_platform_is_stricter_and_reaches_named_ranges_only(plan: Callable[..., Layer]) -> None:
     without = plan("aws-dev", **{"trainfleet:cidrs": ["10.50.0.0/16"]})
     rules = without.of(POLICY)["dev-network-training-outbound"]["spec"]["egress"]
-    assert [peer["ipBlock"]["cidr"] for rule in rules for peer in rule["to"]] == ["10.50.0.0/16", "169.254.170.23/32"]
+    assert [peer["ipBlock"]["cidr"] for rule in rules for peer in rule["to"]] == [
+        "10.50.0.0/16",
+        "169.254.170.23/32",
+    ]
     assert level(without, "training") == "baseline"
     assert "dev-efa-device-plugin" not in without.inputs
     assert "dev-nvidia-device-plugin" in without.inputs
 
 
-def test_a_platform_without_gpus_or_cloud_gets_no_plugin_autoscaler_or_storage_class(plan: Callable[..., Layer]) -> None:
+def test_a_platform_without_gpus_or_cloud_gets_no_plugin_autoscaler_or_storage_class(
+    plan: Callable[..., Layer],
+) -> None:
     layer = plan("local")
     releases = {"kuberay-operator", "monitoring-definitions", "prometheus", "node-problem-detector"}
     assert set(layer.of(RELEASE)) == {f"local-{name}" for name in releases}
     assert layer.of("storage.k8s.io/v1:StorageClass") == {}
-    assert set(layer.of("core/v1:ServiceAccount")) == {f"local-account-{role}" for role in ("training", "launcher", "ray-ca")}
-    assert {inputs["metadata"]["name"] for inputs in layer.of(NAMESPACE).values()} == {"training", "kuberay-system", "node-system", "monitoring"}
+    assert set(layer.of("core/v1:ServiceAccount")) == {
+        f"local-account-{role}" for role in ("training", "launcher", "ray-ca")
+    }
+    assert {inputs["metadata"]["name"] for inputs in layer.of(NAMESPACE).values()} == {
+        "training",
+        "kuberay-system",
+        "node-system",
+        "monitoring",
+    }
 
 
 def test_releases_are_pinned_whole_or_absent_and_bring_no_definitions_by_the_folder(aws: Layer) -> None:
     releases = aws.of(RELEASE)
     pins = {chart.name: chart for chart in vars(charts).values() if isinstance(chart, charts.Chart)}
     pins["kuberay-operator"] = charts.kuberay_operator("1.6.0")
-    assert {inputs["name"] for inputs in releases.values()} == set(pins) - {"cert-manager", "node-problem-detector"}
+    assert {inputs["name"] for inputs in releases.values()} == set(pins) - {
+        "cert-manager",
+        "node-problem-detector",
+    }
     for inputs in releases.values():
         pin = pins[inputs["name"]]
         assert inputs["version"] == pin.version
         repository = inputs.get("repositoryOpts", {}).get("repo")
-        assert (inputs["chart"], repository) == ((pin.repository, None) if pin.repository.startswith("oci://") else (pin.name, pin.repository))
+        assert (inputs["chart"], repository) == (
+            (pin.repository, None) if pin.repository.startswith("oci://") else (pin.name, pin.repository)
+        )
         assert inputs["atomic"] is inputs["cleanupOnFail"] is inputs["skipCrds"] is True
         assert inputs["timeout"] == charts.TIMEOUT_SECONDS
 
@@ -113,14 +137,19 @@ def test_device_plugins_run_on_the_machines_that_need_them(aws: Layer) -> None:
     assert efa["supportedInstanceLabels"]["values"] == sorted(efa["supportedInstanceLabels"]["values"])
     assert all(kind.startswith("p5") for kind in efa["supportedInstanceLabels"]["values"])
     for name in ("prod-efa-device-plugin", "prod-nvidia-device-plugin"):
-        assert values[name]["tolerations"] == [{"operator": "Exists"}], "a node with one more taint needs its plugin too"
+        assert values[name]["tolerations"] == [{"operator": "Exists"}], (
+            "a node with one more taint needs its plugin too"
+        )
 
 
 def test_the_autoscaler_finds_its_groups_by_the_clusters_name_under_its_own_account(aws: Layer) -> None:
     release = aws.inputs["prod-cluster-autoscaler"]
     account = aws.inputs["prod-account-autoscaler"]
     assert release["namespace"] == account["metadata"]["namespace"] == "kube-system"
-    assert release["values"]["rbac"]["serviceAccount"] == {"create": False, "name": account["metadata"]["name"]}
+    assert release["values"]["rbac"]["serviceAccount"] == {
+        "create": False,
+        "name": account["metadata"]["name"],
+    }
     assert release["values"]["autoDiscovery"]["clusterName"] == "nodes"
     assert release["values"]["image"]["tag"].startswith("v1.34.")
     assert account["automountServiceAccountToken"] is True
@@ -144,7 +173,10 @@ def test_launchers_may_run_work_in_one_namespace_and_only_look_elsewhere(aws: La
         assert role["metadata"]["namespace"] == "training"
         assert "*" not in json.dumps(role["rules"])
     subjects = aws.inputs["prod-launchers"]["subjects"]
-    assert [(subject["kind"], subject["name"]) for subject in subjects] == [("Group", "trainfleet:launchers"), ("ServiceAccount", "launcher")]
+    assert [(subject["kind"], subject["name"]) for subject in subjects] == [
+        ("Group", "trainfleet:launchers"),
+        ("ServiceAccount", "launcher"),
+    ]
 
 
 def test_volumes_are_encrypted_bound_late_and_shared_by_name(aws: Layer) -> None:

@@ -1,4 +1,6 @@
-"""What the network policies let through, judged as the API says: by namespaces, pods, addresses and ports, in both directions."""
+"""What the network policies let through, judged as the API says: by namespaces, pods, addresses and ports, in
+both directions.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ def whole() -> Planned:
 
 
 def policies(planned: Planned, namespace: str, kind: str) -> list[dict[str, Any]]:
-    every = [inputs for inputs in planned.of("NetworkPolicy").values() if inputs["metadata"]["namespace"] == namespace]
+    every = [
+        inputs
+        for inputs in planned.of("NetworkPolicy").values()
+        if inputs["metadata"]["namespace"] == namespace
+    ]
     return [inputs["spec"] for inputs in every if kind in inputs["spec"]["policyTypes"]]
 
 
@@ -38,7 +44,9 @@ def matches(selector: dict[str, Any] | None, labels: dict[str, str]) -> bool:
     chosen = selector or {}
     wanted = chosen.get("matchLabels", {}).items() <= labels.items()
     assert all(each["operator"] == "In" for each in chosen.get("matchExpressions", ()))
-    return wanted and all(labels.get(each["key"]) in each["values"] for each in chosen.get("matchExpressions", ()))
+    return wanted and all(
+        labels.get(each["key"]) in each["values"] for each in chosen.get("matchExpressions", ())
+    )
 
 
 def is_peer(peer: dict[str, Any], of: str, place: Place) -> bool:
@@ -46,7 +54,9 @@ def is_peer(peer: dict[str, Any], of: str, place: Place) -> bool:
         block = peer["ipBlock"]
         address = ip_address(place) if isinstance(place, str) else None
         return (
-            address is not None and address in ip_network(block["cidr"]) and not any(address in ip_network(hole) for hole in block.get("except", ()))
+            address is not None
+            and address in ip_network(block["cidr"])
+            and not any(address in ip_network(hole) for hole in block.get("except", ()))
         )
     if isinstance(place, str):
         return False
@@ -59,7 +69,9 @@ def is_peer(peer: dict[str, Any], of: str, place: Place) -> bool:
 
 
 def allowed(planned: Planned, kind: str, pod: Pod, other: Place, port: int, protocol: str) -> bool:
-    """Whether the policies of the pod's namespace let this through in one direction; without any policy everything passes."""
+    """Whether the policies of the pod's namespace let this through in one direction; without any policy
+    everything passes.
+    """
     found = policies(planned, pod.namespace, kind)
     if not found:
         return True
@@ -68,7 +80,9 @@ def allowed(planned: Planned, kind: str, pod: Pod, other: Place, port: int, prot
         assert policy["podSelector"] == {}
         for rule in policy.get(key, ()):
             ports = rule.get("ports")
-            if ports is not None and not any((each["protocol"], each["port"]) == (protocol, port) for each in ports):
+            if ports is not None and not any(
+                (each["protocol"], each["port"]) == (protocol, port) for each in ports
+            ):
                 continue
             if side not in rule or any(is_peer(peer, pod.namespace, other) for peer in rule[side]):
                 return True

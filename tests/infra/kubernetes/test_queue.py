@@ -1,4 +1,6 @@
-"""The queue's quotas are the pools at their largest, in one group of the same resources, and a head finds a place beside the GPUs."""
+"""The queue's quotas are the pools at their largest, in one group of the same resources, and a head finds a
+place beside the GPUs.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,24 @@ from trainfleet.infra.spec.schema import Cloud
 def quotas(planned: Planned) -> dict[str, dict[str, str]]:
     (group,) = planned.custom("ClusterQueue")[QUEUE]["spec"]["resourceGroups"]
     for flavor in group["flavors"]:
-        assert [each["name"] for each in flavor["resources"]] == group["coveredResources"], "the same resources in the same order"
-    return {flavor["name"]: {each["name"]: each["nominalQuota"] for each in flavor["resources"]} for flavor in group["flavors"]}
+        assert [each["name"] for each in flavor["resources"]] == group["coveredResources"], (
+            "the same resources in the same order"
+        )
+    return {
+        flavor["name"]: {each["name"]: each["nominalQuota"] for each in flavor["resources"]}
+        for flavor in group["flavors"]
+    }
 
 
 def test_quotas_are_what_the_pools_hold_at_their_largest() -> None:
     system = system_machine(spec())
     assert quotas(plan()) == {
-        "system": {"cpu": str(system.vcpu * 4), "memory": f"{int(system.memory_gib * 4)}Gi", "nvidia.com/gpu": "0", "vpc.amazonaws.com/efa": "0"},
+        "system": {
+            "cpu": str(system.vcpu * 4),
+            "memory": f"{int(system.memory_gib * 4)}Gi",
+            "nvidia.com/gpu": "0",
+            "vpc.amazonaws.com/efa": "0",
+        },
         # 4 p5.48xlarge: 192 vCPU, 2048 GiB, 8 GPUs and 32 adapters each.
         "h100": {"cpu": "768", "memory": "8192Gi", "nvidia.com/gpu": "32", "vpc.amazonaws.com/efa": "128"},
         # 16 g6.12xlarge: 48 vCPU, 192 GiB, 4 GPUs.
@@ -50,7 +62,12 @@ def test_where_nothing_is_known_of_the_machines_only_gpus_are_counted() -> None:
         source="test",
     )
     wish = spec(gpu_pools=[{"name": "mine", "accelerator": "L4", "per_node": 4, "max_nodes": 3}]).gpu_pools[0]
-    found = quotas(plan({"gpu_pools": [wish.model_dump(mode="json")]}, pools=(Pool(wish, unknown, {"gpu": "yes"}, (), None),)))
+    found = quotas(
+        plan(
+            {"gpu_pools": [wish.model_dump(mode="json")]},
+            pools=(Pool(wish, unknown, {"gpu": "yes"}, (), None),),
+        )
+    )
     assert found["mine"] == {"cpu": "1000000", "memory": "1000000Gi", "nvidia.com/gpu": "12"}
 
 
@@ -62,10 +79,15 @@ def test_a_flavour_names_its_pools_nodes_and_tolerates_their_taints() -> None:
 
     made = pool(of, base)
     spot = Pool(base, made.machine, made.labels, (), None, selector={"healthy": "yes"}, tolerations=(taint,))
-    flavors: dict[str, Any] = plan({"gpu_pools": [base.model_dump(mode="json")]}, pools=(spot,)).custom("ResourceFlavor")
+    flavors: dict[str, Any] = plan({"gpu_pools": [base.model_dump(mode="json")]}, pools=(spot,)).custom(
+        "ResourceFlavor"
+    )
     assert flavors["system"]["spec"] == {"nodeLabels": {}, "tolerations": []}
     assert flavors["l4"]["spec"]["nodeLabels"] == {"trainfleet.io/pool": "l4", "healthy": "yes"}
-    assert flavors["l4"]["spec"]["tolerations"] == [{"operator": "Exists", "key": "nvidia.com/gpu", "effect": "NoSchedule"}, taint]
+    assert flavors["l4"]["spec"]["tolerations"] == [
+        {"operator": "Exists", "key": "nvidia.com/gpu", "effect": "NoSchedule"},
+        taint,
+    ]
 
 
 def test_the_local_queue_and_the_priorities_carry_the_names_that_launchers_use() -> None:
@@ -79,7 +101,9 @@ def test_the_local_queue_and_the_priorities_carry_the_names_that_launchers_use()
 def test_kueue_queues_ray_jobs_and_pods_but_not_their_own_clusters() -> None:
     configuration = json.loads(plan().values("lab-kueue")["managerConfig"]["controllerManagerConfigYaml"])
     assert configuration["integrations"]["frameworks"] == ["batch/job", "ray.io/rayjob", "pod"]
-    assert configuration["managedJobsNamespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "training"}}
+    assert configuration["managedJobsNamespaceSelector"] == {
+        "matchLabels": {"kubernetes.io/metadata.name": "training"}
+    }
     assert configuration["manageJobsWithoutQueueName"] is False
 
 

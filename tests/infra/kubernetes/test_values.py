@@ -38,7 +38,9 @@ def keys(node: Any) -> list[str]:
 
 def test_a_document_is_its_fields_in_camel_case_without_those_left_out() -> None:
     assert plain(Toleration(operator="Exists")) == {"operator": "Exists"}
-    assert plain({"a-b": [Resources(Amounts("1"), Amounts(memory="2Gi"))]}) == {"a-b": [{"requests": {"cpu": "1"}, "limits": {"memory": "2Gi"}}]}
+    assert plain({"a-b": [Resources(Amounts("1"), Amounts(memory="2Gi"))]}) == {
+        "a-b": [{"requests": {"cpu": "1"}, "limits": {"memory": "2Gi"}}]
+    }
 
 
 def test_a_key_that_is_not_declared_is_refused_by_name() -> None:
@@ -49,7 +51,9 @@ def test_a_key_that_is_not_declared_is_refused_by_name() -> None:
 def test_every_chart_gets_a_typed_document_and_no_module_of_values_knows_pulumis_resources() -> None:
     for found in iter_modules(values.__path__):
         module = import_module(f"{values.__name__}.{found.name}")
-        declared = [member for member in vars(module).values() if isinstance(member, type) and is_dataclass(member)]
+        declared = [
+            member for member in vars(module).values() if isinstance(member, type) and is_dataclass(member)
+        ]
         assert declared, found.name
         for one in declared:
             assert one.__dataclass_params__.frozen, one  # type: ignore[attr-defined]  # dataclasses keep it there
@@ -68,14 +72,22 @@ def test_grafana_has_no_account_and_so_no_password() -> None:
     grafana = whole().values("lab-prometheus")["grafana"]
     assert grafana["env"] == {"GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION": "true"}
     assert grafana["grafana.ini"]["auth.anonymous"] == {"enabled": True, "org_role": "Viewer"}
-    assert grafana["sidecar"]["datasources"] == {"initDatasources": True, "skipReload": True}, "a reload needs an account"
+    assert grafana["sidecar"]["datasources"] == {"initDatasources": True, "skipReload": True}, (
+        "a reload needs an account"
+    )
 
 
 def test_metrics_are_kept_as_long_as_the_spec_says_on_an_encrypted_volume() -> None:
-    prometheus = plan({"monitoring": {"retention_days": 40}}).values("lab-prometheus")["prometheus"]["prometheusSpec"]
+    prometheus = plan({"monitoring": {"retention_days": 40}}).values("lab-prometheus")["prometheus"][
+        "prometheusSpec"
+    ]
     assert prometheus["retention"] == "40d"
-    assert prometheus["storageSpec"]["volumeClaimTemplate"]["spec"]["storageClassName"] == "trainfleet-encrypted"
-    without = plan({"layer": {"storage_classes": False}}).values("lab-prometheus")["prometheus"]["prometheusSpec"]
+    assert (
+        prometheus["storageSpec"]["volumeClaimTemplate"]["spec"]["storageClassName"] == "trainfleet-encrypted"
+    )
+    without = plan({"layer": {"storage_classes": False}}).values("lab-prometheus")["prometheus"][
+        "prometheusSpec"
+    ]
     assert "storageSpec" not in without, "a class that is not there is not named"
 
 
@@ -88,12 +100,15 @@ def test_logs_go_to_the_platforms_store_under_its_identity() -> None:
     values_ = whole().values("lab-fluent-bit")
     assert values_["serviceAccount"] == {"create": False, "name": "log-shipper"}
     assert (
-        values_["config"]["outputs"] == "[OUTPUT]\n    Name cloudwatch_logs\n    Match kube.*\n    log_group_name /lab/pods\n    region us-east-2\n"
+        values_["config"]["outputs"]
+        == "[OUTPUT]\n    Name cloudwatch_logs\n    Match kube.*\n    log_group_name /lab/pods\n    region us-east-2\n"
     )
     assert whole().inputs["lab-fluent-bit"]["namespace"] == "logging"
 
 
-@pytest.mark.parametrize("changes", [{"log_store": None}, {"log_store": LogStore(LOGS.output, LOGS.settings, "nobody")}])
+@pytest.mark.parametrize(
+    "changes", [{"log_store": None}, {"log_store": LogStore(LOGS.output, LOGS.settings, "nobody")}]
+)
 def test_there_is_no_shipper_without_a_store_and_an_identity_for_it(changes: dict[str, Any]) -> None:
     assert "lab-fluent-bit" not in plan(**changes).types
 
@@ -105,7 +120,10 @@ def test_each_secret_of_the_spec_is_read_from_the_clouds_store_into_the_training
     secret = whole().custom("ExternalSecret")["hf-token"]
     assert secret["metadata"]["namespace"] == "training"
     assert secret["spec"]["data"] == [{"secretKey": "value", "remoteRef": {"key": "lab/hf-token"}}]
-    assert whole().values("lab-external-secrets")["serviceAccount"] == {"create": False, "name": "external-secrets"}
+    assert whole().values("lab-external-secrets")["serviceAccount"] == {
+        "create": False,
+        "name": "external-secrets",
+    }
 
 
 def test_there_is_no_store_where_the_cloud_has_none_or_nobody_may_read_it() -> None:
@@ -122,22 +140,38 @@ def test_people_and_controllers_may_launch_and_a_pod_may_end_its_own_cluster() -
         ("User", "ana@example.com"),
     ]
     assert whole().inputs["lab-launcher-readers"]["subjects"] == subjects
-    assert whole().inputs["lab-training-pods"]["subjects"] == [{"kind": "ServiceAccount", "name": "trainer", "namespace": "training"}]
-    rules = {resource: rule["verbs"] for rule in whole().inputs["lab-training-pod"]["rules"] for resource in rule["resources"]}
+    assert whole().inputs["lab-training-pods"]["subjects"] == [
+        {"kind": "ServiceAccount", "name": "trainer", "namespace": "training"}
+    ]
+    rules = {
+        resource: rule["verbs"]
+        for rule in whole().inputs["lab-training-pod"]["rules"]
+        for resource in rule["resources"]
+    }
     assert "secrets" not in rules
     assert rules["pods"] == ["get", "list", "delete"]
 
 
 def test_skypilots_documented_minimum_is_granted() -> None:
-    granted = {resource: set(rule["verbs"]) for rule in whole().inputs["lab-launcher"]["rules"] for resource in rule["resources"]}
+    granted = {
+        resource: set(rule["verbs"])
+        for rule in whole().inputs["lab-launcher"]["rules"]
+        for resource in rule["resources"]
+    }
     for resource in ("pods", "services", "secrets"):
-        assert {"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"} <= granted[resource]
+        assert {"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"} <= granted[
+            resource
+        ]
     for resource in ("pods/exec", "pods/portforward"):
         assert {"get", "create"} <= granted[resource]
     assert {"get", "list", "watch"} <= granted["events"]
-    everywhere = {resource for rule in whole().inputs["lab-launcher-reader"]["rules"] for resource in rule["resources"]}
+    everywhere = {
+        resource for rule in whole().inputs["lab-launcher-reader"]["rules"] for resource in rule["resources"]
+    }
     assert {"nodes", "runtimeclasses", "storageclasses"} <= everywhere
-    text = json.dumps([whole().inputs["lab-launcher"]["rules"], whole().inputs["lab-launcher-reader"]["rules"]])
+    text = json.dumps(
+        [whole().inputs["lab-launcher"]["rules"], whole().inputs["lab-launcher-reader"]["rules"]]
+    )
     assert "*" not in text
 
 
@@ -151,19 +185,29 @@ def test_the_token_is_filled_by_the_cluster() -> None:
 def test_the_looked_up_keys_are_of_the_versions_that_are_installed() -> None:
     pins = {chart.name: chart.version for chart in vars(charts).values() if isinstance(chart, charts.Chart)}
     pins["kuberay-operator"] = Ray().operator
-    assert {name: entry["version"] for name, entry in known()["charts"].items()} == pins, "look the values up again, then raise it in known.json"
+    assert {name: entry["version"] for name, entry in known()["charts"].items()} == pins, (
+        "look the values up again, then raise it in known.json"
+    )
 
 
 def test_a_value_and_a_field_that_nobody_reads_are_refused_by_name_with_the_nearest() -> None:
-    with pytest.raises(TrainfleetError, match=r"config\.outptus: is not a key of it \(did you mean `outputs`\?\)"):
+    with pytest.raises(
+        TrainfleetError, match=r"config\.outptus: is not a key of it \(did you mean `outputs`\?\)"
+    ):
         refuse_unknown("fluent-bit", known()["charts"]["fluent-bit"]["values"], {"config": {"outptus": ""}})
     kinds = known()["kinds"]["kueue.x-k8s.io/v1beta2:ClusterQueue"]
     with pytest.raises(TrainfleetError, match=r"resourceGroups\[0\]\.flavors\[1\]\.nmae"):
-        refuse_unknown("queue", kinds, {"spec": {"resourceGroups": [{"flavors": [{"name": "a"}, {"nmae": "b"}]}]}})
+        refuse_unknown(
+            "queue", kinds, {"spec": {"resourceGroups": [{"flavors": [{"name": "a"}, {"nmae": "b"}]}]}}
+        )
 
 
 def test_a_map_of_anything_takes_anything() -> None:
-    refuse_unknown("flavour", known()["kinds"]["kueue.x-k8s.io/v1beta2:ResourceFlavor"], {"spec": {"nodeLabels": {"any/label": "x"}}})
+    refuse_unknown(
+        "flavour",
+        known()["kinds"]["kueue.x-k8s.io/v1beta2:ResourceFlavor"],
+        {"spec": {"nodeLabels": {"any/label": "x"}}},
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,7 +225,9 @@ def test_a_map_of_anything_takes_anything() -> None:
 def test_a_declaration_that_is_misspelt_stops_the_program_by_name(
     monkeypatch: pytest.MonkeyPatch, module: str, kind: str, right: str, wrong: str
 ) -> None:
-    """As if the field's name were misspelt where it is declared: every key of such a document goes through the same check."""
+    """As if the field's name were misspelt where it is declared: every key of such a document goes through
+    the same check.
+    """
     loaded = import_module(module)
     monkeypatch.setattr(getattr(loaded, kind), "KEYS", {right: wrong}, raising=False)
     with pytest.raises(TrainfleetError, match=wrong):

@@ -20,7 +20,10 @@ FILE = {
     "kind": "Config",
     "current-context": "kind-lab",
     "clusters": [
-        {"name": "lab", "cluster": {"server": "https://127.0.0.1:6443", "certificate-authority-data": "Y2E="}},
+        {
+            "name": "lab",
+            "cluster": {"server": "https://127.0.0.1:6443", "certificate-authority-data": "Y2E="},
+        },
         {"name": "farm", "cluster": {"server": "https://farm:6443"}},
     ],
     "users": [{"name": "me", "user": {"token": "planted-secret", "client-key-data": "planted-key"}}],
@@ -52,8 +55,13 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("wish", "context", "server"), [("", "kind-lab", "https://127.0.0.1:6443"), ("farm", "farm", "https://farm:6443")])
-def test_the_wished_context_is_found_else_the_current_one(file: Path, wish: str, context: str, server: str) -> None:
+@pytest.mark.parametrize(
+    ("wish", "context", "server"),
+    [("", "kind-lab", "https://127.0.0.1:6443"), ("farm", "farm", "https://farm:6443")],
+)
+def test_the_wished_context_is_found_else_the_current_one(
+    file: Path, wish: str, context: str, server: str
+) -> None:
     reached = reach(spec(context=wish), file)
     assert reached.context == context
     assert reached.document["current-context"] == context
@@ -66,7 +74,10 @@ def test_no_credential_leaves_the_file(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("context", "message"),
-    [("kind-lap", r"no context `kind-lap` \(did you mean `kind-lab`\?\)"), ("torn", r"names a cluster `gone` that is not in it")],
+    [
+        ("kind-lap", r"no context `kind-lap` \(did you mean `kind-lab`\?\)"),
+        ("torn", r"names a cluster `gone` that is not in it"),
+    ],
 )
 def test_a_context_that_leads_nowhere_is_refused(file: Path, context: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
@@ -74,7 +85,13 @@ def test_a_context_that_leads_nowhere_is_refused(file: Path, context: str, messa
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("{", "cannot be read"), ("[" * 50_000, "cannot be read"), ("- 1", "is not a kubeconfig"), ("{}", "has no current context")]
+    ("text", "message"),
+    [
+        ("{", "cannot be read"),
+        ("[" * 50_000, "cannot be read"),
+        ("- 1", "is not a kubeconfig"),
+        ("{}", "has no current context"),
+    ],
 )
 def test_a_file_that_is_no_kubeconfig_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "config"
@@ -95,7 +112,11 @@ def test_without_a_file_a_platform_can_still_be_rehearsed(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("written", "variable", "expected"),
-    [("/a/config", "/b/config", "/a/config"), ("", "/b/config:/c/config", "/b/config"), ("", "", "/home/me/.kube/config")],
+    [
+        ("/a/config", "/b/config", "/a/config"),
+        ("", "/b/config:/c/config", "/b/config"),
+        ("", "", "/home/me/.kube/config"),
+    ],
 )
 def test_the_file_is_the_specs_else_the_environments_else_the_usual_one(
     monkeypatch: pytest.MonkeyPatch, written: str, variable: str, expected: str
@@ -106,7 +127,12 @@ def test_the_file_is_the_specs_else_the_environments_else_the_usual_one(
 
 
 def test_gpu_nodes_that_are_there_are_found_by_the_labels_they_have() -> None:
-    data = {"name": "l4", "accelerator": "L4", "per_node": 1, "labels": {"nvidia.com/gpu.product": "NVIDIA-L4"}}
+    data = {
+        "name": "l4",
+        "accelerator": "L4",
+        "per_node": 1,
+        "labels": {"nvidia.com/gpu.product": "NVIDIA-L4"},
+    }
     local = parse_spec({**spec().model_dump(mode="json", exclude_unset=True), "gpu_pools": [data]})
     pool = found(local, local.gpu_pools[0])
     assert node_selector(pool) == {"nvidia.com/gpu.product": "NVIDIA-L4"}

@@ -65,7 +65,12 @@ PUBLIC = {"vpcConfig.endpointPublicAccess": True}
 CONTROL_PLANE = [
     Case("no-open-control-plane", EKS, {"vpcConfig": GONE}, "publicAccessCidrs"),
     Case("no-open-control-plane", EKS, PUBLIC, "publicAccessCidrs"),
-    Case("no-open-control-plane", EKS, {**PUBLIC, "vpcConfig.publicAccessCidrs": ["10.0.0.0/8", "0.0.0.0/0"]}, "holds 0.0.0.0/0"),
+    Case(
+        "no-open-control-plane",
+        EKS,
+        {**PUBLIC, "vpcConfig.publicAccessCidrs": ["10.0.0.0/8", "0.0.0.0/0"]},
+        "holds 0.0.0.0/0",
+    ),
     Case("no-open-control-plane", EKS, {**PUBLIC, "vpcConfig.publicAccessCidrs": ["::/0"]}, "::/0"),
     Case(
         "no-open-control-plane",
@@ -76,16 +81,27 @@ CONTROL_PLANE = [
     Case(
         "no-open-control-plane",
         GKE,
-        {"privateClusterConfig.enablePrivateEndpoint": False, "masterAuthorizedNetworksConfig": {"cidrBlocks": [{"cidrBlock": "0.0.0.0/0"}]}},
+        {
+            "privateClusterConfig.enablePrivateEndpoint": False,
+            "masterAuthorizedNetworksConfig": {"cidrBlocks": [{"cidrBlock": "0.0.0.0/0"}]},
+        },
         "0.0.0.0/0",
     ),
     Case(
         "no-open-control-plane",
         GKE,
-        {"privateClusterConfig.enablePrivateEndpoint": False, "masterAuthorizedNetworksConfig": {"gcpPublicCidrsAccessEnabled": True}},
+        {
+            "privateClusterConfig.enablePrivateEndpoint": False,
+            "masterAuthorizedNetworksConfig": {"gcpPublicCidrsAccessEnabled": True},
+        },
         "gcpPublicCidrsAccessEnabled",
     ),
-    Case("no-open-control-plane", GKE, {"controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic": True}, "allowExternalTraffic"),
+    Case(
+        "no-open-control-plane",
+        GKE,
+        {"controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic": True},
+        "allowExternalTraffic",
+    ),
     Case("no-open-control-plane", AKS, {"apiServerAccessProfile": GONE}, "authorizedIPRanges"),
     Case(
         "no-open-control-plane",
@@ -100,18 +116,37 @@ BUCKETS = [
     Case(
         "no-public-bucket",
         "aws:s3/bucketAcl:BucketAcl",
-        {"accessControlPolicy": {"grants": [{"permission": "READ", "grantee": {"uri": "http://acs.amazonaws.com/groups/global/AllUsers"}}]}},
+        {
+            "accessControlPolicy": {
+                "grants": [
+                    {
+                        "permission": "READ",
+                        "grantee": {"uri": "http://acs.amazonaws.com/groups/global/AllUsers"},
+                    }
+                ]
+            }
+        },
         "AllUsers",
     ),
     *(Case("no-public-bucket", S3_BLOCK, {flag: value}, flag) for flag in BLOCKS for value in (False, GONE)),
     Case("no-public-bucket", GCS, {"publicAccessPrevention": "inherited"}, "publicAccessPrevention"),
     Case("no-public-bucket", GCS, {"publicAccessPrevention": GONE}, "missing"),
-    Case("no-public-bucket", "gcp:storage/bucketAccessControl:BucketAccessControl", {"entity": "allUsers"}, "entity is allUsers"),
+    Case(
+        "no-public-bucket",
+        "gcp:storage/bucketAccessControl:BucketAccessControl",
+        {"entity": "allUsers"},
+        "entity is allUsers",
+    ),
     Case("no-public-bucket", AZURE_STORAGE, {"allowBlobPublicAccess": True}, "allowBlobPublicAccess"),
     Case("no-public-bucket", AZURE_STORAGE, {"allowBlobPublicAccess": GONE}, "allowBlobPublicAccess"),
     Case("no-public-bucket", BLOB_CONTAINER, {"publicAccess": "Blob"}, "publicAccess is `Blob`"),
     Case("one-way-into-buckets", GCS, {"uniformBucketLevelAccess": False}, "uniformBucketLevelAccess"),
-    Case("one-way-into-buckets", "aws:s3/bucketOwnershipControls:BucketOwnershipControls", {"rule.objectOwnership": "ObjectWriter"}, "ObjectWriter"),
+    Case(
+        "one-way-into-buckets",
+        "aws:s3/bucketOwnershipControls:BucketOwnershipControls",
+        {"rule.objectOwnership": "ObjectWriter"},
+        "ObjectWriter",
+    ),
     *(
         Case("tls-only-bucket", S3_POLICY, {"policy": text}, "SecureTransport")
         for text in (
@@ -127,24 +162,64 @@ BUCKETS = [
     Case("tls-only-bucket", AZURE_STORAGE, {"minimumTlsVersion": GONE}, "minimumTlsVersion"),
 ]
 PORTS = [
-    Case("no-open-ingress", "aws:ec2/securityGroup:SecurityGroup", {"ingress": [{"cidrBlocks": ["0.0.0.0/0"], "protocol": "tcp"}]}, "ingress[0]"),
-    Case("no-open-ingress", "aws:ec2/securityGroup:SecurityGroup", {"ingress": [{"ipv6CidrBlocks": ["::/0"], "protocol": "tcp"}]}, "::/0"),
-    Case("no-open-ingress", "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule", {"cidrIpv4": "0.0.0.0/0"}, "cidrIpv4"),
-    Case("no-open-ingress", "aws:ec2/securityGroupRule:SecurityGroupRule", {"cidrBlocks": ["0.0.0.0/0"]}, "0.0.0.0/0"),
+    Case(
+        "no-open-ingress",
+        "aws:ec2/securityGroup:SecurityGroup",
+        {"ingress": [{"cidrBlocks": ["0.0.0.0/0"], "protocol": "tcp"}]},
+        "ingress[0]",
+    ),
+    Case(
+        "no-open-ingress",
+        "aws:ec2/securityGroup:SecurityGroup",
+        {"ingress": [{"ipv6CidrBlocks": ["::/0"], "protocol": "tcp"}]},
+        "::/0",
+    ),
+    Case(
+        "no-open-ingress",
+        "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule",
+        {"cidrIpv4": "0.0.0.0/0"},
+        "cidrIpv4",
+    ),
+    Case(
+        "no-open-ingress",
+        "aws:ec2/securityGroupRule:SecurityGroupRule",
+        {"cidrBlocks": ["0.0.0.0/0"]},
+        "0.0.0.0/0",
+    ),
     Case("no-open-ingress", GCP_FIREWALL, {"sourceRanges": ["0.0.0.0/0"]}, "0.0.0.0/0"),
     Case("no-open-ingress", GCP_FIREWALL, {"sourceRanges": GONE}, "sourceRanges is missing"),
-    Case("no-open-ingress", NSG, {"securityRules.0.sourceAddressPrefix": "Internet"}, "securityRules[0].sourceAddressPrefix allows from Internet"),
+    Case(
+        "no-open-ingress",
+        NSG,
+        {"securityRules.0.sourceAddressPrefix": "Internet"},
+        "securityRules[0].sourceAddressPrefix allows from Internet",
+    ),
     Case("no-open-ingress", NSG_RULE, {"sourceAddressPrefix": "*"}, "allows from *"),
-    Case("no-open-ingress", NSG_RULE, {"sourceAddressPrefix": GONE, "sourceAddressPrefixes": ["0.0.0.0/0"]}, "0.0.0.0/0"),
+    Case(
+        "no-open-ingress",
+        NSG_RULE,
+        {"sourceAddressPrefix": GONE, "sourceAddressPrefixes": ["0.0.0.0/0"]},
+        "0.0.0.0/0",
+    ),
 ]
 ADDRESSES = [
     Case("no-public-node", AWS_SUBNET, {"mapPublicIpOnLaunch": True}, "mapPublicIpOnLaunch"),
-    Case("no-public-node", LAUNCH_TEMPLATE, {"networkInterfaces": [{"associatePublicIpAddress": "true"}]}, "networkInterfaces[0]"),
+    Case(
+        "no-public-node",
+        LAUNCH_TEMPLATE,
+        {"networkInterfaces": [{"associatePublicIpAddress": "true"}]},
+        "networkInterfaces[0]",
+    ),
     Case("no-public-node", EC2, {"associatePublicIpAddress": True}, "associatePublicIpAddress"),
     Case("no-public-node", GKE, {"privateClusterConfig.enablePrivateNodes": False}, "enablePrivateNodes"),
     Case("no-public-node", GKE, {"privateClusterConfig": GONE}, "enablePrivateNodes"),
     Case("no-public-node", GKE_NODES, {"networkConfig.enablePrivateNodes": False}, "enablePrivateNodes"),
-    Case("no-public-node", GCP_INSTANCE, {"networkInterfaces.0.accessConfigs": [{}]}, "networkInterfaces[0].accessConfigs"),
+    Case(
+        "no-public-node",
+        GCP_INSTANCE,
+        {"networkInterfaces.0.accessConfigs": [{}]},
+        "networkInterfaces[0].accessConfigs",
+    ),
     Case("no-public-node", AKS, {"agentPoolProfiles.0.enableNodePublicIP": True}, "agentPoolProfiles[0]"),
     Case("no-public-node", AKS_NODES, {"enableNodePublicIP": True}, "enableNodePublicIP"),
     Case("no-ssh-to-nodes", EKS_NODES, {"remoteAccess": {"ec2SshKey": "k"}}, "ec2SshKey"),
@@ -153,16 +228,36 @@ ADDRESSES = [
     Case(
         "no-ssh-to-nodes",
         AKS,
-        {"linuxProfile": {"adminUsername": "me", "ssh": {"publicKeys": [{"keyData": "ssh-rsa AAAAB3NzaC1yc2E= me"}]}}},
+        {
+            "linuxProfile": {
+                "adminUsername": "me",
+                "ssh": {"publicKeys": [{"keyData": "ssh-rsa AAAAB3NzaC1yc2E= me"}]},
+            }
+        },
         "linuxProfile.ssh",
     ),
     *(
-        Case("closed-stores", kind, {"publicNetworkAccess": "Enabled", "networkRuleSet.defaultAction": "Allow"}, "publicNetworkAccess")
+        Case(
+            "closed-stores",
+            kind,
+            {"publicNetworkAccess": "Enabled", "networkRuleSet.defaultAction": "Allow"},
+            "publicNetworkAccess",
+        )
         for kind in (AZURE_STORAGE, ACR)
     ),
-    Case("closed-stores", VAULT, {"properties.publicNetworkAccess": GONE, "properties.networkAcls": GONE}, "properties.networkAcls.defaultAction"),
+    Case(
+        "closed-stores",
+        VAULT,
+        {"properties.publicNetworkAccess": GONE, "properties.networkAcls": GONE},
+        "properties.networkAcls.defaultAction",
+    ),
     Case("no-public-service", SERVICE, {"spec.type": "LoadBalancer"}, "LoadBalancer"),
-    Case("no-public-service", SERVICE, {"spec.type": "LoadBalancer", "spec.loadBalancerSourceRanges": ["0.0.0.0/0"]}, "LoadBalancer"),
+    Case(
+        "no-public-service",
+        SERVICE,
+        {"spec.type": "LoadBalancer", "spec.loadBalancerSourceRanges": ["0.0.0.0/0"]},
+        "LoadBalancer",
+    ),
     Case("no-public-service", SERVICE, {"spec.type": "NodePort"}, "NodePort"),
 ]
 DISKS = [
@@ -174,7 +269,12 @@ DISKS = [
     Case("secrets-encrypted", AKS, {"securityProfile.azureKeyVaultKms": GONE}, "azureKeyVaultKms.enabled"),
     Case("secrets-encrypted", AKS, {"securityProfile.azureKeyVaultKms.keyId": GONE}, "keyId"),
     Case("encrypted-volumes", LAUNCH_TEMPLATE, {"blockDeviceMappings": GONE}, "blockDeviceMappings"),
-    Case("encrypted-volumes", LAUNCH_TEMPLATE, {"blockDeviceMappings.0.ebs.encrypted": "false"}, "[0].ebs.encrypted"),
+    Case(
+        "encrypted-volumes",
+        LAUNCH_TEMPLATE,
+        {"blockDeviceMappings.0.ebs.encrypted": "false"},
+        "[0].ebs.encrypted",
+    ),
     Case("encrypted-volumes", EC2, {"rootBlockDevice": GONE}, "rootBlockDevice"),
     Case("encrypted-volumes", EC2, {"ebsBlockDevices": [{"encrypted": False}]}, "ebsBlockDevices[0]"),
     Case("encrypted-volumes", EKS_NODES, {"launchTemplate": GONE}, "launchTemplate"),
@@ -183,11 +283,31 @@ DISKS = [
     Case("encrypted-volumes", FSX, {"kmsKeyId": GONE}, "kmsKeyId"),
     Case("encrypted-volumes", GKE_NODES, {"nodeConfig.bootDiskKmsKey": GONE}, "bootDiskKmsKey"),
     Case("encrypted-volumes", GCP_DISK, {"diskEncryptionKey": GONE}, "kmsKeySelfLink"),
-    Case("encrypted-volumes", AKS, {"agentPoolProfiles.0.enableEncryptionAtHost": False}, "agentPoolProfiles[0].enableEncryptionAtHost"),
+    Case(
+        "encrypted-volumes",
+        AKS,
+        {"agentPoolProfiles.0.enableEncryptionAtHost": False},
+        "agentPoolProfiles[0].enableEncryptionAtHost",
+    ),
     Case("encrypted-volumes", AKS_NODES, {"enableEncryptionAtHost": GONE}, "enableEncryptionAtHost"),
-    Case("encrypted-volumes", STORAGE_CLASS, {"provisioner": "ebs.csi.aws.com", "parameters": {"type": "gp3"}}, "parameters.encrypted"),
-    Case("encrypted-volumes", STORAGE_CLASS, {"provisioner": "pd.csi.storage.gke.io", "parameters": GONE}, "disk-encryption-kms-key"),
-    Case("encrypted-volumes", STORAGE_CLASS, {"provisioner": "disk.csi.azure.com", "parameters": {"skuName": "x"}}, "diskEncryptionSetID"),
+    Case(
+        "encrypted-volumes",
+        STORAGE_CLASS,
+        {"provisioner": "ebs.csi.aws.com", "parameters": {"type": "gp3"}},
+        "parameters.encrypted",
+    ),
+    Case(
+        "encrypted-volumes",
+        STORAGE_CLASS,
+        {"provisioner": "pd.csi.storage.gke.io", "parameters": GONE},
+        "disk-encryption-kms-key",
+    ),
+    Case(
+        "encrypted-volumes",
+        STORAGE_CLASS,
+        {"provisioner": "disk.csi.azure.com", "parameters": {"skuName": "x"}},
+        "diskEncryptionSetID",
+    ),
 ]
 KEYS = [
     Case("own-key-for-shared-files", EFS, {"kmsKeyId": GONE}, "kmsKeyId"),
@@ -195,13 +315,28 @@ KEYS = [
     Case("own-key-for-shared-files", GCP_LUSTRE, {"kmsKey": GONE}, "kmsKey"),
     Case("own-key-for-shared-files", AZURE_LUSTRE, {"encryptionSettings": GONE}, "keyUrl"),
     Case("own-key-for-buckets", S3_ENCRYPTION, {"rules": []}, "rules is empty"),
-    Case("own-key-for-buckets", S3_ENCRYPTION, {"rules": [{"applyServerSideEncryptionByDefault": {"sseAlgorithm": "aws:kms"}}]}, "kmsMasterKeyId"),
+    Case(
+        "own-key-for-buckets",
+        S3_ENCRYPTION,
+        {"rules": [{"applyServerSideEncryptionByDefault": {"sseAlgorithm": "aws:kms"}}]},
+        "kmsMasterKeyId",
+    ),
     Case("own-key-for-buckets", GCS, {"encryption": GONE}, "defaultKmsKeyName"),
     Case("own-key-for-buckets", AZURE_STORAGE, {"encryption.keySource": "Microsoft.Storage"}, "keySource"),
     Case("own-key-for-secrets", AWS_SECRET, {"kmsKeyId": GONE}, "kmsKeyId"),
     Case("own-key-for-secrets", GCP_SECRET, {"replication": {"auto": {}}}, "replication.auto"),
-    Case("own-key-for-secrets", GCP_SECRET, {"replication.userManaged.replicas.0.customerManagedEncryption": GONE}, "replicas[0]"),
-    Case("own-key-for-images", ECR, {"encryptionConfigurations": [{"encryptionType": "AES256"}]}, "encryptionConfigurations"),
+    Case(
+        "own-key-for-secrets",
+        GCP_SECRET,
+        {"replication.userManaged.replicas.0.customerManagedEncryption": GONE},
+        "replicas[0]",
+    ),
+    Case(
+        "own-key-for-images",
+        ECR,
+        {"encryptionConfigurations": [{"encryptionType": "AES256"}]},
+        "encryptionConfigurations",
+    ),
     Case("own-key-for-images", GCP_IMAGES, {"kmsKeyName": GONE}, "kmsKeyName"),
     Case("own-key-for-images", ACR, {"encryption": GONE}, "encryption.status"),
     Case("own-key-for-logs", LOG_GROUP, {"kmsKeyId": GONE}, "kmsKeyId"),
@@ -213,9 +348,24 @@ KEYS = [
     Case("keys-cannot-vanish", GCP_KEY, {"destroyScheduledDuration": "86400s"}, "destroyScheduledDuration"),
     Case("keys-cannot-vanish", VAULT, {"properties.enablePurgeProtection": GONE}, "enablePurgeProtection"),
     Case("keys-cannot-vanish", VAULT, {"properties.enableSoftDelete": False}, "enableSoftDelete"),
-    Case("keys-cannot-vanish", VAULT, {"properties.softDeleteRetentionInDays": 7}, "softDeleteRetentionInDays is `7`"),
+    Case(
+        "keys-cannot-vanish",
+        VAULT,
+        {"properties.softDeleteRetentionInDays": 7},
+        "softDeleteRetentionInDays is `7`",
+    ),
     Case("verified-boot", GKE, {"enableShieldedNodes": False}, "enableShieldedNodes"),
-    Case("verified-boot", GKE_NODES, {"nodeConfig.shieldedInstanceConfig.enableSecureBoot": False}, "enableSecureBoot"),
-    Case("verified-boot", f"{GKE_NODES}#gpu", {"nodeConfig.shieldedInstanceConfig.enableIntegrityMonitoring": False}, "enableIntegrityMonitoring"),
+    Case(
+        "verified-boot",
+        GKE_NODES,
+        {"nodeConfig.shieldedInstanceConfig.enableSecureBoot": False},
+        "enableSecureBoot",
+    ),
+    Case(
+        "verified-boot",
+        f"{GKE_NODES}#gpu",
+        {"nodeConfig.shieldedInstanceConfig.enableIntegrityMonitoring": False},
+        "enableIntegrityMonitoring",
+    ),
 ]
 CASES = [*CONTROL_PLANE, *BUCKETS, *PORTS, *ADDRESSES, *DISKS, *KEYS]

@@ -37,27 +37,72 @@ TRUST = "assumeRolePolicy"
 
 
 def _assign(role: str, scope: str) -> dict[Any, Any]:
-    return {"roleDefinitionId": f"{SUBSCRIPTION}/providers/Microsoft.Authorization/roleDefinitions/{role}", "scope": scope}
+    return {
+        "roleDefinitionId": f"{SUBSCRIPTION}/providers/Microsoft.Authorization/roleDefinitions/{role}",
+        "scope": scope,
+    }
 
 
 RIGHTS = [
     *(
         Case("no-star-role", f"aws:iam/{kind}", {"policy": document(statement)}, "policy.Statement[0]")
-        for kind in ("policy:Policy", "rolePolicy:RolePolicy", "userPolicy:UserPolicy", "groupPolicy:GroupPolicy")
+        for kind in (
+            "policy:Policy",
+            "rolePolicy:RolePolicy",
+            "userPolicy:UserPolicy",
+            "groupPolicy:GroupPolicy",
+        )
         for statement in (STAR, ALL, {"Effect": "Allow", "NotAction": "iam:*", "Resource": "*"})
     ),
     Case("no-star-role", AWS_ROLE, {"inlinePolicies": [{"policy": document(STAR)}]}, "inlinePolicies[0]"),
-    Case("no-star-role", AWS_ROLE, {"managedPolicyArns": ["arn:aws:iam::aws:policy/AdministratorAccess"]}, "Administrator"),
-    *(
-        Case("no-star-role", kind, {"policyArn": "arn:aws-us-gov:iam::aws:policy/AdministratorAccess"}, "Administrator")
-        for kind in ("aws:iam/rolePolicyAttachment:RolePolicyAttachment", "aws:iam/policyAttachment:PolicyAttachment")
+    Case(
+        "no-star-role",
+        AWS_ROLE,
+        {"managedPolicyArns": ["arn:aws:iam::aws:policy/AdministratorAccess"]},
+        "Administrator",
     ),
-    *(Case("no-star-role", kind, {"role": role}, role) for kind in PROJECT_GRANTS for role in ("roles/owner", "roles/editor")),
-    Case("no-star-role", "azure-native:authorization:RoleAssignment", _assign(OWNER, f"{SUBSCRIPTION}/resourceGroups/g"), "Owner"),
-    Case("no-star-role", "azure-native:authorization:RoleAssignment", _assign(CONTRIBUTOR, SUBSCRIPTION), "Contributor"),
-    Case("no-star-role", "azure-native:authorization:RoleDefinition", {"permissions": [{"actions": ["*"]}]}, "permissions[0].actions"),
     *(
-        Case("no-star-role", kind, {"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}, "rules[0] allows every verb")
+        Case(
+            "no-star-role",
+            kind,
+            {"policyArn": "arn:aws-us-gov:iam::aws:policy/AdministratorAccess"},
+            "Administrator",
+        )
+        for kind in (
+            "aws:iam/rolePolicyAttachment:RolePolicyAttachment",
+            "aws:iam/policyAttachment:PolicyAttachment",
+        )
+    ),
+    *(
+        Case("no-star-role", kind, {"role": role}, role)
+        for kind in PROJECT_GRANTS
+        for role in ("roles/owner", "roles/editor")
+    ),
+    Case(
+        "no-star-role",
+        "azure-native:authorization:RoleAssignment",
+        _assign(OWNER, f"{SUBSCRIPTION}/resourceGroups/g"),
+        "Owner",
+    ),
+    Case(
+        "no-star-role",
+        "azure-native:authorization:RoleAssignment",
+        _assign(CONTRIBUTOR, SUBSCRIPTION),
+        "Contributor",
+    ),
+    Case(
+        "no-star-role",
+        "azure-native:authorization:RoleDefinition",
+        {"permissions": [{"actions": ["*"]}]},
+        "permissions[0].actions",
+    ),
+    *(
+        Case(
+            "no-star-role",
+            kind,
+            {"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]},
+            "rules[0] allows every verb",
+        )
         for kind in ROLES
     ),
     *(Case("no-star-role", kind, {"roleRef.name": "cluster-admin"}, "cluster-admin") for kind in BINDINGS),
@@ -65,19 +110,41 @@ RIGHTS = [
         Case(
             "no-anonymous-access",
             kind,
-            {prop: document({"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::data/*"})},
+            {
+                prop: document(
+                    {
+                        "Effect": "Allow",
+                        "Principal": "*",
+                        "Action": "s3:GetObject",
+                        "Resource": "arn:aws:s3:::data/*",
+                    }
+                )
+            },
             "allows every principal without a condition",
         )
         for kind, prop in RESOURCE_POLICIES.items()
     ),
-    *(Case("no-anonymous-access", kind, {"member": "allUsers"}, "member holds allUsers") for kind in GCP_MEMBERS),
     *(
-        Case("no-anonymous-access", kind, {"members": ["user:a@b.c", "allAuthenticatedUsers"]}, "members holds allAuthenticatedUsers")
+        Case("no-anonymous-access", kind, {"member": "allUsers"}, "member holds allUsers")
+        for kind in GCP_MEMBERS
+    ),
+    *(
+        Case(
+            "no-anonymous-access",
+            kind,
+            {"members": ["user:a@b.c", "allAuthenticatedUsers"]},
+            "members holds allAuthenticatedUsers",
+        )
         for kind in GCP_BINDINGS
     ),
     Case("no-anonymous-access", ACR, {"anonymousPullEnabled": True}, "anonymousPullEnabled"),
     *(
-        Case("no-anonymous-access", kind, {"subjects": [{"kind": "User", "name": "system:anonymous"}]}, "subjects[0] is system:anonymous")
+        Case(
+            "no-anonymous-access",
+            kind,
+            {"subjects": [{"kind": "User", "name": "system:anonymous"}]},
+            "subjects[0] is system:anonymous",
+        )
         for kind in BINDINGS
     ),
 ]
@@ -86,17 +153,45 @@ LOGINS = [
     Case("imdsv2", LAUNCH_TEMPLATE, {"metadataOptions.httpTokens": "optional"}, "httpTokens"),
     Case("imdsv2", EC2, {"metadataOptions": GONE}, "httpTokens"),
     Case("imdsv2", EKS_NODES, {"launchTemplate": GONE}, "launchTemplate"),
-    Case("pods-not-as-node", LAUNCH_TEMPLATE, {"metadataOptions.httpPutResponseHopLimit": 2}, "httpPutResponseHopLimit is 2"),
-    Case("pods-not-as-node", GKE_NODES, {"nodeConfig.workloadMetadataConfig.mode": "GCE_METADATA"}, "GCE_METADATA"),
+    Case(
+        "pods-not-as-node",
+        LAUNCH_TEMPLATE,
+        {"metadataOptions.httpPutResponseHopLimit": 2},
+        "httpPutResponseHopLimit is 2",
+    ),
+    Case(
+        "pods-not-as-node",
+        GKE_NODES,
+        {"nodeConfig.workloadMetadataConfig.mode": "GCE_METADATA"},
+        "GCE_METADATA",
+    ),
     Case("pods-not-as-node", GKE_NODES, {"nodeConfig.workloadMetadataConfig": GONE}, "missing"),
     Case("workload-identity", GKE, {"workloadIdentityConfig": GONE}, "workloadPool"),
     Case("workload-identity", AKS, {"oidcIssuerProfile": GONE}, "oidcIssuerProfile.enabled"),
-    Case("workload-identity", AKS, {"securityProfile.workloadIdentity.enabled": False}, "workloadIdentity.enabled"),
-    Case("trust-names-its-subject", AWS_ROLE, {TRUST: document({"Effect": "Allow", "Principal": "*", "Action": "sts:AssumeRole"})}, "everybody"),
+    Case(
+        "workload-identity",
+        AKS,
+        {"securityProfile.workloadIdentity.enabled": False},
+        "workloadIdentity.enabled",
+    ),
     Case(
         "trust-names-its-subject",
         AWS_ROLE,
-        {TRUST: document({"Effect": "Allow", "Principal": {"Federated": "arn:oidc"}, "Action": "sts:AssumeRoleWithWebIdentity"})},
+        {TRUST: document({"Effect": "Allow", "Principal": "*", "Action": "sts:AssumeRole"})},
+        "everybody",
+    ),
+    Case(
+        "trust-names-its-subject",
+        AWS_ROLE,
+        {
+            TRUST: document(
+                {
+                    "Effect": "Allow",
+                    "Principal": {"Federated": "arn:oidc"},
+                    "Action": "sts:AssumeRoleWithWebIdentity",
+                }
+            )
+        },
         "no condition on the token's subject",
     ),
     Case(
@@ -108,7 +203,11 @@ LOGINS = [
     Case(
         "trust-names-its-subject",
         "gcp:serviceaccount/iAMBinding:IAMBinding",
-        {"members": ["principalSet://iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/*"]},
+        {
+            "members": [
+                "principalSet://iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/*"
+            ]
+        },
         "not one service account",
     ),
     Case(
@@ -117,7 +216,12 @@ LOGINS = [
         {"subject": "system:serviceaccount:training:*"},
         "not one service account",
     ),
-    Case("trust-names-its-subject", "azure-native:managedidentity:FederatedIdentityCredential", {"audiences": ["any"]}, "audiences"),
+    Case(
+        "trust-names-its-subject",
+        "azure-native:managedidentity:FederatedIdentityCredential",
+        {"audiences": ["any"]},
+        "audiences",
+    ),
     Case("no-long-lived-keys", "aws:iam/accessKey:AccessKey", {"status": "Active"}, "never ends"),
     Case("no-long-lived-keys", "aws:iam/userLoginProfile:UserLoginProfile", {"user": "u"}, "password"),
     Case("no-long-lived-keys", "gcp:serviceaccount/key:Key", {"serviceAccountId": "a"}, "key"),
@@ -125,38 +229,82 @@ LOGINS = [
     Case("no-long-lived-keys", AZURE_STORAGE, {"allowSharedKeyAccess": True}, "allowSharedKeyAccess"),
     Case("no-long-lived-keys", AZURE_STORAGE, {"allowSharedKeyAccess": GONE}, "allowSharedKeyAccess"),
     Case("no-long-lived-keys", ACR, {"adminUserEnabled": True}, "adminUserEnabled"),
-    Case("login-by-identity", EKS, {"accessConfig.authenticationMode": "API_AND_CONFIG_MAP"}, "API_AND_CONFIG_MAP"),
+    Case(
+        "login-by-identity",
+        EKS,
+        {"accessConfig.authenticationMode": "API_AND_CONFIG_MAP"},
+        "API_AND_CONFIG_MAP",
+    ),
     Case("login-by-identity", EKS, {"accessConfig": GONE}, "missing"),
-    Case("login-by-identity", GKE, {"masterAuth": {"clientCertificateConfig": {"issueClientCertificate": True}}}, "issueClientCertificate"),
+    Case(
+        "login-by-identity",
+        GKE,
+        {"masterAuth": {"clientCertificateConfig": {"issueClientCertificate": True}}},
+        "issueClientCertificate",
+    ),
     Case("login-by-identity", GKE, {"enableLegacyAbac": True}, "enableLegacyAbac"),
     Case("login-by-identity", AKS, {"disableLocalAccounts": GONE}, "disableLocalAccounts"),
     Case("login-by-identity", AKS, {"aadProfile": GONE}, "aadProfile.managed"),
     Case("login-by-identity", AKS, {"enableRBAC": False}, "enableRBAC"),
     Case("own-node-identity", GKE_NODES, {"nodeConfig.serviceAccount": GONE}, "serviceAccount is missing"),
-    Case("own-node-identity", GKE_NODES, {"nodeConfig.serviceAccount": "1-compute@developer.gserviceaccount.com"}, "default account"),
-    Case("own-node-identity", AKS, {"servicePrincipalProfile": {"clientId": "c", "secret": "s"}}, "servicePrincipalProfile.secret"),
+    Case(
+        "own-node-identity",
+        GKE_NODES,
+        {"nodeConfig.serviceAccount": "1-compute@developer.gserviceaccount.com"},
+        "default account",
+    ),
+    Case(
+        "own-node-identity",
+        AKS,
+        {"servicePrincipalProfile": {"clientId": "c", "secret": "s"}},
+        "servicePrincipalProfile.secret",
+    ),
     Case("own-node-identity", AKS, {"identity": GONE}, "identity.type"),
 ]
 NETWORK = [
-    Case("no-default-network", "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup", {"ingress": [{"protocol": "-1", "self": True}]}, "ingress"),
+    Case(
+        "no-default-network",
+        "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup",
+        {"ingress": [{"protocol": "-1", "self": True}]},
+        "ingress",
+    ),
     Case("no-default-network", "aws:ec2/defaultVpc:DefaultVpc", {"tags": {}}, "default network"),
     Case("no-default-network", GCP_NETWORK, {"autoCreateSubnetworks": GONE}, "autoCreateSubnetworks"),
     Case("guarded-subnets", AZURE_SUBNET, {"networkSecurityGroup": GONE}, "networkSecurityGroup"),
-    Case("guarded-subnets", VNET, {"subnets": [{"name": "s", "addressPrefix": "10.0.0.0/24"}]}, "subnets[0].networkSecurityGroup"),
+    Case(
+        "guarded-subnets",
+        VNET,
+        {"subnets": [{"name": "s", "addressPrefix": "10.0.0.0/24"}]},
+        "subnets[0].networkSecurityGroup",
+    ),
     Case(
         "network-policies-enforced",
         EKS_ADDON,
         {"addonName": "vpc-cni", "configurationValues": json.dumps({"enableNetworkPolicy": "false"})},
         "enableNetworkPolicy",
     ),
-    Case("network-policies-enforced", EKS_ADDON, {"addonName": "vpc-cni", "configurationValues": GONE}, "enableNetworkPolicy"),
+    Case(
+        "network-policies-enforced",
+        EKS_ADDON,
+        {"addonName": "vpc-cni", "configurationValues": GONE},
+        "enableNetworkPolicy",
+    ),
     Case("network-policies-enforced", GKE, {"datapathProvider": GONE}, "datapathProvider"),
     Case("network-policies-enforced", AKS, {"networkProfile.networkPolicy": "none"}, "networkPolicy"),
-    Case("pods-have-addresses", GKE, {"ipAllocationPolicy": GONE, "networkingMode": "ROUTES"}, "ipAllocationPolicy"),
+    Case(
+        "pods-have-addresses",
+        GKE,
+        {"ipAllocationPolicy": GONE, "networkingMode": "ROUTES"},
+        "ipAllocationPolicy",
+    ),
     Case(
         "pods-have-addresses",
         AKS,
-        {"networkProfile.networkPlugin": "kubenet", "networkProfile.networkPluginMode": GONE, "networkProfile.networkDataplane": GONE},
+        {
+            "networkProfile.networkPlugin": "kubenet",
+            "networkProfile.networkPluginMode": GONE,
+            "networkProfile.networkDataplane": GONE,
+        },
         "kubenet",
     ),
     Case("known-way-out", AKS, {"networkProfile.outboundType": "loadBalancer"}, "loadBalancer"),
@@ -173,7 +321,11 @@ def _tag(kind: str, tag: str) -> tuple[str | int, ...]:
 def _hyperpod(tag: str, value: Any) -> dict[Any, Any]:
     wished = json.loads(BASES[CLOUD_CONTROL].props["desiredState"])
     kept = [each for each in wished["Tags"] if each["Key"] != tag]
-    return {"desiredState": json.dumps({**wished, "Tags": kept if value is GONE else [*kept, {"Key": tag, "Value": value}]})}
+    return {
+        "desiredState": json.dumps(
+            {**wished, "Tags": kept if value is GONE else [*kept, {"Key": tag, "Value": value}]}
+        )
+    }
 
 
 def _tagged(kind: str, tag: str, value: Any) -> dict[Any, Any]:
@@ -181,8 +333,23 @@ def _tagged(kind: str, tag: str, value: Any) -> dict[Any, Any]:
 
 
 NAMING = [
-    *(Case("required-tags", kind, _tagged(kind, "trainfleet:owner", value), "owner") for kind in TAGGABLE for value in (GONE, "")),
-    *(Case("names-begin-with-platform", kind, _tagged(kind, "trainfleet:platform", "other"), "does not begin with `other-`") for kind in TAGGABLE),
-    *(Case("known-environment", kind, _tagged(kind, "trainfleet:environment", "qa"), "`qa`") for kind in TAGGABLE),
+    *(
+        Case("required-tags", kind, _tagged(kind, "trainfleet:owner", value), "owner")
+        for kind in TAGGABLE
+        for value in (GONE, "")
+    ),
+    *(
+        Case(
+            "names-begin-with-platform",
+            kind,
+            _tagged(kind, "trainfleet:platform", "other"),
+            "does not begin with `other-`",
+        )
+        for kind in TAGGABLE
+    ),
+    *(
+        Case("known-environment", kind, _tagged(kind, "trainfleet:environment", "qa"), "`qa`")
+        for kind in TAGGABLE
+    ),
 ]
 CASES = [*RIGHTS, *LOGINS, *NETWORK, *NAMING]

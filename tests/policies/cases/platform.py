@@ -42,17 +42,38 @@ from trainfleet.policies.resource_types import (
 
 EKS_GPU, GKE_GPU, AKS_GPU = f"{EKS_NODES}#gpu", f"{GKE_NODES}#gpu", f"{AKS_NODES}#gpu"
 PRESENT, SKYPILOT = "nvidia.com/gpu.present", "skypilot.co/accelerator"
-LABELS: dict[str, tuple[str, ...]] = {EKS_GPU: ("labels",), GKE_GPU: ("nodeConfig", "labels"), AKS_GPU: ("nodeLabels",)}
+LABELS: dict[str, tuple[str, ...]] = {
+    EKS_GPU: ("labels",),
+    GKE_GPU: ("nodeConfig", "labels"),
+    AKS_GPU: ("nodeLabels",),
+}
 GPU = [
     Case("gpu-taint-and-label", EKS_GPU, {"taints": []}, "NO_SCHEDULE"),
     Case("gpu-taint-and-label", EKS_GPU, {"taints.0.effect": "NO_EXECUTE"}, "NO_SCHEDULE"),
     Case("gpu-taint-and-label", GKE_GPU, {"nodeConfig.taints": GONE}, "nodeConfig.taints"),
-    Case("gpu-taint-and-label", AKS_GPU, {"nodeTaints": ["nvidia.com/gpu=present:PreferNoSchedule"]}, "nodeTaints"),
-    *(Case("gpu-taint-and-label", kind, {(*path, PRESENT): GONE}, "gpu.present=true is missing") for kind, path in LABELS.items() if kind != AKS_GPU),
+    Case(
+        "gpu-taint-and-label",
+        AKS_GPU,
+        {"nodeTaints": ["nvidia.com/gpu=present:PreferNoSchedule"]},
+        "nodeTaints",
+    ),
+    *(
+        Case("gpu-taint-and-label", kind, {(*path, PRESENT): GONE}, "gpu.present=true is missing")
+        for kind, path in LABELS.items()
+        if kind != AKS_GPU
+    ),
     Case("gpu-taint-and-label", AKS_GPU, {("nodeLabels", PRESENT): "yes"}, "gpu.present=true is missing"),
-    *(Case("gpu-taint-and-label", kind, {(*LABELS[kind], SKYPILOT): GONE}, f"{SKYPILOT} is missing") for kind in (EKS_GPU, AKS_GPU)),
-    *(Case("gpu-taint-and-label", kind, {(*LABELS[kind], SKYPILOT): "H100"}, "not lower case") for kind in (EKS_GPU, AKS_GPU)),
-    Case("gpu-taint-and-label", GKE_GPU, {("nodeConfig", "labels", SKYPILOT): "h100"}, "on GKE SkyPilot reads"),
+    *(
+        Case("gpu-taint-and-label", kind, {(*LABELS[kind], SKYPILOT): GONE}, f"{SKYPILOT} is missing")
+        for kind in (EKS_GPU, AKS_GPU)
+    ),
+    *(
+        Case("gpu-taint-and-label", kind, {(*LABELS[kind], SKYPILOT): "H100"}, "not lower case")
+        for kind in (EKS_GPU, AKS_GPU)
+    ),
+    Case(
+        "gpu-taint-and-label", GKE_GPU, {("nodeConfig", "labels", SKYPILOT): "h100"}, "on GKE SkyPilot reads"
+    ),
     Case("gpu-driver-by-the-cloud", EKS_GPU, {"amiType": "AL2023_x86_64_STANDARD"}, "no GPU driver"),
     Case("gpu-driver-by-the-cloud", EKS_GPU, {"amiType": GONE}, "amiType is missing"),
     Case(
@@ -60,31 +81,62 @@ GPU = [
         GKE_GPU,
         {
             "nodeConfig.guestAccelerators": [
-                {"type": "nvidia-l4", "count": 1, "gpuDriverInstallationConfig": {"gpuDriverVersion": "INSTALLATION_DISABLED"}}
+                {
+                    "type": "nvidia-l4",
+                    "count": 1,
+                    "gpuDriverInstallationConfig": {"gpuDriverVersion": "INSTALLATION_DISABLED"},
+                }
             ]
         },
         "gpuDriverVersion",
     ),
-    Case("gpu-driver-by-the-cloud", GKE_GPU, {"nodeConfig.guestAccelerators": GONE}, "guestAccelerators is missing"),
+    Case(
+        "gpu-driver-by-the-cloud",
+        GKE_GPU,
+        {"nodeConfig.guestAccelerators": GONE},
+        "guestAccelerators is missing",
+    ),
     Case("gpu-driver-by-the-cloud", AKS_GPU, {"gpuProfile.driver": "None"}, "gpuProfile.driver"),
     Case("pools-are-separate", GKE, {"nodePools": [{"name": "h100"}]}, "nodePools"),
     Case("pools-are-separate", GKE, {"removeDefaultNodePool": GONE}, "removeDefaultNodePool"),
-    Case("pools-are-separate", AKS, {"agentPoolProfiles.0.vmSize": "Standard_ND96isr_H100_v5"}, "agentPoolProfiles[0].vmSize"),
+    Case(
+        "pools-are-separate",
+        AKS,
+        {"agentPoolProfiles.0.vmSize": "Standard_ND96isr_H100_v5"},
+        "agentPoolProfiles[0].vmSize",
+    ),
     Case(
         "close-nodes-in-one-zone",
         LAUNCH_TEMPLATE,
         {"networkInterfaces": [{"interfaceType": "efa"}], "placement": GONE, "instanceMarketOptions": GONE},
         "placement.groupName",
     ),
-    Case("close-nodes-in-one-zone", GKE_GPU, {"placementPolicy": {"type": "COMPACT"}, "nodeLocations": ["z-a", "z-b"]}, "2 zones"),
-    Case("close-nodes-in-one-zone", GKE_GPU, {"placementPolicy": {"type": "COMPACT"}, "nodeLocations": GONE}, "0 zones"),
-    Case("close-nodes-in-one-zone", AKS_GPU, {"proximityPlacementGroupID": "g", "availabilityZones": ["1", "2"]}, "2 zones"),
+    Case(
+        "close-nodes-in-one-zone",
+        GKE_GPU,
+        {"placementPolicy": {"type": "COMPACT"}, "nodeLocations": ["z-a", "z-b"]},
+        "2 zones",
+    ),
+    Case(
+        "close-nodes-in-one-zone",
+        GKE_GPU,
+        {"placementPolicy": {"type": "COMPACT"}, "nodeLocations": GONE},
+        "0 zones",
+    ),
+    Case(
+        "close-nodes-in-one-zone",
+        AKS_GPU,
+        {"proximityPlacementGroupID": "g", "availabilityZones": ["1", "2"]},
+        "2 zones",
+    ),
     Case(
         "one-way-to-buy",
         LAUNCH_TEMPLATE,
         {
             "instanceMarketOptions": {"marketType": "spot"},
-            "capacityReservationSpecification": {"capacityReservationTarget": {"capacityReservationId": "cr-1"}},
+            "capacityReservationSpecification": {
+                "capacityReservationTarget": {"capacityReservationId": "cr-1"}
+            },
         },
         "spot and a reservation",
     ),
@@ -93,18 +145,40 @@ GPU = [
         GKE_GPU,
         {
             "nodeConfig.spot": True,
-            "nodeConfig.reservationAffinity": {"consumeReservationType": "SPECIFIC_RESERVATION", "key": "k", "values": ["r"]},
+            "nodeConfig.reservationAffinity": {
+                "consumeReservationType": "SPECIFIC_RESERVATION",
+                "key": "k",
+                "values": ["r"],
+            },
         },
         "nodeConfig.spot",
     ),
     Case("one-way-to-buy", GKE_NODES, {"nodeConfig.spot": True, "nodeConfig.flexStart": True}, "flexStart"),
-    Case("one-way-to-buy", AKS_GPU, {"scaleSetPriority": "Spot", "capacityReservationGroupID": "g"}, "capacityReservationGroupID"),
-    Case("one-way-to-buy", AKS_GPU, {"scaleSetPriority": "Spot", "scaleSetEvictionPolicy": "Deallocate"}, "scaleSetEvictionPolicy"),
+    Case(
+        "one-way-to-buy",
+        AKS_GPU,
+        {"scaleSetPriority": "Spot", "capacityReservationGroupID": "g"},
+        "capacityReservationGroupID",
+    ),
+    Case(
+        "one-way-to-buy",
+        AKS_GPU,
+        {"scaleSetPriority": "Spot", "scaleSetEvictionPolicy": "Deallocate"},
+        "scaleSetEvictionPolicy",
+    ),
     Case("gpu-fast-network", GKE_GPU, {"nodeConfig.gvnic": GONE}, "gvnic"),
     Case(
-        "flex-nodes-end", GKE_GPU, {"nodeConfig.flexStart": True, "nodeConfig.maxRunDuration": GONE, "management.autoRepair": False}, "maxRunDuration"
+        "flex-nodes-end",
+        GKE_GPU,
+        {"nodeConfig.flexStart": True, "nodeConfig.maxRunDuration": GONE, "management.autoRepair": False},
+        "maxRunDuration",
     ),
-    Case("flex-nodes-end", GKE_GPU, {"queuedProvisioning": {"enabled": True}, "nodeConfig.maxRunDuration": "3600s"}, "autoRepair"),
+    Case(
+        "flex-nodes-end",
+        GKE_GPU,
+        {"queuedProvisioning": {"enabled": True}, "nodeConfig.maxRunDuration": "3600s"},
+        "autoRepair",
+    ),
 ]
 COST = [
     Case("pools-have-a-limit", EKS_NODES, {"scalingConfig.maxSize": 100000}, "100000 and not 256"),
@@ -112,19 +186,49 @@ COST = [
     Case("pools-have-a-limit", GKE_NODES, {"autoscaling": GONE}, "no largest size"),
     Case("pools-have-a-limit", GKE_NODES, {"autoscaling": {"maxNodeCount": 5000}}, "5000"),
     Case("pools-have-a-limit", AKS_NODES, {"maxCount": GONE}, "maxCount is missing"),
-    Case("pools-have-a-limit", AKS_NODES, {"enableAutoScaling": False, "count": 900, "minCount": GONE, "maxCount": GONE}, "900"),
-    Case("gpu-pools-from-zero", EKS_GPU, {"scalingConfig": {"minSize": 2, "desiredSize": 2, "maxSize": 4}}, "minSize is 2"),
-    Case("gpu-pools-from-zero", GKE_GPU, {"autoscaling": {"minNodeCount": 1, "maxNodeCount": 2}}, "minNodeCount is 1"),
-    Case("gpu-pools-from-zero", GKE_GPU, {"autoscaling": {"totalMinNodeCount": 3, "totalMaxNodeCount": 4}}, "totalMinNodeCount is 3"),
+    Case(
+        "pools-have-a-limit",
+        AKS_NODES,
+        {"enableAutoScaling": False, "count": 900, "minCount": GONE, "maxCount": GONE},
+        "900",
+    ),
+    Case(
+        "gpu-pools-from-zero",
+        EKS_GPU,
+        {"scalingConfig": {"minSize": 2, "desiredSize": 2, "maxSize": 4}},
+        "minSize is 2",
+    ),
+    Case(
+        "gpu-pools-from-zero",
+        GKE_GPU,
+        {"autoscaling": {"minNodeCount": 1, "maxNodeCount": 2}},
+        "minNodeCount is 1",
+    ),
+    Case(
+        "gpu-pools-from-zero",
+        GKE_GPU,
+        {"autoscaling": {"totalMinNodeCount": 3, "totalMaxNodeCount": 4}},
+        "totalMinNodeCount is 3",
+    ),
     Case("gpu-pools-from-zero", AKS_GPU, {"minCount": 1, "count": 1}, "minCount is 1"),
     Case("budget-with-alerts", AWS_BUDGET, {"notifications": []}, "tells nobody"),
     Case("budget-with-alerts", GCP_BUDGET, {"thresholdRules": []}, "thresholdRules"),
-    Case("budget-with-alerts", GCP_BUDGET, {"allUpdatesRule": {"disableDefaultIamRecipients": True}}, "tells nobody"),
+    Case(
+        "budget-with-alerts",
+        GCP_BUDGET,
+        {"allUpdatesRule": {"disableDefaultIamRecipients": True}},
+        "tells nobody",
+    ),
     *(Case("budget-with-alerts", kind, {"notifications": {}}, "tells nobody") for kind in AZURE_BUDGETS),
     Case("logs-expire", LOG_GROUP, {"retentionInDays": GONE}, "retentionInDays"),
     Case("logs-expire", LOG_GROUP, {"retentionInDays": 0}, "retentionInDays"),
     Case("logs-expire", GCP_LOGS, {"retentionDays": 0}, "retentionDays"),
-    Case("old-data-goes", S3_LIFECYCLE, {"rules": [{"id": "a", "status": "Enabled"}]}, "abortIncompleteMultipartUpload"),
+    Case(
+        "old-data-goes",
+        S3_LIFECYCLE,
+        {"rules": [{"id": "a", "status": "Enabled"}]},
+        "abortIncompleteMultipartUpload",
+    ),
     Case("old-data-goes", GCS, {"lifecycleRules": GONE}, "lifecycleRules"),
     Case("old-data-goes", "azure-native:storage:ManagementPolicy", {"policy.rules": []}, "policy.rules"),
     Case("old-images-go", GCP_IMAGES, {"cleanupPolicies": []}, "cleanupPolicies"),
@@ -145,33 +249,98 @@ KUBERNETES = [
         for kind in WORKLOADS
         for flag in ("hostNetwork", "hostPID", "hostIPC")
     ),
-    *(Case("no-privileged-pod", kind, _pod(kind, "containers.0.securityContext", {"privileged": True}), "privileged is true") for kind in WORKLOADS),
-    Case("no-privileged-pod", RELEASE, {"values": {"a": [{"securityContext": {"privileged": True}}]}, "chart": "x"}, "privileged is true"),
+    *(
+        Case(
+            "no-privileged-pod",
+            kind,
+            _pod(kind, "containers.0.securityContext", {"privileged": True}),
+            "privileged is true",
+        )
+        for kind in WORKLOADS
+    ),
+    Case(
+        "no-privileged-pod",
+        RELEASE,
+        {"values": {"a": [{"securityContext": {"privileged": True}}]}, "chart": "x"},
+        "privileged is true",
+    ),
     Case("no-privileged-pod", RELEASE, {"values": {"hostNetwork": "true"}, "chart": "x"}, "hostNetwork"),
-    Case("no-privileged-pod", RELEASE, {"chart": "nvidia-device-plugin", "namespace": "training"}, "nvidia-device-plugin runs privileged pods"),
-    *(Case("no-host-path", kind, _pod(kind, "volumes", [{"name": "h", "hostPath": {"path": "/etc"}}]), "hostPath is /etc") for kind in WORKLOADS),
+    Case(
+        "no-privileged-pod",
+        RELEASE,
+        {"chart": "nvidia-device-plugin", "namespace": "training"},
+        "nvidia-device-plugin runs privileged pods",
+    ),
+    *(
+        Case(
+            "no-host-path",
+            kind,
+            _pod(kind, "volumes", [{"name": "h", "hostPath": {"path": "/etc"}}]),
+            "hostPath is /etc",
+        )
+        for kind in WORKLOADS
+    ),
     *(Case("no-root-in-pods", kind, _pod(kind, "securityContext", {}), "runAsNonRoot") for kind in WORKLOADS),
-    *(Case("no-root-in-pods", kind, _pod(kind, "containers.0.securityContext", {}), "allowPrivilegeEscalation") for kind in WORKLOADS),
+    *(
+        Case(
+            "no-root-in-pods",
+            kind,
+            _pod(kind, "containers.0.securityContext", {}),
+            "allowPrivilegeEscalation",
+        )
+        for kind in WORKLOADS
+    ),
     Case("namespace-says-what-pods-may", NAMESPACE, {"metadata.labels": {}}, "enforce"),
     Case(
         "namespace-says-what-pods-may",
         NAMESPACE,
-        {"metadata.labels": {f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("enforce", "audit", "warn")}},
+        {
+            "metadata.labels": {
+                f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("enforce", "audit", "warn")
+            }
+        },
         "baseline or stricter",
     ),
-    *(Case("pinned-versions", kind, _pod(kind, "containers.0.image", image), "another image") for kind in WORKLOADS for image in ("a/b", "b:latest")),
+    *(
+        Case("pinned-versions", kind, _pod(kind, "containers.0.image", image), "another image")
+        for kind in WORKLOADS
+        for image in ("a/b", "b:latest")
+    ),
     Case("pinned-versions", RELEASE, {"version": GONE}, "version is missing"),
     Case("pinned-versions", RELEASE, {"version": ">=1.0"}, "not one version"),
     Case("pinned-versions", RELEASE, {"values": {"image": {"tag": "latest"}}}, "values.image.tag is latest"),
-    *(Case("pods-ask-for-memory", kind, _pod(kind, "containers.0.resources", {}), "asks for no memory") for kind in WORKLOADS),
     *(
-        Case("no-secret-in-the-clear", kind, _pod(kind, "containers.0.env", [{"name": "HF_TOKEN", "value": "hf_x"}]), "HF_TOKEN in the clear")
+        Case("pods-ask-for-memory", kind, _pod(kind, "containers.0.resources", {}), "asks for no memory")
         for kind in WORKLOADS
     ),
-    Case("no-secret-in-the-clear", RELEASE, {"values": {"grafana": {"adminPassword": "hunter2"}}}, "adminPassword"),
-    Case("no-secret-in-the-clear", "kubernetes:core/v1:ConfigMap", {"data": {"WANDB_API_KEY": "abc"}}, "WANDB_API_KEY"),
     *(
-        Case("no-escalating-role", kind, {"rules": [{"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"]}]}, "impersonate")
+        Case(
+            "no-secret-in-the-clear",
+            kind,
+            _pod(kind, "containers.0.env", [{"name": "HF_TOKEN", "value": "hf_x"}]),
+            "HF_TOKEN in the clear",
+        )
+        for kind in WORKLOADS
+    ),
+    Case(
+        "no-secret-in-the-clear",
+        RELEASE,
+        {"values": {"grafana": {"adminPassword": "hunter2"}}},
+        "adminPassword",
+    ),
+    Case(
+        "no-secret-in-the-clear",
+        "kubernetes:core/v1:ConfigMap",
+        {"data": {"WANDB_API_KEY": "abc"}},
+        "WANDB_API_KEY",
+    ),
+    *(
+        Case(
+            "no-escalating-role",
+            kind,
+            {"rules": [{"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"]}]},
+            "impersonate",
+        )
         for kind in ROLES
     ),
     Case(
@@ -193,36 +362,78 @@ KUBERNETES = [
 ]
 RELIABILITY = [
     Case("recoverable-objects", S3_VERSIONING, {"versioningConfiguration.status": "Suspended"}, "status"),
-    Case("recoverable-objects", GCS, {"versioning": GONE, "softDeletePolicy": {"retentionDurationSeconds": 0}}, "versioning.enabled"),
+    Case(
+        "recoverable-objects",
+        GCS,
+        {"versioning": GONE, "softDeletePolicy": {"retentionDurationSeconds": 0}},
+        "versioning.enabled",
+    ),
     Case("recoverable-objects", BLOB_SERVICE, {"deleteRetentionPolicy": GONE}, "deleteRetentionPolicy"),
-    Case("recoverable-objects", BLOB_SERVICE, {"containerDeleteRetentionPolicy.days": 2}, "containerDeleteRetentionPolicy"),
+    Case(
+        "recoverable-objects",
+        BLOB_SERVICE,
+        {"containerDeleteRetentionPolicy.days": 2},
+        "containerDeleteRetentionPolicy",
+    ),
     *(Case("data-survives-destroy", kind, {"forceDestroy": True}, "forceDestroy") for kind in (*S3, GCS)),
     Case("data-survives-destroy", ECR, {"forceDelete": True}, "forceDelete"),
     Case("protected-from-deletion", EKS, {"deletionProtection": GONE}, "deletionProtection"),
     Case("protected-from-deletion", GKE, {"deletionProtection": False}, "deletionProtection"),
-    Case("protected-from-deletion", FILESTORE, {"deletionProtectionEnabled": False}, "deletionProtectionEnabled"),
+    Case(
+        "protected-from-deletion",
+        FILESTORE,
+        {"deletionProtectionEnabled": False},
+        "deletionProtectionEnabled",
+    ),
     Case("nodes-repaired", EKS_NODES, {"nodeRepairConfig": GONE}, "nodeRepairConfig.enabled"),
-    Case("nodes-repaired", CLOUD_CONTROL, {"desiredState": json.dumps({**HYPERPOD, "NodeRecovery": "None"})}, "NodeRecovery"),
+    Case(
+        "nodes-repaired",
+        CLOUD_CONTROL,
+        {"desiredState": json.dumps({**HYPERPOD, "NodeRecovery": "None"})},
+        "NodeRecovery",
+    ),
     Case("nodes-repaired", GKE_NODES, {"management.autoRepair": False}, "autoRepair"),
     Case("nodes-get-patches", GKE_NODES, {"management.autoUpgrade": False}, "autoUpgrade"),
-    Case("nodes-get-patches", AKS, {"autoUpgradeProfile.nodeOSUpgradeChannel": "None"}, "nodeOSUpgradeChannel is `None`"),
+    Case(
+        "nodes-get-patches",
+        AKS,
+        {"autoUpgradeProfile.nodeOSUpgradeChannel": "None"},
+        "nodeOSUpgradeChannel is `None`",
+    ),
     Case("nodes-get-patches", AKS, {"autoUpgradeProfile": GONE}, "upgradeChannel is missing"),
     Case("maintenance-window", GKE, {"maintenancePolicy": GONE}, "no window"),
-    Case("maintenance-window", "azure-native:containerservice:MaintenanceConfiguration", {"maintenanceWindow": GONE}, "schedule"),
+    Case(
+        "maintenance-window",
+        "azure-native:containerservice:MaintenanceConfiguration",
+        {"maintenanceWindow": GONE},
+        "schedule",
+    ),
     Case("control-plane-in-zones", EKS, {"vpcConfig.subnetIds": ["subnet-1"]}, "1 subnets"),
     Case("control-plane-in-zones", GKE, {"location": "us-central1-a"}, "`us-central1-a`"),
-    Case("control-plane-in-zones", AKS, {"agentPoolProfiles.0.availabilityZones": ["1"]}, "fewer than two zones"),
+    Case(
+        "control-plane-in-zones",
+        AKS,
+        {"agentPoolProfiles.0.availabilityZones": ["1"]},
+        "fewer than two zones",
+    ),
     Case("control-plane-with-agreement", AKS, {"sku": {"name": "Base", "tier": "Free"}}, "Free"),
     Case("recoverable-secrets", AWS_SECRET, {"recoveryWindowInDays": 7}, "recoveryWindowInDays"),
     Case("recoverable-secrets", GCP_SECRET, {"versionDestroyTtl": GONE}, "versionDestroyTtl"),
-    Case("recoverable-secrets", VAULT, {"properties.softDeleteRetentionInDays": 7}, "softDeleteRetentionInDays"),
+    Case(
+        "recoverable-secrets", VAULT, {"properties.softDeleteRetentionInDays": 7}, "softDeleteRetentionInDays"
+    ),
     Case("logs-kept-a-year", LOG_GROUP, {"retentionInDays": 30}, "`30`"),
     Case("logs-kept-a-year", GCP_LOGS, {"retentionDays": GONE}, "retentionDays"),
     Case("logs-kept-a-year", WORKSPACE, {"retentionInDays": 90}, "`90`"),
     Case("immutable-images", ECR, {"imageTagMutability": "MUTABLE"}, "MUTABLE"),
     Case("immutable-images", GCP_IMAGES, {"dockerConfig": GONE}, "immutableTags"),
     Case("images-scanned", ECR, {"imageScanningConfiguration": GONE}, "scanOnPush"),
-    Case("images-scanned", GCP_IMAGES, {"vulnerabilityScanningConfig": {"enablementConfig": "DISABLED"}}, "DISABLED"),
+    Case(
+        "images-scanned",
+        GCP_IMAGES,
+        {"vulnerabilityScanningConfig": {"enablementConfig": "DISABLED"}},
+        "DISABLED",
+    ),
     Case("whole-releases", RELEASE, {"atomic": False}, "atomic"),
 ]
 CASES = [*GPU, *COST, *KUBERNETES, *RELIABILITY]

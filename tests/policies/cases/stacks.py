@@ -1,4 +1,6 @@
-"""Rules of a whole stack: what each type lacks when it is alone, and the companions with which the stack keeps the rule."""
+"""Rules of a whole stack: what each type lacks when it is alone, and the companions with which the stack
+keeps the rule.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ from trainfleet.policies.resource_types import (
 
 @dataclass(frozen=True)
 class Alone:
-    """A resource that breaks a rule of the stack by what is not there, and resources of which each by itself mends it."""
+    """A resource that breaks a rule of the stack by what is not there, and resources of which each by itself
+    mends it.
+    """
 
     rule: str
     kind: str
@@ -52,18 +56,41 @@ class Alone:
 
 
 FLOW = "azure-native:network:FlowLog"
-DENY = {"metadata": {"name": "deny", "namespace": "training"}, "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}}
+DENY = {
+    "metadata": {"name": "deny", "namespace": "training"},
+    "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]},
+}
 KMS = {"rules": [{"applyServerSideEncryptionByDefault": {"sseAlgorithm": "aws:kms", "kmsMasterKeyId": "k"}}]}
 EVERY_DAY = {"rotationPolicy": {"lifetimeActions": [{"action": {"type": "rotate"}}]}}
 ALONE = [
     *(Alone("no-public-bucket", kind, "no public access block", ((S3_BLOCK, "bucket", {}),)) for kind in S3),
     *(Alone("tls-only-bucket", kind, "no bucket policy", ((S3_POLICY, "bucket", {}),)) for kind in S3),
-    *(Alone("own-key-for-buckets", kind, "no default encryption", ((S3_ENCRYPTION, "bucket", KMS), (S3_LOGGING, "targetBucket", {}))) for kind in S3),
+    *(
+        Alone(
+            "own-key-for-buckets",
+            kind,
+            "no default encryption",
+            ((S3_ENCRYPTION, "bucket", KMS), (S3_LOGGING, "targetBucket", {})),
+        )
+        for kind in S3
+    ),
     *(Alone("old-data-goes", kind, "no lifecycle", ((S3_LIFECYCLE, "bucket", {}),)) for kind in S3),
     *(Alone("recoverable-objects", kind, "no versioning", ((S3_VERSIONING, "bucket", {}),)) for kind in S3),
-    *(Alone("access-to-data-logged", kind, "no access log", ((S3_LOGGING, "bucket", {}), (S3_LOGGING, "targetBucket", {}))) for kind in S3),
+    *(
+        Alone(
+            "access-to-data-logged",
+            kind,
+            "no access log",
+            ((S3_LOGGING, "bucket", {}), (S3_LOGGING, "targetBucket", {})),
+        )
+        for kind in S3
+    ),
     Alone(
-        "access-to-data-logged", GCS, "no access log", ((GCS, "logging", {"logging": {"logBucket": "x"}}),), mended={"logging": {"logBucket": "x"}}
+        "access-to-data-logged",
+        GCS,
+        "no access log",
+        ((GCS, "logging", {"logging": {"logBucket": "x"}}),),
+        mended={"logging": {"logBucket": "x"}},
     ),
     Alone(
         "access-to-data-logged",
@@ -90,7 +117,10 @@ ALONE = [
         "private-way-to-stores",
         AZURE_STORAGE,
         "no private endpoint",
-        (("azure-native:network:PrivateEndpoint", "privateLinkServiceConnections", {}), (FLOW, "storageId", {})),
+        (
+            ("azure-native:network:PrivateEndpoint", "privateLinkServiceConnections", {}),
+            (FLOW, "storageId", {}),
+        ),
     ),
     Alone(
         "private-way-to-stores",
@@ -116,7 +146,12 @@ ALONE = [
         mended={"purpose": "REGIONAL_MANAGED_PROXY"},
         without=("logConfig",),
     ),
-    Alone("no-default-network", VPC, "default security group", (("aws:ec2/defaultSecurityGroup:DefaultSecurityGroup", "vpcId", {}),)),
+    Alone(
+        "no-default-network",
+        VPC,
+        "default security group",
+        (("aws:ec2/defaultSecurityGroup:DefaultSecurityGroup", "vpcId", {}),),
+    ),
     Alone(
         "namespaces-closed",
         NAMESPACE,
@@ -129,12 +164,17 @@ ALONE = [
         "workload-identity",
         EKS,
         "neither the add-on",
-        ((EKS_ADDON, "clusterName", {"addonName": "eks-pod-identity-agent"}), ("aws:iam/openIdConnectProvider:OpenIdConnectProvider", "", {})),
+        (
+            (EKS_ADDON, "clusterName", {"addonName": "eks-pod-identity-agent"}),
+            ("aws:iam/openIdConnectProvider:OpenIdConnectProvider", "", {}),
+        ),
     ),
     Alone("budget-with-alerts", EKS, "no budget", ((AWS_BUDGET, "", {}),)),
     Alone("budget-with-alerts", GKE, "no budget", ((GCP_BUDGET, "", {}),)),
     Alone("budget-with-alerts", AKS, "no budget", tuple((kind, "", {}) for kind in AZURE_BUDGETS)),
-    Alone("old-images-go", ECR, "no lifecycle", (("aws:ecr/lifecyclePolicy:LifecyclePolicy", "repository", {}),)),
+    Alone(
+        "old-images-go", ECR, "no lifecycle", (("aws:ecr/lifecyclePolicy:LifecyclePolicy", "repository", {}),)
+    ),
     Alone(
         "keys-rotate",
         AZURE_KEY,
@@ -144,5 +184,10 @@ ALONE = [
         without=("properties.rotationPolicy",),
     ),
     Alone("control-plane-logged", AKS, "no diagnostic setting", ((AZURE_DIAGNOSTICS[0], "resourceUri", {}),)),
-    Alone("maintenance-window", AKS, "no maintenance", (("azure-native:containerservice:MaintenanceConfiguration", "resourceName", {}),)),
+    Alone(
+        "maintenance-window",
+        AKS,
+        "no maintenance",
+        (("azure-native:containerservice:MaintenanceConfiguration", "resourceName", {}),),
+    ),
 ]

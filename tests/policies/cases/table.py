@@ -1,6 +1,8 @@
-"""What a case is, and the compliant resources that cases break: planned ones of our own stacks, and a few written by hand.
+"""What a case is, and the compliant resources that cases break: planned ones of our own stacks, and a few
+written by hand.
 
-A case names a rule, a type and a change. Easy to get wrong: a base must keep every rule, not only the one it is broken for,
+A case names a rule, a type and a change. Easy to get wrong: a base must keep every rule, not only the one it
+is broken for,
 so that what a test sees is the change and nothing else.
 """
 
@@ -47,11 +49,23 @@ class Base:
 
 TAGS = {"trainfleet:platform": "p", "trainfleet:environment": "prod", "trainfleet:owner": "a@b.c"}
 LABELS = {"trainfleet-platform": "p", "trainfleet-environment": "prod", "trainfleet-owner": "a_at_b_c"}
-NARROW = json.dumps({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": ["arn:aws:s3:::b/*"]}]})
+NARROW = json.dumps(
+    {
+        "Version": "2012-10-17",
+        "Statement": [{"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": ["arn:aws:s3:::b/*"]}],
+    }
+)
 MINE = json.dumps(
     {
         "Version": "2012-10-17",
-        "Statement": [{"Effect": "Allow", "Principal": {"AWS": "arn:aws:iam::111122223333:root"}, "Action": "*", "Resource": "r"}],
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Principal": {"AWS": "arn:aws:iam::111122223333:root"},
+                "Action": "*",
+                "Resource": "r",
+            }
+        ],
     }
 )
 POD = {
@@ -71,7 +85,10 @@ HEAD: dict[str, tuple[str, ...]] = {
     "CronJob": ("jobTemplate", "spec", "template", "spec"),
     "RayCluster": ("headGroupSpec", "template", "spec"),
 }
-HEAD |= {"RayJob": ("rayClusterSpec", *HEAD["RayCluster"]), "RayService": ("rayClusterConfig", *HEAD["RayCluster"])}
+HEAD |= {
+    "RayJob": ("rayClusterSpec", *HEAD["RayCluster"]),
+    "RayService": ("rayClusterConfig", *HEAD["RayCluster"]),
+}
 
 
 def pod_path(kind: str) -> tuple[str, ...]:
@@ -100,7 +117,12 @@ def _workload(kind: str) -> dict[str, Any]:
     if name == "RayCluster":
         node["spec"]["headGroupSpec"]["rayStartParams"] = {}
     core = f"{group}/{version}" if group != "core" else version
-    return {"apiVersion": core, "kind": name, "metadata": {"name": "w", "namespace": "training"}, "spec": {**more, **node["spec"]}}
+    return {
+        "apiVersion": core,
+        "kind": name,
+        "metadata": {"name": "w", "namespace": "training"},
+        "spec": {**more, **node["spec"]},
+    }
 
 
 def _at(node: Any, path: Sequence[str]) -> Any:
@@ -109,19 +131,28 @@ def _at(node: Any, path: Sequence[str]) -> Any:
     return node
 
 
-HYPERPOD = {"ClusterName": "c", "NodeRecovery": "Automatic", "Tags": [{"Key": key, "Value": value} for key, value in TAGS.items()]}
+HYPERPOD = {
+    "ClusterName": "c",
+    "NodeRecovery": "Automatic",
+    "Tags": [{"Key": key, "Value": value} for key, value in TAGS.items()],
+}
 AZURE_BUDGET = {
     "scope": "/subscriptions/11111111-2222-3333-4444-555555555555",
     "amount": 100,
     "category": "Cost",
     "timeGrain": "Monthly",
     "timePeriod": {"startDate": "2026-01-01T00:00:00Z"},
-    "notifications": {"spent": {"enabled": True, "operator": "GreaterThan", "threshold": 80, "contactEmails": ["a@b.c"]}},
+    "notifications": {
+        "spent": {"enabled": True, "operator": "GreaterThan", "threshold": 80, "contactEmails": ["a@b.c"]}
+    },
 }
 BY_HAND: dict[str, dict[str, Any]] = {
     **{kind: {"tags": TAGS} for kind in AWS_TAGGABLE},
     **{kind: _workload(kind) for kind in WORKLOADS},
-    "aws:cloudcontrol/resource:Resource": {"typeName": "AWS::SageMaker::Cluster", "desiredState": json.dumps(HYPERPOD)},
+    "aws:cloudcontrol/resource:Resource": {
+        "typeName": "AWS::SageMaker::Cluster",
+        "desiredState": json.dumps(HYPERPOD),
+    },
     "aws:ebs/volume:Volume": {"availabilityZone": "us-east-2a", "encrypted": True, "size": 10, "tags": TAGS},
     "aws:ec2/defaultVpc:DefaultVpc": {},
     "aws:ec2/instance:Instance": {
@@ -140,18 +171,35 @@ BY_HAND: dict[str, dict[str, Any]] = {
         "cidrBlocks": ["10.0.0.0/8"],
     },
     "aws:ecr/repositoryPolicy:RepositoryPolicy": {"repository": "r", "policy": MINE},
-    "aws:efs/fileSystem:FileSystem": {"encrypted": True, "kmsKeyId": "arn:aws:kms:us-east-2:111122223333:key/k", "tags": TAGS},
+    "aws:efs/fileSystem:FileSystem": {
+        "encrypted": True,
+        "kmsKeyId": "arn:aws:kms:us-east-2:111122223333:key/k",
+        "tags": TAGS,
+    },
     "aws:iam/accessKey:AccessKey": {"user": "u", "status": "Inactive"},
     "aws:iam/groupPolicy:GroupPolicy": {"group": "g", "policy": NARROW},
-    "aws:iam/openIdConnectProvider:OpenIdConnectProvider": {"url": "https://a.b", "clientIdLists": ["sts.amazonaws.com"], "tags": TAGS},
+    "aws:iam/openIdConnectProvider:OpenIdConnectProvider": {
+        "url": "https://a.b",
+        "clientIdLists": ["sts.amazonaws.com"],
+        "tags": TAGS,
+    },
     "aws:iam/policy:Policy": {"policy": NARROW, "tags": TAGS},
-    "aws:iam/policyAttachment:PolicyAttachment": {"policyArn": "arn:aws:iam::aws:policy/AmazonEKSClusterPolicy", "roles": ["r"]},
+    "aws:iam/policyAttachment:PolicyAttachment": {
+        "policyArn": "arn:aws:iam::aws:policy/AmazonEKSClusterPolicy",
+        "roles": ["r"],
+    },
     "aws:iam/userLoginProfile:UserLoginProfile": {},
     "aws:iam/userPolicy:UserPolicy": {"user": "u", "policy": NARROW},
     "aws:s3/bucketAcl:BucketAcl": {"bucket": "b", "acl": "private"},
-    "aws:secretsmanager/secretPolicy:SecretPolicy": {"secretArn": "arn:aws:secretsmanager:us-east-2:111122223333:secret:s", "policy": MINE},
+    "aws:secretsmanager/secretPolicy:SecretPolicy": {
+        "secretArn": "arn:aws:secretsmanager:us-east-2:111122223333:secret:s",
+        "policy": MINE,
+    },
     "aws:sns/topicPolicy:TopicPolicy": {"arn": "arn:aws:sns:us-east-2:111122223333:t", "policy": MINE},
-    "aws:sqs/queuePolicy:QueuePolicy": {"queueUrl": "https://sqs.us-east-2.amazonaws.com/111122223333/q", "policy": MINE},
+    "aws:sqs/queuePolicy:QueuePolicy": {
+        "queueUrl": "https://sqs.us-east-2.amazonaws.com/111122223333/q",
+        "policy": MINE,
+    },
     "azure-native:containerregistry:Registry": {
         "resourceGroupName": "g",
         "registryName": "images1",
@@ -160,7 +208,10 @@ BY_HAND: dict[str, dict[str, Any]] = {
         "adminUserEnabled": False,
         "publicNetworkAccess": "Disabled",
         "policies": {"retentionPolicy": {"status": "enabled", "days": 7}},
-        "encryption": {"status": "enabled", "keyVaultProperties": {"identity": "i", "keyIdentifier": "https://v.vault.azure.net/keys/k"}},
+        "encryption": {
+            "status": "enabled",
+            "keyVaultProperties": {"identity": "i", "keyIdentifier": "https://v.vault.azure.net/keys/k"},
+        },
         "tags": TAGS,
     },
     "azure-native:authorization:RoleDefinition": {
@@ -189,10 +240,16 @@ BY_HAND: dict[str, dict[str, Any]] = {
         "storageCapacityTiB": 8,
         "zones": ["1"],
         "maintenanceWindow": {"dayOfWeek": "Sunday", "timeOfDayUTC": "02:00"},
-        "encryptionSettings": {"keyEncryptionKey": {"keyUrl": "https://v.vault.azure.net/keys/k/1", "sourceVault": {"id": "v"}}},
+        "encryptionSettings": {
+            "keyEncryptionKey": {"keyUrl": "https://v.vault.azure.net/keys/k/1", "sourceVault": {"id": "v"}}
+        },
         "tags": TAGS,
     },
-    "gcp:artifactregistry/repositoryIamBinding:RepositoryIamBinding": {"repository": "r", "role": "roles/viewer", "members": ["user:a@b.c"]},
+    "gcp:artifactregistry/repositoryIamBinding:RepositoryIamBinding": {
+        "repository": "r",
+        "role": "roles/viewer",
+        "members": ["user:a@b.c"],
+    },
     "gcp:compute/disk:Disk": {
         "zone": "us-central1-a",
         "size": 10,
@@ -215,21 +272,57 @@ BY_HAND: dict[str, dict[str, Any]] = {
         "deletionProtectionEnabled": True,
         "labels": LABELS,
     },
-    "gcp:kms/cryptoKeyIAMBinding:CryptoKeyIAMBinding": {"cryptoKeyId": "k", "role": "roles/viewer", "members": ["user:a@b.c"]},
-    "gcp:projects/iAMBinding:IAMBinding": {"project": "trainfleet-prod-123456", "role": "roles/viewer", "members": ["user:a@b.c"]},
-    "gcp:pubsub/topicIAMBinding:TopicIAMBinding": {"topic": "t", "role": "roles/viewer", "members": ["user:a@b.c"]},
-    "gcp:pubsub/topicIAMMember:TopicIAMMember": {"topic": "t", "role": "roles/viewer", "member": "user:a@b.c"},
-    "gcp:secretmanager/secretIamBinding:SecretIamBinding": {"secretId": "s", "role": "roles/viewer", "members": ["user:a@b.c"]},
+    "gcp:kms/cryptoKeyIAMBinding:CryptoKeyIAMBinding": {
+        "cryptoKeyId": "k",
+        "role": "roles/viewer",
+        "members": ["user:a@b.c"],
+    },
+    "gcp:projects/iAMBinding:IAMBinding": {
+        "project": "trainfleet-prod-123456",
+        "role": "roles/viewer",
+        "members": ["user:a@b.c"],
+    },
+    "gcp:pubsub/topicIAMBinding:TopicIAMBinding": {
+        "topic": "t",
+        "role": "roles/viewer",
+        "members": ["user:a@b.c"],
+    },
+    "gcp:pubsub/topicIAMMember:TopicIAMMember": {
+        "topic": "t",
+        "role": "roles/viewer",
+        "member": "user:a@b.c",
+    },
+    "gcp:secretmanager/secretIamBinding:SecretIamBinding": {
+        "secretId": "s",
+        "role": "roles/viewer",
+        "members": ["user:a@b.c"],
+    },
     "gcp:serviceaccount/iAMBinding:IAMBinding": {
         "serviceAccountId": "projects/p/serviceAccounts/a@p.iam.gserviceaccount.com",
         "role": "roles/iam.workloadIdentityUser",
         "members": ["serviceAccount:p.svc.id.goog[training/trainer]"],
     },
     "gcp:serviceaccount/key:Key": {},
-    "gcp:storage/bucketAccessControl:BucketAccessControl": {"bucket": "b", "entity": "user-a@b.c", "role": "READER"},
-    "gcp:storage/bucketIAMBinding:BucketIAMBinding": {"bucket": "b", "role": "roles/storage.objectViewer", "members": ["user:a@b.c"]},
-    "gcp:storage/hmacKey:HmacKey": {"serviceAccountEmail": "a@p.iam.gserviceaccount.com", "state": "INACTIVE"},
-    "kubernetes:core/v1:ConfigMap": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"level": "info"}},
+    "gcp:storage/bucketAccessControl:BucketAccessControl": {
+        "bucket": "b",
+        "entity": "user-a@b.c",
+        "role": "READER",
+    },
+    "gcp:storage/bucketIAMBinding:BucketIAMBinding": {
+        "bucket": "b",
+        "role": "roles/storage.objectViewer",
+        "members": ["user:a@b.c"],
+    },
+    "gcp:storage/hmacKey:HmacKey": {
+        "serviceAccountEmail": "a@p.iam.gserviceaccount.com",
+        "state": "INACTIVE",
+    },
+    "kubernetes:core/v1:ConfigMap": {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "c"},
+        "data": {"level": "info"},
+    },
     "kubernetes:core/v1:Service": {
         "apiVersion": "v1",
         "kind": "Service",
@@ -246,7 +339,9 @@ def _bases() -> dict[str, Base]:
 
 
 BASES = _bases()
-"""By type (and `#gpu`): a resource that keeps every rule; a planned one, or one by hand where no stack of ours has the type."""
+"""By type (and `#gpu`): a resource that keeps every rule; a planned one, or one by hand where no stack of
+ours has the type.
+"""
 
 
 def broken(case: Case) -> Base:
@@ -254,7 +349,11 @@ def broken(case: Case) -> Base:
     base = BASES[case.kind]
     props = copied(base.props)
     for path, value in case.change.items():
-        _put(props, path if isinstance(path, tuple) else tuple(_step(part) for part in path.split(".")), copied(value))
+        _put(
+            props,
+            path if isinstance(path, tuple) else tuple(_step(part) for part in path.split(".")),
+            copied(value),
+        )
     return Base(base.name, props)
 
 

@@ -41,7 +41,9 @@ def diff(repo: Repo, trainfleet: Diffs, cache_home: Path, tmp_path: Path) -> Dif
     scratch = tmp_path / "tmp"
     scratch.mkdir()
 
-    def call(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    def call(
+        *arguments: str, cwd: Path | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         settings = {"XDG_CACHE_HOME": str(cache_home), "TMPDIR": str(scratch), **environment}
         return trainfleet("diff", *arguments, cwd=cwd or repo.root, **settings)
 

@@ -19,8 +19,19 @@ class Repo:
     top: Path
 
     def git(self, *arguments: str) -> str:
-        settings = ("-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false", "-c", "init.defaultBranch=main")
-        done = subprocess.run(["git", *settings, *arguments], cwd=self.root, capture_output=True, text=True, check=False)
+        settings = (
+            "-c",
+            "user.name=t",
+            "-c",
+            "user.email=t@example.com",
+            "-c",
+            "commit.gpgsign=false",
+            "-c",
+            "init.defaultBranch=main",
+        )
+        done = subprocess.run(
+            ["git", *settings, *arguments], cwd=self.root, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

@@ -1,4 +1,6 @@
-"""From the engine's events to what a reviewer reads: verbs, properties, what forces a replacement, what may not be shown."""
+"""From the engine's events to what a reviewer reads: verbs, properties, what forces a replacement, what may
+not be shown.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,38 @@ def urn(token: str, name: str) -> str:
 
 
 def event(
-    op: str, token: str = BUCKET, name: str = "runs", old: Any = None, new: Any = None, diff: dict[str, str] | None = None, **more: Any
+    op: str,
+    token: str = BUCKET,
+    name: str = "runs",
+    old: Any = None,
+    new: Any = None,
+    diff: dict[str, str] | None = None,
+    **more: Any,
 ) -> dict:
     def state(inputs: Any) -> Any:
-        return None if inputs is None else {"urn": urn(token, name), "type": token, "custom": True, "id": "", "inputs": inputs, "outputs": {}}
+        return (
+            None
+            if inputs is None
+            else {
+                "urn": urn(token, name),
+                "type": token,
+                "custom": True,
+                "id": "",
+                "inputs": inputs,
+                "outputs": {},
+            }
+        )
 
     detail = {path: {"diffKind": kind, "inputDiff": True} for path, kind in (diff or {}).items()} or None
-    return {"op": op, "urn": urn(token, name), "type": token, "old": state(old), "new": state(new), "detailedDiff": detail, **more}
+    return {
+        "op": op,
+        "urn": urn(token, name),
+        "type": token,
+        "old": state(old),
+        "new": state(new),
+        "detailedDiff": detail,
+        **more,
+    }
 
 
 def one(*events: dict, before: Any = ()) -> Change:
@@ -34,13 +61,30 @@ def one(*events: dict, before: Any = ()) -> Change:
 
 
 def resource(token: str = BUCKET, name: str = "runs", **more: Any) -> dict:
-    return {"urn": urn(token, name), "type": token, "custom": True, "id": "runs-1a2b3c4", "inputs": {}, "outputs": {}, **more}
+    return {
+        "urn": urn(token, name),
+        "type": token,
+        "custom": True,
+        "id": "runs-1a2b3c4",
+        "inputs": {},
+        "outputs": {},
+        **more,
+    }
 
 
 def test_an_update_says_what_changed_from_what_to_what() -> None:
-    change = one(event("update", old={"tags": {"team": "ml"}}, new={"tags": {"team": "vision"}}, diff={"tags.team": "update"}))
+    change = one(
+        event(
+            "update",
+            old={"tags": {"team": "ml"}},
+            new={"tags": {"team": "vision"}},
+            diff={"tags.team": "update"},
+        )
+    )
     assert change.verb is Verb.UPDATE
-    assert [(each.path, each.old, each.new, each.forces) for each in change.properties] == [("tags.team", "ml", "vision", False)]
+    assert [(each.path, each.old, each.new, each.forces) for each in change.properties] == [
+        ("tags.team", "ml", "vision", False)
+    ]
     assert not change.destructive
 
 
@@ -52,7 +96,12 @@ def test_three_events_of_a_replacement_are_one_change_with_its_reason() -> None:
         event("delete-replaced", old=old),
         before=[resource(protect=True)],
     )
-    assert (change.verb, change.forced_by, change.protected, change.delete_first) == (Verb.REPLACE, ("bucket",), True, False)
+    assert (change.verb, change.forced_by, change.protected, change.delete_first) == (
+        Verb.REPLACE,
+        ("bucket",),
+        True,
+        False,
+    )
     assert change.loss is not None
     assert change.loss.kinds == ("data",)
     assert change.destructive
@@ -69,53 +118,90 @@ def test_a_replacement_that_deletes_first_says_so() -> None:
 
 
 def test_a_value_that_only_the_apply_knows_is_said_in_words() -> None:
-    change = one(event("update", old={"policy": "old"}, new={"policy": f"arn:{WIRE}"}, diff={"policy": "update"}))
+    change = one(
+        event("update", old={"policy": "old"}, new={"policy": f"arn:{WIRE}"}, diff={"policy": "update"})
+    )
     assert change.properties[0].new == f"arn:[{UNKNOWN}]"
     change = one(event("update", old={"policy": "old"}, new={"policy": WIRE}, diff={"policy": "update"}))
     assert change.properties[0].new == UNKNOWN
 
 
 def test_secrets_are_masked_on_both_sides() -> None:
-    change = one(event("update", old={"acl": secret("hush")}, new={"acl": secret("hush again")}, diff={"acl": "update"}))
+    change = one(
+        event(
+            "update", old={"acl": secret("hush")}, new={"acl": secret("hush again")}, diff={"acl": "update"}
+        )
+    )
     assert (change.properties[0].old, change.properties[0].new) == (SECRET, SECRET)
     assert "hush" not in repr(change)
 
 
 def test_the_data_of_a_kubernetes_secret_is_masked_whatever_the_program_says() -> None:
     token = "kubernetes:core/v1:Secret"
-    change = one(event("update", token, old={"data": {"a": "aHVzaA=="}}, new={"data": {"a": "b3RoZXI="}}, diff={"data.a": "update"}))
+    change = one(
+        event(
+            "update",
+            token,
+            old={"data": {"a": "aHVzaA=="}},
+            new={"data": {"a": "b3RoZXI="}},
+            diff={"data.a": "update"},
+        )
+    )
     assert "aHVzaA==" not in repr(change)
     assert change.properties[0].path == "data.a"
 
 
 def test_one_changed_word_in_a_policy_document_is_shown_alone() -> None:
-    old, new = (json.dumps({"Statement": [{"Action": action, "Effect": "Allow"}]}) for action in ("s3:Get", "s3:*"))
+    old, new = (
+        json.dumps({"Statement": [{"Action": action, "Effect": "Allow"}]}) for action in ("s3:Get", "s3:*")
+    )
     change = one(event("update", old={"policy": old}, new={"policy": new}, diff={"policy": "update"}))
-    assert [(each.path, each.old, each.new) for each in change.properties] == [("policy → Statement[0].Action", "s3:Get", "s3:*")]
+    assert [(each.path, each.old, each.new) for each in change.properties] == [
+        ("policy → Statement[0].Action", "s3:Get", "s3:*")
+    ]
 
 
 def test_a_list_of_plain_values_is_shown_once_and_whole() -> None:
     diff = {"subnetIds[0]": "update", "subnetIds[1]": "add"}
     change = one(event("update", old={"subnetIds": ["a"]}, new={"subnetIds": ["b", "c"]}, diff=diff))
-    assert [(each.path, each.old, each.new) for each in change.properties] == [("subnetIds", ["a"], ["b", "c"])]
+    assert [(each.path, each.old, each.new) for each in change.properties] == [
+        ("subnetIds", ["a"], ["b", "c"])
+    ]
 
 
 def test_made_up_ids_are_shown_as_the_resources_they_belong_to() -> None:
     vpc = resource("aws:ec2/vpc:Vpc", "vpc", id="vpc-061b374a7955f4dc2")
-    change = one(event("update", old={"vpcId": "vpc-061b374a7955f4dc2"}, new={"vpcId": WIRE}, diff={"vpcId": "update"}), before=[vpc])
+    change = one(
+        event(
+            "update", old={"vpcId": "vpc-061b374a7955f4dc2"}, new={"vpcId": WIRE}, diff={"vpcId": "update"}
+        ),
+        before=[vpc],
+    )
     assert change.properties[0].old == "‹vpc›"
 
 
 def test_what_stays_as_it_is_and_components_are_no_changes() -> None:
     component = event("create", "trainfleet:aws:Network", "network", new={})
-    found, unchanged = changes([event("same", old={}, new={}), component, event("create", "pulumi:pulumi:Stack", "s", new={})], [])
+    found, unchanged = changes(
+        [event("same", old={}, new={}), component, event("create", "pulumi:pulumi:Stack", "s", new={})], []
+    )
     assert (found, unchanged) == ([], 1)
 
 
 def test_a_deleted_stack_deletes_what_clouds_made() -> None:
     kept = resource(name="kept", retainOnDelete=True)
-    found = deletions([resource(), kept, resource("pulumi:providers:aws", "default_7_51_1"), resource("trainfleet:aws:Network", "network")])
-    assert [(change.name, change.verb, change.kept) for change in found] == [("kept", Verb.DELETE, True), ("runs", Verb.DELETE, False)]
+    found = deletions(
+        [
+            resource(),
+            kept,
+            resource("pulumi:providers:aws", "default_7_51_1"),
+            resource("trainfleet:aws:Network", "network"),
+        ]
+    )
+    assert [(change.name, change.verb, change.kept) for change in found] == [
+        ("kept", Verb.DELETE, True),
+        ("runs", Verb.DELETE, False),
+    ]
 
 
 def test_a_type_that_nobody_has_judged_counts_as_lost() -> None:

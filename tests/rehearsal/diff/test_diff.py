@@ -1,4 +1,6 @@
-"""The command on a small project, with the real engine: verdicts, exit codes, bad input, and nothing left behind."""
+"""The command on a small project, with the real engine: verdicts, exit codes, bad input, and nothing left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +45,22 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
     [
         ("README.md", None, "words", 0, {}),
         (STACK, "team: ml", "team: vision", 2, {"runs": "update", "key": "update", "vpc": "update"}),
-        (STACK, "tags:", "network: {cidr: 10.41.0.0/16}\n    tags:", 3, {"vpc": "replace", "subnet": "replace"}),
+        (
+            STACK,
+            "tags:",
+            "network: {cidr: 10.41.0.0/16}\n    tags:",
+            3,
+            {"vpc": "replace", "subnet": "replace"},
+        ),
         (PARTS, '"tiny-runs"', '"tiny-runs-2"', 3, {"runs": "replace"}),
         (PARTS, 'description="data"', 'description="more data"', 2, {"key": "update"}),
         (PARTS, '    aws.kms.Key("key", ', "    (lambda *_, **__: None)(", 3, {"key": "delete"}),
     ],
     ids=["readme", "label", "cidr", "bucket", "description", "protected"],
 )
-def test_one_change_at_a_time(repo: Repo, diff: Diffs, file: str, old: str | None, new: str, code: int, expected: dict[str, str]) -> None:
+def test_one_change_at_a_time(
+    repo: Repo, diff: Diffs, file: str, old: str | None, new: str, code: int, expected: dict[str, str]
+) -> None:
     if old is None:
         repo.write(file, new)
     else:
@@ -66,9 +76,17 @@ def test_a_replacement_names_what_forces_it_and_what_is_lost(repo: Repo, diff: D
     repo.replace(PARTS, '"tiny-runs"', '"tiny-runs-2"')
     repo.replace(PARTS, 'description="data"', 'description="data", customer_master_key_spec="RSA_2048"')
     found = document(diff("one", "--worktree", "--json"))
-    bucket, key = (next(change for change in found["changes"] if change["name"] == name) for name in ("runs", "key"))
-    assert (bucket["forced_by"], bucket["loss"]["kinds"], bucket["destructive"]) == (["bucket"], ["data"], True)
-    assert bucket["properties"] == [{"path": "bucket", "old": "tiny-runs", "new": "tiny-runs-2", "forces": True}]
+    bucket, key = (
+        next(change for change in found["changes"] if change["name"] == name) for name in ("runs", "key")
+    )
+    assert (bucket["forced_by"], bucket["loss"]["kinds"], bucket["destructive"]) == (
+        ["bucket"],
+        ["data"],
+        True,
+    )
+    assert bucket["properties"] == [
+        {"path": "bucket", "old": "tiny-runs", "new": "tiny-runs-2", "forces": True}
+    ]
     assert (key["verb"], key["protected"], key["kept"]) == ("replace", True, True)
     assert "LOSES DATA: runs" in found["blast_radius"]
     assert "LEAVES BEHIND: key" in found["blast_radius"]
@@ -99,7 +117,11 @@ def test_the_second_diff_takes_the_base_from_the_cache_and_says_the_same(repo: R
     repo.replace(STACK, base, "team: vision")
     repo.commit()
     first, second, without = (document(diff("one", "--json", *more)) for more in ((), (), ("--no-cache",)))
-    assert (first["base_from_cache"], second["base_from_cache"], without["base_from_cache"]) == (False, True, False)
+    assert (first["base_from_cache"], second["base_from_cache"], without["base_from_cache"]) == (
+        False,
+        True,
+        False,
+    )
     for found in (first, second, without):
         del found["seconds"], found["base_from_cache"]
     assert first == second == without
@@ -122,12 +144,16 @@ def test_secrets_never_show_and_need_no_passphrase(repo: Repo, diff: Diffs) -> N
     repo.write(STACK, salt + (repo.root / STACK).read_text() + '  extra:word: {secure: "v1:abc:def"}\n')
     repo.commit()
     repo.replace(STACK, "v1:abc:def", "v1:ghi:jkl")
-    repo.replace(PARTS, 'extra.get_secret("word")', 'extra.require_secret("word").apply(lambda word: word + "-2")')
+    repo.replace(
+        PARTS, 'extra.get_secret("word")', 'extra.require_secret("word").apply(lambda word: word + "-2")'
+    )
     repo.commit()
     done = diff("one", "--json")
     found = document(done)
     assert verbs(found) == {"secret": "update"}, done.stderr
-    assert [(each["path"], each["old"], each["new"]) for each in found["changes"][0]["properties"]] == [("value", "[secret]", "[secret]")]
+    assert [(each["path"], each["old"], each["new"]) for each in found["changes"][0]["properties"]] == [
+        ("value", "[secret]", "[secret]")
+    ]
     assert [(each["path"], each["new"]) for each in found["spec"]] == [("extra:word", "[secret]")]
     assert "rehearsal-extra-word" not in done.stdout
 
@@ -169,7 +195,9 @@ def test_policies_that_newly_fail_are_named(repo: Repo, diff: Diffs) -> None:
     done = diff("one", "--worktree", "--json")
     found = document(done)
     failing = found["policies"]["newly_failing"]
-    assert [(each["policy"], each["resource"], each["level"]) for each in failing] == [("own-team", "runs", "mandatory")], done.stderr
+    assert [(each["policy"], each["resource"], each["level"]) for each in failing] == [
+        ("own-team", "runs", "mandatory")
+    ], done.stderr
     assert "1 policy newly fails" in found["blast_radius"]
 
 
@@ -241,8 +269,16 @@ def test_an_unknown_stack(repo: Repo, diff: Diffs) -> None:
             "    exceptions: [{policy: no-host-paths, resource: r, reason: long enough a reason, until: 2999-01-01}]\n    tags:",
             "did you mean `no-host-path`?",
         ),
-        ("    tags:", "    network: {allowed_cidrs: [203.0.113.0/24, 203.0.113.128/25]}\n    tags:", "203.0.113.128/25 overlaps 203.0.113.0/24"),
-        ("tags: {team: ml}", "tags: {team: {secure: v1:Ym9ndXM=:aaaa}}", "whoever reviews it has no passphrase"),
+        (
+            "    tags:",
+            "    network: {allowed_cidrs: [203.0.113.0/24, 203.0.113.128/25]}\n    tags:",
+            "203.0.113.128/25 overlaps 203.0.113.0/24",
+        ),
+        (
+            "tags: {team: ml}",
+            "tags: {team: {secure: v1:Ym9ndXM=:aaaa}}",
+            "whoever reviews it has no passphrase",
+        ),
         ("    name: tiny", "    name: [", "YAML"),
     ],
     ids=[
@@ -274,7 +310,11 @@ def test_a_platform_that_is_there_already_is_named_by_its_file(repo: Repo, diff:
 
 def test_a_base_with_an_exception_that_ran_out_can_be_compared(repo: Repo, diff: Diffs) -> None:
     text = (repo.root / STACK).read_text()
-    repo.write(STACK, text + "    exceptions: [{policy: no-host-path, resource: r, reason: long enough a reason, until: 2020-01-01}]\n")
+    repo.write(
+        STACK,
+        text
+        + "    exceptions: [{policy: no-host-path, resource: r, reason: long enough a reason, until: 2020-01-01}]\n",
+    )
     repo.commit()
     repo.write(STACK, text)
     done = diff("one", "--worktree")
@@ -284,7 +324,11 @@ def test_a_base_with_an_exception_that_ran_out_can_be_compared(repo: Repo, diff:
 
 def test_a_program_that_fails_says_on_which_side(repo: Repo, diff: Diffs) -> None:
     repo.commit()
-    repo.replace(PARTS, "def build(platform, extra):", "def build(platform, extra):\n    raise ValueError('on purpose')")
+    repo.replace(
+        PARTS,
+        "def build(platform, extra):",
+        "def build(platform, extra):\n    raise ValueError('on purpose')",
+    )
     repo.commit("break")
     message = refused(diff("one"))
     assert "the head (" in message
@@ -315,7 +359,9 @@ def test_a_renamed_project_is_refused(repo: Repo, diff: Diffs) -> None:
     assert "Pulumi keeps a state for each name" in refused(diff("one", "--worktree"))
 
 
-@pytest.mark.parametrize("arguments", [("--bse", "main"), (), ("one", "--format", "pdf"), ("one", "--output", "nowhere/diff.html")])
+@pytest.mark.parametrize(
+    "arguments", [("--bse", "main"), (), ("one", "--format", "pdf"), ("one", "--output", "nowhere/diff.html")]
+)
 def test_wrong_flags_end_with_one_because_two_means_a_change(diff: Diffs, arguments: tuple[str, ...]) -> None:
     assert refused(diff(*arguments))
 
@@ -325,21 +371,32 @@ def test_a_missing_engine_ends_with_one_because_three_means_destruction(repo: Re
     assert "TRAINFLEET_PULUMI" in refused(diff("one", "--worktree", TRAINFLEET_PULUMI="/nowhere/pulumi"))
 
 
-def test_an_interrupt_leaves_no_folder_no_process_and_no_work_tree(repo: Repo, cache_home: Path, tmp_path: Path) -> None:
+def test_an_interrupt_leaves_no_folder_no_process_and_no_work_tree(
+    repo: Repo, cache_home: Path, tmp_path: Path
+) -> None:
     repo.replace(STACK, "team: ml", "team: vision")
     scratch = tmp_path / "interrupted"
     scratch.mkdir()
     environment = os.environ | {"TMPDIR": str(scratch), "XDG_CACHE_HOME": str(cache_home)}
-    # Signals as a shell gives them to a command in front, also where the tests themselves run in the background and ignore Ctrl-C.
+    # Signals as a shell gives them to a command in front, also where the tests themselves run in the
+    # background and ignore Ctrl-C.
     start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from trainfleet.cli import main; main()"
     command = [sys.executable, "-P", "-c", start, "diff", "one", "--worktree", "--no-cache"]
     child = subprocess.Popen(
-        command, cwd=repo.root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=repo.root,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     family: set[psutil.Process] = set()
     try:
         limit = time.monotonic() + 120
-        while len(family) < 2 and child.poll() is None and time.monotonic() < limit:  # the engine and the program
+        while (
+            len(family) < 2 and child.poll() is None and time.monotonic() < limit
+        ):  # the engine and the program
             family |= set(psutil.Process(child.pid).children(recursive=True))
         assert len(family) >= 2, child.communicate()
         os.kill(child.pid, signal.SIGINT)
@@ -349,7 +406,11 @@ def test_an_interrupt_leaves_no_folder_no_process_and_no_work_tree(repo: Repo, c
         child.wait()
     assert child.returncode == 130, said
     assert list(scratch.iterdir()) == []
-    assert [each for each in psutil.wait_procs(list(family), timeout=10)[1] if each.status() != psutil.STATUS_ZOMBIE] == []
+    assert [
+        each
+        for each in psutil.wait_procs(list(family), timeout=10)[1]
+        if each.status() != psutil.STATUS_ZOMBIE
+    ] == []
     assert repo.git("worktree", "list").count("\n") == 0
 
 

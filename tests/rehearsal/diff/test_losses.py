@@ -44,7 +44,11 @@ LOUD = {
     "kubernetes:core/v1:PersistentVolumeClaim": "data",
     "kubernetes:apiextensions.k8s.io/v1:CustomResourceDefinition": "data",
 }
-QUIET = ("aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule", "aws:iam/rolePolicy:RolePolicy", "kubernetes:core/v1:ConfigMap")
+QUIET = (
+    "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule",
+    "aws:iam/rolePolicy:RolePolicy",
+    "kubernetes:core/v1:ConfigMap",
+)
 
 
 @pytest.mark.parametrize("token", LOUD)
@@ -72,7 +76,9 @@ def test_reasons_are_sentences_for_a_reviewer() -> None:
 
 def test_a_row_without_its_reason_is_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / "losses.toml"
-    file.write_text('["aws:s3/bucket:Bucket"]\nloses = ["data"]\n["aws:x:Y"]\nloses = ["gold"]\nwhy = "shiny"\n')
+    file.write_text(
+        '["aws:s3/bucket:Bucket"]\nloses = ["data"]\n["aws:x:Y"]\nloses = ["gold"]\nwhy = "shiny"\n'
+    )
     with pytest.raises(InputError) as error:
         table(file)
     assert "[aws:s3/bucket:Bucket]" in str(error.value)

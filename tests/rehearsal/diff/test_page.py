@@ -1,4 +1,6 @@
-"""The HTML page in headless Chromium: light and dark, narrow and wide, nothing cut off, readable without a script."""
+"""The HTML page in headless Chromium: light and dark, narrow and wide, nothing cut off, readable without a
+script.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,19 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this ma
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page with everything on it that could be too wide."""
     long = change(
-        Verb.REPLACE, "prod-" + "bucket" * 20, properties=(Property("path." * 30, LONG, LONG + "-2", forces=True),), forced_by=("path." * 30,)
+        Verb.REPLACE,
+        "prod-" + "bucket" * 20,
+        properties=(Property("path." * 30, LONG, LONG + "-2", forces=True),),
+        forced_by=("path." * 30,),
     )
     many = [change(Verb.CREATE, f"prod-tag-{index}", "aws:autoscaling/tag:Tag") for index in range(60)]
-    found = diff(UPDATE, long, *many, spec=(SpecChange("network.cidr", LONG, "10.1.0.0/16", "stacks/Pulumi.aws-prod.yaml:9"),), notes=(LONG,))
+    found = diff(
+        UPDATE,
+        long,
+        *many,
+        spec=(SpecChange("network.cidr", LONG, "10.1.0.0/16", "stacks/Pulumi.aws-prod.yaml:9"),),
+        notes=(LONG,),
+    )
     file = tmp_path_factory.mktemp("page") / "diff.html"
     file.write_text(as_html(found))
     return file
@@ -35,7 +46,15 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def chromium(*arguments: str, folder: Path) -> str:
     assert CHROMIUM is not None
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder / 'profile'}", *arguments]
+    command = [
+        CHROMIUM,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--user-data-dir={folder / 'profile'}",
+        *arguments,
+    ]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout
 
 
@@ -54,7 +73,13 @@ def corner(png: bytes) -> tuple[int, int, int]:
 @pytest.mark.parametrize(("scheme", "bright"), [("1", True), ("0", False)], ids=["light", "dark"])
 def test_the_page_follows_the_readers_colours(page: Path, tmp_path: Path, scheme: str, bright: bool) -> None:
     shot = tmp_path / "shot.png"
-    chromium(f"--blink-settings=preferredColorScheme={scheme}", "--window-size=800,600", f"--screenshot={shot}", page.as_uri(), folder=tmp_path)
+    chromium(
+        f"--blink-settings=preferredColorScheme={scheme}",
+        "--window-size=800,600",
+        f"--screenshot={shot}",
+        page.as_uri(),
+        folder=tmp_path,
+    )
     assert (min(corner(shot.read_bytes())) > 200) is bright
 
 

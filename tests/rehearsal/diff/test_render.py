@@ -12,12 +12,24 @@ import pytest
 
 from trainfleet.infra.catalog.cost import Bill, Part
 from trainfleet.rehearsal.diff.data_loss import loss_of
-from trainfleet.rehearsal.diff.model import SCHEMA_VERSION, Change, Diff, Failing, Property, SpecChange, Verb, Verdict
+from trainfleet.rehearsal.diff.model import (
+    SCHEMA_VERSION,
+    Change,
+    Diff,
+    Failing,
+    Property,
+    SpecChange,
+    Verb,
+    Verdict,
+)
 from trainfleet.rehearsal.diff.presentation import arrow, cost_notes, cost_rows, groups
 from trainfleet.rehearsal.diff.render import MARKDOWN_LIMIT, as_html, as_markdown, as_text
 from trainfleet.rehearsal.diff.worktrees import Revision
 
-BASE, HEAD = Revision("main", "a" * 40, "t1", "before"), Revision("HEAD", "b" * 40, "t2", "Rename <script>alert(1)</script>")
+BASE, HEAD = (
+    Revision("main", "a" * 40, "t1", "before"),
+    Revision("HEAD", "b" * 40, "t2", "Rename <script>alert(1)</script>"),
+)
 NODE = Part("system", "m7i.2xlarge", 2, 4, 0.4, "us-east-1", date(2026, 7, 20))
 BUCKET = "aws:s3/bucket:Bucket"
 
@@ -27,12 +39,19 @@ def change(verb: Verb, name: str = "prod-bucket", token: str = BUCKET, **more: A
     return Change(verb, f"urn:pulumi:s::p::{token}::{name}", token, name, loss=loss, **more)
 
 
-def diff(*changes: Change, before: Bill | None = Bill((NODE,)), after: Bill | None = Bill((NODE,)), **more: Any) -> Diff:
+def diff(
+    *changes: Change, before: Bill | None = Bill((NODE,)), after: Bill | None = Bill((NODE,)), **more: Any
+) -> Diff:
     return Diff("aws-prod", BASE, HEAD, "there", changes, before, after, **more)
 
 
 UPDATE = change(Verb.UPDATE, properties=(Property("tags.team", "ml", "vision"),))
-QUIET = change(Verb.REPLACE, "prod-rule", "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule", forced_by=("securityGroupId",))
+QUIET = change(
+    Verb.REPLACE,
+    "prod-rule",
+    "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule",
+    forced_by=("securityGroupId",),
+)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +73,15 @@ def test_the_verdict_and_its_exit_code(found: Diff, verdict: Verdict, code: int)
 
 def test_one_line_says_how_many_what_is_lost_what_it_costs_and_what_it_breaks() -> None:
     pool = Part("h100", "p5.48xlarge", 0, 2, 50.0)
-    found = diff(UPDATE, change(Verb.REPLACE), after=Bill((replace(NODE, least=3), pool)), newly_failing=(Failing("p", "r", "m", "mandatory"),))
-    assert found.blast_radius == ("1 updated, 1 replaced (LOSES DATA: prod-bucket); +$292/month at min, +$73,000/month at max; 1 policy newly fails")
+    found = diff(
+        UPDATE,
+        change(Verb.REPLACE),
+        after=Bill((replace(NODE, least=3), pool)),
+        newly_failing=(Failing("p", "r", "m", "mandatory"),),
+    )
+    assert found.blast_radius == (
+        "1 updated, 1 replaced (LOSES DATA: prod-bucket); +$292/month at min, +$73,000/month at max; 1 policy newly fails"
+    )
 
 
 def test_what_is_kept_in_the_cloud_is_left_behind_and_not_lost() -> None:
@@ -90,7 +116,10 @@ def test_a_cost_that_cannot_be_worked_out_is_said() -> None:
 
 
 def test_changes_for_one_reason_are_one_entry() -> None:
-    tagged = [replace(UPDATE, name=f"r{index}", token=token) for index, token in enumerate((BUCKET, "aws:ec2/vpc:Vpc", BUCKET))]
+    tagged = [
+        replace(UPDATE, name=f"r{index}", token=token)
+        for index, token in enumerate((BUCKET, "aws:ec2/vpc:Vpc", BUCKET))
+    ]
     entries = groups(diff(*tagged), Verb.UPDATE)
     assert [(entry.type, entry.names) for entry in entries] == [("resources of 2 types", ["r0", "r1", "r2"])]
 
@@ -103,7 +132,11 @@ def test_changes_for_one_reason_are_one_entry() -> None:
         ("ml", None, "− ml"),
         (["a", "b"], ["b", "c"], "− a, + c"),
         ("[secret]", "[secret]", "[secret] (changed)"),
-        ("x" * 100 + "one" + "y" * 100, "x" * 100 + "two" + "y" * 100, f"…{'x' * 24}one{'y' * 24}… → …{'x' * 24}two{'y' * 24}…"),
+        (
+            "x" * 100 + "one" + "y" * 100,
+            "x" * 100 + "two" + "y" * 100,
+            f"…{'x' * 24}one{'y' * 24}… → …{'x' * 24}two{'y' * 24}…",
+        ),
     ],
 )
 def test_a_property_is_shown_from_what_to_what(old: Any, new: Any, shown: str) -> None:
@@ -122,8 +155,13 @@ def test_json_has_a_version_and_everything_in_it() -> None:
 
 
 def test_markdown_fits_a_comment_and_says_what_it_leaves_out() -> None:
-    many = [change(Verb.DELETE, f"bucket-{index}", properties=(), protected=index % 2 == 0) for index in range(50)]
-    long = [replace(UPDATE, name=f"r{index}", properties=(Property("note", f"{index}" * 90, f"{index}!" * 90),)) for index in range(900)]
+    many = [
+        change(Verb.DELETE, f"bucket-{index}", properties=(), protected=index % 2 == 0) for index in range(50)
+    ]
+    long = [
+        replace(UPDATE, name=f"r{index}", properties=(Property("note", f"{index}" * 90, f"{index}!" * 90),))
+        for index in range(900)
+    ]
     text = as_markdown(diff(*many, *long))
     assert len(text) <= MARKDOWN_LIMIT
     assert re.search(r"\d+ more rows do not fit into a comment", text)
@@ -138,7 +176,13 @@ def test_markdown_cells_do_not_break_the_table() -> None:
 
 
 def test_html_is_one_file_without_script_and_what_is_shown_cannot_be_markup() -> None:
-    text = as_html(diff(UPDATE, replace(QUIET, name="<img src=x>"), newly_failing=(Failing("p", "r", "<b>m</b>", "mandatory"),)))
+    text = as_html(
+        diff(
+            UPDATE,
+            replace(QUIET, name="<img src=x>"),
+            newly_failing=(Failing("p", "r", "<b>m</b>", "mandatory"),),
+        )
+    )
     assert "<script" not in text
     assert "<img" not in text
     assert "<b>m" not in text
@@ -150,8 +194,22 @@ def test_html_is_one_file_without_script_and_what_is_shown_cannot_be_markup() ->
 def test_every_format_shows_the_same(render: Any) -> None:
     spec = (SpecChange("network.cidr", "10.0.0.0/16", "10.1.0.0/16", "stacks/Pulumi.aws-prod.yaml:9"),)
     found = diff(
-        UPDATE, change(Verb.REPLACE, forced_by=("bucket",)), spec=spec, notes=("a note",), newly_failing=(Failing("no-public", "b", "m", "x"),)
+        UPDATE,
+        change(Verb.REPLACE, forced_by=("bucket",)),
+        spec=spec,
+        notes=("a note",),
+        newly_failing=(Failing("no-public", "b", "m", "x"),),
     )
     text = render(found)
-    for word in ("destructive change", "prod-bucket", "LOSES DATA", "tags.team", "vision", "network.cidr", "no-public", "a note", "every object"):
+    for word in (
+        "destructive change",
+        "prod-bucket",
+        "LOSES DATA",
+        "tags.team",
+        "vision",
+        "network.cidr",
+        "no-public",
+        "a note",
+        "every object",
+    ):
         assert word.lower() in text.lower(), word

@@ -1,4 +1,6 @@
-"""The stack's settings on both sides: what is built from them, which of them differ and where, what they cost."""
+"""The stack's settings on both sides: what is built from them, which of them differ and where, what they
+cost.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ def platform(**more: Any) -> dict[str, Any]:
 
 def file(tmp_path: Path, name: str = "one", extra: dict[str, Any] | None = None, **more: Any) -> StackFile:
     path = tmp_path / f"{name}.yaml"
-    path.write_text(yaml.safe_dump({"config": {"trainfleet:platform": platform(**more), **(extra or {})}}, sort_keys=False))
+    path.write_text(
+        yaml.safe_dump(
+            {"config": {"trainfleet:platform": platform(**more), **(extra or {})}}, sort_keys=False
+        )
+    )
     return read_stack_file(path)
 
 
@@ -34,7 +40,10 @@ def test_a_checkouts_stack_is_shown_as_in_the_users_checkout() -> None:
 
 
 def test_secrets_inside_a_value_get_a_stand_in_and_whole_ones_are_left_to_the_sandbox() -> None:
-    document = {"encryptionsalt": "v1:x", "config": {"a:b": {"secure": "v1:abc"}, "a:c": {"d": [{"secure": "v1:def"}]}}}
+    document = {
+        "encryptionsalt": "v1:x",
+        "config": {"a:b": {"secure": "v1:abc"}, "a:c": {"d": [{"secure": "v1:def"}]}},
+    }
     settings, _ = for_build(document, TODAY)
     assert settings == {"config": {"a:b": {"secure": "v1:abc"}, "a:c": {"d": [STAND_IN]}}}
 
@@ -48,7 +57,9 @@ def test_an_exception_of_the_base_that_ran_out_is_left_out_of_it() -> None:
 
 def test_pools_are_matched_by_name_and_shown_with_their_line(tmp_path: Path) -> None:
     a, b = {"name": "a", "max_nodes": 1}, {"name": "b", "max_nodes": 2}
-    found = spec_changes(file(tmp_path, gpu_pools=[a, b]), file(tmp_path, "two", gpu_pools=[b, {**a, "max_nodes": 5}]))
+    found = spec_changes(
+        file(tmp_path, gpu_pools=[a, b]), file(tmp_path, "two", gpu_pools=[b, {**a, "max_nodes": 5}])
+    )
     assert [(each.path, each.old, each.new) for each in found] == [("gpu_pools[a].max_nodes", 1, 5)]
     assert found[0].where.endswith("two.yaml:11")
 
@@ -60,7 +71,10 @@ def test_a_setting_that_is_gone_is_shown_where_it_was(tmp_path: Path) -> None:
 
 
 def test_a_secret_that_was_encrypted_anew_is_said_without_its_text(tmp_path: Path) -> None:
-    found = spec_changes(file(tmp_path, extra={"a:b": {"secure": "v1:abc"}}), file(tmp_path, "two", {"a:b": {"secure": "v1:def"}}))
+    found = spec_changes(
+        file(tmp_path, extra={"a:b": {"secure": "v1:abc"}}),
+        file(tmp_path, "two", {"a:b": {"secure": "v1:def"}}),
+    )
     assert [(each.path, each.old, each.new) for each in found] == [("a:b", SECRET, SECRET)]
 
 

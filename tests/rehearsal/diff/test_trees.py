@@ -1,4 +1,6 @@
-"""Two clean copies out of git: which commits, what counts as uncommitted, and that nothing is written into the repository."""
+"""Two clean copies out of git: which commits, what counts as uncommitted, and that nothing is written into
+the repository.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,9 @@ def test_a_checkout_is_the_commit_and_not_the_working_tree(repo: Repo, tmp_path:
     assert "team: ml" in (root / STACK).read_text()
 
 
-def test_a_working_tree_has_what_is_new_and_not_what_is_ignored_or_deleted(repo: Repo, tmp_path: Path) -> None:
+def test_a_working_tree_has_what_is_new_and_not_what_is_ignored_or_deleted(
+    repo: Repo, tmp_path: Path
+) -> None:
     repo.replace(STACK, "team: ml", "team: vision")
     repo.write("infra/new.py", "")
     repo.write("ignored.py", "")
@@ -122,14 +126,21 @@ def test_a_working_tree_has_what_is_new_and_not_what_is_ignored_or_deleted(repo:
 def test_a_project_below_gits_top_is_found_in_the_checkout(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "mono", PROJECT, below="platforms/ml")
     repository = Repository(repo.root)
-    for revision, name in ((repository.revision("HEAD", "--head"), "commit"), (repository.working_tree(), "tree")):
+    for revision, name in (
+        (repository.revision("HEAD", "--head"), "commit"),
+        (repository.working_tree(), "tree"),
+    ):
         root = repository.check_out(revision, tmp_path / name)
         assert root == tmp_path / name / "platforms/ml"
         assert (root / STACK).is_file()
 
 
 def everything(folder: Path) -> dict[str, str]:
-    return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(folder.rglob("*")) if file.is_file()}
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
 
 
 def test_the_repository_is_only_read(repo: Repo, tmp_path: Path) -> None:
@@ -146,10 +157,14 @@ def test_the_repository_is_only_read(repo: Repo, tmp_path: Path) -> None:
 def test_git_set_up_by_a_hook_is_not_in_the_way(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     monkeypatch.setenv("GIT_INDEX_FILE", "/nowhere/index")
-    assert Repository(repo.root).revision("HEAD", "--head").commit == Repository(repo.root).git("rev-parse", "HEAD")
+    assert Repository(repo.root).revision("HEAD", "--head").commit == Repository(repo.root).git(
+        "rev-parse", "HEAD"
+    )
 
 
-def test_the_scratch_folder_goes_away_after_an_interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_scratch_folder_goes_away_after_an_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def interrupted() -> None:

@@ -1,6 +1,8 @@
-"""One change at a time on the real stacks of each cloud: what is updated, what is replaced, and what it costs.
+"""One change at a time on the real stacks of each cloud: what is updated, what is replaced, and what it
+costs.
 
-The verdicts are those of the clouds' own providers (trainfleet/rehearsal/simulation/replacements); the costs are worked out here from the
+The verdicts are those of the clouds' own providers (trainfleet/rehearsal/simulation/replacements); the costs
+are worked out here from the
 catalogue's prices. All of them in `make test-deep`, one per kind of change in `make test`.
 """
 
@@ -87,7 +89,16 @@ CASES = (
         {"prod-l4": "update"},
         only=True,
     ),
-    Case("aws-prod", "a tag", stack("aws-prod"), "team: ml", "team: vision", 2, {"prod-bucket": "update", "prod-vpc": "update"}, only=True),
+    Case(
+        "aws-prod",
+        "a tag",
+        stack("aws-prod"),
+        "team: ml",
+        "team: vision",
+        2,
+        {"prod-bucket": "update", "prod-vpc": "update"},
+        only=True,
+    ),
     Case(
         "aws-prod",
         "more nodes",
@@ -122,7 +133,15 @@ CASES = (
         {"prod-l4": "replace"},
         at_most=16 * (4.499264 - 2.249632),
     ),
-    Case("gcp-prod", "the network's range", stack("gcp-prod"), "10.64.0.0/16", "10.65.0.0/16", 3, {"prod-subnet": "replace", "prod-gke": "replace"}),
+    Case(
+        "gcp-prod",
+        "the network's range",
+        stack("gcp-prod"),
+        "10.64.0.0/16",
+        "10.65.0.0/16",
+        3,
+        {"prod-subnet": "replace", "prod-gke": "replace"},
+    ),
     Case(
         "gcp-prod",
         "the bucket's name",
@@ -132,7 +151,16 @@ CASES = (
         3,
         {"prod-bucket": "replace"},
     ),
-    Case("gcp-prod", "a label", stack("gcp-prod"), "team: ml", "team: vision", 2, {"prod-bucket": "update"}, only=True),
+    Case(
+        "gcp-prod",
+        "a label",
+        stack("gcp-prod"),
+        "team: ml",
+        "team: vision",
+        2,
+        {"prod-bucket": "update"},
+        only=True,
+    ),
     Case(
         "azure-prod",
         "a pool's machine",
@@ -144,7 +172,13 @@ CASES = (
         at_most=4 * (7.346 - 14.692),
     ),
     Case(
-        "azure-prod", "the network's range", stack("azure-prod"), "10.70.0.0/16", "10.71.0.0/16", 3, {"prod-vnet": "replace", "prod-aks": "replace"}
+        "azure-prod",
+        "the network's range",
+        stack("azure-prod"),
+        "10.70.0.0/16",
+        "10.71.0.0/16",
+        3,
+        {"prod-vnet": "replace", "prod-aks": "replace"},
     ),
     Case(
         "azure-prod",
@@ -155,7 +189,16 @@ CASES = (
         3,
         {"prod-bucket-runs": "replace"},
     ),
-    Case("azure-prod", "a tag", stack("azure-prod"), "team: ml", "team: vision", 2, {"prod-bucket-account": "update"}, only=True),
+    Case(
+        "azure-prod",
+        "a tag",
+        stack("azure-prod"),
+        "team: ml",
+        "team: vision",
+        2,
+        {"prod-bucket-account": "update"},
+        only=True,
+    ),
 )
 SAMPLE = ("aws-prod: a pool's machine",)
 Diffs = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -173,14 +216,25 @@ def project(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Repo:
     return make_repo(tmp_path_factory.mktemp("project") / "repo", source)
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.id, marks=() if case.id in SAMPLE else pytest.mark.deep) for case in CASES])
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case.id, marks=() if case.id in SAMPLE else pytest.mark.deep) for case in CASES],
+)
 @pytest.mark.timeout(900)
 def test_one_change_at_a_time(case: Case, project: Repo, trainfleet: Diffs, cache_home: Path) -> None:
     file = project.root / case.file
     before = file.read_text()
     try:
         project.replace(case.file, case.old, case.new)
-        done = trainfleet("diff", case.stack, "--worktree", "--json", cwd=project.root, timeout=800, XDG_CACHE_HOME=str(cache_home))
+        done = trainfleet(
+            "diff",
+            case.stack,
+            "--worktree",
+            "--json",
+            cwd=project.root,
+            timeout=800,
+            XDG_CACHE_HOME=str(cache_home),
+        )
     finally:
         file.write_text(before)
     assert done.stdout, done.stderr
@@ -191,5 +245,10 @@ def test_one_change_at_a_time(case: Case, project: Repo, trainfleet: Diffs, cach
     if case.only:
         assert [name for name, verb in verbs.items() if verb in ("replace", "delete")] == []
     old, new = (found["cost"][side]["usd_per_hour"] for side in ("before", "after"))
-    assert (new["min"] - old["min"], new["max"] - old["max"]) == (pytest.approx(case.at_least, abs=0.01), pytest.approx(case.at_most, abs=0.01))
-    assert HOURS_PER_MONTH * new["max"] == pytest.approx(found["cost"]["after"]["usd_per_month"]["max"], abs=0.05)
+    assert (new["min"] - old["min"], new["max"] - old["max"]) == (
+        pytest.approx(case.at_least, abs=0.01),
+        pytest.approx(case.at_most, abs=0.01),
+    )
+    assert HOURS_PER_MONTH * new["max"] == pytest.approx(
+        found["cost"]["after"]["usd_per_month"]["max"], abs=0.05
+    )

@@ -56,7 +56,14 @@ def run_dir(recipe: Recipe, own_cache: Path, tmp_path_factory: pytest.TempPathFa
 @pytest.fixture(scope="session")
 def pictures(own_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished run of `vision-small`, cut short; its gates are in the recipe."""
-    changes = ["scaling.workers=1", "steps=20", "optimizer.warmup=2", "validation.every=10", "checkpoint.every=10", "log.tensorboard=false"]
+    changes = [
+        "scaling.workers=1",
+        "steps=20",
+        "optimizer.warmup=2",
+        "validation.every=10",
+        "checkpoint.every=10",
+        "log.tensorboard=false",
+    ]
     gates = ["publish={gates: {test/accuracy: {min: 0.0}, validation/loss: {max: 100}}}"]
     folder = tmp_path_factory.mktemp("pictures") / "trained"
     threads = torch.get_num_threads()

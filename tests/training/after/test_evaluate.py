@@ -1,4 +1,6 @@
-"""Evaluation: the same figures as the run's own and on any number of ranks, kept whole, and clear words for what is not there."""
+"""Evaluation: the same figures as the run's own and on any number of ranks, kept whole, and clear words for
+what is not there.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 def test_the_last_checkpoint_measures_what_the_run_measured(run_copy: Path, split: str) -> None:
     found = evaluate(str(run_copy), split, "newest")
     own = next(row for row in reversed(read_rows(run_copy).rows) if row["kind"] == split)
-    assert found.metrics == pytest.approx({name: value for name, value in own.items() if name.startswith(split)}, rel=1e-9)
+    assert found.metrics == pytest.approx(
+        {name: value for name, value in own.items() if name.startswith(split)}, rel=1e-9
+    )
     assert (found.step, found.samples, found.samples == found.of) == (12, found.of, True)
 
 
@@ -43,7 +47,12 @@ def test_a_part_of_a_split_is_not_taken_for_all_of_it(run_copy: Path) -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_any_number_of_ranks_measures_the_same(run_copy: Path, tmp_path: Path, ranks: int) -> None:
-    job = {"source": str(run_copy), "split": "test", "which": "newest", "samples": 13}  # 4 + 4 + 4 + 1: uneven for both
+    job = {
+        "source": str(run_copy),
+        "split": "test",
+        "which": "newest",
+        "samples": 13,
+    }  # 4 + 4 + 4 + 1: uneven for both
 
     def rank(number: int) -> None:
         found = work(job, lambda *_, **__: None)
@@ -52,7 +61,9 @@ def test_any_number_of_ranks_measures_the_same(run_copy: Path, tmp_path: Path, r
     assert start_ranks(rank, ranks) == [0] * ranks
     alone = evaluate(str(run_copy), "test", "newest", samples=13)
     for number in range(ranks):
-        assert json.loads((tmp_path / f"rank{number}.json").read_text())["metrics"] == pytest.approx(alone.metrics, rel=1e-9)
+        assert json.loads((tmp_path / f"rank{number}.json").read_text())["metrics"] == pytest.approx(
+            alone.metrics, rel=1e-9
+        )
 
 
 def test_progress_counts_up_to_the_end(run_copy: Path) -> None:

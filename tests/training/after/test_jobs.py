@@ -1,4 +1,6 @@
-"""Jobs in processes of their own: what they return and raise comes back as it was, and an end is asked for before it is forced."""
+"""Jobs in processes of their own: what they return and raise comes back as it was, and an end is asked for
+before it is forced.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def ignore(event: Mapping[str, Any]) -> None:
 
 def test_what_is_sent_and_returned_comes_back_from_another_process() -> None:
     heard: list[int] = []
-    found = subprocess_jobs.run(f"{HERE}:double", {"numbers": [1, 2, 3]}, hear=lambda event: heard.append(event["value"]))
+    found = subprocess_jobs.run(
+        f"{HERE}:double", {"numbers": [1, 2, 3]}, hear=lambda event: heard.append(event["value"])
+    )
     assert (found["sum"], heard) == (12, [1, 2, 3])
     assert found["pid"] != os.getpid()
 

@@ -1,4 +1,6 @@
-"""Batch prediction: every row once and in order, whole or not at all, going on after an end, the same whoever computes it."""
+"""Batch prediction: every row once and in order, whole or not at all, going on after an end, the same whoever
+computes it.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +33,26 @@ def digits(tmp_path: Path) -> Path:
     folder = tmp_path / "rows"
     folder.mkdir()
     for name, part in (("a", images[:25]), ("b", images[25:])):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps({"image": image, "id": number}) + "\n" for number, image in enumerate(part)))
+        (folder / f"{name}.jsonl").write_text(
+            "".join(json.dumps({"image": image, "id": number}) + "\n" for number, image in enumerate(part))
+        )
     return folder
 
 
 def lines(output: Path) -> list[dict[str, Any]]:
     """All rows of an output, in the order of its files."""
-    return [json.loads(line) for path in sorted(output.glob("part-*.jsonl")) for line in path.read_text().splitlines()]
+    return [
+        json.loads(line)
+        for path in sorted(output.glob("part-*.jsonl"))
+        for line in path.read_text().splitlines()
+    ]
 
 
 def asking(pictures: Path, rows: Path, output: Path, **more: Any) -> Request:
     """A request in small blocks, in this process."""
-    return Request(str(pictures), str(rows), str(output), **{"workers": 0, "block_kib": 2, "batch": 4, **more})
+    return Request(
+        str(pictures), str(rows), str(output), **{"workers": 0, "block_kib": 2, "batch": 4, **more}
+    )
 
 
 def test_each_row_is_answered_once_and_in_order(pictures: Path, digits: Path, tmp_path: Path) -> None:
@@ -88,9 +98,17 @@ def test_a_finished_output_is_left_as_it_is(pictures: Path, digits: Path, tmp_pa
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before
 
 
-def test_rows_that_cannot_be_read_end_it_with_their_names_or_are_answered_with_the_reason(pictures: Path, digits: Path, tmp_path: Path) -> None:
+def test_rows_that_cannot_be_read_end_it_with_their_names_or_are_answered_with_the_reason(
+    pictures: Path, digits: Path, tmp_path: Path
+) -> None:
     good = (digits / "a.jsonl").read_text().splitlines(keepends=True)
-    torn = [*good[:5], '{"image": [[1, 2\n', *good[5:9], json.dumps({"image": "no-such.png"}) + "\n", *good[9:]]
+    torn = [
+        *good[:5],
+        '{"image": [[1, 2\n',
+        *good[5:9],
+        json.dumps({"image": "no-such.png"}) + "\n",
+        *good[9:],
+    ]
     (digits / "a.jsonl").write_text("".join(torn))
     with pytest.raises(InputError, match="is no JSON"):
         predict(asking(pictures, digits, tmp_path / "out", block_kib=64))
@@ -105,15 +123,23 @@ def test_rows_that_cannot_be_read_end_it_with_their_names_or_are_answered_with_t
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"batch": 5}, "batch: was 4, is now 5"), ({"settings": {"top": 2}}, "settings: was"), ({"which": "step-10"}, "weights: changed")],
+    [
+        ({"batch": 5}, "batch: was 4, is now 5"),
+        ({"settings": {"top": 2}}, "settings: was"),
+        ({"which": "step-10"}, "weights: changed"),
+    ],
 )
-def test_blocks_of_another_question_are_never_mixed_in(pictures: Path, digits: Path, tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_blocks_of_another_question_are_never_mixed_in(
+    pictures: Path, digits: Path, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
     predict(asking(pictures, digits, tmp_path / "out", which="step-20"))
     with pytest.raises(InputError, match=message):
         predict(asking(pictures, digits, tmp_path / "out", **{"which": "step-20", **change}))
 
 
-def test_a_folder_of_something_else_is_never_overwritten(pictures: Path, digits: Path, tmp_path: Path) -> None:
+def test_a_folder_of_something_else_is_never_overwritten(
+    pictures: Path, digits: Path, tmp_path: Path
+) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("mine")
     with pytest.raises(InputError, match="no predictions"):
@@ -126,7 +152,10 @@ def test_parquet_in_and_out(pictures: Path, tmp_path: Path) -> None:
     images = (load_digits().images[:9] * 15.9).astype(np.uint8).tolist()
     parquet.write_table(pa.table({"image": images, "id": list(range(9))}), tmp_path / "rows.parquet")
     predict(asking(pictures, tmp_path / "rows.parquet", tmp_path / "out", form="parquet"))
-    table = parquet.read_table(tmp_path / "out", schema=pa.schema([(name, pa.string()) for name in ("name", "input", "prediction", "error")]))
+    table = parquet.read_table(
+        tmp_path / "out",
+        schema=pa.schema([(name, pa.string()) for name in ("name", "input", "prediction", "error")]),
+    )
     assert [json.loads(each)["id"] for each in table["input"].to_pylist()] == list(range(9))
     assert all("label" in json.loads(each) for each in table["prediction"].to_pylist())
 
@@ -142,17 +171,31 @@ def test_a_publication_predicts_what_its_run_does(pictures_copy: Path, digits: P
 
 @pytest.mark.deep
 @pytest.mark.launch
-def test_actors_give_the_same_output_as_one_process(trainfleet: Command, pictures: Path, digits: Path, tmp_path: Path) -> None:
+def test_actors_give_the_same_output_as_one_process(
+    trainfleet: Command, pictures: Path, digits: Path, tmp_path: Path
+) -> None:
     options = ["--block-kib", "2", "--batch", "4", "--json"]
     for workers in ("0", "2"):
-        done = trainfleet("predict", str(pictures), str(digits), "--output", str(tmp_path / workers), "--workers", workers, *options, timeout=290)
+        done = trainfleet(
+            "predict",
+            str(pictures),
+            str(digits),
+            "--output",
+            str(tmp_path / workers),
+            "--workers",
+            workers,
+            *options,
+            timeout=290,
+        )
         assert done.returncode == 0, done.stderr
     assert lines(tmp_path / "2") == lines(tmp_path / "0")
     assert len(lines(tmp_path / "0")) == ROWS
 
 
 def test_wrong_input_is_one_message(trainfleet: Command, pictures: Path, tmp_path: Path) -> None:
-    done = trainfleet("predict", str(pictures), "nowhere", "--output", str(tmp_path / "out"), "--on-bad", "quarantin")
+    done = trainfleet(
+        "predict", str(pictures), "nowhere", "--output", str(tmp_path / "out"), "--on-bad", "quarantin"
+    )
     assert done.returncode == 2
     assert "did you mean `quarantine`?" in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,4 +1,6 @@
-"""Publishing: only what passes its gates, whole or not at all, loaded back equal, and with all that it came from."""
+"""Publishing: only what passes its gates, whole or not at all, loaded back equal, and with all that it came
+from.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,10 @@ def test_a_publication_is_loaded_back_equal_and_says_where_it_came_from(pictures
     manifest = (done.folder / "data-manifest.json").read_bytes()
     assert document["data"]["manifest_sha256"] == hashlib.sha256(manifest).hexdigest()
     assert document["environment"]["packages"]["torch"]
-    assert {each["metric"]: each["passed"] for each in document["gates"]} == {"test/accuracy": True, "validation/loss": True}
+    assert {each["metric"]: each["passed"] for each in document["gates"]} == {
+        "test/accuracy": True,
+        "validation/loss": True,
+    }
     marker = json.loads((Path(trained.path) / "COMMITTED").read_text())
     assert document["checkpoint"]["files"] == marker["files"]
     card = (done.folder / "README.md").read_text()
@@ -69,7 +74,9 @@ def test_every_gate_that_fails_is_named_and_nothing_is_written(pictures_copy: Pa
         ({"min": None, "max": 2.0}, None, False),
     ],
 )
-def test_a_gate_is_passed_at_its_limit_and_never_by_what_is_no_number(gate: dict[str, Any], value: float | None, passed: bool) -> None:
+def test_a_gate_is_passed_at_its_limit_and_never_by_what_is_no_number(
+    gate: dict[str, Any], value: float | None, passed: bool
+) -> None:
     assert Judged("m", **gate, value=value).passed is passed
 
 
@@ -78,7 +85,9 @@ def test_without_gates_nothing_says_that_it_is_good_enough(run_copy: Path) -> No
         publish(str(run_copy))
 
 
-def test_an_export_that_comes_back_changed_is_not_published(pictures_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_that_comes_back_changed_is_not_published(
+    pictures_copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     honest = Vision.import_
 
     def bent(self: Vision, folder: Path) -> torch.nn.Module:
@@ -94,7 +103,9 @@ def test_an_export_that_comes_back_changed_is_not_published(pictures_copy: Path,
     assert not list(pictures_copy.glob(".published*"))
 
 
-def test_a_folder_that_is_taken_stays_and_an_earlier_publication_gives_way_when_asked(pictures_copy: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_taken_stays_and_an_earlier_publication_gives_way_when_asked(
+    pictures_copy: Path, tmp_path: Path
+) -> None:
     target = tmp_path / "models" / "digits"
     publish(str(pictures_copy), target)
     with pytest.raises(InputError, match="earlier publication"):
@@ -113,7 +124,10 @@ def test_a_folder_that_is_taken_stays_and_an_earlier_publication_gives_way_when_
 
 def test_a_recipe_with_gates_that_can_never_be_judged_is_refused() -> None:
     with pytest.raises(InputError) as caught:
-        load_recipe("vision-small", ["publish={gates: {test/acuracy: {min: 1}, test/loss: {}, validation/loss: {min: 2, max: 1}}}"])
+        load_recipe(
+            "vision-small",
+            ["publish={gates: {test/acuracy: {min: 1}, test/loss: {}, validation/loss: {min: 2, max: 1}}}"],
+        )
     assert [problem.where.rpartition(": ")[2] for problem in caught.value.problems] == [
         "publish.gates.test/acuracy",
         "publish.gates.test/loss",

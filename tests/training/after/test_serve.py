@@ -1,4 +1,6 @@
-"""Serving: right answers, many requests in one batch, and everything that is too much, wrong or too slow refused with the right code."""
+"""Serving: right answers, many requests in one batch, and everything that is too much, wrong or too slow
+refused with the right code.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,11 @@ def ask(desk: Desk, *calls: tuple[str, str, Any]) -> list[httpx.Response]:
 
     async def all_of_them() -> list[httpx.Response]:
         async with Asked(desk) as client:
-            return list(await asyncio.gather(*(client.request(method, path, content=_content(body)) for method, path, body in calls)))
+            return list(
+                await asyncio.gather(
+                    *(client.request(method, path, content=_content(body)) for method, path, body in calls)
+                )
+            )
 
     return asyncio.run(all_of_them())
 
@@ -65,7 +71,9 @@ def test_requests_at_the_same_time_share_batches_and_each_gets_its_own_answers(p
 
     images = (load_digits().images[:24] * 15.9).astype("uint8").tolist()
     desk = Desk(predictor, Limits(batch=16, wait_ms=200))
-    replies = ask(desk, *(("POST", "/predict", {"rows": [{"image": image}, {"image": BLANK}]}) for image in images))
+    replies = ask(
+        desk, *(("POST", "/predict", {"rows": [{"image": image}, {"image": BLANK}]}) for image in images)
+    )
     alone = predictor([{"image": image} for image in images])
     assert [each.status_code for each in replies] == [200] * 24
     assert [each.json()["predictions"][0]["label"] for each in replies] == [each["label"] for each in alone]
@@ -73,7 +81,9 @@ def test_requests_at_the_same_time_share_batches_and_each_gets_its_own_answers(p
     assert desk.waiting == 0
 
 
-def test_a_picture_may_come_as_base64_and_never_as_a_path_of_the_server(predictor: Predictor, tmp_path: Path) -> None:
+def test_a_picture_may_come_as_base64_and_never_as_a_path_of_the_server(
+    predictor: Predictor, tmp_path: Path
+) -> None:
     from PIL import Image
 
     file = io.BytesIO()
@@ -103,7 +113,9 @@ def test_a_picture_may_come_as_base64_and_never_as_a_path_of_the_server(predicto
         ("GET", "/healthz", None, 200, '"ok"'),
     ],
 )
-def test_what_is_wrong_gets_its_code_and_a_reason(predictor: Predictor, method: str, path: str, body: Any, status: int, words: str) -> None:
+def test_what_is_wrong_gets_its_code_and_a_reason(
+    predictor: Predictor, method: str, path: str, body: Any, status: int, words: str
+) -> None:
     reply = ask(Desk(predictor, Limits(rows=8, body_kib=256)), (method, path, body))[0]
     assert (reply.status_code, words in reply.text) == (status, True), reply.text
 
@@ -121,14 +133,21 @@ class Held:
         return [Answer({"n": len(rows)}) for _ in rows]
 
 
-def test_what_does_not_fit_into_the_queue_is_refused_at_once_with_when_to_come_again(predictor: Predictor) -> None:
+def test_what_does_not_fit_into_the_queue_is_refused_at_once_with_when_to_come_again(
+    predictor: Predictor,
+) -> None:
     held: Any = Held(predictor.recipe)
     desk = Desk(held, Limits(queue=8, batch=4))
 
     async def flood() -> list[httpx.Response]:
         async with Asked(desk) as client:
-            tasks = [asyncio.create_task(client.post("/predict", content=json.dumps({"rows": [{}, {}]}))) for _ in range(10)]
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)  # the refused ones come first: nothing else can
+            tasks = [
+                asyncio.create_task(client.post("/predict", content=json.dumps({"rows": [{}, {}]})))
+                for _ in range(10)
+            ]
+            await asyncio.wait(
+                tasks, return_when=asyncio.FIRST_COMPLETED
+            )  # the refused ones come first: nothing else can
             health = await client.get("/healthz")
             assert health.json()["waiting"] == 8
             held.go.set()
@@ -189,8 +208,19 @@ def test_ray_serve_answers_and_on_sigterm_finishes_what_it_took_and_leaves_nothi
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [str(Path(sys.executable).with_name("trainfleet")), "serve", str(pictures), "--port", str(port), "--wait-ms", "3000", "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+    command = [
+        str(Path(sys.executable).with_name("trainfleet")),
+        "serve",
+        str(pictures),
+        "--port",
+        str(port),
+        "--wait-ms",
+        "3000",
+        "--json",
+    ]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    )
     try:
         address = f"http://127.0.0.1:{port}"
 
@@ -204,9 +234,17 @@ def test_ray_serve_answers_and_on_sigterm_finishes_what_it_took_and_leaves_nothi
         wait_for(healthy, "the server is not ready")
         below = {child.pid for child in psutil.Process(process.pid).children(recursive=True)}
         replies: list[httpx.Response] = []
-        asking = threading.Thread(target=lambda: replies.append(httpx.post(f"{address}/predict", json={"rows": [{"image": BLANK}]}, timeout=60)))
+        asking = threading.Thread(
+            target=lambda: replies.append(
+                httpx.post(f"{address}/predict", json={"rows": [{"image": BLANK}]}, timeout=60)
+            )
+        )
         asking.start()
-        wait_for(lambda: httpx.get(f"{address}/healthz", timeout=30).json()["waiting"] == 1, "the request did not arrive", 60)
+        wait_for(
+            lambda: httpx.get(f"{address}/healthz", timeout=30).json()["waiting"] == 1,
+            "the request did not arrive",
+            60,
+        )
         process.send_signal(signal.SIGTERM)
         stdout, stderr = process.communicate(timeout=200)
         asking.join(60)

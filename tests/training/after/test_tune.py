@@ -1,4 +1,6 @@
-"""Searches: the space judged at once, proposals that follow from seed and memory, going on after an end, the best written out right."""
+"""Searches: the space judged at once, proposals that follow from seed and memory, going on after an end, the
+best written out right.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,24 @@ from trainfleet.training.tune.search import Search, check_space
 from trainfleet.training.tune.trials import follow, tune
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
-SPACE = {"optimizer.lr": {"log_uniform": [1e-4, 1e-2]}, "batch.micro_batch": {"choice": [16, 32]}, "optimizer.warmup": {"integer": [0, 5]}}
+SPACE = {
+    "optimizer.lr": {"log_uniform": [1e-4, 1e-2]},
+    "batch.micro_batch": {"choice": [16, 32]},
+    "optimizer.warmup": {"integer": [0, 5]},
+}
 
 
 def searching(**tune: Any) -> Recipe:
     """A recipe of the picture workload with a search."""
     said = {"metric": "validation/accuracy", "mode": "max", "trials": 12, "space": SPACE, **tune}
-    changes = ["scaling.workers=1", "steps=8", "optimizer.warmup=1", "validation.every=2", "checkpoint.every=2", "log.tensorboard=false"]
+    changes = [
+        "scaling.workers=1",
+        "steps=8",
+        "optimizer.warmup=1",
+        "validation.every=2",
+        "checkpoint.every=2",
+        "log.tensorboard=false",
+    ]
     return load_recipe("vision-small", [*changes, f"tune={json.dumps(said)}"])
 
 
@@ -89,11 +102,19 @@ def test_optuna_learns_where_the_good_values_are(tmp_path: Path) -> None:
 
 def test_combinations_that_break_a_rule_between_keys_are_not_tried(tmp_path: Path) -> None:
     search = Search(
-        searching(sampler="random", space={"batch.micro_batch": {"choice": [16, 24, 32]}, "batch.global_batch": {"choice": [64, 48]}}), tmp_path
+        searching(
+            sampler="random",
+            space={"batch.micro_batch": {"choice": [16, 24, 32]}, "batch.global_batch": {"choice": [64, 48]}},
+        ),
+        tmp_path,
     )
     finish(search, lambda _: 1.0)
-    assert all(each.values["batch.global_batch"] % each.values["batch.micro_batch"] == 0 for each in search.trials)
-    nothing = Search(searching(sampler="random", space={"batch.micro_batch": {"choice": [23, 29]}}), tmp_path / "nothing")
+    assert all(
+        each.values["batch.global_batch"] % each.values["batch.micro_batch"] == 0 for each in search.trials
+    )
+    nothing = Search(
+        searching(sampler="random", space={"batch.micro_batch": {"choice": [23, 29]}}), tmp_path / "nothing"
+    )
     with pytest.raises(InputError, match="holds no recipe that is right"):
         nothing.propose()
 
@@ -111,13 +132,25 @@ def test_what_is_known_outlives_an_end_and_another_search_is_refused(tmp_path: P
     with pytest.raises(InputError, match=r"tune\.seed"):
         Search(searching(seed=9), tmp_path)
     with pytest.raises(InputError, match="optimizer"):
-        Search(searching().model_copy(update={"optimizer": searching().optimizer.model_copy(update={"eps": 1e-3})}), tmp_path)
+        Search(
+            searching().model_copy(
+                update={"optimizer": searching().optimizer.model_copy(update={"eps": 1e-3})}
+            ),
+            tmp_path,
+        )
 
 
 @pytest.mark.parametrize(("mode", "wanted"), [("max", 1), ("min", 0)])
-def test_the_best_trial_is_the_one_with_the_best_validation_and_its_recipe_is_whole(tmp_path: Path, mode: str, wanted: int) -> None:
+def test_the_best_trial_is_the_one_with_the_best_validation_and_its_recipe_is_whole(
+    tmp_path: Path, mode: str, wanted: int
+) -> None:
     search = Search(searching(mode=mode), tmp_path)
-    for rows, status in (([(2, 0.1), (4, 0.6)], "finished"), ([(2, 0.9), (4, 0.3)], "stopped"), ([(2, float("nan"))], "finished"), ([], "failed")):
+    for rows, status in (
+        ([(2, 0.1), (4, 0.6)], "finished"),
+        ([(2, 0.9), (4, 0.3)], "stopped"),
+        ([(2, float("nan"))], "finished"),
+        ([], "failed"),
+    ):
         trial = search.propose()
         assert trial is not None
         trial.rows, trial.status = rows, status  # type: ignore[assignment]  # a literal in a tuple is a str
@@ -149,7 +182,9 @@ def test_a_trial_tells_each_validation_once_also_when_it_goes_on(tmp_path: Path)
 
 def test_what_a_trial_raises_is_raised_after_its_last_validation(tmp_path: Path) -> None:
     def train() -> None:
-        (tmp_path / "metrics.jsonl").write_text(json.dumps({"kind": "validation", "step": 2, "validation/loss": 1.0}) + "\n")
+        (tmp_path / "metrics.jsonl").write_text(
+            json.dumps({"kind": "validation", "step": 2, "validation/loss": 1.0}) + "\n"
+        )
         raise TrainfleetError("the loss is no number")
 
     rows = follow(searching(), tmp_path, "validation/loss", train)
@@ -161,7 +196,10 @@ def test_what_a_trial_raises_is_raised_after_its_last_validation(tmp_path: Path)
 def test_a_search_that_is_done_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     search = Search(searching(trials=3), tmp_path)
     finish(search, lambda _: 0.5)
-    monkeypatch.setattr("trainfleet.training.runtime.subprocess_jobs.run", lambda *_, **__: pytest.fail("something was started"))
+    monkeypatch.setattr(
+        "trainfleet.training.runtime.subprocess_jobs.run",
+        lambda *_, **__: pytest.fail("something was started"),
+    )
     assert tune(searching(trials=3), tmp_path, lambda _: None).trials == search.trials
 
 
@@ -175,17 +213,40 @@ def test_without_a_space_there_is_one_message(trainfleet: Command, tmp_path: Pat
 @pytest.mark.launch
 @pytest.mark.deep
 @pytest.mark.timeout(1200)
-def test_ray_tune_goes_on_after_a_kill_and_writes_the_best_recipe(trainfleet: Command, tmp_path: Path) -> None:
+def test_ray_tune_goes_on_after_a_kill_and_writes_the_best_recipe(
+    trainfleet: Command, tmp_path: Path
+) -> None:
     said = {"metric": "validation/accuracy", "mode": "max", "trials": 3, "space": SPACE}
-    changes = ["scaling.workers=1", "steps=12", "optimizer.warmup=1", "validation.every=2", "checkpoint.every=2", "log.tensorboard=false"]
-    arguments = ["tune", "vision-small", *changes, f"tune={json.dumps(said)}", "--run", "digits", "--storage", str(tmp_path), "--json"]
+    changes = [
+        "scaling.workers=1",
+        "steps=12",
+        "optimizer.warmup=1",
+        "validation.every=2",
+        "checkpoint.every=2",
+        "log.tensorboard=false",
+    ]
+    arguments = [
+        "tune",
+        "vision-small",
+        *changes,
+        f"tune={json.dumps(said)}",
+        "--run",
+        "digits",
+        "--storage",
+        str(tmp_path),
+        "--json",
+    ]
     command = [str(Path(sys.executable).with_name("trainfleet")), *arguments]
-    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+    first = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    )
     notes = tmp_path / "digits-tune" / "trials.json"
 
     def first_trial_done() -> bool:
         assert first.poll() is None, first.communicate()
-        return notes.is_file() and any(each["status"] != "running" for each in json.loads(notes.read_text())["trials"])
+        return notes.is_file() and any(
+            each["status"] != "running" for each in json.loads(notes.read_text())["trials"]
+        )
 
     wait_for(first_trial_done, "no trial came to its end", 600)
     below = {child.pid for child in psutil.Process(first.pid).children(recursive=True)}
@@ -219,7 +280,9 @@ def test_the_command_writes_the_best_recipe_and_tells_all_trials(trainfleet: Com
     values = [each.values for each in search.trials]
     best = max(values, key=lambda each: each["optimizer.lr"])
     assert (document["best"]["values"], document["best"]["step"]) == (best, 8)
-    assert [each["values"] for each in document["trials"]] == sorted(values, key=lambda each: -each["optimizer.lr"])
+    assert [each["values"] for each in document["trials"]] == sorted(
+        values, key=lambda each: -each["optimizer.lr"]
+    )
     assert load_recipe(folder / "best.yaml").optimizer.lr == best["optimizer.lr"]
     assert "Each trial's way" in (folder / "report.html").read_text()
     shown = trainfleet("tune", "search.yaml", cwd=tmp_path)

@@ -26,7 +26,9 @@ def rows(where: str, *wanted: str, **settings: Any) -> tuple[list[dict[str, Any]
 
 @pytest.fixture
 def sounds(tmp_path: Path) -> Path:
-    """A second of a tone as WAV and FLAC, one with its text beside it; a WAV that is cut short, one that is text, and an empty one."""
+    """A second of a tone as WAV and FLAC, one with its text beside it; a WAV that is cut short, one that is
+    text, and an empty one.
+    """
     soundfile = pytest.importorskip("soundfile")
     tone = np.sin(np.arange(8000) * 0.1).astype(np.float32) / 2
     soundfile.write(tmp_path / "a.wav", tone, 8000, subtype="FLOAT")
@@ -76,7 +78,9 @@ def test_images_come_with_their_folder_as_label_and_torn_ones_are_named(tmp_path
     assert all(what.startswith("is no image, or a torn one") for what in bad.values())
 
 
-def test_a_saved_dataset_is_read_with_its_own_splits_and_its_sounds_and_images_decoded(tmp_path: Path) -> None:
+def test_a_saved_dataset_is_read_with_its_own_splits_and_its_sounds_and_images_decoded(
+    tmp_path: Path,
+) -> None:
     datasets = pytest.importorskip("datasets")
     soundfile, image = pytest.importorskip("soundfile"), pytest.importorskip("PIL.Image")
     tone = io.BytesIO()
@@ -90,19 +94,36 @@ def test_a_saved_dataset_is_read_with_its_own_splits_and_its_sounds_and_images_d
             "picture": [{"bytes": picture.getvalue(), "path": None}] * count,
             "text": [f"row {number}" for number in range(count)],
         }
-        return datasets.Dataset.from_dict(held).cast_column("sound", datasets.Audio()).cast_column("picture", datasets.Image())
+        return (
+            datasets.Dataset.from_dict(held)
+            .cast_column("sound", datasets.Audio())
+            .cast_column("picture", datasets.Image())
+        )
 
-    datasets.DatasetDict({"train": of(5, tone.getvalue()), "validation": of(2, tone.getvalue()), "other": of(1, b"torn")}).save_to_disk(
-        str(tmp_path / "set")
-    )
+    datasets.DatasetDict(
+        {"train": of(5, tone.getvalue()), "validation": of(2, tone.getvalue()), "other": of(1, b"torn")}
+    ).save_to_disk(str(tmp_path / "set"))
     good, bad = rows(str(tmp_path / "set"), unit_bytes=100)
-    assert [each["name"] for each in good] == [*(f"train#{number}" for number in range(5)), "validation#0", "validation#1"]
-    assert [each.get("split") for each in good] == [None] * 5 + ["validation"] * 2  # without a test split of its own, one is made of `train`
-    assert (good[3]["text"], good[3]["rate"], good[3]["sound"].shape, good[3]["picture"].shape) == ("row 3", 16000, (100,), (4, 5, 3))
+    assert [each["name"] for each in good] == [
+        *(f"train#{number}" for number in range(5)),
+        "validation#0",
+        "validation#1",
+    ]
+    assert [each.get("split") for each in good] == [None] * 5 + [
+        "validation"
+    ] * 2  # without a test split of its own, one is made of `train`
+    assert (good[3]["text"], good[3]["rate"], good[3]["sound"].shape, good[3]["picture"].shape) == (
+        "row 3",
+        16000,
+        (100,),
+        (4, 5, 3),
+    )
     assert list(bad) == [f"{tmp_path}/set/other#0"]
     assert "sound: is no audio, or torn" in bad[f"{tmp_path}/set/other#0"]
     assert len(find_source(str(tmp_path / "set"), unit_bytes=100).units) > 2
-    datasets.DatasetDict({name: of(1, tone.getvalue()) for name in ("train", "validation", "test")}).save_to_disk(str(tmp_path / "three"))
+    datasets.DatasetDict(
+        {name: of(1, tone.getvalue()) for name in ("train", "validation", "test")}
+    ).save_to_disk(str(tmp_path / "three"))
     good, _ = rows(str(tmp_path / "three"))
     assert sorted(each["split"] for each in good) == ["test", "train", "validation"]
     _, bad = rows(str(tmp_path / "set"), columns=["words"])
@@ -125,7 +146,9 @@ def store(tmp_path: Path) -> str:
     system = fsspec.filesystem("memory")
     if system.exists("/raw"):
         system.rm("/raw", recursive=True)
-    system.pipe({"/raw/a/1.txt": b"one", "/raw/a/2.txt": b"two", "/raw/b/3.txt": b"three", "/raw/empty.txt": b""})
+    system.pipe(
+        {"/raw/a/1.txt": b"one", "/raw/a/2.txt": b"two", "/raw/b/3.txt": b"three", "/raw/empty.txt": b""}
+    )
     sink = io.BytesIO()
     parquet.write_table(pa.table({"value": [1, 2]}), sink)
     system.pipe("/raw/t.parquet", sink.getvalue())
@@ -134,7 +157,11 @@ def store(tmp_path: Path) -> str:
 
 def test_an_object_store_is_read_like_a_folder(store: str) -> None:
     good, bad = rows(store, "**/*.txt")
-    assert [(each["name"], each["text"]) for each in good] == [("a/1.txt", b"one"), ("a/2.txt", b"two"), ("b/3.txt", b"three")]
+    assert [(each["name"], each["text"]) for each in good] == [
+        ("a/1.txt", b"one"),
+        ("a/2.txt", b"two"),
+        ("b/3.txt", b"three"),
+    ]
     assert bad == {"empty.txt": "is empty"}
     good, bad = rows(store, "*.parquet")
     assert [each["value"] for each in good] == [1, 2]
@@ -143,7 +170,10 @@ def test_an_object_store_is_read_like_a_folder(store: str) -> None:
         find_source(store, "*.wav")
 
 
-@pytest.mark.parametrize(("where", "message"), [("nothing://here", "cannot use the URL"), ("/no/such/folder", "is no folder and no file")])
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [("nothing://here", "cannot use the URL"), ("/no/such/folder", "is no folder and no file")],
+)
 def test_data_that_is_not_there_is_one_clear_error(where: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         find_source(where)

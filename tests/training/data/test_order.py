@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainfleet.errors import InputError
-from trainfleet.training.data import SampleOrder, WindowOrder, check_sizes, make_order, micro_batch_starts, permutation, share, spread
+from trainfleet.training.data import (
+    SampleOrder,
+    WindowOrder,
+    check_sizes,
+    make_order,
+    micro_batch_starts,
+    permutation,
+    share,
+    spread,
+)
 from trainfleet.training.data.pack_blocks import scattered
 from trainfleet.training.recipe.load import Recipe, load_recipe
 
@@ -26,16 +35,28 @@ def test_an_epoch_holds_every_sample_once(seed: int, epoch: int, size: int) -> N
 
 
 @given(seed=seeds, size=sizes, start=st.integers(0, 500), count=st.integers(1, 100))
-def test_re_entered_at_any_sample_the_order_goes_on_as_it_would_have(seed: int, size: int, start: int, count: int) -> None:
+def test_re_entered_at_any_sample_the_order_goes_on_as_it_would_have(
+    seed: int, size: int, start: int, count: int
+) -> None:
     whole = SampleOrder(seed, size).indices(0, start + count)
     assert SampleOrder(seed, size).indices(start, count) == whole[start:]
 
 
-@given(step=st.integers(0, 50), micro=st.integers(1, 4), accumulation=st.integers(1, 4), world_size=st.integers(1, 6))
-def test_ranks_share_a_global_batch_without_gap_or_overlap(step: int, micro: int, accumulation: int, world_size: int) -> None:
+@given(
+    step=st.integers(0, 50),
+    micro=st.integers(1, 4),
+    accumulation=st.integers(1, 4),
+    world_size=st.integers(1, 6),
+)
+def test_ranks_share_a_global_batch_without_gap_or_overlap(
+    step: int, micro: int, accumulation: int, world_size: int
+) -> None:
     size = micro * accumulation * world_size
     positions = [
-        start + place for rank in range(world_size) for start in micro_batch_starts(step, size, micro, rank, world_size) for place in range(micro)
+        start + place
+        for rank in range(world_size)
+        for start in micro_batch_starts(step, size, micro, rank, world_size)
+        for place in range(micro)
     ]
     assert sorted(positions) == list(range(step * size, step * size + size))
 
@@ -45,13 +66,22 @@ def test_epochs_and_seeds_have_orders_of_their_own() -> None:
     assert len(orders) == 9
 
 
-@given(size=sizes, limit=st.none() | st.integers(1, 300), micro=st.integers(1, 9), world_size=st.integers(1, 5))
-def test_a_validation_looks_at_each_of_its_samples_once_over_all_ranks(size: int, limit: int | None, micro: int, world_size: int) -> None:
+@given(
+    size=sizes, limit=st.none() | st.integers(1, 300), micro=st.integers(1, 9), world_size=st.integers(1, 5)
+)
+def test_a_validation_looks_at_each_of_its_samples_once_over_all_ranks(
+    size: int, limit: int | None, micro: int, world_size: int
+) -> None:
     seen = spread(size, limit)
     assert len(seen) == min(size, limit or size)
     assert sorted(set(seen)) == seen
     assert seen[-1] < size
-    dealt = [index for rank in range(world_size) for batch in share(seen, micro, rank, world_size) for index in batch]
+    dealt = [
+        index
+        for rank in range(world_size)
+        for batch in share(seen, micro, rank, world_size)
+        for index in batch
+    ]
     assert sorted(dealt) == seen
 
 
@@ -60,14 +90,18 @@ windows = st.integers(1, 5)
 
 
 @given(seed=seeds, rows=blocks, window=windows, epoch=st.integers(0, 3))
-def test_a_windowed_epoch_holds_every_sample_once(seed: int, rows: list[int], window: int, epoch: int) -> None:
+def test_a_windowed_epoch_holds_every_sample_once(
+    seed: int, rows: list[int], window: int, epoch: int
+) -> None:
     order = WindowOrder(seed, rows, window)
     assert order.size == sum(rows)
     assert sorted(order.indices(epoch * order.size, order.size)) == list(range(order.size))
 
 
 @given(seed=seeds, rows=blocks, window=windows, start=st.integers(0, 300), count=st.integers(1, 100))
-def test_a_windowed_order_re_entered_anywhere_goes_on_as_it_would_have(seed: int, rows: list[int], window: int, start: int, count: int) -> None:
+def test_a_windowed_order_re_entered_anywhere_goes_on_as_it_would_have(
+    seed: int, rows: list[int], window: int, start: int, count: int
+) -> None:
     whole = WindowOrder(seed, rows, window).indices(0, start + count)
     assert WindowOrder(seed, rows, window).indices(start, count) == whole[start:]
     piecewise = WindowOrder(seed, rows, window)
@@ -81,7 +115,10 @@ def test_no_more_than_a_window_of_blocks_is_in_use_and_upcoming_names_all_that_c
     order = WindowOrder(seed, rows, window)
     block_of = np.repeat(np.arange(len(rows)), rows)
     epoch = order.indices(0, order.size)
-    first = {block: min(place for place, sample in enumerate(epoch) if block_of[sample] == block) for block in range(len(rows))}
+    first = {
+        block: min(place for place, sample in enumerate(epoch) if block_of[sample] == block)
+        for block in range(len(rows))
+    }
     by_window = sorted(first, key=lambda block: first[block])
     for number in range(0, len(rows), window):
         members = set(by_window[number : number + window])
@@ -91,8 +128,12 @@ def test_no_more_than_a_window_of_blocks_is_in_use_and_upcoming_names_all_that_c
     assert needed <= {int(block_of[sample]) for sample in order.upcoming(start, count)}
 
 
-@given(seed=seeds, rows=blocks, step=st.integers(0, 20), world_size=st.integers(1, 4), micro=st.integers(1, 3))
-def test_any_world_size_trains_on_the_same_global_batches(seed: int, rows: list[int], step: int, world_size: int, micro: int) -> None:
+@given(
+    seed=seeds, rows=blocks, step=st.integers(0, 20), world_size=st.integers(1, 4), micro=st.integers(1, 3)
+)
+def test_any_world_size_trains_on_the_same_global_batches(
+    seed: int, rows: list[int], step: int, world_size: int, micro: int
+) -> None:
     size = micro * world_size * 2
     alone = WindowOrder(seed, rows, 2).indices(step * size, size)
     dealt = [
@@ -117,7 +158,9 @@ def positions(epoch: int, shuffle: str) -> Any:
 
 
 def test_a_windowed_shuffle_has_no_trend_and_sends_each_sample_everywhere() -> None:
-    """Rank correlation of place in the files and in the epoch is zero within what blocks drawn at random give (4 sigma), and means are flat."""
+    """Rank correlation of place in the files and in the epoch is zero within what blocks drawn at random give
+    (4 sigma), and means are flat.
+    """
     size = ROWS * BLOCKS
     drawn = [positions(epoch, "window") for epoch in range(EPOCHS)]
     correlations = [float(np.corrcoef(np.arange(size), where)[0, 1]) for where in drawn]
@@ -127,23 +170,34 @@ def test_a_windowed_shuffle_has_no_trend_and_sends_each_sample_everywhere() -> N
 
 
 def test_within_a_window_neighbours_of_a_file_are_as_far_apart_as_in_a_true_shuffle_of_it() -> None:
-    """Two neighbours lie a third of a window apart on average, as two of a full shuffle lie a third of the epoch apart: stated, not hidden."""
+    """Two neighbours lie a third of a window apart on average, as two of a full shuffle lie a third of the
+    epoch apart: stated, not hidden.
+    """
     far = {"window": ROWS * WINDOW / 3, "full": ROWS * BLOCKS / 3}
     for shuffle, expected in far.items():
-        gaps = [np.abs(np.diff(positions(epoch, shuffle).reshape(BLOCKS, ROWS), axis=1)).mean() for epoch in range(EPOCHS)]
+        gaps = [
+            np.abs(np.diff(positions(epoch, shuffle).reshape(BLOCKS, ROWS), axis=1)).mean()
+            for epoch in range(EPOCHS)
+        ]
         assert float(np.mean(gaps)) == pytest.approx(expected, rel=0.05)
 
 
 def batch_spread(order: Any, value: Any) -> float:
     """Variance of a batch's mean over that of independent draws."""
     size = ROWS * BLOCKS
-    means = [value[order.indices(epoch * size, size)].reshape(-1, BATCH).mean(axis=1) for epoch in range(EPOCHS)]
+    means = [
+        value[order.indices(epoch * size, size)].reshape(-1, BATCH).mean(axis=1) for epoch in range(EPOCHS)
+    ]
     return float(np.var(np.concatenate(means)) / (np.var(value) / BATCH))
 
 
 def test_the_bias_of_a_windowed_shuffle_is_what_is_stated_and_scattering_takes_it_away() -> None:
-    """At worst (each block of one kind) a batch's mean varies 1 + G/W times as much as under a true shuffle; scattered, as much."""
-    kinds = np.repeat(np.random.default_rng(0).normal(size=BLOCKS), ROWS)  # a sorted source: all samples of a block alike
+    """At worst (each block of one kind) a batch's mean varies 1 + G/W times as much as under a true shuffle;
+    scattered, as much.
+    """
+    kinds = np.repeat(
+        np.random.default_rng(0).normal(size=BLOCKS), ROWS
+    )  # a sorted source: all samples of a block alike
     window = WindowOrder(1, [ROWS] * BLOCKS, WINDOW)
     stated = 1 + BATCH / WINDOW
     assert batch_spread(SampleOrder(1, ROWS * BLOCKS), kinds) == pytest.approx(1, abs=0.1)
@@ -161,7 +215,9 @@ def test_the_order_does_not_change_between_releases() -> None:
 
 
 def workload(train: int = 100, validation: int = 5, test: int = 5, **more: Any) -> Any:
-    return SimpleNamespace(size=lambda split: {"train": train, "validation": validation, "test": test}[split], **more)
+    return SimpleNamespace(
+        size=lambda split: {"train": train, "validation": validation, "test": test}[split], **more
+    )
 
 
 def recipe(shuffle: str) -> Recipe:

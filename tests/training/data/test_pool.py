@@ -24,7 +24,9 @@ def killed(value: int) -> int:
 @pytest.mark.parametrize("via", ["here", "processes"])
 def test_each_item_is_done_once_and_keeps_its_number(via: Via) -> None:
     found = dict(results(square, range(9), via, processes=2))
-    assert {number: value for number, (value, _) in found.items()} == {number: number * number for number in range(9)}
+    assert {number: value for number, (value, _) in found.items()} == {
+        number: number * number for number in range(9)
+    }
     assert (os.getpid() in {process for _, process in found.values()}) == (via == "here")
 
 

@@ -1,4 +1,6 @@
-"""Preparation: the same blocks whoever works, whole or not at all, gone on with after a kill, and nothing bad unnamed."""
+"""Preparation: the same blocks whoever works, whole or not at all, gone on with after a kill, and nothing bad
+unnamed.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,16 @@ from pyarrow import parquet
 
 from tests.training.data.transforms import Bytes, Measured, number
 from trainfleet.errors import InputError, TrainfleetError
-from trainfleet.training.data import Column, Integrity, PerRow, Prepared, SplitRule, find_source, open_prepared, prepare
+from trainfleet.training.data import (
+    Column,
+    Integrity,
+    PerRow,
+    Prepared,
+    SplitRule,
+    find_source,
+    open_prepared,
+    prepare,
+)
 from trainfleet.training.data.prepare import SPLITS
 from trainfleet.training.data.sources import rows_of
 
@@ -27,7 +38,11 @@ RULE = SplitRule(0.2, 0.2)
 def prepared(folder: Path, cache: Path, transform: Any = Measured(), **more: Any) -> Prepared:
     units = {key: more.pop(key) for key in ("unit_bytes", "glob", "columns", "allow_empty") if key in more}
     return prepare(
-        find_source(str(folder), **{"unit_bytes": 2000, **units}), transform, cache, name="test", **{"rule": RULE, "rows_per_block": 16, **more}
+        find_source(str(folder), **{"unit_bytes": 2000, **units}),
+        transform,
+        cache,
+        name="test",
+        **{"rule": RULE, "rows_per_block": 16, **more},
     )
 
 
@@ -37,7 +52,11 @@ def everything(data: Prepared, split: str) -> dict[str, Any]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def test_each_row_is_in_one_split_once_and_as_the_transform_gave_it(texts: Path, tmp_path: Path) -> None:
@@ -62,7 +81,10 @@ def test_rows_keep_the_order_of_the_files(texts: Path, tmp_path: Path) -> None:
     assert names == sorted(names)
 
 
-@pytest.mark.parametrize("more", [{"transform": Measured()}, {"transform": Measured(), "scatter": 4}, {"transform": Bytes(), "pack": 8}])
+@pytest.mark.parametrize(
+    "more",
+    [{"transform": Measured()}, {"transform": Measured(), "scatter": 4}, {"transform": Bytes(), "pack": 8}],
+)
 def test_processes_make_the_same_bytes_as_this_one(texts: Path, tmp_path: Path, more: dict[str, Any]) -> None:
     here = prepared(texts, tmp_path / "here", via="here", **more)
     there = prepared(texts, tmp_path / "there", via="processes", processes=2, **more)
@@ -71,12 +93,17 @@ def test_processes_make_the_same_bytes_as_this_one(texts: Path, tmp_path: Path, 
 
 
 def test_units_change_nothing_but_the_key(texts: Path, tmp_path: Path) -> None:
-    digests = {prepared(texts, tmp_path / str(size), unit_bytes=size).manifest.digest() for size in (500, 2000, 1 << 20)}
+    digests = {
+        prepared(texts, tmp_path / str(size), unit_bytes=size).manifest.digest()
+        for size in (500, 2000, 1 << 20)
+    }
     assert len(digests) == 1
 
 
 def test_scattered_samples_are_the_same_ones_in_another_order(texts: Path, tmp_path: Path) -> None:
-    plain, dealt = (everything(prepared(texts, tmp_path / "cache", scatter=seed), "train") for seed in (None, 1))
+    plain, dealt = (
+        everything(prepared(texts, tmp_path / "cache", scatter=seed), "train") for seed in (None, 1)
+    )
     assert plain["name"] != dealt["name"]
     assert sorted(plain["name"]) == sorted(dealt["name"])
     by_name = dict(zip(plain["name"], plain["length"], strict=True))
@@ -92,7 +119,12 @@ def test_prepared_once_and_again_only_when_something_changed(texts: Path, tmp_pa
     made = (Path(first.where) / "manifest.json").stat().st_mtime_ns
     assert prepared(texts, tmp_path / "cache").where == first.where
     assert (Path(first.where) / "manifest.json").stat().st_mtime_ns == made
-    for change in ({"rows_per_block": 8}, {"transform": Measured("measured 2")}, {"rule": SplitRule(0.3, 0.2)}, {"scatter": 1}):
+    for change in (
+        {"rows_per_block": 8},
+        {"transform": Measured("measured 2")},
+        {"rule": SplitRule(0.3, 0.2)},
+        {"scatter": 1},
+    ):
         assert prepared(texts, tmp_path / "cache", **change).where != first.where
     (texts / "0" / "000.txt").write_text("another text")
     assert prepared(texts, tmp_path / "cache").where != first.where
@@ -128,10 +160,18 @@ print(sum(path.suffix == ".arrow" for path in made))
 
 
 @pytest.mark.parametrize("point", ["in-preparation:4", "in-assembly:3"])
-def test_killed_in_preparation_the_next_start_goes_on_and_ends_with_the_same_bytes(texts: Path, tmp_path: Path, point: str) -> None:
+def test_killed_in_preparation_the_next_start_goes_on_and_ends_with_the_same_bytes(
+    texts: Path, tmp_path: Path, point: str
+) -> None:
     def start(cache: str, fault: str = "") -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", PREPARE, str(texts), str(tmp_path / cache)]
-        return subprocess.run(command, env={**os.environ, "TRAINFLEET_FAULT": fault}, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command,
+            env={**os.environ, "TRAINFLEET_FAULT": fault},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     whole = start("whole")
     killed = start("killed", point)
@@ -197,26 +237,40 @@ def test_a_table_with_a_torn_file_a_wrong_schema_and_a_bad_row(tmp_path: Path) -
         prepared(folder, tmp_path / "cache", transform, columns=["value"])
     found = {each.where: each.what for each in refused.value.problems if each.where}
     assert found.pop("torn.parquet").startswith("is no parquet file, or a torn one")
-    assert found == {"schema.parquet": "has no column value, only values", "row.parquet#1": "is negative", "none.parquet": "holds no rows"}
-    data = prepared(folder, tmp_path / "cache", transform, columns=["value"], integrity=Integrity("quarantine", 0.02))
+    assert found == {
+        "schema.parquet": "has no column value, only values",
+        "row.parquet#1": "is negative",
+        "none.parquet": "holds no rows",
+    }
+    data = prepared(
+        folder, tmp_path / "cache", transform, columns=["value"], integrity=Integrity("quarantine", 0.02)
+    )
     assert sum(data.manifest.rows(split) for split in SPLITS) == 402
 
 
 def test_a_large_table_is_cut_by_row_groups_and_a_large_text_by_lines(tmp_path: Path) -> None:
     (tmp_path / "table").mkdir()
     parquet.write_table(
-        pa.table({"value": list(range(5000))}), tmp_path / "table" / "a.parquet", row_group_size=100, compression="none", use_dictionary=False
+        pa.table({"value": list(range(5000))}),
+        tmp_path / "table" / "a.parquet",
+        row_group_size=100,
+        compression="none",
+        use_dictionary=False,
     )
     (tmp_path / "text").mkdir()
     text = "".join(f"line {number} of a long text\n" for number in range(3000))
     (tmp_path / "text" / "a.txt").write_text(text)
     (tmp_path / "lines").mkdir()
-    (tmp_path / "lines" / "a.jsonl").write_text("".join(json.dumps({"value": value}) + "\n" for value in range(5000)))
+    (tmp_path / "lines" / "a.jsonl").write_text(
+        "".join(json.dumps({"value": value}) + "\n" for value in range(5000))
+    )
     transform = PerRow(number, {"value": Column("int64")}, "number 1")
     for kind in ("table", "lines"):
         assert len(find_source(str(tmp_path / kind), unit_bytes=2000).units) > 5
         data = prepared(tmp_path / kind, tmp_path / "cache", transform)
-        assert sorted(value for split in SPLITS for value in everything(data, split)["value"].tolist()) == list(range(5000))
+        assert sorted(
+            value for split in SPLITS for value in everything(data, split)["value"].tolist()
+        ) == list(range(5000))
     source = find_source(str(tmp_path / "text"), unit_bytes=2000)
     assert len(source.units) > 5
     pieces = [row for unit in source.units for row in rows_of(unit)]

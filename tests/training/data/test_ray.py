@@ -1,4 +1,6 @@
-"""Preparation by ray.data gives the bytes that this process gives, and where Ray has no CPU free it is not asked."""
+"""Preparation by ray.data gives the bytes that this process gives, and where Ray has no CPU free it is not
+asked.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,24 @@ print(json.dumps(found))
 @pytest.mark.deep
 @pytest.mark.launch
 def test_ray_makes_the_same_bytes_and_is_used_where_it_has_a_cpu_free(texts: Path, tmp_path: Path) -> None:
-    patient = {**os.environ, "RAY_raylet_start_wait_time_s": "120"}  # a busy machine takes longer than Ray's 30 s
-    done = subprocess.run([sys.executable, "-c", UNDER_RAY, str(texts), str(tmp_path)], env=patient, capture_output=True, text=True, check=False)
+    patient = {
+        **os.environ,
+        "RAY_raylet_start_wait_time_s": "120",
+    }  # a busy machine takes longer than Ray's 30 s
+    done = subprocess.run(
+        [sys.executable, "-c", UNDER_RAY, str(texts), str(tmp_path)],
+        env=patient,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == {"rows": True, "packed": True, "free": "ray", "taken": "processes"}
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "rows": True,
+        "packed": True,
+        "free": "ray",
+        "taken": "processes",
+    }
 
 
 def test_little_data_is_prepared_in_this_process() -> None:

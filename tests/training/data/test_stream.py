@@ -1,4 +1,6 @@
-"""Reading blocks: any samples, in bounded memory, from a folder or an object store, and a torn block is named."""
+"""Reading blocks: any samples, in bounded memory, from a folder or an object store, and a torn block is
+named.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainfleet.errors import InputError, TrainfleetError
-from trainfleet.training.data import Blocks, Column, PerRow, Prepared, SplitRule, WindowOrder, find_source, open_prepared, prepare, remote
+from trainfleet.training.data import (
+    Blocks,
+    Column,
+    PerRow,
+    Prepared,
+    SplitRule,
+    WindowOrder,
+    find_source,
+    open_prepared,
+    prepare,
+    remote,
+)
 from trainfleet.training.data.blocks import BlockEntry
 from trainfleet.training.data.remote import BlockCache, glob_pattern
 
@@ -26,27 +39,48 @@ ROWS, BLOCKS = 32, 40
 def sample(row: dict[str, Any]) -> dict[str, Any]:
     """A line's number as a column of each kind."""
     number = int(row["value"])
-    return {"one": number, "fixed": np.full((4, 2), number, np.float32), "ragged": np.arange(number % 5, dtype=np.int16), "text": str(number)}
+    return {
+        "one": number,
+        "fixed": np.full((4, 2), number, np.float32),
+        "ragged": np.arange(number % 5, dtype=np.int16),
+        "text": str(number),
+    }
 
 
-COLUMNS = {"one": Column("int64"), "fixed": Column("float32", (4, 2)), "ragged": Column("int16", (None,)), "text": Column("string")}
+COLUMNS = {
+    "one": Column("int64"),
+    "fixed": Column("float32", (4, 2)),
+    "ragged": Column("int16", (None,)),
+    "text": Column("string"),
+}
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     folder = tmp_path_factory.mktemp("stream")
     (folder / "raw").mkdir()
-    (folder / "raw" / "a.jsonl").write_text("".join(f'{{"value": {number}}}\n' for number in range(ROWS * BLOCKS + 5 + 2)))
+    (folder / "raw" / "a.jsonl").write_text(
+        "".join(f'{{"value": {number}}}\n' for number in range(ROWS * BLOCKS + 5 + 2))
+    )
     rule = SplitRule(0.0, 0.0)
     source = find_source(str(folder / "raw"))
-    names = [f"a.jsonl@{place}" for place in (0, 13)]  # the first two lines are the validation and the test split
+    names = [
+        f"a.jsonl@{place}" for place in (0, 13)
+    ]  # the first two lines are the validation and the test split
 
     class Rule(SplitRule):
         def of_name(self, name: str) -> str:
             return ("validation", "test")[names.index(name)] if name in names else "train"
 
     assert rule.of_name("anything") == "train"
-    return prepare(source, PerRow(sample, COLUMNS, "sample 1"), folder / "cache", name="lines", rule=Rule(0.0, 0.0), rows_per_block=ROWS)
+    return prepare(
+        source,
+        PerRow(sample, COLUMNS, "sample 1"),
+        folder / "cache",
+        name="lines",
+        rule=Rule(0.0, 0.0),
+        rows_per_block=ROWS,
+    )
 
 
 def value_of(index: int) -> int:
@@ -119,7 +153,9 @@ def test_an_epoch_in_windows_opens_each_block_once_in_memory_for_two_windows(dat
         most = max(most, blocks._bytes)
     assert sorted(seen) == [value_of(index) for index in range(order.size)]
     assert most <= 2 * window * largest
-    assert blocks.opened <= len(blocks.entries) + 2 * window  # those of the next epoch's first window are on their way
+    assert (
+        blocks.opened <= len(blocks.entries) + 2 * window
+    )  # those of the next epoch's first window are on their way
 
 
 def test_re_entry_reads_a_window_and_nothing_that_came_before(data: Prepared) -> None:
@@ -158,10 +194,18 @@ def torn(data: Prepared, folder: Path, damage: str) -> Prepared:
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"), [("altered", "its checksum differs"), ("cut", "bytes instead of"), ("empty", "empty"), ("removed", "No such file")]
+    ("damage", "message"),
+    [
+        ("altered", "its checksum differs"),
+        ("cut", "bytes instead of"),
+        ("empty", "empty"),
+        ("removed", "No such file"),
+    ],
 )
 @pytest.mark.parametrize("expected", [False, True])
-def test_a_torn_block_is_named_when_it_is_needed_and_not_before(data: Prepared, tmp_path: Path, damage: str, message: str, expected: bool) -> None:
+def test_a_torn_block_is_named_when_it_is_needed_and_not_before(
+    data: Prepared, tmp_path: Path, damage: str, message: str, expected: bool
+) -> None:
     blocks = torn(data, tmp_path / "copy", damage).blocks("train")
     if expected:
         blocks.expect([2 * ROWS, 0])
@@ -180,7 +224,9 @@ def store(data: Prepared) -> str:
     return "memory://bucket/lines"
 
 
-def test_blocks_of_an_object_store_are_fetched_once_into_a_cache_of_bounded_size(data: Prepared, store: str, tmp_path: Path) -> None:
+def test_blocks_of_an_object_store_are_fetched_once_into_a_cache_of_bounded_size(
+    data: Prepared, store: str, tmp_path: Path
+) -> None:
     entries = data.manifest.splits["train"]
     limit = 5 * max(each.bytes for each in entries)
     blocks = open_prepared(store).blocks("train", cache=tmp_path / "cache", disk=limit, memory=1)
@@ -207,16 +253,22 @@ def test_the_cache_lets_the_longest_unused_go_first(data: Prepared, store: str, 
     assert held == {entries[number].sha256 for number in (0, 2, 3)}
 
 
-def test_a_block_that_the_store_holds_torn_is_refused_and_not_cached(data: Prepared, store: str, tmp_path: Path) -> None:
+def test_a_block_that_the_store_holds_torn_is_refused_and_not_cached(
+    data: Prepared, store: str, tmp_path: Path
+) -> None:
     entry = data.manifest.splits["train"][0]
     fsspec.filesystem("memory").pipe(f"/bucket/lines/{entry.name}", b"x" * entry.bytes)
     blocks = open_prepared(store).blocks("train", cache=tmp_path / "cache")
-    with pytest.raises(TrainfleetError, match=r"memory://bucket/lines/train/00000\.arrow: .*checksum differs"):
+    with pytest.raises(
+        TrainfleetError, match=r"memory://bucket/lines/train/00000\.arrow: .*checksum differs"
+    ):
         blocks.rows([0])
     assert list((tmp_path / "cache").glob("*.arrow")) == []
 
 
-def test_a_store_that_fails_now_and_then_is_asked_again(data: Prepared, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_fails_now_and_then_is_asked_again(
+    data: Prepared, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(remote, "FIRST_PAUSE_S", 0.001)
     fetched, failures = remote.filesystem, iter([OSError("reset by peer")] * 3)
 
@@ -244,7 +296,9 @@ def test_what_does_not_go_away_is_not_asked_again() -> None:
 
     def refused() -> None:
         asked.append(1)
-        raise OSError("When reading information for key 'a' in bucket 'b': AWS Error ACCESS_DENIED during HeadObject operation")
+        raise OSError(
+            "When reading information for key 'a' in bucket 'b': AWS Error ACCESS_DENIED during HeadObject operation"
+        )
 
     with pytest.raises(PermissionError, match="access denied"):
         remote.patiently(refused, "s3://b/a")
@@ -252,5 +306,13 @@ def test_what_does_not_go_away_is_not_asked_again() -> None:
 
 
 def test_globs_are_what_they_are_in_a_shell() -> None:
-    cases = [("**/*.py", "a.py", True), ("**/*.py", "b/c/a.py", True), ("*.py", "b/a.py", False), ("a?/**", "ab/c/d", True), ("*.py", "apy", False)]
-    assert [(glob, name) for glob, name, fits in cases if bool(glob_pattern(glob).fullmatch(name)) != fits] == []
+    cases = [
+        ("**/*.py", "a.py", True),
+        ("**/*.py", "b/c/a.py", True),
+        ("*.py", "b/a.py", False),
+        ("a?/**", "ab/c/d", True),
+        ("*.py", "apy", False),
+    ]
+    assert [
+        (glob, name) for glob, name, fits in cases if bool(glob_pattern(glob).fullmatch(name)) != fits
+    ] == []

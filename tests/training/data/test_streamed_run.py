@@ -1,4 +1,6 @@
-"""A whole training on streamed blocks: the same after a stop, the data noted in run.json, and what was left out named."""
+"""A whole training on streamed blocks: the same after a stop, the data noted in run.json, and what was left
+out named.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,11 @@ def test_a_bad_file_ends_a_run_or_is_named_in_run_json_and_events(
     with pytest.raises(InputError, match=r"part0/empty\.txt: is empty"):
         run(tiny(*STREAMED, f"workload.data.source={spoiled}"), tmp_path / "refused")
     told: list[tuple[str, str]] = []
-    asked = ("workload.data.integrity=quarantine", "workload.data.quarantine_limit=0.05", f"workload.data.source={spoiled}")
+    asked = (
+        "workload.data.integrity=quarantine",
+        "workload.data.quarantine_limit=0.05",
+        f"workload.data.source={spoiled}",
+    )
     run(tiny(*STREAMED, *asked), tmp_path / "run", on_event=lambda what, text: told.append((what, text)))
     data: dict[str, Any] = json.loads((tmp_path / "run" / "run.json").read_text())["data"]
     assert data["left_out"] == {"count": 1, "named": [{"where": "part0/empty.txt", "what": "is empty"}]}
@@ -73,7 +79,9 @@ def test_a_bad_file_ends_a_run_or_is_named_in_run_json_and_events(
     assert len(manifest["sources"]) == 41
 
 
-def test_prepared_data_can_be_the_source_when_it_is_what_the_recipe_says(tiny: Callable[..., Recipe], cache: Path) -> None:
+def test_prepared_data_can_be_the_source_when_it_is_what_the_recipe_says(
+    tiny: Callable[..., Recipe], cache: Path
+) -> None:
     first = LanguageModel(tiny().workload, cache)  # type: ignore[arg-type]  # a recipe for `lm`
     where = first.files.prepared.where
     again = LanguageModel(tiny(f"workload.data.source={where}").workload, cache)  # type: ignore[arg-type]  # the same

@@ -53,7 +53,9 @@ def test_what_was_half_sent_is_no_data(texts: Path, tmp_path: Path, monkeypatch:
     assert contents(tmp_path / "sent") == contents(Path(here.where))
 
 
-def test_the_command_says_what_there_is_and_what_was_left_out(tmp_path: Path, text_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_says_what_there_is_and_what_was_left_out(
+    tmp_path: Path, text_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TRAINFLEET_CACHE", str(tmp_path / "cache"))
     source = [
         f"workload.data.source={text_folder}",

@@ -19,7 +19,12 @@ class Measured:
 
     @property
     def columns(self) -> Mapping[str, Column]:
-        return {"length": Column("int64"), "start": Column("uint8", (None,)), "name": Column("string"), "matrix": Column("float32", (2, 3))}
+        return {
+            "length": Column("int64"),
+            "start": Column("uint8", (None,)),
+            "name": Column("string"),
+            "matrix": Column("float32", (2, 3)),
+        }
 
     def __call__(self, rows: Sequence[Row]) -> list[Mapping[str, Any] | Bad | None]:
         return [self._one(row) for row in rows]
@@ -32,7 +37,12 @@ class Measured:
             return Bad(row["name"], "says that it is bad")
         value = np.nan if text.startswith(b"nan") else len(text)
         matrix = np.full((2, 3), value, dtype=np.float64 if text.startswith(b"double") else np.float32)
-        return {"length": len(text), "start": np.frombuffer(text[: len(text) % 7], dtype=np.uint8), "name": row["name"], "matrix": matrix}
+        return {
+            "length": len(text),
+            "start": np.frombuffer(text[: len(text) % 7], dtype=np.uint8),
+            "name": row["name"],
+            "matrix": matrix,
+        }
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
     python -m tests.training.golden --refresh [NAME ...]
 
-writes NAME.txt anew, on one rank under ddp; nothing else does. Compared by test_golden.py, under every strategy. Easy to get
-wrong: the data must be the same everywhere, so a language model reads a text made here and not Python's own source, which
+writes NAME.txt anew, on one rank under ddp; nothing else does. Compared by test_golden.py, under every
+strategy. Easy to get
+wrong: the data must be the same everywhere, so a language model reads a text made here and not Python's own
+source, which
 differs from version to version.
 """
 
@@ -18,8 +20,18 @@ from trainfleet.training.recipe.load import Recipe, load_recipe
 FOLDER = Path(__file__).parent
 TOLERANCE = 2e-4
 """Of a loss: other processors add and multiply in other orders, and a run carries that on from step to step."""
-QUIET = ("log.every=1", "log.tensorboard=false", "validation.every=1000", "checkpoint.every=1000", "scaling.workers=1")
-TEXT = ("workload.data.glob='**/*.txt'", "workload.data.validation_share=0.15", "workload.data.test_share=0.15")
+QUIET = (
+    "log.every=1",
+    "log.tensorboard=false",
+    "validation.every=1000",
+    "checkpoint.every=1000",
+    "scaling.workers=1",
+)
+TEXT = (
+    "workload.data.glob='**/*.txt'",
+    "workload.data.validation_share=0.15",
+    "workload.data.test_share=0.15",
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +52,9 @@ GOLDEN = {
     "lm-tiny": Golden("lm-tiny", ("steps=20",)),
     "lm-tiny-late": Golden("lm-tiny", ("steps=10", "sharding.meta_init=true", "workload.model.layers=2")),
     "lm-small": Golden("lm-small", ("steps=10", "optimizer.warmup=4"), deep=True),
-    "vision-small": Golden("vision-small", ("steps=10", "epochs=null", "optimizer.warmup=2"), text=False, deep=True),
+    "vision-small": Golden(
+        "vision-small", ("steps=10", "epochs=null", "optimizer.warmup=2"), text=False, deep=True
+    ),
 }
 
 
@@ -67,6 +81,9 @@ def write(name: str, losses: list[float]) -> None:
 
     golden = GOLDEN[name]
     said = " ".join(golden.overrides)
-    head = [f"# {golden.recipe} {said}", f"# step and loss, one rank, ddp, torch {torch.__version__}; `python -m tests.training.golden --refresh`"]
+    head = [
+        f"# {golden.recipe} {said}",
+        f"# step and loss, one rank, ddp, torch {torch.__version__}; `python -m tests.training.golden --refresh`",
+    ]
     rows = [f"{step} {loss:.9f}" for step, loss in enumerate(losses, start=1)]
     (FOLDER / f"{name}.txt").write_text("\n".join([*head, *rows]) + "\n", encoding="utf-8")

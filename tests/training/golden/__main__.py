@@ -1,4 +1,6 @@
-"""Refreshes the golden losses: `python -m tests.training.golden --refresh [NAME ...]`; without `--refresh` only says what would change."""
+"""Refreshes the golden losses: `python -m tests.training.golden --refresh [NAME ...]`; without `--refresh`
+only says what would change.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,13 @@ def main() -> int:
             train(GOLDEN[name].load(text), RunContext(folder, cache=Path(temp) / "cache"))
             losses = told(rows_of(folder), "loss")
             before = read(name) if (FOLDER / f"{name}.txt").exists() else []
-            most = max((abs(new - old) / abs(old) for new, old in zip(losses, before, strict=False)), default=float("nan"))
-            sys.stdout.write(f"{name}: {len(losses)} steps, {losses[0]:.4f} to {losses[-1]:.4f}; at most {most:.1e} from what is known\n")
+            most = max(
+                (abs(new - old) / abs(old) for new, old in zip(losses, before, strict=False)),
+                default=float("nan"),
+            )
+            sys.stdout.write(
+                f"{name}: {len(losses)} steps, {losses[0]:.4f} to {losses[-1]:.4f}; at most {most:.1e} from what is known\n"
+            )
             if options.refresh:
                 write(name, losses)
     return 0

@@ -1,6 +1,8 @@
-"""A loopback server that answers as a Kubernetes API server in trouble would: for what a real one cannot be made to do on demand.
+"""A loopback server that answers as a Kubernetes API server in trouble would: for what a real one cannot be
+made to do on demand.
 
-It keeps objects by path, says what a test puts into `refusals`, and changes objects by `on_look` as controllers would. What a real
+It keeps objects by path, says what a test puts into `refusals`, and changes objects by `on_look` as
+controllers would. What a real
 cluster does with a run is tried in tests/cluster; this is only for errors.
 """
 
@@ -21,7 +23,14 @@ NAMESPACE = "/api/v1/namespaces/training"
 PODS = f"{NAMESPACE}/pods"
 JOBS = "/apis/ray.io/v1/namespaces/training/rayjobs"
 JOB = f"{JOBS}/tf-lm-tiny"
-STATUS = {401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 409: "AlreadyExists", 422: "Invalid", 400: "BadRequest"}
+STATUS = {
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    409: "AlreadyExists",
+    422: "Invalid",
+    400: "BadRequest",
+}
 
 
 class FakeApi:
@@ -54,7 +63,14 @@ class FakeApi:
             if path in self.objects:
                 return _refused(409, f"{path} already exists")
         if method in ("POST", "PATCH") and body is not None:
-            made = {**body, "metadata": {**body["metadata"], "uid": f"uid-{len(self.objects)}", "creationTimestamp": "2026-01-01T00:00:00Z"}}
+            made = {
+                **body,
+                "metadata": {
+                    **body["metadata"],
+                    "uid": f"uid-{len(self.objects)}",
+                    "creationTimestamp": "2026-01-01T00:00:00Z",
+                },
+            }
             if "dryRun" not in url.query:
                 self.objects[path] = made
             return 201, json.dumps(made).encode()
@@ -63,7 +79,9 @@ class FakeApi:
         if path in self.objects:
             return 200, json.dumps(self.objects[path]).encode()
         if path.rpartition("/")[2] in ("pods", "events", "rayjobs", "workloads"):
-            return 200, json.dumps({"items": [value for key, value in self.objects.items() if key.startswith(f"{path}/")]}).encode()
+            return 200, json.dumps(
+                {"items": [value for key, value in self.objects.items() if key.startswith(f"{path}/")]}
+            ).encode()
         return _refused(404, f"{path} not found")
 
     def kubeconfig(self, file: Path) -> Path:
@@ -74,14 +92,18 @@ class FakeApi:
             "current-context": "fake",
             "clusters": [{"name": "fake", "cluster": {"server": self.address}}],
             "users": [{"name": "me", "user": {"token": "secret-token"}}],
-            "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "me", "namespace": "training"}}],
+            "contexts": [
+                {"name": "fake", "context": {"cluster": "fake", "user": "me", "namespace": "training"}}
+            ],
         }
         file.write_text(yaml.safe_dump(document))
         return file
 
 
 def _refused(status: int, message: str) -> tuple[int, bytes]:
-    return status, json.dumps({"kind": "Status", "reason": STATUS.get(status, ""), "message": message, "code": status}).encode()
+    return status, json.dumps(
+        {"kind": "Status", "reason": STATUS.get(status, ""), "message": message, "code": status}
+    ).encode()
 
 
 @contextmanager

@@ -1,6 +1,8 @@
-"""Contracts of the six cloud stacks as a rehearsal made them, with the labels and taints that their pools' nodes were asked to have.
+"""Contracts of the six cloud stacks as a rehearsal made them, with the labels and taints that their pools'
+nodes were asked to have.
 
-Used by the tests of SkyPilot. Written by `python -m tests.training.launch.saved`, which applies every stack on the simulated clouds; a deep
+Used by the tests of SkyPilot. Written by `python -m tests.training.launch.saved`, which applies every stack
+on the simulated clouds; a deep
 test sees that they are still what the stacks make.
 """
 
@@ -20,8 +22,15 @@ STACKS = tuple(f"{cloud}-{kind}" for kind in ("dev", "prod") for cloud in CLOUDS
 PROD = tuple(f"{cloud}-prod" for cloud in CLOUDS)
 EFFECTS = {"NO_SCHEDULE": "NoSchedule"}
 """EKS and GKE write a taint's effect in their own way when they are asked for it."""
-GKE_NAMES = {"L4": "nvidia-l4", "A100-80GB": "nvidia-a100-80gb", "H100": "nvidia-h100-80gb", "H200": "nvidia-h200-141gb"}
-"""What GKE itself writes on a node as cloud.google.com/gke-accelerator (cloud.google.com/kubernetes-engine/docs/how-to/gpus)."""
+GKE_NAMES = {
+    "L4": "nvidia-l4",
+    "A100-80GB": "nvidia-a100-80gb",
+    "H100": "nvidia-h100-80gb",
+    "H200": "nvidia-h200-141gb",
+}
+"""What GKE itself writes on a node as cloud.google.com/gke-accelerator
+(cloud.google.com/kubernetes-engine/docs/how-to/gpus).
+"""
 
 
 @cache
@@ -40,13 +49,18 @@ def platforms(*stacks: str) -> list[tuple[str, PlatformOutputs]]:
 
 
 def nodes(stack: str, *, gpus: bool = True) -> list[dict[str, Any]]:
-    """A node of each pool as the cluster would list it, and one without GPUs; that one alone where the pools are at zero."""
+    """A node of each pool as the cluster would list it, and one without GPUs; that one alone where the pools
+    are at zero.
+    """
     found = [_node("system", {}, [], {"cpu": "8", "memory": "32Gi"})]
     for pool in outputs(stack).pools if gpus else ():
         said = saved(stack)["nodes"][pool.name]
         labels = dict(said["labels"])
         if stack.startswith("gcp"):
-            labels |= {"cloud.google.com/gke-accelerator": GKE_NAMES[pool.accelerator], "node.kubernetes.io/instance-type": pool.instance_type}
+            labels |= {
+                "cloud.google.com/gke-accelerator": GKE_NAMES[pool.accelerator],
+                "node.kubernetes.io/instance-type": pool.instance_type,
+            }
         capacity = {"cpu": "192", "memory": "2000Gi", "nvidia.com/gpu": str(pool.per_node)}
         if pool.rdma_resource:
             capacity[pool.rdma_resource] = str(pool.rdma_nics)
@@ -54,11 +68,23 @@ def nodes(stack: str, *, gpus: bool = True) -> list[dict[str, Any]]:
     return found
 
 
-def _node(name: str, labels: dict[str, str], taints: list[list[str]], capacity: dict[str, str]) -> dict[str, Any]:
+def _node(
+    name: str, labels: dict[str, str], taints: list[list[str]], capacity: dict[str, str]
+) -> dict[str, Any]:
     return {
         "metadata": {"name": name, "labels": labels},
-        "spec": {"taints": [{"key": key, "effect": EFFECTS.get(effect, effect), "value": "present"} for key, effect in taints]},
-        "status": {"allocatable": capacity, "capacity": capacity, "addresses": [], "conditions": [{"type": "Ready", "status": "True"}]},
+        "spec": {
+            "taints": [
+                {"key": key, "effect": EFFECTS.get(effect, effect), "value": "present"}
+                for key, effect in taints
+            ]
+        },
+        "status": {
+            "allocatable": capacity,
+            "capacity": capacity,
+            "addresses": [],
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
     }
 
 
@@ -67,7 +93,10 @@ def made(stack: str) -> dict[str, Any]:
     from tests.infra.test_contract_clouds import built
 
     found = built(stack, "")
-    at = {name: {"labels": labels, "taints": [list(taint) for taint in taints]} for name, (labels, taints) in found.nodes.items()}
+    at = {
+        name: {"labels": labels, "taints": [list(taint) for taint in taints]}
+        for name, (labels, taints) in found.nodes.items()
+    }
     return {"platform": found.outputs.model_dump(), "nodes": at}
 
 

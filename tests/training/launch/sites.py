@@ -1,4 +1,6 @@
-"""Platforms and launches for the tests of `--on kuberay`: the contract of a platform as a stack would write it, with changes."""
+"""Platforms and launches for the tests of `--on kuberay`: the contract of a platform as a stack would write
+it, with changes.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,12 @@ def outputs(**changes: Any) -> PlatformOutputs:
     return PlatformOutputs.model_validate(document | changes)
 
 
-def site(*overrides: str, env: dict[str, str] | None = None, platform: PlatformOutputs | None = None, **request: Any) -> Site:
+def site(
+    *overrides: str,
+    env: dict[str, str] | None = None,
+    platform: PlatformOutputs | None = None,
+    **request: Any,
+) -> Site:
     """The site of a launch of `lm-tiny` on a platform."""
     return decide(*launch(*overrides, platform=platform, **request), env or {})
 

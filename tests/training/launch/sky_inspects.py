@@ -1,7 +1,10 @@
-"""Asks SkyPilot itself, in a process and a home of its own, what it makes of a task: `python sky_inspects.py < ORDER > ANSWER`.
+"""Asks SkyPilot itself, in a process and a home of its own, what it makes of a task: `python sky_inspects.py
+< ORDER > ANSWER`.
 
-Nothing of SkyPilot is replaced but what would need a cluster: which nodes there are, and that Kubernetes is enabled. The order holds
-the configuration, the kubeconfig, the task and the nodes by context; HOME is the caller's to set. Its answer: the places in the order
+Nothing of SkyPilot is replaced but what would need a cluster: which nodes there are, and that Kubernetes is
+enabled. The order holds
+the configuration, the kubeconfig, the task and the nodes by context; HOME is the caller's to set. Its answer:
+the places in the order
 in which SkyPilot falls from one to the next, and for each the pod that it would make.
 """
 
@@ -34,7 +37,9 @@ def main() -> None:
         mock.patch.object(utils, "get_kubernetes_nodes", nodes),
         mock.patch.object(check, "get_cached_enabled_clouds_or_refresh", return_value=[kubernetes]),
         # It would ask Google for the cluster's node pools.
-        mock.patch.object(utils.GKEAutoscaler, "can_create_new_instance_of_type", classmethod(lambda *_: True)),
+        mock.patch.object(
+            utils.GKEAutoscaler, "can_create_new_instance_of_type", classmethod(lambda *_: True)
+        ),
     )
     for patch in patches:
         patch.start()
@@ -50,7 +55,14 @@ def main() -> None:
             except sky.exceptions.ResourcesUnavailableError:
                 break
             best = task.best_resources
-            tried.append({"context": best.region, "gpus": best.accelerators, "cost": best.get_cost(3600), "pod": pod_of(best, task.num_nodes)})
+            tried.append(
+                {
+                    "context": best.region,
+                    "gpus": best.accelerators,
+                    "cost": best.get_cost(3600),
+                    "pod": pod_of(best, task.num_nodes),
+                }
+            )
             # As its back end does when a place had no room.
             blocked.append(best.copy(zone=None))
         answers[name] = {"tried": tried, "yaml": task.to_yaml_config()}
@@ -64,14 +76,36 @@ def pod_of(resources: Any, nodes: int) -> dict[str, Any]:
     from sky.utils import resources_utils
 
     name = resources_utils.ClusterName("tf-test", "tf-test")
-    values = resources.cloud.make_deploy_resources_variables(resources, name, clouds.Region(resources.region), None, nodes, dryrun=True)
+    values = resources.cloud.make_deploy_resources_variables(
+        resources, name, clouds.Region(resources.region), None, nodes, dryrun=True
+    )
     pod = {"spec": {"containers": [{"name": "ray-node"}]}, "metadata": {}}
     cluster = {"available_node_types": {"ray_head_default": {"node_config": pod}}}
-    merged = utils.combine_pod_config_fields(cluster, resources.cluster_config_overrides, resources.cloud, resources.region)
-    keys = ("timeout", "k8s_acc_label_key", "k8s_acc_label_values", "k8s_service_account_name", "k8s_kueue_local_queue_name", "image_id")
-    keys += ("k8s_namespace", "cpus", "memory", "k8s_cpu_limit", "k8s_memory_limit", "k8s_network_type", "accelerator_count")
+    merged = utils.combine_pod_config_fields(
+        cluster, resources.cluster_config_overrides, resources.cloud, resources.region
+    )
+    keys = (
+        "timeout",
+        "k8s_acc_label_key",
+        "k8s_acc_label_values",
+        "k8s_service_account_name",
+        "k8s_kueue_local_queue_name",
+        "image_id",
+    )
+    keys += (
+        "k8s_namespace",
+        "cpus",
+        "memory",
+        "k8s_cpu_limit",
+        "k8s_memory_limit",
+        "k8s_network_type",
+        "accelerator_count",
+    )
     found = merged["available_node_types"]["ray_head_default"]["node_config"]
-    return {"values": {key: values.get(key) for key in keys}, "pod": json.loads(json.dumps(found, default=str))}
+    return {
+        "values": {key: values.get(key) for key in keys},
+        "pod": json.loads(json.dumps(found, default=str)),
+    }
 
 
 if __name__ == "__main__":

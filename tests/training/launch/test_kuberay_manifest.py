@@ -1,4 +1,6 @@
-"""What `--on kuberay` hands to a cluster holds to the schemas of KubeRay and Kubernetes, and says what recipe and contract say."""
+"""What `--on kuberay` hands to a cluster holds to the schemas of KubeRay and Kubernetes, and says what recipe
+and contract say.
+"""
 
 from __future__ import annotations
 
@@ -21,23 +23,40 @@ from trainfleet.infra.kubernetes.crds import definitions
 from trainfleet.rehearsal.simulation.custom_resources import schema_mistakes, schemas_of
 from trainfleet.rehearsal.simulation.kubernetes import _check_template
 from trainfleet.rehearsal.simulation.kubernetes_validation import metadata_mistakes
-from trainfleet.training.launch.kuberay.manifest import job_document, ray_cluster, ray_job, ray_service, render, run_objects
+from trainfleet.training.launch.kuberay.manifest import (
+    job_document,
+    ray_cluster,
+    ray_job,
+    ray_service,
+    render,
+    run_objects,
+)
 from trainfleet.training.launch.kuberay.run_spec import LONGEST_NAME, decide, job_name
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.runtime.events import RAY_FOR_RUN
 
-SCHEMAS = {kind: schema for definition in definitions("1.6.0") for kind, schema in schemas_of(definition).items()}
+SCHEMAS = {
+    kind: schema for definition in definitions("1.6.0") for kind, schema in schemas_of(definition).items()
+}
 
 SITES = {
     "any cluster": lambda: site(context="kind", namespace="training", image="me/trainfleet:1"),
     "cpu": site,
     "gpu": lambda: site("scaling.use_gpu=true", "scaling.workers=4"),
-    "rdma": lambda: site("scaling.use_gpu=true", "scaling.workers=16", "batch.global_batch=64", "batch.micro_batch=4", pool="h100"),
+    "rdma": lambda: site(
+        "scaling.use_gpu=true",
+        "scaling.workers=16",
+        "batch.global_batch=64",
+        "batch.micro_batch=4",
+        pool="h100",
+    ),
     "elastic": lambda: site("scaling.workers=4", "scaling.min_workers=2", platform=outputs(queue="")),
     "elastic in a queue": lambda: site("scaling.workers=4", "scaling.min_workers=2"),
     "long-lived": lambda: site(cluster="shared-ray"),
-    "store of one's own": lambda: site(env={"TRAINFLEET_S3_ENDPOINT": "https://10.0.0.5:9000", "AWS_REGION": "here"}),
+    "store of one's own": lambda: site(
+        env={"TRAINFLEET_S3_ENDPOINT": "https://10.0.0.5:9000", "AWS_REGION": "here"}
+    ),
     "with secrets": lambda: site(options={"from_secrets": ("s3-keys",)}),
 }
 CASES = pytest.mark.parametrize("case", sorted(SITES))
@@ -68,7 +87,9 @@ def test_every_object_holds_to_its_schema(case: str) -> None:
     for document in objects_of(case):
         assert [str(each) for each in metadata_mistakes(document["kind"], document["metadata"])] == []
         if document["apiVersion"] == "ray.io/v1":
-            assert [str(each) for each in schema_mistakes(SCHEMAS[f"ray.io/v1:{document['kind']}"], document)] == []
+            assert [
+                str(each) for each in schema_mistakes(SCHEMAS[f"ray.io/v1:{document['kind']}"], document)
+            ] == []
 
 
 @CASES
@@ -86,7 +107,13 @@ def test_pods_hold_to_pod_security_restricted_but_for_the_locked_memory_of_rdma(
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
-        assert {key for volume in spec["volumes"] for key in volume} <= {"name", "emptyDir", "configMap", "secret", "persistentVolumeClaim"}
+        assert {key for volume in spec["volumes"] for key in volume} <= {
+            "name",
+            "emptyDir",
+            "configMap",
+            "secret",
+            "persistentVolumeClaim",
+        }
         for container in containers(template):
             security = container["securityContext"]
             assert security["allowPrivilegeEscalation"] is False
@@ -98,13 +125,19 @@ def test_pods_hold_to_pod_security_restricted_but_for_the_locked_memory_of_rdma(
 def test_what_a_container_mounts_is_a_volume_of_its_pod(case: str) -> None:
     for template in (each for document in objects_of(case) for each in templates(document)):
         volumes = {volume["name"] for volume in template["spec"]["volumes"]}
-        assert {mount["name"] for container in containers(template) for mount in container.get("volumeMounts", [])} <= volumes
+        assert {
+            mount["name"] for container in containers(template) for mount in container.get("volumeMounts", [])
+        } <= volumes
 
 
 @CASES
 def test_the_head_trains_nothing(case: str) -> None:
     for document in objects_of(case):
-        spec = document["spec"].get("rayClusterSpec") or document["spec"] if document["kind"] in ("RayJob", "RayCluster") else {}
+        spec = (
+            document["spec"].get("rayClusterSpec") or document["spec"]
+            if document["kind"] in ("RayJob", "RayCluster")
+            else {}
+        )
         if "headGroupSpec" in spec:
             assert spec["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
             head = spec["headGroupSpec"]["template"]["spec"]["containers"][0]
@@ -131,13 +164,18 @@ def test_rdma_comes_with_its_resource_its_networks_and_its_environment() -> None
     (group,) = ray_job(SITES["rdma"]())["spec"]["rayClusterSpec"]["workerGroupSpecs"]
     template = group["template"]
     assert group["replicas"] == 2
-    assert template["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "32"}
+    assert template["spec"]["containers"][0]["resources"]["limits"] == {
+        "nvidia.com/gpu": "8",
+        "vpc.amazonaws.com/efa": "32",
+    }
     assert template["metadata"]["annotations"]["example.com/network"] == "fast"
     assert {"name": "FI_PROVIDER", "value": "efa"} in template["spec"]["containers"][0]["env"]
 
 
 def test_an_elastic_run_grows_by_rays_autoscaler_and_in_a_queue_by_ray_train_alone() -> None:
-    free, queued = (ray_job(SITES[case]())["spec"]["rayClusterSpec"] for case in ("elastic", "elastic in a queue"))
+    free, queued = (
+        ray_job(SITES[case]())["spec"]["rayClusterSpec"] for case in ("elastic", "elastic in a queue")
+    )
     assert free["enableInTreeAutoscaling"] is True
     assert (free["workerGroupSpecs"][0]["minReplicas"], free["workerGroupSpecs"][0]["maxReplicas"]) == (2, 4)
     assert "enableInTreeAutoscaling" not in queued, "Kueue admits a run as a whole and refuses one that grows"
@@ -163,9 +201,13 @@ def test_ray_authenticates_by_token_and_certificate() -> None:
     assert spec["authOptions"] == {"mode": "token"}
     for template in templates(spec):
         first, ray = template["spec"]["initContainers"][0], template["spec"]["containers"][0]
-        assert first["name"] == "certificate", "before the init container that KubeRay adds, which asks the head"
+        assert first["name"] == "certificate", (
+            "before the init container that KubeRay adds, which asks the head"
+        )
         assert {each["name"]: each.get("value") for each in ray["env"]}.items() >= TLS["environment"].items()
-        assert "/etc/ray/ca" not in {mount["mountPath"] for mount in ray["volumeMounts"]}, "the authority's key is not Ray's to see"
+        assert "/etc/ray/ca" not in {mount["mountPath"] for mount in ray["volumeMounts"]}, (
+            "the authority's key is not Ray's to see"
+        )
 
 
 def test_the_autoscaler_has_the_certificate_too() -> None:
@@ -180,19 +222,32 @@ def test_a_run_is_stopped_by_kuberay_itself_when_its_machines_do_not_come() -> N
 
 def test_a_long_lived_cluster_is_made_once_and_the_run_is_submitted_to_it() -> None:
     kinds = [(each["kind"], each["metadata"]["name"]) for each in objects_of("long-lived")]
-    assert kinds == [("ConfigMap", "shared-ray"), ("RayCluster", "shared-ray"), ("RayJob", "tf-lm-tiny"), ("ConfigMap", "tf-lm-tiny")]
+    assert kinds == [
+        ("ConfigMap", "shared-ray"),
+        ("RayCluster", "shared-ray"),
+        ("RayJob", "tf-lm-tiny"),
+        ("ConfigMap", "tf-lm-tiny"),
+    ]
     spec = ray_job(SITES["long-lived"]())["spec"]
     assert spec["clusterSelector"] == {"ray.io/cluster": "shared-ray"}
-    assert not {"rayClusterSpec", "backoffLimit", "shutdownAfterJobFinishes"} & spec.keys(), "KubeRay refuses them beside clusterSelector"
-    assert "kueue.x-k8s.io/queue-name" in ray_cluster(SITES["long-lived"]())["metadata"]["labels"], "the queue admits the cluster, once"
+    assert not {"rayClusterSpec", "backoffLimit", "shutdownAfterJobFinishes"} & spec.keys(), (
+        "KubeRay refuses them beside clusterSelector"
+    )
+    assert "kueue.x-k8s.io/queue-name" in ray_cluster(SITES["long-lived"]())["metadata"]["labels"], (
+        "the queue admits the cluster, once"
+    )
 
 
 def test_the_recipe_travels_whole() -> None:
     files = objects_of("cpu")[-1]["data"]
-    assert yaml.safe_load(files["recipe.yaml"]) == load_recipe("lm-tiny", ["storage=s3://prod-runs/runs"]).model_dump(mode="json")
+    assert yaml.safe_load(files["recipe.yaml"]) == load_recipe(
+        "lm-tiny", ["storage=s3://prod-runs/runs"]
+    ).model_dump(mode="json")
     variables = json.loads(files["job.json"])["env"]
     assert variables["TRAINFLEET_EVENTS"] == "stdout"
-    assert variables["TRAINFLEET_STOP_FILE"].endswith(variables["TRAINFLEET_LAUNCH"]), "a long-lived cluster has many runs"
+    assert variables["TRAINFLEET_STOP_FILE"].endswith(variables["TRAINFLEET_LAUNCH"]), (
+        "a long-lived cluster has many runs"
+    )
 
 
 def test_no_variable_of_the_job_is_taken_for_a_key_of_the_recipe() -> None:
@@ -208,14 +263,20 @@ def test_the_run_is_told_whether_ray_ends_with_it(kind: str) -> None:
 
 
 def test_keys_of_this_machine_stay_here() -> None:
-    planted = {"AWS_ACCESS_KEY_ID": "AKIAPLANTED", "AWS_SECRET_ACCESS_KEY": "planted-secret", "AZURE_STORAGE_ACCOUNT_KEY": "planted-key"}
+    planted = {
+        "AWS_ACCESS_KEY_ID": "AKIAPLANTED",
+        "AWS_SECRET_ACCESS_KEY": "planted-secret",
+        "AZURE_STORAGE_ACCOUNT_KEY": "planted-key",
+    }
     said = render(run_objects(site(env={**planted, "AWS_ENDPOINT_URL": "https://10.0.0.5:9000"})))
     assert not any(value in said for value in planted.values())
     assert "https://10.0.0.5:9000" in said
 
 
 def test_secrets_come_by_reference_alone() -> None:
-    ray = ray_job(SITES["with secrets"]())["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]
+    ray = ray_job(SITES["with secrets"]())["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["template"][
+        "spec"
+    ]["containers"][0]
     assert ray["envFrom"] == [{"secretRef": {"name": "s3-keys"}}]
     token = next(each for each in ray["env"] if each["name"] == "HF_TOKEN")
     assert token["valueFrom"]["secretKeyRef"] == {"name": "hf-token", "key": "value", "optional": True}
@@ -223,17 +284,27 @@ def test_secrets_come_by_reference_alone() -> None:
 
 def test_a_private_authority_travels_without_its_key(tmp_path: Any) -> None:
     bundle = tmp_path / "ca.pem"
-    bundle.write_text("-----BEGIN CERTIFICATE-----\nAAA\n-----END CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\nBBB\n-----END PRIVATE KEY-----\n")
+    bundle.write_text(
+        "-----BEGIN CERTIFICATE-----\nAAA\n-----END CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\nBBB\n-----END PRIVATE KEY-----\n"
+    )
     said = run_objects(site(env={"AWS_ENDPOINT_URL": "https://10.0.0.5:9000", "AWS_CA_BUNDLE": str(bundle)}))
     assert "AAA" in said[-1]["data"]["ca.crt"]
     assert "BBB" not in render(said)
 
 
 def test_the_service_serves_the_model_with_the_same_pods() -> None:
-    document = ray_service(SITES["gpu"](), "lm", source="s3://prod-runs/runs/lm", which="best", limits={"queue": 8})
+    document = ray_service(
+        SITES["gpu"](), "lm", source="s3://prod-runs/runs/lm", which="best", limits={"queue": 8}
+    )
     assert [str(each) for each in schema_mistakes(SCHEMAS["ray.io/v1:RayService"], document)] == []
     (application,) = yaml.safe_load(document["spec"]["serveConfigV2"])["applications"]
-    assert application["args"] == {"source": "s3://prod-runs/runs/lm", "which": "best", "replicas": 4, "gpu": True, "limits": {"queue": 8}}
+    assert application["args"] == {
+        "source": "s3://prod-runs/runs/lm",
+        "which": "best",
+        "replicas": 4,
+        "gpu": True,
+        "limits": {"queue": 8},
+    }
     assert document["spec"]["rayClusterConfig"] == ray_job(SITES["gpu"]())["spec"]["rayClusterSpec"]
 
 
@@ -249,9 +320,13 @@ def test_runs_with_long_names_do_not_meet() -> None:
     assert names[0] != names[1]
 
 
-@pytest.mark.parametrize(("workers", "per_pod", "pods"), [(1, 1, 1), (3, 3, 1), (4, 4, 1), (5, 4, 2), (8, 4, 2)])
+@pytest.mark.parametrize(
+    ("workers", "per_pod", "pods"), [(1, 1, 1), (3, 3, 1), (4, 4, 1), (5, 4, 2), (8, 4, 2)]
+)
 def test_workers_fill_machines(workers: int, per_pod: int, pods: int) -> None:
-    found = site("scaling.use_gpu=true", f"scaling.workers={workers}", f"batch.global_batch={workers * 4}", pool="l4")
+    found = site(
+        "scaling.use_gpu=true", f"scaling.workers={workers}", f"batch.global_batch={workers * 4}", pool="l4"
+    )
     assert (found.per_pod, found.pods) == (per_pod, pods)
 
 
@@ -261,11 +336,20 @@ REFUSED = {
     "a pool that is not there": ({"pool": "l5"}, "no pool `l5`"),
     "a folder as storage": ({"overrides": ["storage=runs"]}, "pods do not have"),
     "a file URL as storage": ({"overrides": ["storage=file:///mnt/runs"]}, "pods do not have"),
-    "a store on this machine": ({"env": {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000"}}, "this machine itself"),
+    "a store on this machine": (
+        {"env": {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000"}},
+        "this machine itself",
+    ),
     "a store at localhost": ({"env": {"STORAGE_EMULATOR_HOST": "localhost:9000"}}, "this machine itself"),
-    "GPUs on a platform without": ({"overrides": ["scaling.use_gpu=true"], "platform": outputs(pools=[])}, "no pool of prod has GPUs"),
+    "GPUs on a platform without": (
+        {"overrides": ["scaling.use_gpu=true"], "platform": outputs(pools=[])},
+        "no pool of prod has GPUs",
+    ),
     "more GPUs than any pool": (
-        {"overrides": ["scaling.use_gpu=true", "scaling.workers=64", "batch.global_batch=256"], "platform": outputs(pools=[pool("l4"), EFA])},
+        {
+            "overrides": ["scaling.use_gpu=true", "scaling.workers=64", "batch.global_batch=256"],
+            "platform": outputs(pools=[pool("l4"), EFA]),
+        },
         "the largest has 16",
     ),
     "more nodes than the pool": (
@@ -279,7 +363,9 @@ REFUSED = {
 def test_what_cannot_run_is_refused_before_anything_is_asked(case: str) -> None:
     asked, said = REFUSED[case]
     with pytest.raises(InputError, match=re.escape(said)):
-        site(*asked.get("overrides", []), **{key: value for key, value in asked.items() if key != "overrides"})
+        site(
+            *asked.get("overrides", []), **{key: value for key, value in asked.items() if key != "overrides"}
+        )
 
 
 def test_without_a_cluster_the_options_that_name_one_are_told() -> None:
@@ -297,7 +383,9 @@ def test_all_mistakes_are_told_at_once() -> None:
 def test_the_cheapest_pool_that_is_large_enough_trains() -> None:
     prices = {"l4": 4.6, "h100": 55.04}
     for workers, expected in ((1, "l4"), (8, "l4"), (16, "h100")):
-        found = site("scaling.use_gpu=true", f"scaling.workers={workers}", f"batch.global_batch={workers * 4}")
+        found = site(
+            "scaling.use_gpu=true", f"scaling.workers={workers}", f"batch.global_batch={workers * 4}"
+        )
         assert found.pool is not None
         assert found.pool.name == expected, prices
 
@@ -315,7 +403,12 @@ def test_a_worker_waits_for_its_heads_port_and_the_head_for_nobody() -> None:
     with socket.create_server(("127.0.0.1", 0)) as head:
         port = head.getsockname()[1]
     script = f"{asked.replace('/6379', f'/{port}')} && echo started"
-    waits = subprocess.Popen(["bash", "-c", script], env={"FQ_RAY_IP": "127.0.0.1", "PATH": os.environ["PATH"]}, stdout=subprocess.PIPE, text=True)
+    waits = subprocess.Popen(
+        ["bash", "-c", script],
+        env={"FQ_RAY_IP": "127.0.0.1", "PATH": os.environ["PATH"]},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     with pytest.raises(subprocess.TimeoutExpired):
         waits.wait(1)
     with socket.create_server(("127.0.0.1", port)):

@@ -1,6 +1,8 @@
-"""A cluster in trouble: what is refused before anything is made says why, and a run that cannot start is taken down again with the reason.
+"""A cluster in trouble: what is refused before anything is made says why, and a run that cannot start is
+taken down again with the reason.
 
-The cluster is a loopback server that gives the errors which a real one cannot be made to give; tests/cluster has the real one.
+The cluster is a loopback server that gives the errors which a real one cannot be made to give; tests/cluster
+has the real one.
 """
 
 from __future__ import annotations
@@ -31,10 +33,18 @@ EVENT = "/api/v1/namespaces/training/events"
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
     with serving() as server:
         monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "kubeconfig")))
-        for name in ("AWS_ENDPOINT_URL", "TRAINFLEET_S3_ENDPOINT", "STORAGE_EMULATOR_HOST", "AWS_CA_BUNDLE", "SSL_CERT_FILE"):
+        for name in (
+            "AWS_ENDPOINT_URL",
+            "TRAINFLEET_S3_ENDPOINT",
+            "STORAGE_EMULATOR_HOST",
+            "AWS_CA_BUNDLE",
+            "SSL_CERT_FILE",
+        ):
             monkeypatch.delenv(name, raising=False)
         # kube_config keeps the place that KUBECONFIG named at import
-        monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
+        monkeypatch.setattr(
+            "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig")
+        )
         yield server
 
 
@@ -60,7 +70,13 @@ def check(*overrides: str, **request: Any) -> None:
 
 def follower(monkeypatch: pytest.MonkeyPatch, **request: Any) -> tuple[follow.Follower, Said]:
     """A follower as `trainfleet launch` starts one, in this process and in a hurry."""
-    for name, value in {"LOOK_EVERY_S": 0.05, "TICK_S": 0.01, "IMAGE_TRIES_S": 0.3, "UNSEEN_S": 0.5, "LAST_LINES_S": 0.5}.items():
+    for name, value in {
+        "LOOK_EVERY_S": 0.05,
+        "TICK_S": 0.01,
+        "IMAGE_TRIES_S": 0.3,
+        "UNSEEN_S": 0.5,
+        "LAST_LINES_S": 0.5,
+    }.items():
         monkeypatch.setattr(follow, name, value)
     recipe, target = launch(**(PLACE | request))
     specification = json.loads(json.dumps(kuberay.specification(decide(recipe, target, {}), target)))
@@ -73,13 +89,21 @@ def status(api: FakeApi, **fields: Any) -> None:
         api.objects[JOB]["status"] = {**api.objects[JOB].get("status", {}), **fields}
 
 
-def pod(name: str, role: str, *, ready: bool = False, waiting: dict[str, Any] | None = None) -> dict[str, Any]:
+def pod(
+    name: str, role: str, *, ready: bool = False, waiting: dict[str, Any] | None = None
+) -> dict[str, Any]:
     return {
         "metadata": {"name": name, "uid": name, "labels": {"ray.io/node-type": role, "ray.io/cluster": "rc"}},
         "status": {
             "phase": "Running" if ready else "Pending",
             "conditions": [{"type": "Ready", "status": str(ready)}],
-            "containerStatuses": [{"name": f"ray-{role}", "image": "me/trainfleet:1", "state": {"waiting": waiting} if waiting else {}}],
+            "containerStatuses": [
+                {
+                    "name": f"ray-{role}",
+                    "image": "me/trainfleet:1",
+                    "state": {"waiting": waiting} if waiting else {},
+                }
+            ],
         },
     }
 
@@ -95,7 +119,11 @@ def test_a_cluster_that_can_run_it_is_asked_and_nothing_is_left_there(api: FakeA
 
 
 REFUSALS: dict[str, tuple[Callable[[FakeApi], Any], type[TrainfleetError], str]] = {
-    "expired token": (lambda api: api.refusals.update({("GET", NAMESPACE): (401, "Unauthorized")}), InputError, "login has expired"),
+    "expired token": (
+        lambda api: api.refusals.update({("GET", NAMESPACE): (401, "Unauthorized")}),
+        InputError,
+        "login has expired",
+    ),
     "namespace missing": (lambda api: api.objects.pop(NAMESPACE), InputError, "no such namespace"),
     "no KubeRay": (lambda api: api.objects.pop("/apis/ray.io"), MissingToolError, "has no KubeRay"),
     "KubeRay too old": (
@@ -105,14 +133,25 @@ REFUSALS: dict[str, tuple[Callable[[FakeApi], Any], type[TrainfleetError], str]]
     ),
     "KubeRay that lacks a field": (
         lambda api: api.refusals.update(
-            {("POST", JOBS): (400, 'RayJob in version "v1" cannot be handled: strict decoding error: unknown field "spec.x"')}
+            {
+                ("POST", JOBS): (
+                    400,
+                    'RayJob in version "v1" cannot be handled: strict decoding error: unknown field "spec.x"',
+                )
+            }
         ),
         MissingToolError,
         'unknown field "spec.x"',
     ),
-    "no right to make runs": (lambda api: api.refusals.update({("POST", JOBS): (403, "rayjobs is forbidden")}), InputError, "trainfleet-launcher"),
+    "no right to make runs": (
+        lambda api: api.refusals.update({("POST", JOBS): (403, "rayjobs is forbidden")}),
+        InputError,
+        "trainfleet-launcher",
+    ),
     "a namespace that is going": (
-        lambda api: api.refusals.update({("POST", JOBS): (403, 'rayjobs "x" is forbidden: because it is being terminated')}),
+        lambda api: api.refusals.update(
+            {("POST", JOBS): (403, 'rayjobs "x" is forbidden: because it is being terminated')}
+        ),
         InputError,
         "is being deleted",
     ),
@@ -133,7 +172,11 @@ REFUSALS: dict[str, tuple[Callable[[FakeApi], Any], type[TrainfleetError], str]]
         InputError,
         "images must be signed",
     ),
-    "an API server out of order": (lambda api: api.refusals.update({("GET", NAMESPACE): (503, "etcd is gone")}), InputError, "etcd is gone"),
+    "an API server out of order": (
+        lambda api: api.refusals.update({("GET", NAMESPACE): (503, "etcd is gone")}),
+        InputError,
+        "etcd is gone",
+    ),
 }
 
 
@@ -166,17 +209,27 @@ def test_a_secret_that_is_not_there_is_told_before_pods_wait_for_it(api: FakeApi
 
 
 def test_a_second_launch_under_one_name_is_told_how_to_go_on(api: FakeApi) -> None:
-    api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny", "uid": "1"}, "status": {"jobDeploymentStatus": "Running"}}
+    api.objects[JOB] = {
+        "metadata": {"name": "tf-lm-tiny", "uid": "1"},
+        "status": {"jobDeploymentStatus": "Running"},
+    }
     with pytest.raises(InputError, match="trainfleet runs attach lm-tiny"):
         check()
 
 
-def test_a_run_that_has_ended_does_not_stand_in_the_way(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny", "uid": "old"}, "status": {"jobDeploymentStatus": "Failed"}}
+def test_a_run_that_has_ended_does_not_stand_in_the_way(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.objects[JOB] = {
+        "metadata": {"name": "tf-lm-tiny", "uid": "old"},
+        "status": {"jobDeploymentStatus": "Failed"},
+    }
     check()
     found, said = follower(monkeypatch, detach=True)
     api.on_look = lambda api: (
-        status(api, jobDeploymentStatus="Initializing") if api.objects.get(JOB, {}).get("metadata", {}).get("uid") != "old" else None
+        status(api, jobDeploymentStatus="Initializing")
+        if api.objects.get(JOB, {}).get("metadata", {}).get("uid") != "old"
+        else None
     )
     assert ended(found.run, said) == 0
     assert api.objects[JOB]["metadata"]["uid"] != "old"
@@ -186,8 +239,12 @@ def test_a_run_that_has_ended_does_not_stand_in_the_way(api: FakeApi, monkeypatc
 # After it was made
 
 
-def test_an_image_that_cannot_be_pulled_ends_the_run_and_takes_it_down(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    api.objects[f"{PODS}/head"] = pod("head", "head", waiting={"reason": "ImagePullBackOff", "message": "me/trainfleet:1: not found"})
+def test_an_image_that_cannot_be_pulled_ends_the_run_and_takes_it_down(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.objects[f"{PODS}/head"] = pod(
+        "head", "head", waiting={"reason": "ImagePullBackOff", "message": "me/trainfleet:1: not found"}
+    )
     api.on_look = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
     found, said = follower(monkeypatch)
     assert ended(found.run, said) == 2
@@ -197,8 +254,12 @@ def test_an_image_that_cannot_be_pulled_ends_the_run_and_takes_it_down(api: Fake
     assert JOB not in api.objects
 
 
-def test_a_name_that_can_be_no_image_is_not_tried_again(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    api.objects[f"{PODS}/head"] = pod("head", "head", waiting={"reason": "InvalidImageName", "message": "couldn't parse image"})
+def test_a_name_that_can_be_no_image_is_not_tried_again(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.objects[f"{PODS}/head"] = pod(
+        "head", "head", waiting={"reason": "InvalidImageName", "message": "couldn't parse image"}
+    )
     api.on_look = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
     found, said = follower(monkeypatch)
     monkeypatch.setattr(follow, "IMAGE_TRIES_S", 1e9)
@@ -206,7 +267,9 @@ def test_a_name_that_can_be_no_image_is_not_tried_again(api: FakeApi, monkeypatc
     assert "couldn't parse image" in said.of("error")[0]["problems"][0][1]
 
 
-def test_a_quota_of_zero_says_what_was_tried_and_ends_by_its_time(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quota_of_zero_says_what_was_tried_and_ends_by_its_time(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     message = "Failed to create worker Pod: exceeded quota: gpus, requested: nvidia.com/gpu=1, used: nvidia.com/gpu=0, limited: nvidia.com/gpu=0"
     api.objects[f"{EVENT}/1"] = {"type": "Warning", "reason": "FailedToCreateWorkerPod", "message": message}
     api.on_look = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
@@ -224,7 +287,11 @@ def test_a_queue_is_waited_for_in_words(api: FakeApi, monkeypatch: pytest.Monkey
         if JOB in api.objects:
             api.objects[JOB]["spec"]["suspend"] = True
             owner = [{"uid": api.objects[JOB]["metadata"]["uid"]}]
-            waiting = {"type": "QuotaReserved", "status": "False", "message": "insufficient quota for nvidia.com/gpu"}
+            waiting = {
+                "type": "QuotaReserved",
+                "status": "False",
+                "message": "insufficient quota for nvidia.com/gpu",
+            }
             workload = {"metadata": {"ownerReferences": owner}, "status": {"conditions": [waiting]}}
             api.objects["/apis/kueue.x-k8s.io/v1beta1/namespaces/training/workloads/1"] = workload
 
@@ -234,7 +301,9 @@ def test_a_queue_is_waited_for_in_words(api: FakeApi, monkeypatch: pytest.Monkey
     assert "insufficient quota for nvidia.com/gpu" in said.notes()
 
 
-def test_a_cluster_without_an_operator_is_told_and_left_clean(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_without_an_operator_is_told_and_left_clean(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for detach in (False, True):
         found, said = follower(monkeypatch, detach=detach)
         assert ended(found.run, said) == 1
@@ -244,15 +313,23 @@ def test_a_cluster_without_an_operator_is_told_and_left_clean(api: FakeApi, monk
 
 def test_a_cluster_that_answers_no_more_keeps_the_run(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "patiently", lambda call, _: call())
-    api.on_look = lambda api: api.refusals.update({("GET", JOB): (503, "etcd is gone")}) if JOB in api.objects else None
+    api.on_look = lambda api: (
+        api.refusals.update({("GET", JOB): (503, "etcd is gone")}) if JOB in api.objects else None
+    )
     found, said = follower(monkeypatch)
     assert ended(found.run, said) == 1
     assert "the run goes on there" in said.of("error")[0]["problems"][0][2]
     assert JOB in api.objects
 
 
-def test_a_run_that_somebody_deletes_ends_with_the_reason(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    api.on_look = lambda api: api.objects.pop(JOB, None) if api.asked.count(("GET", JOB)) > 3 else status(api, jobDeploymentStatus="Initializing")
+def test_a_run_that_somebody_deletes_ends_with_the_reason(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.on_look = lambda api: (
+        api.objects.pop(JOB, None)
+        if api.asked.count(("GET", JOB)) > 3
+        else status(api, jobDeploymentStatus="Initializing")
+    )
     found, said = follower(monkeypatch)
     assert ended(found.run, said) == 1
     assert "somebody deleted it" in said.of("error")[0]["problems"][0][1]
@@ -276,9 +353,14 @@ LOG = [
 
 def running(api: FakeApi, lines: list[Any]) -> None:
     """A run whose submitter has said these lines, and is over."""
-    api.objects[f"{PODS}/submitter"] = {"metadata": {"name": "submitter", "labels": {}}, "status": {"phase": "Succeeded"}}
+    api.objects[f"{PODS}/submitter"] = {
+        "metadata": {"name": "submitter", "labels": {}},
+        "status": {"phase": "Succeeded"},
+    }
     said = [line if isinstance(line, str) else json.dumps(line) for line in lines]
-    api.logs["submitter"] = "".join(f"2026-01-01T00:00:{number:02}.000000000Z {line}\n" for number, line in enumerate(said))
+    api.logs["submitter"] = "".join(
+        f"2026-01-01T00:00:{number:02}.000000000Z {line}\n" for number, line in enumerate(said)
+    )
 
 
 def test_a_run_is_heard_to_its_end_and_taken_down(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +373,9 @@ def test_a_run_is_heard_to_its_end_and_taken_down(api: FakeApi, monkeypatch: pyt
     assert JOB not in api.objects
 
 
-def test_a_run_that_is_asked_to_stop_ends_as_saved_when_it_has(api: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_run_that_is_asked_to_stop_ends_as_saved_when_it_has(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
     monkeypatch.setattr(follow, "ask_ranks", lambda *_: asked.append(True) or 1)
     asked: list[bool] = []
@@ -311,26 +395,45 @@ def test_a_run_that_is_asked_to_stop_ends_as_saved_when_it_has(api: FakeApi, mon
     assert JOB not in api.objects
 
 
-def test_an_error_of_the_run_is_told_after_its_machines_were_given_back(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_run_is_told_after_its_machines_were_given_back(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     running(api, [LOG[0], {"kind": "error", "summary": "bad data", "problems": [], "exit_code": 2}])
-    api.on_look = lambda api: status(api, jobDeploymentStatus="Failed", jobStatus="FAILED", reason="AppFailed", message="exit code 2")
+    api.on_look = lambda api: status(
+        api, jobDeploymentStatus="Failed", jobStatus="FAILED", reason="AppFailed", message="exit code 2"
+    )
     found, said = follower(monkeypatch)
     seen: list[bool] = []
     told = said.send
-    monkeypatch.setattr(said, "send", lambda kind, **fields: (seen.append(JOB in api.objects) if kind == "error" else None, told(kind, **fields)))
+    monkeypatch.setattr(
+        said,
+        "send",
+        lambda kind, **fields: (
+            seen.append(JOB in api.objects) if kind == "error" else None,
+            told(kind, **fields),
+        ),
+    )
     ended(found.run, said)
     assert seen == [False]
 
 
-def test_a_run_that_ends_without_a_word_says_what_kuberay_knows(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = {"jobDeploymentStatus": "Failed", "reason": "SubmissionFailed", "message": "Job submission has failed"}
+def test_a_run_that_ends_without_a_word_says_what_kuberay_knows(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = {
+        "jobDeploymentStatus": "Failed",
+        "reason": "SubmissionFailed",
+        "message": "Job submission has failed",
+    }
     api.on_look = lambda api: status(api, **failed)
     found, said = follower(monkeypatch)
     assert ended(found.run, said) == 1
     assert "SubmissionFailed: Job submission has failed" in said.of("crash")[0]["error"]
 
 
-def test_a_control_plane_that_restarts_does_not_end_the_run(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_control_plane_that_restarts_does_not_end_the_run(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     away = iter([True] * 3)
     calls: list[int] = []
 
@@ -343,7 +446,10 @@ def test_a_control_plane_that_restarts_does_not_end_the_run(api: FakeApi, monkey
     notes: list[str] = []
     assert patiently(call, notes.append, wait_s=0.01) == "here"
     assert len(calls) == 4
-    assert [note.split("(")[0].strip() for note in notes] == ["the cluster does not answer", "the cluster answers again"]
+    assert [note.split("(")[0].strip() for note in notes] == [
+        "the cluster does not answer",
+        "the cluster answers again",
+    ]
 
 
 def test_a_refusal_is_not_tried_again() -> None:
@@ -376,14 +482,23 @@ def cluster_of(api: FakeApi) -> Cluster:
 def test_runs_are_listed_with_what_they_do(api: FakeApi) -> None:
     for name, state in (("a", "Running"), ("b", "Failed")):
         api.objects[f"{JOBS}/tf-{name}"] = {
-            "metadata": {"name": f"tf-{name}", "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"trainfleet.io/run": name}},
+            "metadata": {
+                "name": f"tf-{name}",
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "labels": {"trainfleet.io/run": name},
+            },
             "status": {"jobDeploymentStatus": state},
         }
-    assert [(run.name, run.state) for run in runs.held(cluster_of(api))] == [("a", "running"), ("b", "failed")]
+    assert [(run.name, run.state) for run in runs.held(cluster_of(api))] == [
+        ("a", "running"),
+        ("b", "failed"),
+    ]
 
 
 def test_a_run_that_is_not_there_is_told_with_the_nearest(api: FakeApi) -> None:
-    api.objects[f"{JOBS}/tf-night"] = {"metadata": {"name": "tf-night", "labels": {"trainfleet.io/run": "night"}}}
+    api.objects[f"{JOBS}/tf-night"] = {
+        "metadata": {"name": "tf-night", "labels": {"trainfleet.io/run": "night"}}
+    }
     with pytest.raises(InputError, match=r"holds no run `nigth` \(.*night"):
         runs.find(cluster_of(api), "nigth")
 
@@ -392,7 +507,10 @@ def test_a_log_is_read_without_repetitions(api: FakeApi) -> None:
     running(api, [LOG[0], "a", LOG[0], "a", "b"])
     api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny"}, "status": {"jobDeploymentStatus": "Complete"}}
     found = runs.find(cluster_of(api), "lm-tiny")
-    assert [line for line in runs.lines(cluster_of(api), found, follow=True) if isinstance(line, str)] == ["a", "b"]
+    assert [line for line in runs.lines(cluster_of(api), found, follow=True) if isinstance(line, str)] == [
+        "a",
+        "b",
+    ]
 
 
 def test_a_run_that_has_said_nothing_says_so(api: FakeApi) -> None:
@@ -405,14 +523,19 @@ def test_a_run_that_has_said_nothing_says_so(api: FakeApi) -> None:
 def test_a_stop_takes_the_run_away(api: FakeApi) -> None:
     api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny"}, "status": {"jobDeploymentStatus": "Initializing"}}
     cluster = cluster_of(api)
-    assert runs.stop(cluster, runs.find(cluster, "lm-tiny"), now=False, within_s=1, say=print) == "ended at once"
+    assert (
+        runs.stop(cluster, runs.find(cluster, "lm-tiny"), now=False, within_s=1, say=print) == "ended at once"
+    )
     assert JOB not in api.objects
 
 
 def test_a_run_is_found_where_it_was_launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "night").mkdir(parents=True)
-    launches = [{"on": "kuberay", "context": "old"}, {"on": "kuberay", "context": "kind-kind", "namespace": "mine"}]
+    launches = [
+        {"on": "kuberay", "context": "old"},
+        {"on": "kuberay", "context": "kind-kind", "namespace": "mine"},
+    ]
     (tmp_path / "runs" / "night" / "run.json").write_text(json.dumps({"launches": launches}))
     assert launched_on("night") == (None, "kind-kind", "mine")
     assert launched_on("day") == launched_on("../runs/night") == (None, None, None)

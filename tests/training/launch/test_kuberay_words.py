@@ -17,10 +17,19 @@ MESSAGES = {
         "2 have the taint nvidia.com/gpu: present",
     ],
     "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector. no new claims to deallocate, preemption: 0/1 nodes are "
-    "available: 1 Preemption is not helpful for scheduling.": ["none of 1 node fits", "1 lacks the labels asked for"],
-    "0/2 nodes are available: 2 Insufficient cpu, 2 Insufficient memory.": ["2 have too little CPU free", "2 have too little memory free"],
+    "available: 1 Preemption is not helpful for scheduling.": [
+        "none of 1 node fits",
+        "1 lacks the labels asked for",
+    ],
+    "0/2 nodes are available: 2 Insufficient cpu, 2 Insufficient memory.": [
+        "2 have too little CPU free",
+        "2 have too little memory free",
+    ],
     "0/1 nodes are available: 1 node(s) had untolerated taint(s). no new claims to deallocate, preemption: 0/1 nodes are available: "
-    "1 Preemption is not helpful for scheduling.": ["none of 1 node fits", "1 has a taint that the pod does not tolerate"],
+    "1 Preemption is not helpful for scheduling.": [
+        "none of 1 node fits",
+        "1 has a taint that the pod does not tolerate",
+    ],
     "no nodes available to schedule pods": ["no nodes available"],
     "": ["no node has been found yet"],
 }
@@ -35,21 +44,43 @@ def test_the_scheduler_is_understood(message: str) -> None:
 
 def test_nodes_that_are_short_of_something_are_named() -> None:
     def node(name: str, **conditions: str) -> dict[str, Any]:
-        return {"metadata": {"name": name}, "status": {"conditions": [{"type": kind, "status": status} for kind, status in conditions.items()]}}
+        return {
+            "metadata": {"name": name},
+            "status": {
+                "conditions": [{"type": kind, "status": status} for kind, status in conditions.items()]
+            },
+        }
 
     well = node("well", Ready="True", DiskPressure="False", MemoryPressure="Unknown")
     assert pod_diagnostics.short_of([well]) == ""
-    said = pod_diagnostics.short_of([well, node("full", DiskPressure="True"), node("tight", MemoryPressure="True")])
-    assert said == "node full is short of disk, tight is short of memory and takes no new pods until there is room"
+    said = pod_diagnostics.short_of(
+        [well, node("full", DiskPressure="True"), node("tight", MemoryPressure="True")]
+    )
+    assert (
+        said
+        == "node full is short of disk, tight is short of memory and takes no new pods until there is room"
+    )
 
 
-def pod(role: str = "worker", *, waiting: dict[str, Any] | None = None, ready: bool = False, unscheduled: str = "", **status: Any) -> dict[str, Any]:
+def pod(
+    role: str = "worker",
+    *,
+    waiting: dict[str, Any] | None = None,
+    ready: bool = False,
+    unscheduled: str = "",
+    **status: Any,
+) -> dict[str, Any]:
     conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
     conditions += [{"type": "PodScheduled", "status": "False", "message": unscheduled}] if unscheduled else []
     statuses = [{"name": "ray", "image": "me/trainfleet:1", "state": {"waiting": waiting}}] if waiting else []
     return {
         "metadata": {"name": f"{role}-1", "labels": {"ray.io/node-type": role}},
-        "status": {"phase": "Running" if ready else "Pending", "conditions": conditions, "containerStatuses": statuses, **status},
+        "status": {
+            "phase": "Running" if ready else "Pending",
+            "conditions": conditions,
+            "containerStatuses": statuses,
+            **status,
+        },
     }
 
 
@@ -70,49 +101,88 @@ def test_an_image_that_cannot_be_pulled_is_told_with_its_reason(message: str) ->
 
 
 def test_waiting_for_a_node_is_not_waiting_for_an_image() -> None:
-    assert pod_diagnostics.pod_wait(pod(unscheduled="0/1 nodes are available: 1 Insufficient cpu.")).kind == "node"
+    assert (
+        pod_diagnostics.pod_wait(pod(unscheduled="0/1 nodes are available: 1 Insufficient cpu.")).kind
+        == "node"
+    )
     assert pod_diagnostics.pod_wait(pod()).kind == "start"
     assert pod_diagnostics.pod_wait(pod(ready=True)).kind == "none"
 
 
 def test_a_missing_secret_is_told_by_name() -> None:
-    wait = pod_diagnostics.pod_wait(pod(waiting={"reason": "CreateContainerConfigError", "message": 'secret "s3-keys" not found'}))
+    wait = pod_diagnostics.pod_wait(
+        pod(waiting={"reason": "CreateContainerConfigError", "message": 'secret "s3-keys" not found'})
+    )
     assert (wait.kind, 's3-keys" not found' in wait.text) == ("config", True)
 
 
 def test_a_container_that_ran_out_of_memory_says_so() -> None:
     crashing = pod(waiting={"reason": "CrashLoopBackOff"})
-    crashing["status"]["containerStatuses"][0]["lastState"] = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+    crashing["status"]["containerStatuses"][0]["lastState"] = {
+        "terminated": {"reason": "OOMKilled", "exitCode": 137}
+    }
     assert "ran out of memory" in pod_diagnostics.pod_wait(crashing).text
 
 
 def test_a_quota_is_told_with_its_numbers() -> None:
     message = 'pods "x" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=4, used: requests.nvidia.com/gpu=0, limited: requests.nvidia.com/gpu=0'
     said = pod_diagnostics.quota(message)
-    assert said == "the namespace's quota `gpus` allows 0 requests.nvidia.com/gpu, 0 are used, and this needs 4 more"
+    assert (
+        said
+        == "the namespace's quota `gpus` allows 0 requests.nvidia.com/gpu, 0 are used, and this needs 4 more"
+    )
     assert pod_diagnostics.quota("something else") is None
-    events = [{"type": "Warning", "reason": "FailedToCreateWorkerPod", "message": f"Failed to create worker Pod: {message}"}]
+    events = [
+        {
+            "type": "Warning",
+            "reason": "FailedToCreateWorkerPod",
+            "message": f"Failed to create worker Pod: {message}",
+        }
+    ]
     assert pod_diagnostics.why_not_made(events) == said
 
 
 def test_the_newest_failure_is_told() -> None:
     events = [
-        {"type": "Warning", "reason": "FailedToCreateHeadPod", "message": "Failed: old", "lastTimestamp": "2026-01-01T00:00:00Z"},
-        {"type": "Warning", "reason": "FailedToCreateHeadPod", "message": "Failed: new", "lastTimestamp": "2026-01-01T00:00:01Z"},
-        {"type": "Normal", "reason": "CreatedHeadPod", "message": "made", "lastTimestamp": "2026-01-01T00:00:02Z"},
+        {
+            "type": "Warning",
+            "reason": "FailedToCreateHeadPod",
+            "message": "Failed: old",
+            "lastTimestamp": "2026-01-01T00:00:00Z",
+        },
+        {
+            "type": "Warning",
+            "reason": "FailedToCreateHeadPod",
+            "message": "Failed: new",
+            "lastTimestamp": "2026-01-01T00:00:01Z",
+        },
+        {
+            "type": "Normal",
+            "reason": "CreatedHeadPod",
+            "message": "made",
+            "lastTimestamp": "2026-01-01T00:00:02Z",
+        },
     ]
     assert pod_diagnostics.why_not_made(events) == "new"
 
 
 def test_the_queue_says_what_it_waits_for() -> None:
-    condition = {"type": "QuotaReserved", "status": "False", "message": "insufficient unused quota for nvidia.com/gpu in flavor l4, 4 more needed"}
-    assert "insufficient unused quota" in pod_diagnostics.queued({"status": {"conditions": [condition]}}, "training")
+    condition = {
+        "type": "QuotaReserved",
+        "status": "False",
+        "message": "insufficient unused quota for nvidia.com/gpu in flavor l4, 4 more needed",
+    }
+    assert "insufficient unused quota" in pod_diagnostics.queued(
+        {"status": {"conditions": [condition]}}, "training"
+    )
     assert pod_diagnostics.queued(None, "training") == "queued in `training`"
 
 
 def test_one_line_tells_of_all_pods_that_wait_for_the_same() -> None:
     lacking = "0/1 nodes are available: 1 Insufficient cpu."
-    text = pod_diagnostics.summary([pod("head", ready=True), pod(unscheduled=lacking), pod(unscheduled=lacking)], 2)
+    text = pod_diagnostics.summary(
+        [pod("head", ready=True), pod(unscheduled=lacking), pod(unscheduled=lacking)], 2
+    )
     assert text.startswith("setting up: 0 of 2 workers and the head ready; 2 pods (worker) wait:")
     assert text.count("CPU") == 1
 
@@ -136,7 +206,13 @@ def test_a_log_that_begins_again_is_not_heard_twice() -> None:
 
 def test_a_log_that_begins_again_in_the_midst_of_a_repetition_is_not_heard_twice() -> None:
     again = {"kind": "attempt", "started": "1"}
-    assert heard([ATTEMPT, "a", "b", "c", again, "a", again, "a", "b", "c", "d"]) == [ATTEMPT, "a", "b", "c", "d"]
+    assert heard([ATTEMPT, "a", "b", "c", again, "a", again, "a", "b", "c", "d"]) == [
+        ATTEMPT,
+        "a",
+        "b",
+        "c",
+        "d",
+    ]
 
 
 def test_another_attempt_is_heard_from_its_start() -> None:

@@ -1,4 +1,6 @@
-"""The cluster file of `--on ray-up` for every place, judged by Ray's own schema, and every bad input with its one message."""
+"""The cluster file of `--on ray-up` for every place, judged by Ray's own schema, and every bad input with its
+one message.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from trainfleet.errors import InputError, MissingToolError
 from trainfleet.infra.outputs.contract import load_outputs
 from trainfleet.training.launch.platform_outputs import Place
 from trainfleet.training.launch.ray_up.checks import PACKAGES, judged_by_ray, ready_for
-from trainfleet.training.launch.ray_up.cluster_yaml import cluster_document, files, job_document, next_steps, rendered, write
+from trainfleet.training.launch.ray_up.cluster_yaml import (
+    cluster_document,
+    files,
+    job_document,
+    next_steps,
+    rendered,
+    write,
+)
 from trainfleet.training.launch.ray_up.follow import sweep
 from trainfleet.training.launch.ray_up.run_spec import LONGEST_NAME, Site, cluster_name, decide
 from trainfleet.training.launch.request import Request, Target
@@ -28,20 +37,35 @@ STORAGE = {
     "azure": "az://runs@proddata.blob.core.windows.net/runs",
     "local": "s3://my-runs/runs",
 }
-MANAGED = "/subscriptions/1111/resourceGroups/ml/providers/Microsoft.ManagedIdentity/userAssignedIdentities/trainer"
-IDENTITY = {"aws": "arn:aws:iam::111122223333:instance-profile/trainer", "gcp": "trainer@my-project.iam.gserviceaccount.com", "azure": MANAGED}
+MANAGED = (
+    "/subscriptions/1111/resourceGroups/ml/providers/Microsoft.ManagedIdentity/userAssignedIdentities/trainer"
+)
+IDENTITY = {
+    "aws": "arn:aws:iam::111122223333:instance-profile/trainer",
+    "gcp": "trainer@my-project.iam.gserviceaccount.com",
+    "azure": MANAGED,
+}
 HOSTS = ("10.0.0.5", "10.0.0.6", "10.0.0.7")
 STACKS = ["aws-dev", "aws-prod", "gcp-dev", "gcp-prod", "azure-dev", "azure-prod"]
 
 
-def site(cloud: str, *overrides: str, env: dict[str, str] | None = None, stack: str = "", storage: str = "", **changes: Any) -> Site:
+def site(
+    cloud: str,
+    *overrides: str,
+    env: dict[str, str] | None = None,
+    stack: str = "",
+    storage: str = "",
+    **changes: Any,
+) -> Site:
     """The site of a launch of `lm-tiny` on a saved platform, or on hosts."""
     options = changes.pop("options", {})
     if cloud in IDENTITY:
         options = {"identity": IDENTITY[cloud], **options}
     elif cloud == "local":
         options = {"hosts": HOSTS, **options}
-    recipe = load_recipe("lm-tiny", [f'storage="{storage or STORAGE.get(cloud, "s3://my-runs/runs")}"', *overrides])
+    recipe = load_recipe(
+        "lm-tiny", [f'storage="{storage or STORAGE.get(cloud, "s3://my-runs/runs")}"', *overrides]
+    )
     file = CONTRACTS / f"{stack or f'{cloud}-prod'}.json"
     places = (Place(load_outputs(file), file),) if cloud in IDENTITY and "spec" not in options else ()
     request = Request("lm-tiny", on="ray-up", options=options, **changes)
@@ -67,7 +91,9 @@ def refused(*arguments: Any, **keywords: Any) -> str:
 @pytest.mark.parametrize("gpu", [True, False])
 def test_ray_takes_the_file_of_every_cloud(stack: str, gpu: bool) -> None:
     cloud = stack.partition("-")[0]
-    cluster = document(site(cloud, f"scaling.use_gpu={str(gpu).lower()}", stack=stack, image="my/trainfleet:1"))
+    cluster = document(
+        site(cloud, f"scaling.use_gpu={str(gpu).lower()}", stack=stack, image="my/trainfleet:1")
+    )
     judged = judged_by_ray(cluster)
     assert judged["provider"]["type"] == cloud
     assert judged["head_node_type"] in judged["available_node_types"]
@@ -87,7 +113,9 @@ def test_a_spec_that_was_never_applied_is_enough(stack: str) -> None:
     found = site(cloud, "scaling.use_gpu=true", image="my/trainfleet:1", options={"spec": stack})
     assert judged_by_ray(document(found))
     saved = load_outputs(CONTRACTS / f"{stack}.json")
-    assert [pool.instance_type for pool in found.outputs.pools] == [pool.instance_type for pool in saved.pools if pool.kind == "nodes"]
+    assert [pool.instance_type for pool in found.outputs.pools] == [
+        pool.instance_type for pool in saved.pools if pool.kind == "nodes"
+    ]
     assert (found.outputs.region, found.outputs.cloud) == (saved.region, saved.cloud)
 
 
@@ -98,7 +126,9 @@ def test_ray_refuses_what_its_schema_does_not_know() -> None:
 
 
 def test_a_machine_has_as_many_workers_as_gpus_and_the_head_none() -> None:
-    cluster = document(site("aws", "scaling.use_gpu=true", "scaling.workers=16", "batch.global_batch=64", pool="h100"))
+    cluster = document(
+        site("aws", "scaling.use_gpu=true", "scaling.workers=16", "batch.global_batch=64", pool="h100")
+    )
     assert cluster["max_workers"] == 2
     head, worker = cluster["available_node_types"]["head"], workers(cluster)
     assert (head["resources"], head["max_workers"]) == ({"CPU": 0}, 0)
@@ -112,14 +142,20 @@ def test_an_elastic_run_has_fewest_and_most_machines() -> None:
 
 
 def test_a_cluster_that_stays_shrinks_to_the_pools_fewest() -> None:
-    worker = workers(document(site("gcp", "scaling.use_gpu=true", "scaling.workers=1", stack="gcp-dev", cluster="shared-ray")))
+    worker = workers(
+        document(
+            site("gcp", "scaling.use_gpu=true", "scaling.workers=1", stack="gcp-dev", cluster="shared-ray")
+        )
+    )
     assert (worker["min_workers"], worker["max_workers"]) == (0, 2)
 
 
 def test_spot_pools_are_bought_as_spot() -> None:
     aws = workers(document(site("aws", "scaling.use_gpu=true", stack="aws-dev", pool="l4")))["node_config"]
     gcp = workers(document(site("gcp", "scaling.use_gpu=true", stack="gcp-dev", pool="l4")))["node_config"]
-    azure = workers(document(site("azure", "scaling.use_gpu=true", stack="azure-prod", pool="a100-spot")))["node_config"]
+    azure = workers(document(site("azure", "scaling.use_gpu=true", stack="azure-prod", pool="a100-spot")))[
+        "node_config"
+    ]
     assert aws["InstanceMarketOptions"]["MarketType"] == "spot"
     assert gcp["scheduling"] == {
         "onHostMaintenance": "TERMINATE",
@@ -147,7 +183,11 @@ def test_on_gcp_the_contracts_identity_is_the_machines_too() -> None:
 @pytest.mark.parametrize(
     ("cloud", "image", "words"),
     [
-        ("aws", "111122223333.dkr.ecr.us-east-2.amazonaws.com/t:1", "aws ecr get-login-password --region us-east-2"),
+        (
+            "aws",
+            "111122223333.dkr.ecr.us-east-2.amazonaws.com/t:1",
+            "aws ecr get-login-password --region us-east-2",
+        ),
         ("gcp", "us-docker.pkg.dev/p/t:1", "gcloud auth configure-docker us-docker.pkg.dev"),
         ("azure", "prodimgs.azurecr.io/t:1", "az acr login --name prodimgs"),
     ],
@@ -163,11 +203,20 @@ def test_nothing_secret_stands_in_the_file_and_what_is_secret_is_private(tmp_pat
     cluster = tmp_path / "c" / "cluster.yaml"
     beside = write(found, cluster, env)
     token = beside.token.read_text()
-    public = cluster.read_text() + beside.recipe.read_text() + next_steps(found, cluster) + str(job_document(found)) + rendered(found, beside)
+    public = (
+        cluster.read_text()
+        + beside.recipe.read_text()
+        + next_steps(found, cluster)
+        + str(job_document(found))
+        + rendered(found, beside)
+    )
     assert token not in public
     assert "planted-key" not in public
     assert [stat.S_IMODE(path.stat().st_mode) for path in (beside.token, beside.keys)] == [0o600, 0o600]
-    assert os.popen(f'. {beside.keys}; printf %s "$AWS_SECRET_ACCESS_KEY"').read() == env["AWS_SECRET_ACCESS_KEY"]
+    assert (
+        os.popen(f'. {beside.keys}; printf %s "$AWS_SECRET_ACCESS_KEY"').read()
+        == env["AWS_SECRET_ACCESS_KEY"]
+    )
     mounts = yaml.safe_load(cluster.read_text())["file_mounts"]
     assert all(Path(path).is_file() for path in mounts.values())
     assert write(found, cluster, env).token.read_text() == token
@@ -175,7 +224,9 @@ def test_nothing_secret_stands_in_the_file_and_what_is_secret_is_private(tmp_pat
 
 def test_a_stores_authority_travels_and_is_named(tmp_path: Path) -> None:
     ca = tmp_path / "ca.crt"
-    ca.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\nBBBB\n-----END PRIVATE KEY-----\n")
+    ca.write_text(
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\nBBBB\n-----END PRIVATE KEY-----\n"
+    )
     found = site("local", env={"AWS_CA_BUNDLE": str(ca)})
     place = job_document(found)["env"]["AWS_CA_BUNDLE"]
     assert place in document(found)["file_mounts"]
@@ -190,10 +241,14 @@ def test_the_dashboard_listens_to_the_head_alone_and_asks_for_the_token() -> Non
 
 def test_every_host_is_swept_the_head_first() -> None:
     found = site("local")
-    command = sweep({"name": found.name, "hosts": list(found.hosts), "ssh_user": "me", "docker": False, "launch": "abc"})
+    command = sweep(
+        {"name": found.name, "hosts": list(found.hosts), "ssh_user": "me", "docker": False, "launch": "abc"}
+    )
     assert command.startswith("ray stop")
     assert "for host in 10.0.0.6 10.0.0.7;" in command
-    assert command.count("/tmp/trainfleet-stop-abc") == 2, "the file that asked it to end goes, here and there"
+    assert command.count("/tmp/trainfleet-stop-abc") == 2, (
+        "the file that asked it to end goes, here and there"
+    )
 
 
 @pytest.mark.parametrize("run", ["a", "x" * 100, "Run_1", "träum", "9"])
@@ -206,14 +261,25 @@ def test_a_name_fits_every_cloud_and_is_one_runs_own(run: str) -> None:
 
 
 def test_without_a_place_the_ways_to_name_one_are_said() -> None:
-    assert refused("") == "--stack: which machines? -> --stack OUTPUTS.json, --spec STACK, or --host HEAD --host WORKER"
+    assert (
+        refused("")
+        == "--stack: which machines? -> --stack OUTPUTS.json, --spec STACK, or --host HEAD --host WORKER"
+    )
 
 
 def test_every_mistake_is_said_at_once(tmp_path: Path) -> None:
     open_key = tmp_path / "key"
     open_key.write_text("x")
     open_key.chmod(0o644)
-    said = refused("local", options={"hosts": ("a", "a", "b c"), "secrets": ("NOT_SET", "A=b"), "identity": "x", "ssh_key": str(open_key)})
+    said = refused(
+        "local",
+        options={
+            "hosts": ("a", "a", "b c"),
+            "secrets": ("NOT_SET", "A=b"),
+            "identity": "x",
+            "ssh_key": str(open_key),
+        },
+    )
     for words in (
         "`b c` is no host's name",
         "stands twice",
@@ -232,10 +298,18 @@ def test_every_mistake_is_said_at_once(tmp_path: Path) -> None:
         ("local", {"storage": "runs"}, "`runs` is a folder of this machine, which the machines do not have"),
         ("local", {"options": {"ssh_key": "/not/there"}}, "/not/there is not there"),
         ("local", {"env": {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}}, "is this machine itself"),
-        ("aws", {"options": {"identity": "arn:aws:iam::111122223333:role/trainer"}}, "is not an instance profile"),
+        (
+            "aws",
+            {"options": {"identity": "arn:aws:iam::111122223333:role/trainer"}},
+            "is not an instance profile",
+        ),
         ("aws", {"options": {"identity": None}}, "the workers would have no rights in the bucket"),
         ("gcp", {"options": {"identity": "trainer"}}, "is not a service account's e-mail"),
-        ("azure", {"options": {"identity": "trainer"}}, "is not a user-assigned managed identity's resource id"),
+        (
+            "azure",
+            {"options": {"identity": "trainer"}},
+            "is not a user-assigned managed identity's resource id",
+        ),
         ("gcp", {"options": {"hosts": HOSTS}}, "stands beside a platform on gcp"),
         ("gcp", {"pool": "gb300"}, "this platform has no pool `gb300`"),
         ("gcp", {"options": {"spec": "gcp-dev"}}, "--image: is missing"),
@@ -246,7 +320,14 @@ def test_what_cannot_work_is_refused(cloud: str, changes: dict[str, Any], words:
 
 
 def test_more_workers_than_the_pool_has_machines_are_refused() -> None:
-    assert "which grows to 2" in refused("gcp", "scaling.use_gpu=true", "scaling.workers=8", "batch.global_batch=32", stack="gcp-dev", pool="l4")
+    assert "which grows to 2" in refused(
+        "gcp",
+        "scaling.use_gpu=true",
+        "scaling.workers=8",
+        "batch.global_batch=32",
+        stack="gcp-dev",
+        pool="l4",
+    )
 
 
 def test_a_stack_that_is_not_there_is_said() -> None:

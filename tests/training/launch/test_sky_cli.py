@@ -1,4 +1,6 @@
-"""The commands as a user calls them: what is shown, written, refused, and with which exit code; SkyPilot itself is asked by one of them."""
+"""The commands as a user calls them: what is shown, written, refused, and with which exit code; SkyPilot
+itself is asked by one of them.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,17 @@ AWS, GCP = str(FOLDER / "aws-prod.json"), str(FOLDER / "gcp-prod.json")
 @pytest.fixture
 def home(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "token").write_text("header.payload.signature\n")
-    return {"HOME": str(tmp_path), "KUBECONFIG": "", "SKYPILOT_GLOBAL_CONFIG": "", "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
+    return {
+        "HOME": str(tmp_path),
+        "KUBECONFIG": "",
+        "SKYPILOT_GLOBAL_CONFIG": "",
+        "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+    }
 
 
-def test_a_setup_from_a_token_file_is_written_and_undone(trainfleet: Trainfleet, home: dict[str, str], tmp_path: Path) -> None:
+def test_a_setup_from_a_token_file_is_written_and_undone(
+    trainfleet: Trainfleet, home: dict[str, str], tmp_path: Path
+) -> None:
     wanted = ("sky", "setup", "--stack", AWS, "--token-file", f"aws-prod={tmp_path / 'token'}")
     asked = trainfleet(*wanted, cwd=tmp_path, **home)
     assert asked.returncode == 2
@@ -33,7 +42,9 @@ def test_a_setup_from_a_token_file_is_written_and_undone(trainfleet: Trainfleet,
     done = trainfleet(*wanted, "--yes", "--json", cwd=tmp_path, **home)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["contexts"] == ["trainfleet-prod-us-east-2"]
-    assert yaml.safe_load((tmp_path / ".sky" / "config.yaml").read_text())["kubernetes"]["allowed_contexts"] == ["trainfleet-prod-us-east-2"]
+    assert yaml.safe_load((tmp_path / ".sky" / "config.yaml").read_text())["kubernetes"][
+        "allowed_contexts"
+    ] == ["trainfleet-prod-us-east-2"]
     again = trainfleet(*wanted, cwd=tmp_path, **home)
     assert again.returncode == 0
     assert "say all this already" in again.stdout
@@ -43,13 +54,19 @@ def test_a_setup_from_a_token_file_is_written_and_undone(trainfleet: Trainfleet,
     assert not (tmp_path / ".kube" / "config").exists()
 
 
-def test_a_token_for_a_platform_that_is_not_named_is_refused(trainfleet: Trainfleet, home: dict[str, str], tmp_path: Path) -> None:
-    done = trainfleet("sky", "setup", "--stack", AWS, "--token-file", "gcp-prod=token", "--yes", cwd=tmp_path, **home)
+def test_a_token_for_a_platform_that_is_not_named_is_refused(
+    trainfleet: Trainfleet, home: dict[str, str], tmp_path: Path
+) -> None:
+    done = trainfleet(
+        "sky", "setup", "--stack", AWS, "--token-file", "gcp-prod=token", "--yes", cwd=tmp_path, **home
+    )
     assert done.returncode == 2
     assert "STACK: aws-prod" in done.stderr
 
 
-def test_a_check_before_a_setup_says_what_is_missing(trainfleet: Trainfleet, home: dict[str, str], tmp_path: Path) -> None:
+def test_a_check_before_a_setup_says_what_is_missing(
+    trainfleet: Trainfleet, home: dict[str, str], tmp_path: Path
+) -> None:
     done = trainfleet("sky", "check", "--stack", AWS, "--quick", "--json", cwd=tmp_path, **home)
     assert done.returncode == 1, done.stderr
     (report,) = json.loads(done.stdout)
@@ -57,7 +74,9 @@ def test_a_check_before_a_setup_says_what_is_missing(trainfleet: Trainfleet, hom
     assert any("SkyPilot knows nothing of the platform" in problem["what"] for problem in report["problems"])
 
 
-def test_a_context_that_cannot_be_reached_is_said_in_seconds(trainfleet: Trainfleet, home: dict[str, str], tmp_path: Path) -> None:
+def test_a_context_that_cannot_be_reached_is_said_in_seconds(
+    trainfleet: Trainfleet, home: dict[str, str], tmp_path: Path
+) -> None:
     access = json.loads(outputs("aws-prod").kubeconfig)
     access["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
     del access["clusters"][0]["cluster"]["certificate-authority-data"]
@@ -74,7 +93,18 @@ def test_a_context_that_cannot_be_reached_is_said_in_seconds(trainfleet: Trainfl
     if shutil.which("kubectl") is None:
         pytest.skip("needs kubectl")
     path = f"{os.environ['PATH']}:{tools}"
-    setup = trainfleet("sky", "setup", "--stack", "far.json", "--token-file", "far=token", "--yes", cwd=tmp_path, PATH=path, **home)
+    setup = trainfleet(
+        "sky",
+        "setup",
+        "--stack",
+        "far.json",
+        "--token-file",
+        "far=token",
+        "--yes",
+        cwd=tmp_path,
+        PATH=path,
+        **home,
+    )
     assert setup.returncode == 0, setup.stderr
     done = trainfleet("sky", "check", "--stack", "far.json", "--quick", cwd=tmp_path, PATH=path, **home)
     assert done.returncode == 1
@@ -83,13 +113,36 @@ def test_a_context_that_cannot_be_reached_is_said_in_seconds(trainfleet: Trainfl
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(importlib.util.find_spec("sky") is None, reason="needs SkyPilot: pip install 'trainfleet[sky]'")
-def test_printing_shows_the_task_and_no_secret(trainfleet: Trainfleet, home: dict[str, str], tmp_path: Path) -> None:
-    wanted = ("launch", "lm-1b", "--on", "sky", "--stack", AWS, "--stack", GCP, "--secret", "HF_TOKEN", "--managed", "--print")
+@pytest.mark.skipif(
+    importlib.util.find_spec("sky") is None, reason="needs SkyPilot: pip install 'trainfleet[sky]'"
+)
+def test_printing_shows_the_task_and_no_secret(
+    trainfleet: Trainfleet, home: dict[str, str], tmp_path: Path
+) -> None:
+    wanted = (
+        "launch",
+        "lm-1b",
+        "--on",
+        "sky",
+        "--stack",
+        AWS,
+        "--stack",
+        GCP,
+        "--secret",
+        "HF_TOKEN",
+        "--managed",
+        "--print",
+    )
     done = trainfleet(*wanted, cwd=tmp_path, timeout=500, HF_TOKEN="planted", **home)
     assert done.returncode == 0, done.stderr
     document = yaml.safe_load(done.stdout)
-    assert [each["accelerators"] for each in document["resources"]["ordered"]] == ["H100:8", "H200:8", "H200:8", "H100:8", "A100-80GB:8"]
+    assert [each["accelerators"] for each in document["resources"]["ordered"]] == [
+        "H100:8",
+        "H200:8",
+        "H200:8",
+        "H100:8",
+        "A100-80GB:8",
+    ]
     assert set(document["secrets"].values()) == {"<hidden>"}
     assert "planted" not in done.stdout
     assert "aws-prod/l4" in done.stdout, "what is left out is named"
@@ -97,9 +150,21 @@ def test_printing_shows_the_task_and_no_secret(trainfleet: Trainfleet, home: dic
     assert not list(tmp_path.glob("runs*")), "nothing is started"
 
 
-def test_nowhere_to_run_gives_the_reason_of_every_pool(trainfleet: Trainfleet, home: dict[str, str], tmp_path: Path) -> None:
+def test_nowhere_to_run_gives_the_reason_of_every_pool(
+    trainfleet: Trainfleet, home: dict[str, str], tmp_path: Path
+) -> None:
     done = trainfleet(
-        "launch", "lm-1b", "scaling.workers=128", "batch.global_batch=1024", "--on", "sky", "--stack", AWS, "--print", cwd=tmp_path, **home
+        "launch",
+        "lm-1b",
+        "scaling.workers=128",
+        "batch.global_batch=1024",
+        "--on",
+        "sky",
+        "--stack",
+        AWS,
+        "--print",
+        cwd=tmp_path,
+        **home,
     )
     assert done.returncode == 2
     assert "aws-prod/h100" in done.stderr
@@ -111,4 +176,8 @@ def test_help_imports_no_skypilot(trainfleet: Trainfleet, command: tuple[str, ..
     done = trainfleet(*command, "--help", PYTHONPROFILEIMPORTTIME="1")
     assert done.returncode == 0
     assert "Examples" in done.stdout
-    assert not [line for line in done.stderr.splitlines() if line.rpartition("|")[2].strip() in ("sky", "torch", "ray", "kubernetes")]
+    assert not [
+        line
+        for line in done.stderr.splitlines()
+        if line.rpartition("|")[2].strip() in ("sky", "torch", "ray", "kubernetes")
+    ]

@@ -1,4 +1,6 @@
-"""What is done with SkyPilot, held against one that is made up: what is told, what is taken down, and how failures are put in words."""
+"""What is done with SkyPilot, held against one that is made up: what is told, what is taken down, and how
+failures are put in words.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,16 @@ class ResourcesUnavailableError(Exception):
 class FakeSky(SimpleNamespace):
     """SkyPilot as far as it is used."""
 
-    def __init__(self, log: list[str] | None = None, failure: Exception | None = None, live: list[Any] | None = None) -> None:
-        super().__init__(calls=[], log=LOG if log is None else log, failure=failure, live=live or [], blocked=threading.Event())
+    def __init__(
+        self, log: list[str] | None = None, failure: Exception | None = None, live: list[Any] | None = None
+    ) -> None:
+        super().__init__(
+            calls=[],
+            log=LOG if log is None else log,
+            failure=failure,
+            live=live or [],
+            blocked=threading.Event(),
+        )
 
     def status(self, cluster_names: list[str]) -> str:
         self.calls.append(("status", *cluster_names))
@@ -93,7 +103,9 @@ def test_a_run_is_told_and_its_pods_are_taken_down(told: list[dict[str, Any]]) -
     sky = FakeSky()
     assert driven(told, sky).run() == 0
     assert {"kind": "step", "step": 3, "total": 9} in told
-    assert ("launch", "tf-night", True) in sky.calls, "should this process be killed, SkyPilot takes them down"
+    assert ("launch", "tf-night", True) in sky.calls, (
+        "should this process be killed, SkyPilot takes them down"
+    )
     assert sky.calls[-1] == ("down", "tf-night")
     assert any(each.get("text") == "pods are up; setting up SkyPilot in them" for each in told)
 
@@ -127,15 +139,21 @@ def test_a_second_launch_of_one_name_is_refused_and_the_first_left_alone(told: l
     assert sky.calls == [("status", "tf-night")]
 
 
-def test_a_context_that_does_not_answer_is_left_out(told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drive, "trouble", lambda context, namespace: "it is off" if context == "near" else None)
+def test_a_context_that_does_not_answer_is_left_out(
+    told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        drive, "trouble", lambda context, namespace: "it is off" if context == "near" else None
+    )
     one = driven(told, FakeSky())
     assert one.run() == 0
     assert one.order["task"]["resources"]["ordered"] == [{"infra": "k8s/far"}]
     assert {"kind": "warning", "text": "near is left out: it is off"} in told
 
 
-def test_no_context_that_answers_starts_nothing(told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_context_that_answers_starts_nothing(
+    told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(drive, "trouble", lambda context, namespace: "it is off")
     sky = FakeSky()
     with pytest.raises(TrainfleetError, match="no context can be used"):
@@ -167,7 +185,9 @@ def test_past_its_patience_a_launch_is_taken_back(told: list[dict[str, Any]]) ->
     assert ("down", "tf-night") in sky.calls
 
 
-def test_asked_to_stop_the_pods_are_told(told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_asked_to_stop_the_pods_are_told(
+    told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     asked = threading.Event()
 
     class Training(FakeSky):
@@ -197,7 +217,9 @@ class FakeJobs(ModuleType):
         self.status = "PENDING"
         self.cancelled = threading.Event()
 
-    def queue_v2(self, refresh: bool, skip_finished: bool = False, job_ids: list[int] | None = None, fields: Any = ()) -> str:
+    def queue_v2(
+        self, refresh: bool, skip_finished: bool = False, job_ids: list[int] | None = None, fields: Any = ()
+    ) -> str:
         return "none" if skip_finished else "job"
 
     def launch(self, task: Any, name: str) -> None:
@@ -216,7 +238,10 @@ class FakeJobs(ModuleType):
             output_stream.write(line)
 
     def record(self) -> Any:
-        status = SimpleNamespace(value=self.status, is_terminal=lambda: self.status in ("SUCCEEDED", "FAILED", "FAILED_NO_RESOURCE"))
+        status = SimpleNamespace(
+            value=self.status,
+            is_terminal=lambda: self.status in ("SUCCEEDED", "FAILED", "FAILED_NO_RESOURCE"),
+        )
         return SimpleNamespace(status=status, failure_reason=self.reason)
 
 
@@ -231,9 +256,13 @@ def managed(told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Call
         monkeypatch.setitem(sys.modules, "sky.jobs", jobs)
         monkeypatch.setattr(drive, "look", lambda contexts, run: [])
         sky = FakeSky()
-        monkeypatch.setattr(sky, "get", lambda request: ([jobs.record()] if request == "job" else [], 0, {}, 0))
+        monkeypatch.setattr(
+            sky, "get", lambda request: ([jobs.record()] if request == "job" else [], 0, {}, 0)
+        )
         monkeypatch.setattr(sky, "stream_and_get", lambda request, output_stream: ([4], None))
-        return driven(told, sky, managed=True, task={"resources": {"infra": "k8s/near"}, "num_nodes": 2}, **order)
+        return driven(
+            told, sky, managed=True, task={"resources": {"infra": "k8s/near"}, "num_nodes": 2}, **order
+        )
 
     return make
 
@@ -259,13 +288,17 @@ def test_asked_to_stop_before_the_first_step_the_pods_are_taken_down(
         driven(told, Starting()).run()
 
 
-def test_a_managed_job_is_queued_followed_and_not_taken_down_after_its_end(managed: Callable[..., Drive]) -> None:
+def test_a_managed_job_is_queued_followed_and_not_taken_down_after_its_end(
+    managed: Callable[..., Drive],
+) -> None:
     jobs = FakeJobs([(LOG, "SUCCEEDED")])
     assert managed(jobs).run() == 0
     assert jobs.calls == [("launch", "tf-night")]
 
 
-def test_where_no_controller_was_ever_up_there_is_no_second_launch(managed: Callable[..., Drive], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_controller_was_ever_up_there_is_no_second_launch(
+    managed: Callable[..., Drive], monkeypatch: pytest.MonkeyPatch
+) -> None:
     class ClusterNotUpError(Exception):
         """As SkyPilot names it."""
 
@@ -282,7 +315,9 @@ def test_where_no_controller_was_ever_up_there_is_no_second_launch(managed: Call
     assert one.run() == 0
 
 
-def test_a_second_managed_job_of_one_name_is_refused_and_the_first_left_alone(managed: Callable[..., Drive], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_managed_job_of_one_name_is_refused_and_the_first_left_alone(
+    managed: Callable[..., Drive], monkeypatch: pytest.MonkeyPatch
+) -> None:
     jobs = FakeJobs([])
     one = managed(jobs)
     monkeypatch.setattr(one.sky, "get", lambda request: ([SimpleNamespace(job_name="tf-night")], 1, {}, 1))
@@ -291,21 +326,33 @@ def test_a_second_managed_job_of_one_name_is_refused_and_the_first_left_alone(ma
     assert jobs.calls == []
 
 
-def test_what_lost_pods_said_last_is_no_verdict(managed: Callable[..., Drive], told: list[dict[str, Any]]) -> None:
-    lost = ['{"kind": "crash", "rank": 1, "error": "worker gone", "trace": ""}\n', '{"kind": "exit", "code": 1}\n']
+def test_what_lost_pods_said_last_is_no_verdict(
+    managed: Callable[..., Drive], told: list[dict[str, Any]]
+) -> None:
+    lost = [
+        '{"kind": "crash", "rank": 1, "error": "worker gone", "trace": ""}\n',
+        '{"kind": "exit", "code": 1}\n',
+    ]
     jobs = FakeJobs([(lost, "RUNNING"), ([], "RECOVERING"), (LOG, "SUCCEEDED")])
     assert managed(jobs).run() == 0
     assert not any(each["kind"] == "crash" for each in told)
     assert {"kind": "step", "step": 3, "total": 9} in told
 
 
-def test_what_failed_on_healthy_pods_is_told_with_its_own_exit_code(managed: Callable[..., Drive], told: list[dict[str, Any]]) -> None:
-    failed = ['{"kind": "error", "summary": "no data", "problems": [], "exit_code": 2}\n', '{"kind": "exit", "code": 2}\n']
+def test_what_failed_on_healthy_pods_is_told_with_its_own_exit_code(
+    managed: Callable[..., Drive], told: list[dict[str, Any]]
+) -> None:
+    failed = [
+        '{"kind": "error", "summary": "no data", "problems": [], "exit_code": 2}\n',
+        '{"kind": "exit", "code": 2}\n',
+    ]
     assert managed(FakeJobs([(failed, "FAILED")])).run() == 2
     assert told[-1] == {"kind": "error", "summary": "no data", "problems": [], "exit_code": 2}
 
 
-def test_a_managed_job_that_never_ran_says_why_in_the_words_of_its_controller(managed: Callable[..., Drive]) -> None:
+def test_a_managed_job_that_never_ran_says_why_in_the_words_of_its_controller(
+    managed: Callable[..., Drive],
+) -> None:
     refused = 'pods "tf-night-head" is forbidden: exceeded quota: none, requested: pods=1, used: pods=0'
     jobs = FakeJobs([([], "FAILED_NO_RESOURCE")], reason="all places refused", controller=f"{refused}\n")
     with pytest.raises(TrainfleetError, match="the managed job ended: FAILED_NO_RESOURCE") as raised:
@@ -355,7 +402,10 @@ def test_a_move_is_split_into_the_parts_of_its_time() -> None:
     assert [(each["from"], each["to"], each["seconds"], each["whole"]) for each in told] == [
         ("near", "far", {"noticed": 8, "placed": 22, "set_up": 30, "resumed": 5}, 65)
     ]
-    assert words(told[0]) == "moved from near to far in 65 s: 8 s until noticed, 22 for new pods, 30 to set up, 5 to the next step"
+    assert (
+        words(told[0])
+        == "moved from near to far in 65 s: 8 s until noticed, 22 for new pods, 30 to set up, 5 to the next step"
+    )
     at(80, Pod("4", "far", True), Pod("5", "far", True))
     assert not moves.times, "it is at home there now"
 
@@ -365,7 +415,15 @@ def test_events_are_found_between_all_words_in_pieces_and_once() -> None:
     other: list[str] = []
     stream = EventStream(heard.append, other.append)
     line = '(worker1, rank=1, pid=9, ip=10.0.0.2) {"kind": "interval", "row": {"step": 1}}\n'
-    for piece in (line[:30], line[30:55], line[55:], line, "words {not json\n", '{"kind": 3}\n', "\x1b[36mlast\x1b[0m"):
+    for piece in (
+        line[:30],
+        line[30:55],
+        line[55:],
+        line,
+        "words {not json\n",
+        '{"kind": 3}\n',
+        "\x1b[36mlast\x1b[0m",
+    ):
         stream.write(piece)
     stream.finish()
     assert heard == [{"kind": "interval", "row": {"step": 1}}], "a log that is fetched again tells it twice"
@@ -377,9 +435,18 @@ def test_events_are_found_between_all_words_in_pieces_and_once() -> None:
     ("text", "says"),
     [
         ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", "no node has enough nvidia.com/gpu left"),
-        ("1 node(s) had untolerated taint {nvidia.com/gpu: present}", "no node without the taint nvidia.com/gpu: present has room"),
-        ("node(s) didn't match Pod's node affinity/selector", "no node of that pool is there, and none came in time"),
-        ("any instances satisfying the request: 1x Kubernetes(cpus=3, mem=6, image_id={'near'})", "no node there has 3 processors and 6 GiB"),
+        (
+            "1 node(s) had untolerated taint {nvidia.com/gpu: present}",
+            "no node without the taint nvidia.com/gpu: present has room",
+        ),
+        (
+            "node(s) didn't match Pod's node affinity/selector",
+            "no node of that pool is there, and none came in time",
+        ),
+        (
+            "any instances satisfying the request: 1x Kubernetes(cpus=3, mem=6, image_id={'near'})",
+            "no node there has 3 processors and 6 GiB",
+        ),
         ("Back-off: ErrImagePull", "the image cannot be pulled (ErrImagePull)"),
         ("(401) Reason: Unauthorized", "the context's token is no longer valid"),
         ("(403) Forbidden", "the launcher's account may not do that there"),
@@ -403,10 +470,15 @@ def test_only_news_is_noted() -> None:
         ('error: context "gone" does not exist', "there is no context `gone` in the kubeconfig"),
         ("error: You must be logged in to the server (Unauthorized)", "its token is not valid"),
         ("no", "its user may not make pods in training"),
-        ("Unable to connect to the server: dial tcp 10.0.0.1:443: i/o timeout", "the cluster does not answer"),
+        (
+            "Unable to connect to the server: dial tcp 10.0.0.1:443: i/o timeout",
+            "the cluster does not answer",
+        ),
     ],
 )
-def test_a_context_s_trouble_is_put_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, why: str) -> None:
+def test_a_context_s_trouble_is_put_in_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, why: str
+) -> None:
     program = tmp_path / "kubectl"
     program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit 1\n")
     program.chmod(0o755)

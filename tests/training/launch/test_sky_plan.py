@@ -14,7 +14,16 @@ import torch
 from tests.training.launch.saved import FOLDER, outputs, platforms
 from trainfleet.errors import InputError
 from trainfleet.training.cli.sky import prices_of
-from trainfleet.training.launch.sky.plan import MFU, Candidate, Plan, Speed, Wishes, make_plan, measured, shape
+from trainfleet.training.launch.sky.plan import (
+    MFU,
+    Candidate,
+    Plan,
+    Speed,
+    Wishes,
+    make_plan,
+    measured,
+    shape,
+)
 from trainfleet.training.launch.sky.resources import BF16_FLOPS, gpt_parameters, needs_of, vocabulary_size
 from trainfleet.training.recipe.load import Recipe, load_recipe
 from trainfleet.training.trainer.metrics import PEAK_FLOPS
@@ -61,16 +70,37 @@ def test_a_spot_pool_comes_before_the_same_gpus_on_demand() -> None:
     twin = pool.model_copy(update={"name": "sure", "spot": False})
     both = outputs("aws-dev").model_copy(update={"pools": [twin, pool]})
     assert pool.spot
-    assert places(make_plan(recipe("scaling.workers=4"), [("here", both)])) == [f"here/{pool.name}", "here/sure"]
+    assert places(make_plan(recipe("scaling.workers=4"), [("here", both)])) == [
+        f"here/{pool.name}",
+        "here/sure",
+    ]
     plan = make_plan(recipe("scaling.workers=4"), [("here", both)], Wishes(spot=False))
     assert places(plan) == ["here/sure"]
     assert "spot was refused" in refusals(plan)[f"here/{pool.name}"]
 
 
 REFUSED: list[tuple[str, list[str], dict[str, Any], str, str]] = [
-    ("memory", ["strategy=ddp", "sharding.meta_init=false", "workload.model.layers=60"], {}, "aws-prod/l4", "memory too small: its L4 has 22.35 GiB"),
-    ("a way out", ["strategy=ddp", "sharding.meta_init=false", "workload.model.layers=60"], {}, "aws-prod/l4", "strategy=fsdp"),
-    ("count", ["scaling.workers=64", "batch.global_batch=512"], {}, "aws-prod/h100", "64 workers need 8 nodes, the pool has at most 4 (32 GPUs)"),
+    (
+        "memory",
+        ["strategy=ddp", "sharding.meta_init=false", "workload.model.layers=60"],
+        {},
+        "aws-prod/l4",
+        "memory too small: its L4 has 22.35 GiB",
+    ),
+    (
+        "a way out",
+        ["strategy=ddp", "sharding.meta_init=false", "workload.model.layers=60"],
+        {},
+        "aws-prod/l4",
+        "strategy=fsdp",
+    ),
+    (
+        "count",
+        ["scaling.workers=64", "batch.global_batch=512"],
+        {},
+        "aws-prod/h100",
+        "64 workers need 8 nodes, the pool has at most 4 (32 GPUs)",
+    ),
     ("price", [], {}, "azure-prod/a100-spot", "price is not known"),
     ("another GPU", [], {"gpus": ("H100",)}, "aws-prod/l4", "L4 was not asked for"),
     ("another pool", [], {"pool": "h100"}, "aws-prod/l4", "--pool h100"),
@@ -79,9 +109,17 @@ REFUSED: list[tuple[str, list[str], dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("overrides", "wishes", "place", "says"), [each[1:] for each in REFUSED], ids=[each[0] for each in REFUSED])
-def test_a_pool_that_cannot_serve_is_refused_with_the_reason(overrides: list[str], wishes: dict[str, Any], place: str, says: str) -> None:
-    plan = make_plan(recipe(*overrides), platforms("aws-prod", "gcp-prod", "azure-prod", "azure-dev"), Wishes(**wishes))
+@pytest.mark.parametrize(
+    ("overrides", "wishes", "place", "says"),
+    [each[1:] for each in REFUSED],
+    ids=[each[0] for each in REFUSED],
+)
+def test_a_pool_that_cannot_serve_is_refused_with_the_reason(
+    overrides: list[str], wishes: dict[str, Any], place: str, says: str
+) -> None:
+    plan = make_plan(
+        recipe(*overrides), platforms("aws-prod", "gcp-prod", "azure-prod", "azure-dev"), Wishes(**wishes)
+    )
     assert says in refusals(plan)[place]
     assert place not in places(plan)
 
@@ -100,7 +138,9 @@ def test_a_price_of_one_s_own_makes_a_pool_comparable() -> None:
 
 def test_where_no_price_is_known_the_order_is_the_platforms_own() -> None:
     bare = [pool.model_copy(update={"usd_per_hour": None}) for pool in outputs("aws-prod").pools]
-    plan = make_plan(recipe(), [("desk", outputs("aws-prod").model_copy(update={"pools": bare}))], Wishes(spot=False))
+    plan = make_plan(
+        recipe(), [("desk", outputs("aws-prod").model_copy(update={"pools": bare}))], Wishes(spot=False)
+    )
     assert places(plan) == ["desk/h100", "desk/h200", "desk/a10g"]
     assert all(each.usd is None for each in plan.possible)
 
@@ -114,13 +154,19 @@ def test_a_pool_of_machines_that_recover_by_themselves_is_not_for_skypilot() -> 
 def test_a_recipe_without_gpus_runs_anywhere_on_as_many_pods_as_asked() -> None:
     plan = make_plan(recipe(name="lm-small"), platforms("aws-dev"), Wishes(nodes=2))
     assert [(each.pool, each.nodes, each.gpus_per_node) for each in plan.possible] == [("", 2, 0)]
-    assert "divisor" in refusals(make_plan(recipe(name="lm-small"), platforms("aws-dev"), Wishes(nodes=3)))["aws-dev/"]
+    assert (
+        "divisor"
+        in refusals(make_plan(recipe(name="lm-small"), platforms("aws-dev"), Wishes(nodes=3)))["aws-dev/"]
+    )
 
 
 @pytest.mark.parametrize(
-    ("workers", "per_node", "nodes", "each"), [(1, 8, 1, 1), (8, 8, 1, 8), (16, 8, 2, 8), (12, 8, 2, 6), (7, 4, 7, 1), (8, 1, 8, 1), (3, 0, 3, 1)]
+    ("workers", "per_node", "nodes", "each"),
+    [(1, 8, 1, 1), (8, 8, 1, 8), (16, 8, 2, 8), (12, 8, 2, 6), (7, 4, 7, 1), (8, 1, 8, 1), (3, 0, 3, 1)],
 )
-def test_workers_are_shared_evenly_by_as_few_nodes_as_can(workers: int, per_node: int, nodes: int, each: int) -> None:
+def test_workers_are_shared_evenly_by_as_few_nodes_as_can(
+    workers: int, per_node: int, nodes: int, each: int
+) -> None:
     assert shape(workers, per_node) == (nodes, each)
 
 
@@ -130,7 +176,9 @@ def test_a_model_s_size_is_told_without_building_it(name: str) -> None:
     assert isinstance(workload, LmSettings)
     with torch.device("meta"):
         model = Gpt(workload.model, vocabulary_size(workload))
-    assert gpt_parameters(workload.model, vocabulary_size(workload)) == sum(each.numel() for each in model.parameters())
+    assert gpt_parameters(workload.model, vocabulary_size(workload)) == sum(
+        each.numel() for each in model.parameters()
+    )
 
 
 def test_peaks_are_those_that_a_run_measures_its_utilisation_by() -> None:
@@ -143,7 +191,9 @@ def test_peaks_are_those_that_a_run_measures_its_utilisation_by() -> None:
 def test_memory_per_gpu_shrinks_with_shards() -> None:
     whole, shared = recipe("strategy=ddp", "sharding.meta_init=false"), recipe("strategy=fsdp")
     assert (needs_of(whole).gpu_bytes(whole, 8) or 0) > 2 * (needs_of(shared).gpu_bytes(shared, 8) or 0)
-    assert needs_of(recipe(name="vision-small")).gpu_bytes(recipe(name="vision-small"), 1) is None, "its size is not declared"
+    assert needs_of(recipe(name="vision-small")).gpu_bytes(recipe(name="vision-small"), 1) is None, (
+        "its size is not declared"
+    )
 
 
 def test_a_measured_run_gives_the_throughput() -> None:
@@ -152,7 +202,9 @@ def test_a_measured_run_gives_the_throughput() -> None:
     assert measured([{"samples_per_second": 8.0}], 4, "runs/x") == Speed(
         None, None, 2.0, "measured: 2 samples per second and worker, as runs/x reached on its own machine"
     )
-    plan = make_plan(recipe(name="lm-small"), platforms("aws-dev"), speed=measured([{"samples_per_second": 8.0}], 4, "x"))
+    plan = make_plan(
+        recipe(name="lm-small"), platforms("aws-dev"), speed=measured([{"samples_per_second": 8.0}], 4, "x")
+    )
     assert plan.possible[0].hours == pytest.approx(200 * 32 / 4.0 / 3600)
 
 
@@ -164,7 +216,9 @@ def test_what_is_no_price_is_refused(text: str) -> None:
 
 
 def test_the_command_shows_candidates_and_refusals(trainfleet: Trainfleet) -> None:
-    stacks = [text for stack in ("aws-prod", "azure-prod") for text in ("--stack", str(FOLDER / f"{stack}.json"))]
+    stacks = [
+        text for stack in ("aws-prod", "azure-prod") for text in ("--stack", str(FOLDER / f"{stack}.json"))
+    ]
     done = trainfleet("plan", "lm-1b", *stacks, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -173,7 +227,9 @@ def test_the_command_shows_candidates_and_refusals(trainfleet: Trainfleet) -> No
     assert document["candidates"][0]["usd"] > 0
 
 
-def test_the_command_says_in_one_go_which_platforms_cannot_be_read(trainfleet: Trainfleet, tmp_path: Path) -> None:
+def test_the_command_says_in_one_go_which_platforms_cannot_be_read(
+    trainfleet: Trainfleet, tmp_path: Path
+) -> None:
     never = tmp_path / "never.json"
     never.write_text("{}")
     done = trainfleet("plan", "lm-1b", "--stack", str(never), "--stack", "nowhere.json", cwd=tmp_path)

@@ -1,4 +1,6 @@
-"""The plug-in of SkyPilot's server: a cluster that answers is a network, everything else stays SkyPilot's; and few controllers."""
+"""The plug-in of SkyPilot's server: a cluster that answers is a network, everything else stays SkyPilot's;
+and few controllers.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from trainfleet.training.launch.sky.plugin import Trainfleet, addresses
 def kubeconfig(file: Path, **servers: str) -> dict[str, str]:
     """A kubeconfig with a context per server."""
     document = {
-        "clusters": [{"name": f"of-{name}", "cluster": {"server": server}} for name, server in servers.items()],
+        "clusters": [
+            {"name": f"of-{name}", "cluster": {"server": server}} for name, server in servers.items()
+        ],
         "contexts": [{"name": name, "context": {"cluster": f"of-{name}"}} for name in servers],
     }
     file.write_text(yaml.safe_dump(document))
@@ -30,7 +34,9 @@ def kubeconfig(file: Path, **servers: str) -> dict[str, str]:
 
 
 def test_only_clusters_that_skypilot_may_use_are_asked(tmp_path: Path) -> None:
-    env = kubeconfig(tmp_path / "config", a="https://10.0.0.1:6443", b="https://b.example", c="https://10.0.0.1:6443")
+    env = kubeconfig(
+        tmp_path / "config", a="https://10.0.0.1:6443", b="https://b.example", c="https://10.0.0.1:6443"
+    )
     assert list(addresses(env, ["a", "b"])) == [("10.0.0.1", 6443), ("b.example", 443)]
     assert list(addresses(env, None)) == [("10.0.0.1", 6443), ("b.example", 443)], "each once"
     assert list(addresses(env, [])) == []
@@ -44,7 +50,9 @@ def test_a_kubeconfig_that_says_nothing_is_no_network(tmp_path: Path, text: str 
     assert list(addresses({"KUBECONFIG": str(file)}, None)) == []
 
 
-def test_a_cluster_that_answers_is_a_network_and_else_skypilot_asks_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_answers_is_a_network_and_else_skypilot_asks_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from sky import exceptions
     from sky.backends import backend_utils
     from sky.utils import controller_utils
@@ -67,7 +75,9 @@ def test_a_cluster_that_answers_is_a_network_and_else_skypilot_asks_itself(tmp_p
     now: Any = backend_utils
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        monkeypatch.setenv("KUBECONFIG", kubeconfig(tmp_path / "config", a=f"https://127.0.0.1:{port}")["KUBECONFIG"])
+        monkeypatch.setenv(
+            "KUBECONFIG", kubeconfig(tmp_path / "config", a=f"https://127.0.0.1:{port}")["KUBECONFIG"]
+        )
         now.check_network_connection()
         asyncio.run(now.async_check_network_connection())
     assert asked == []
@@ -85,6 +95,17 @@ def test_skypilot_loads_the_plug_in_by_its_name_without_the_rest_of_the_project(
         "import sys; from sky.server import plugins as p; p.load_plugins(p.ExtensionContext(context=p.PluginContext.CONTROLLER));"
         "from sky.backends import backend_utils as b; print(b.check_network_connection.__module__, 'torch' in sys.modules)"
     )
-    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "SKYPILOT_SERVER_PLUGINS_CONFIG": str(tmp_path / "plugins.yaml")}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    environment = {
+        "HOME": str(tmp_path),
+        "PATH": "/usr/bin:/bin",
+        "SKYPILOT_SERVER_PLUGINS_CONFIG": str(tmp_path / "plugins.yaml"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.stdout.split() == [plugin.__name__, "False"], done.stderr

@@ -1,4 +1,6 @@
-"""SkyPilot's server is started before a launch, so that it outlives it; on a busy machine it comes late; and one elsewhere is left alone."""
+"""SkyPilot's server is started before a launch, so that it outlives it; on a busy machine it comes late; and
+one elsewhere is left alone.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +43,17 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         calls.append(command)
-        return subprocess.CompletedProcess(command, 1, "", "RuntimeError: Failed to start SkyPilot API server")
+        return subprocess.CompletedProcess(
+            command, 1, "", "RuntimeError: Failed to start SkyPilot API server"
+        )
 
     monkeypatch.setattr(subprocess, "run", run)
     return calls
 
 
-def test_a_server_that_answers_is_not_started_again(port: int, started: list[list[str]], tmp_path: Path) -> None:
+def test_a_server_that_answers_is_not_started_again(
+    port: int, started: list[list[str]], tmp_path: Path
+) -> None:
     server.wake({"SKYPILOT_API_SERVER_LOCAL_PORT": str(port)}, tmp_path / "config.yaml")
     assert started == []
 
@@ -59,14 +65,18 @@ def test_one_elsewhere_is_left_alone(started: list[list[str]], tmp_path: Path) -
     assert started == []
 
 
-def test_one_that_comes_late_is_waited_for(port: int, started: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_comes_late_is_waited_for(
+    port: int, started: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "answers", lambda _: len(started) >= 3)
     server.wake({}, tmp_path / "config.yaml")
     assert len(started) == 3
     assert started[0][0] == sys.executable
 
 
-def test_one_that_never_comes_is_said_with_the_place_of_its_log(started: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_never_comes_is_said_with_the_place_of_its_log(
+    started: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "answers", lambda _: False)
     with pytest.raises(TrainfleetError, match="server does not start") as raised:
         server.wake({}, tmp_path / "config.yaml")

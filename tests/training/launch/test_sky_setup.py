@@ -1,4 +1,6 @@
-"""SkyPilot's configuration and kubeconfig are written from contracts, beside what the user has, and can be taken back."""
+"""SkyPilot's configuration and kubeconfig are written from contracts, beside what the user has, and can be
+taken back.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from tests.training.launch.saved import STACKS, outputs
 from trainfleet.errors import InputError
 from trainfleet.files import write_whole
 from trainfleet.training.launch.sky import configure
-from trainfleet.training.launch.sky.config import RAY_SETTINGS, accelerator_prices, context_config, context_name, merged
+from trainfleet.training.launch.sky.config import (
+    RAY_SETTINGS,
+    accelerator_prices,
+    context_config,
+    context_name,
+    merged,
+)
 from trainfleet.training.launch.sky.kubeconfig import checked_token, masked, with_context
 from trainfleet.training.launch.sky.yaml_edit import changed
 
@@ -53,7 +61,9 @@ def test_contexts_of_all_stacks_differ_though_two_clouds_name_their_cluster_alik
     names = [context_name(outputs(stack)) for stack in STACKS]
     assert len(set(names)) == len(names)
     assert outputs("aws-prod").kube_context == outputs("azure-prod").kube_context
-    assert context_name(outputs("gcp-prod")) == outputs("gcp-prod").kube_context, "SkyPilot reads a GKE context's name"
+    assert context_name(outputs("gcp-prod")) == outputs("gcp-prod").kube_context, (
+        "SkyPilot reads a GKE context's name"
+    )
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -69,7 +79,11 @@ def test_a_context_says_who_its_pods_are_how_long_a_node_may_take_and_where_they
     assert pod.get("metadata", {}).get("labels", {}) == platform.pod_labels
     environment = {each["name"]: each for each in pod["spec"]["containers"][0]["env"]}
     for secret in platform.secrets:
-        assert environment[secret.upper().replace("-", "_")]["valueFrom"]["secretKeyRef"] == {"name": secret, "key": "value", "optional": True}
+        assert environment[secret.upper().replace("-", "_")]["valueFrom"]["secretKeyRef"] == {
+            "name": secret,
+            "key": "value",
+            "optional": True,
+        }
 
 
 def test_ray_s_certificates_are_signed_before_the_pod_starts_and_its_settings_reach_no_other_ray() -> None:
@@ -77,7 +91,9 @@ def test_ray_s_certificates_are_signed_before_the_pod_starts_and_its_settings_re
     container, signer = pod["containers"][0], pod["initContainers"][0]
     names = {each["name"] for each in container["env"]}
     assert RAY_SETTINGS in names
-    assert not any(name.startswith("RAY_") for name in names), "SkyPilot's own Ray, which knows no TLS, would read them"
+    assert not any(name.startswith("RAY_") for name in names), (
+        "SkyPilot's own Ray, which knows no TLS, would read them"
+    )
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     keys = next(volume["name"] for volume in pod["volumes"] if volume.get("secret"))
     assert keys not in mounted, "the authority's key is for the signer alone"
@@ -85,8 +101,17 @@ def test_ray_s_certificates_are_signed_before_the_pod_starts_and_its_settings_re
 
 
 def test_a_platform_without_tls_queue_or_autoscaler_has_none_of_their_settings() -> None:
-    found = context_config(outputs("aws-dev", ray_certificates=None, queue="", autoscaler="", secrets=[], priority_classes=[]))
-    assert set(found) == {"namespace", "remote_identity", "provision_timeout", "set_pod_resource_limits", "pricing", "pod_config"}
+    found = context_config(
+        outputs("aws-dev", ray_certificates=None, queue="", autoscaler="", secrets=[], priority_classes=[])
+    )
+    assert set(found) == {
+        "namespace",
+        "remote_identity",
+        "provision_timeout",
+        "set_pod_resource_limits",
+        "pricing",
+        "pod_config",
+    }
     assert found["provision_timeout"] < 300
     assert found["pod_config"] == {"spec": {"containers": [{"imagePullPolicy": "IfNotPresent"}]}}
 
@@ -97,22 +122,34 @@ def test_prices_are_the_cheapest_pool_s_by_gpu_and_an_unknown_one_is_left_out() 
 
 def test_what_the_user_has_stays() -> None:
     user: dict[str, Any] = {
-        "kubernetes": {"allowed_contexts": ["mine"], "ports": "ingress", "context_configs": {"there": {"dws": {"enabled": True}}}},
+        "kubernetes": {
+            "allowed_contexts": ["mine"],
+            "ports": "ingress",
+            "context_configs": {"there": {"dws": {"enabled": True}}},
+        },
         "aws": {"a": 1},
     }
     found = merged(user, {"there": {"namespace": "training"}})
     assert found["kubernetes"]["allowed_contexts"] == ["mine", "there"]
-    assert found["kubernetes"]["context_configs"]["there"] == {"dws": {"enabled": True}, "namespace": "training"}
+    assert found["kubernetes"]["context_configs"]["there"] == {
+        "dws": {"enabled": True},
+        "namespace": "training",
+    }
     assert (found["kubernetes"]["ports"], found["aws"]) == ("ingress", {"a": 1})
     assert user["kubernetes"]["allowed_contexts"] == ["mine"], "the user's document is not changed under them"
-    assert merged({"kubernetes": {"allowed_contexts": "all"}}, {"there": {}})["kubernetes"]["allowed_contexts"] == "all"
+    assert (
+        merged({"kubernetes": {"allowed_contexts": "all"}}, {"there": {}})["kubernetes"]["allowed_contexts"]
+        == "all"
+    )
     assert merged({"jobs": {"controller": {"x": 1}}}, {}, managed=True)["jobs"] == {"controller": {"x": 1}}
     assert merged({}, {}, managed=True)["jobs"] == {"controller": {"consolidation_mode": True}}
     assert "jobs" not in merged({}, {}), "a dozen processes are not started for somebody who wants none"
 
 
 def test_comments_and_order_of_the_user_s_file_stay() -> None:
-    wanted = merged(yaml.safe_load(MINE), {"there": {"namespace": "training", "pricing": {"accelerators": {"L4": 0.5}}}})
+    wanted = merged(
+        yaml.safe_load(MINE), {"there": {"namespace": "training", "pricing": {"accelerators": {"L4": 0.5}}}}
+    )
     text, lost = changed(MINE, wanted)
     assert yaml.safe_load(text) == wanted
     assert not lost
@@ -122,7 +159,10 @@ def test_comments_and_order_of_the_user_s_file_stay() -> None:
 
 
 def test_a_form_that_is_not_changed_in_place_is_written_anew_and_says_so() -> None:
-    text, lost = changed("kubernetes: {allowed_contexts: [a]}  # short\n", {"kubernetes": {"allowed_contexts": ["a", "b"]}, "x": 1})
+    text, lost = changed(
+        "kubernetes: {allowed_contexts: [a]}  # short\n",
+        {"kubernetes": {"allowed_contexts": ["a", "b"]}, "x": 1},
+    )
     assert yaml.safe_load(text) == {"kubernetes": {"allowed_contexts": ["a", "b"]}, "x": 1}
     assert changed("{a: 1}  # all of it\n", {"a": 2}) == ("a: 2\n", True)
     assert lost is ("# short" not in text), "a comment went without a word"
@@ -132,7 +172,10 @@ def test_a_form_that_is_not_changed_in_place_is_written_anew_and_says_so() -> No
 
 VALUES = st.recursive(
     st.one_of(st.integers(), st.booleans(), st.text("ab #:-'\n", max_size=6), st.none()),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text("abc", min_size=1, max_size=3), inner, max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.text("abc", min_size=1, max_size=3), inner, max_size=3),
+    ),
     max_leaves=8,
 )
 DOCUMENTS = st.dictionaries(st.text("abc", min_size=1, max_size=3), VALUES, max_size=4)
@@ -140,7 +183,9 @@ DOCUMENTS = st.dictionaries(st.text("abc", min_size=1, max_size=3), VALUES, max_
 
 @settings(deadline=None)
 @given(DOCUMENTS, DOCUMENTS)
-def test_whatever_stood_there_the_text_reads_as_wanted(before: dict[str, Any], wanted: dict[str, Any]) -> None:
+def test_whatever_stood_there_the_text_reads_as_wanted(
+    before: dict[str, Any], wanted: dict[str, Any]
+) -> None:
     text, _ = changed(yaml.safe_dump(before) if before else "", wanted)
     assert (yaml.safe_load(text) or {}) == wanted
 
@@ -158,7 +203,9 @@ def test_a_setup_is_written_shown_without_its_token_and_taken_back(env: dict[str
     assert {user["user"]["token"] for user in document["users"]} == {TOKEN, OTHER}
     assert not any("exec" in user["user"] for user in document["users"])
     assert {each["context"]["namespace"] for each in document["contexts"]} == {"training"}
-    assert configure.prepare([(outputs("aws-prod"), TOKEN), (outputs("gcp-prod"), OTHER)], env).empty, "a second time there is nothing to do"
+    assert configure.prepare([(outputs("aws-prod"), TOKEN), (outputs("gcp-prod"), OTHER)], env).empty, (
+        "a second time there is nothing to do"
+    )
     configure.apply_undo(configure.undo(env), env)
     assert config.read_text() == MINE
     assert not access.exists()
@@ -183,7 +230,9 @@ def test_undoing_refuses_to_lose_what_was_written_since(env: dict[str, str]) -> 
     assert "gcp" in config.read_text()
 
 
-def test_a_setup_that_cannot_be_written_whole_leaves_everything_as_it_was(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setup_that_cannot_be_written_whole_leaves_everything_as_it_was(
+    env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = write(env, ".sky/config.yaml", MINE)
     found = configure.prepare([(outputs("aws-prod"), TOKEN)], env)
     real = write_whole
@@ -202,16 +251,23 @@ def test_a_setup_that_cannot_be_written_whole_leaves_everything_as_it_was(env: d
 
 def test_a_context_with_its_owner_s_login_is_not_replaced_unasked(env: dict[str, str]) -> None:
     name = context_name(outputs("gcp-prod"))
-    theirs = {"contexts": [{"name": name, "context": {"cluster": name, "user": name}}], "users": [{"name": name, "user": {"exec": {}}}]}
+    theirs = {
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "users": [{"name": name, "user": {"exec": {}}}],
+    }
     write(env, ".kube/config", yaml.safe_dump(theirs))
     with pytest.raises(InputError, match="will not replace"):
         configure.prepare([(outputs("gcp-prod"), TOKEN)], env)
     found = configure.prepare([(outputs("gcp-prod"), TOKEN)], env, replace=True)
     document = yaml.safe_load(found.changes[0].after or "")
-    assert [user["name"] for user in document["users"]] == [name, f"trainfleet-launcher-{name}"], "the login itself stays"
+    assert [user["name"] for user in document["users"]] == [name, f"trainfleet-launcher-{name}"], (
+        "the login itself stays"
+    )
 
 
-def test_a_platform_without_a_launcher_account_needs_its_context_in_the_kubeconfig(env: dict[str, str]) -> None:
+def test_a_platform_without_a_launcher_account_needs_its_context_in_the_kubeconfig(
+    env: dict[str, str],
+) -> None:
     platform = outputs("aws-dev", launcher_account="", kube_context="kind-kind", region="")
     with pytest.raises(InputError, match="no context `kind-kind`"):
         configure.prepare([(platform, None)], env)
@@ -220,7 +276,9 @@ def test_a_platform_without_a_launcher_account_needs_its_context_in_the_kubeconf
     assert [change.empty for change in found.changes] == [True, False], "the kubeconfig is left alone"
 
 
-def test_managed_jobs_get_the_plug_in_that_asks_the_clusters_beside_the_user_s_own(env: dict[str, str]) -> None:
+def test_managed_jobs_get_the_plug_in_that_asks_the_clusters_beside_the_user_s_own(
+    env: dict[str, str],
+) -> None:
     mine = "# mine\nplugins:\n- class: my.Plugin  # keep\n"
     file = write(env, ".sky/plugins.yaml", mine)
     platforms = [(outputs("aws-prod"), TOKEN)]
@@ -229,9 +287,14 @@ def test_managed_jobs_get_the_plug_in_that_asks_the_clusters_beside_the_user_s_o
     found = configure.prepare(platforms, env, managed=True)
     assert configure.PLUGIN in "".join(change.difference() for change in found.changes)
     configure.apply(found)
-    assert [each["class"] for each in yaml.safe_load(file.read_text())["plugins"]] == ["my.Plugin", configure.PLUGIN]
+    assert [each["class"] for each in yaml.safe_load(file.read_text())["plugins"]] == [
+        "my.Plugin",
+        configure.PLUGIN,
+    ]
     assert configure.prepare(platforms, env, managed=True).empty
-    assert yaml.safe_load((Path(env["HOME"]) / ".sky/config.yaml").read_text())["jobs"]["controller"] == {"consolidation_mode": True}
+    assert yaml.safe_load((Path(env["HOME"]) / ".sky/config.yaml").read_text())["jobs"]["controller"] == {
+        "consolidation_mode": True
+    }
     configure.apply_undo(configure.undo(env), env)
     assert file.read_text() == mine
 

@@ -1,6 +1,8 @@
-"""SkyPilot's own parser, schema, optimizer and pod merging take what is written for the six cloud stacks, with their nodes and without.
+"""SkyPilot's own parser, schema, optimizer and pod merging take what is written for the six cloud stacks,
+with their nodes and without.
 
-SkyPilot runs in a process and a home of its own (`sky_inspects`), twice in all: with a node of every pool, and with the pools at zero.
+SkyPilot runs in a process and a home of its own (`sky_inspects`), twice in all: with a node of every pool,
+and with the pools at zero.
 """
 
 from __future__ import annotations
@@ -25,17 +27,24 @@ from trainfleet.training.launch.sky.task import Wanted, task_document
 from trainfleet.training.recipe.load import load_recipe
 
 pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("sky") is None, reason="needs SkyPilot: pip install 'trainfleet[sky]'"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("sky") is None, reason="needs SkyPilot: pip install 'trainfleet[sky]'"
+    ),
     pytest.mark.timeout(1200),
 ]
-CATALOGUE = "AcceleratorName,Clouds\n" + "".join(f"{gpu},Kubernetes\n" for gpu in ("A10", "A100-80GB", "A10G", "H100", "H200", "L4", "T4"))
+CATALOGUE = "AcceleratorName,Clouds\n" + "".join(
+    f"{gpu},Kubernetes\n" for gpu in ("A10", "A100-80GB", "A10G", "H100", "H200", "L4", "T4")
+)
 """Names, as SkyPilot's own list of accelerators has them; without a checksum beside it, it is never fetched."""
 
 
 def recipe_for(stack: str) -> Any:
     """One that a pool of the stack can serve."""
     pool = outputs(stack).pools[0]
-    return load_recipe("lm-1b", [f"scaling.workers={pool.per_node}", "precision=fp32", "batch.micro_batch=1", "storage=s3://runs"])
+    return load_recipe(
+        "lm-1b",
+        [f"scaling.workers={pool.per_node}", "precision=fp32", "batch.micro_batch=1", "storage=s3://runs"],
+    )
 
 
 @cache
@@ -59,7 +68,14 @@ def answers(*, gpus: bool, folder: Path) -> dict[str, Any]:
     env = {key: value for key, value in os.environ.items() if key not in hidden}
     home = {"HOME": str(folder), "SKY_RUNTIME_DIR": str(folder), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
     program = Path(__file__).with_name("sky_inspects.py")
-    done = subprocess.run([sys.executable, str(program)], input=json.dumps(order), env=env | home, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        input=json.dumps(order),
+        env=env | home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -74,7 +90,10 @@ def alternatives(document: dict[str, Any]) -> list[dict[str, Any]]:
     return list(document["resources"].get("ordered", [document["resources"]]))
 
 
-@pytest.fixture(scope="module", params=[pytest.param(True, id="with nodes"), pytest.param(False, id="from zero", marks=pytest.mark.deep)])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(True, id="with nodes"), pytest.param(False, id="from zero", marks=pytest.mark.deep)],
+)
 def answer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return answers(gpus=request.param, folder=tmp_path_factory.mktemp("sky"))
 
@@ -84,9 +103,15 @@ def test_skypilot_tries_every_alternative_in_the_plan_s_order(answer: dict[str, 
     wanted = alternatives(task(*(PROD if stack == "all" else (stack,))))
     tried = answer[stack]["tried"]
     assert [(each["context"], each["gpus"]) for each in tried] == [
-        (each["infra"].removeprefix("k8s/"), {each["accelerators"].partition(":")[0]: int(each["accelerators"].partition(":")[2])}) for each in wanted
+        (
+            each["infra"].removeprefix("k8s/"),
+            {each["accelerators"].partition(":")[0]: int(each["accelerators"].partition(":")[2])},
+        )
+        for each in wanted
     ]
-    assert all(each["cost"] > 0 for each in tried if not each["context"].endswith("eastus")), "prices come from the configuration"
+    assert all(each["cost"] > 0 for each in tried if not each["context"].endswith("eastus")), (
+        "prices come from the configuration"
+    )
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -98,7 +123,9 @@ def test_the_pod_that_skypilot_makes_fits_the_nodes_of_its_pool(answer: dict[str
         node = next(node for node in nodes(stack) if node["metadata"]["name"] == name)
         labels = node["metadata"]["labels"]
         assert pod["nodeSelector"].items() <= labels.items()
-        assert labels[values["k8s_acc_label_key"]] in values["k8s_acc_label_values"], "SkyPilot's own selector finds the same nodes"
+        assert labels[values["k8s_acc_label_key"]] in values["k8s_acc_label_values"], (
+            "SkyPilot's own selector finds the same nodes"
+        )
         tolerated = {toleration["key"] for toleration in pod["tolerations"]}
         assert {taint["key"] for taint in node["spec"]["taints"]} <= tolerated
         assert values["k8s_service_account_name"] == "trainer"
@@ -107,18 +134,27 @@ def test_the_pod_that_skypilot_makes_fits_the_nodes_of_its_pool(answer: dict[str
         assert int(values["timeout"]) == context_config(platform)["provision_timeout"]
         assert values["image_id"] == platform.image
         assert float(values["cpus"]) == asked["cpus"]
-        assert values["k8s_cpu_limit"] is None, "it would throttle SkyPilot's own start and the loaders of data"
+        assert values["k8s_cpu_limit"] is None, (
+            "it would throttle SkyPilot's own start and the loaders of data"
+        )
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_what_all_pods_carry_and_what_one_pool_s_carry_are_both_in_the_pod(answer: dict[str, Any], stack: str) -> None:
+def test_what_all_pods_carry_and_what_one_pool_s_carry_are_both_in_the_pod(
+    answer: dict[str, Any], stack: str
+) -> None:
     platform, many = outputs(stack), task(stack)["num_nodes"] > 1
     for each in answer[stack]["tried"]:
         pod = each["pod"]["pod"]
-        pool = next(pool for pool in platform.pools if pool.name == pod["spec"]["nodeSelector"]["trainfleet.io/pool"])
+        pool = next(
+            pool for pool in platform.pools if pool.name == pod["spec"]["nodeSelector"]["trainfleet.io/pool"]
+        )
         (container,) = pod["spec"]["containers"]
         names = {variable["name"] for variable in container["env"]}
-        assert names >= {*(pool.environment if many else ()), *(secret.upper().replace("-", "_") for secret in platform.secrets)}
+        assert names >= {
+            *(pool.environment if many else ()),
+            *(secret.upper().replace("-", "_") for secret in platform.secrets),
+        }
         assert container["imagePullPolicy"] == "IfNotPresent"
         assert pod["spec"]["priorityClassName"] == "trainfleet-normal"
         assert pod["metadata"].get("labels", {}).items() >= platform.pod_labels.items()

@@ -17,7 +17,10 @@ def causal(folder: Path) -> Path:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=["<s>", "</s>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+        vocab_size=300,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
     )
     tokenizer.train_from_iterator(["the gradient sums the loss of the tensor step by step"] * 5, trainer)
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
@@ -44,9 +47,13 @@ def wav2vec2(folder: Path, letters: str = "abcdefghijklmnopqrstuvwxyzäöüß") 
 
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = folder / "vocab.json"
-    vocabulary.write_text(json.dumps({each: number for number, each in enumerate(["<pad>", "<unk>", "|", *letters])}))
+    vocabulary.write_text(
+        json.dumps({each: number for number, each in enumerate(["<pad>", "<unk>", "|", *letters])})
+    )
     transformers.Wav2Vec2CTCTokenizer(str(vocabulary), bos_token=None, eos_token=None).save_pretrained(folder)
-    transformers.Wav2Vec2FeatureExtractor(sampling_rate=16_000, return_attention_mask=True, do_normalize=True).save_pretrained(folder)
+    transformers.Wav2Vec2FeatureExtractor(
+        sampling_rate=16_000, return_attention_mask=True, do_normalize=True
+    ).save_pretrained(folder)
     torch.manual_seed(0)
     config = transformers.Wav2Vec2Config(
         vocab_size=len(letters) + 3,
@@ -74,7 +81,16 @@ def whisper(folder: Path) -> Path:
 
     from trainfleet.training.workloads.lm.hf_tokenizer import byte_of
 
-    ends = ["<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|zh|>", "<|de|>", "<|translate|>", "<|transcribe|>", "<|notimestamps|>"]
+    ends = [
+        "<|endoftext|>",
+        "<|startoftranscript|>",
+        "<|en|>",
+        "<|zh|>",
+        "<|de|>",
+        "<|translate|>",
+        "<|transcribe|>",
+        "<|notimestamps|>",
+    ]
     tokenizer = transformers.WhisperTokenizer(vocab=byte_of() | {ends[0]: 256}, merges=[])
     tokenizer.add_special_tokens({"additional_special_tokens": ends[1:]})
     tokenizer.save_pretrained(folder)

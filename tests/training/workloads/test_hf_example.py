@@ -26,8 +26,17 @@ def test_the_example_learns_and_its_export_is_transformers_own(
 
     monkeypatch.chdir(EXAMPLES)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    small = ["scaling.workers=1", "log.tensorboard=false", "workload.model={width: 32, layers: 1, heads: 2}", "steps=80", "optimizer.warmup=5"]
-    recipe = load_recipe("hf_vision.yaml", [*small, "optimizer.lr=5e-3", "log.every=1", "checkpoint.every=80", "validation.every=80"])
+    small = [
+        "scaling.workers=1",
+        "log.tensorboard=false",
+        "workload.model={width: 32, layers: 1, heads: 2}",
+        "steps=80",
+        "optimizer.warmup=5",
+    ]
+    recipe = load_recipe(
+        "hf_vision.yaml",
+        [*small, "optimizer.lr=5e-3", "log.every=1", "checkpoint.every=80", "validation.every=80"],
+    )
     result = run(recipe, tmp_path / "run")
     losses = told(rows_of(tmp_path / "run"), "loss")
     assert sum(losses[-10:]) < 0.93 * sum(losses[:10]), losses

@@ -12,7 +12,10 @@ CASES = [
         "from trainfleet.training.recipe.load import known_recipes, load_recipe\nfor name in known_recipes(): load_recipe(name)",
         ("torch", "transformers", "sklearn"),
     ),
-    ("import trainfleet.training.trainer.loop, trainfleet.training.workloads.lm.workload", ("transformers", "datasets", "peft", "sklearn")),
+    (
+        "import trainfleet.training.trainer.loop, trainfleet.training.workloads.lm.workload",
+        ("transformers", "datasets", "peft", "sklearn"),
+    ),
     (
         "import trainfleet.training.workloads.speech.workload as s, trainfleet.training.trainer.loop\nfrom trainfleet.training.workloads.speech.settings import SpeechSettings\n"
         "s.Speech.collections(None, 'validation')",

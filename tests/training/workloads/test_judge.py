@@ -1,4 +1,6 @@
-"""What a workload gives wrong is named: which workload, which field, what was expected; all at once, and nothing where all is right."""
+"""What a workload gives wrong is named: which workload, which field, what was expected; all at once, and
+nothing where all is right.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,37 @@ def judge(**declared: Any) -> Judge:
 BATCHES: list[tuple[dict[str, Any], Any, str]] = [
     ({}, [1, 2], "batch of train: is list (expected a dictionary of tensors by name)"),
     ({}, GOOD | {"y": [0, 0, 0, 0]}, "batch of train, `y`: is list (expected a tensor)"),
-    ({}, GOOD | {"x": torch.zeros(4, 3, dtype=torch.float64)}, "batch of train, `x`: is float64 [4, 3] (expected float32, as the model's weights"),
-    ({}, GOOD | {"y": torch.zeros(3)}, "batch of train, `y`: has the shape [3] for 4 samples (expected the first size to be 4)"),
+    (
+        {},
+        GOOD | {"x": torch.zeros(4, 3, dtype=torch.float64)},
+        "batch of train, `x`: is float64 [4, 3] (expected float32, as the model's weights",
+    ),
+    (
+        {},
+        GOOD | {"y": torch.zeros(3)},
+        "batch of train, `y`: has the shape [3] for 4 samples (expected the first size to be 4)",
+    ),
     ({}, GOOD | {"y": torch.tensor(1)}, "batch of train, `y`: has the shape [] for 4 samples"),
-    ({}, GOOD | {"x": torch.zeros(4, 3, device="meta")}, "batch of train, `x`: lies on meta (expected the CPU"),
-    ({"fields": DECLARED}, GOOD | {"x": torch.zeros(4, 5)}, "batch of train, `x`: is float32 [4, 5] (expected float32 [samples, 3])"),
-    ({"fields": DECLARED}, GOOD | {"y": torch.zeros(4, dtype=torch.int32)}, "batch of train, `y`: is int32 [4] (expected int64 [samples])"),
-    ({"fields": DECLARED}, GOOD | {"z": torch.zeros(4)}, "batch of train, `z`: is not declared (expected one of x, y)"),
+    (
+        {},
+        GOOD | {"x": torch.zeros(4, 3, device="meta")},
+        "batch of train, `x`: lies on meta (expected the CPU",
+    ),
+    (
+        {"fields": DECLARED},
+        GOOD | {"x": torch.zeros(4, 5)},
+        "batch of train, `x`: is float32 [4, 5] (expected float32 [samples, 3])",
+    ),
+    (
+        {"fields": DECLARED},
+        GOOD | {"y": torch.zeros(4, dtype=torch.int32)},
+        "batch of train, `y`: is int32 [4] (expected int64 [samples])",
+    ),
+    (
+        {"fields": DECLARED},
+        GOOD | {"z": torch.zeros(4)},
+        "batch of train, `z`: is not declared (expected one of x, y)",
+    ),
     ({"fields": DECLARED}, {"x": GOOD["x"]}, "batch of train, `y`: is missing (expected int64 [samples])"),
 ]
 
@@ -50,15 +76,22 @@ def test_a_batch_that_is_wrong_is_named(declared: dict[str, Any], batch: Any, me
 
 def test_all_that_is_wrong_with_a_batch_comes_at_once() -> None:
     with pytest.raises(InputError) as caught:
-        judge(fields=DECLARED).batch("test", [0], {"x": torch.zeros(1, 3, dtype=torch.float16), "y": torch.zeros(1, 1)})
-    assert {problem.where for problem in caught.value.problems} == {"batch of test, `x`", "batch of test, `y`"}
+        judge(fields=DECLARED).batch(
+            "test", [0], {"x": torch.zeros(1, 3, dtype=torch.float16), "y": torch.zeros(1, 1)}
+        )
+    assert {problem.where for problem in caught.value.problems} == {
+        "batch of test, `x`",
+        "batch of test, `y`",
+    }
 
 
 def test_a_later_batch_of_another_type_than_the_first_is_named() -> None:
     one = judge()
     one.batch("train", range(4), GOOD)
     one.batch("validation", range(2), {name: value[:2] for name, value in GOOD.items()})
-    with pytest.raises(InputError, match=r"`y`: is int32 \[4\] \(expected int64 with 1 dimensions, as in the first batch\)"):
+    with pytest.raises(
+        InputError, match=r"`y`: is int32 \[4\] \(expected int64 with 1 dimensions, as in the first batch\)"
+    ):
         one.batch("train", range(4), GOOD | {"y": GOOD["y"].int()})
 
 
@@ -66,8 +99,14 @@ LOSS = torch.ones((), requires_grad=True) * 2
 RIGHT = {"accuracy": (torch.tensor(1), 4)}
 OUTCOMES: list[tuple[Any, str]] = [
     (LOSS, "outcome: is float32 [] (expected a trainfleet.training.workloads.Outcome)"),
-    (Outcome(torch.ones(4, requires_grad=True) * 2, 4, RIGHT), "outcome, `loss`: is float32 [4] (expected one number"),
-    (Outcome(torch.ones((), requires_grad=True).detach(), 4, RIGHT), "outcome, `loss`: was computed without gradients"),
+    (
+        Outcome(torch.ones(4, requires_grad=True) * 2, 4, RIGHT),
+        "outcome, `loss`: is float32 [4] (expected one number",
+    ),
+    (
+        Outcome(torch.ones((), requires_grad=True).detach(), 4, RIGHT),
+        "outcome, `loss`: was computed without gradients",
+    ),
     (Outcome(torch.tensor(3), 4, RIGHT), "outcome, `loss`: is int64 []"),
     (Outcome(LOSS, 0, RIGHT), "outcome, `weight`: is int 0"),
     (Outcome(LOSS, 4), "outcome, `extras`: has no `accuracy`, which `metrics` names"),
@@ -92,20 +131,33 @@ def test_what_is_right_passes() -> None:
 def test_what_the_model_raises_tells_what_it_was_given() -> None:
     with pytest.raises(RuntimeError) as caught, judge().naming(GOOD):
         torch.nn.Linear(5, 1)(GOOD["x"])
-    assert caught.value.__notes__ == ["the workload `mine` was computing the loss of a batch with x float32 [4, 3], y int64 [4]"]
+    assert caught.value.__notes__ == [
+        "the workload `mine` was computing the loss of a batch with x float32 [4, 3], y int64 [4]"
+    ]
 
 
 def test_a_run_ends_before_its_first_step_where_a_batch_is_wrong(
-    tiny: Callable[..., Recipe], run: Callable[..., RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Callable[..., Recipe],
+    run: Callable[..., RunResult],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     right = LanguageModel.batch
-    monkeypatch.setattr(LanguageModel, "batch", lambda self, split, indices: {**right(self, split, indices), "extra": torch.zeros(1, 2)})
-    with pytest.raises(InputError, match=r"the workload `lm` gives(.|\n)*`extra`: has the shape \[1, 2\] for 4 samples"):
+    monkeypatch.setattr(
+        LanguageModel,
+        "batch",
+        lambda self, split, indices: {**right(self, split, indices), "extra": torch.zeros(1, 2)},
+    )
+    with pytest.raises(
+        InputError, match=r"the workload `lm` gives(.|\n)*`extra`: has the shape \[1, 2\] for 4 samples"
+    ):
         run(tiny(), tmp_path / "run")
     assert not list((tmp_path / "run").glob("checkpoints/step-*"))
 
 
-def test_another_vocabulary_than_the_checkpoints_is_named(tiny: Callable[..., Recipe], run: Callable[..., RunResult], tmp_path: Path) -> None:
+def test_another_vocabulary_than_the_checkpoints_is_named(
+    tiny: Callable[..., Recipe], run: Callable[..., RunResult], tmp_path: Path
+) -> None:
     run(tiny("workload.data.tokens=bpe", "workload.data.vocabulary=300"), tmp_path / "run")
     changed = tiny("workload.data.tokens=bpe", "workload.data.vocabulary=280")
     with pytest.raises(InputError, match=r"the checkpoint's vocabulary has 297 tokens, this run's 280"):

@@ -1,4 +1,6 @@
-"""The language model after training: sampling, export and back; and pretrained models of transformers, whole and by LoRA."""
+"""The language model after training: sampling, export and back; and pretrained models of transformers, whole
+and by LoRA.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def test_an_exported_gpt_gives_transformers_the_same_logits_and_the_same_tokens(
     assert torch.equal(workload.import_(tmp_path)(batch), model(batch))
 
 
-def test_a_gpt_that_is_none_of_transformers_models_comes_back_by_its_own_loader(own: Callable[..., LanguageModel], tmp_path: Path) -> None:
+def test_a_gpt_that_is_none_of_transformers_models_comes_back_by_its_own_loader(
+    own: Callable[..., LanguageModel], tmp_path: Path
+) -> None:
     workload = own("workload.model.mlp=gelu")
     model = with_random_weights(workload)
     workload.export(model, tmp_path)
@@ -121,11 +125,23 @@ def test_a_models_own_tokens_spell_the_text(causal: Path) -> None:
 
 @pytest.mark.parametrize("lora", ["null", "{rank: 4, targets: [q_proj, v_proj]}"])
 def test_a_pretrained_model_is_trained_stopped_resumed_exported_and_sampled(
-    tiny: Callable[..., Recipe], run: Callable[..., RunResult], causal: Path, cache: Path, tmp_path: Path, lora: str
+    tiny: Callable[..., Recipe],
+    run: Callable[..., RunResult],
+    causal: Path,
+    cache: Path,
+    tmp_path: Path,
+    lora: str,
 ) -> None:
     import transformers
 
-    recipe = tiny(f"workload.model.pretrained={causal}", f"workload.model.lora={lora}", *PRETRAINED, "steps=8", "optimizer.lr=1e-2", "log.every=2")
+    recipe = tiny(
+        f"workload.model.pretrained={causal}",
+        f"workload.model.lora={lora}",
+        *PRETRAINED,
+        "steps=8",
+        "optimizer.lr=1e-2",
+        "log.every=2",
+    )
     whole = run(recipe, tmp_path / "whole")
     asked = iter([False] * 4 + [True] * 9)
     run(recipe, tmp_path / "parts", should_stop=lambda: next(asked))
@@ -140,17 +156,24 @@ def test_a_pretrained_model_is_trained_stopped_resumed_exported_and_sampled(
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "export").eval()
     batch = workload.batch("validation", [0, 1])["inputs"]
     torch.testing.assert_close(theirs(batch).logits, trained.model(batch), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(workload.import_(tmp_path / "export")(batch), trained.model(batch), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        workload.import_(tmp_path / "export")(batch), trained.model(batch), atol=1e-5, rtol=1e-5
+    )
     before = transformers.AutoModelForCausalLM.from_pretrained(causal)
     same = torch.equal(before.model.layers[0].mlp.up_proj.weight, theirs.model.layers[0].mlp.up_proj.weight)
     assert same == (lora != "null")
-    found = workload.predict(trained.model, workload.read([{"text": "the"}, {"text": "a tensor sums"}]), max_tokens=5)
+    found = workload.predict(
+        trained.model, workload.read([{"text": "the"}, {"text": "a tensor sums"}]), max_tokens=5
+    )
     assert len(found) == 2
     assert all(isinstance(each["text"], str) for each in found)
 
 
 MISTAKES = [
-    ("workload.model.pretrained=/nowhere", "workload.data.tokens: `bytes` are not the tokens that the pretrained model knows"),
+    (
+        "workload.model.pretrained=/nowhere",
+        "workload.data.tokens: `bytes` are not the tokens that the pretrained model knows",
+    ),
     ("workload.data.tokens=model", "workload.data.tokens: there is no pretrained model"),
     ("workload.model.lora={rank: 2}", "workload.model.lora: LoRA leaves the model's own weights as they are"),
     ("workload.model.lora={rang: 2}", "workload.model.lora.rang: unknown key"),
@@ -170,4 +193,9 @@ def test_a_model_that_is_not_there_or_a_layer_that_is_not_in_it_is_one_clear_err
     with pytest.raises(InputError, match="nowhere"):
         run(tiny(f"workload.model.pretrained={tmp_path}/nowhere", *PRETRAINED), tmp_path / "a")
     with pytest.raises(InputError, match=r"no_such: the model has(.|\n)*q_proj"):
-        run(tiny(f"workload.model.pretrained={causal}", "workload.model.lora={targets: [no_such]}", *PRETRAINED), tmp_path / "b")
+        run(
+            tiny(
+                f"workload.model.pretrained={causal}", "workload.model.lora={targets: [no_such]}", *PRETRAINED
+            ),
+            tmp_path / "b",
+        )

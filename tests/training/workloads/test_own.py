@@ -1,4 +1,6 @@
-"""A user's own workload: what docs/add-a-workload.md says, run as it stands there; names that are none; entry points."""
+"""A user's own workload: what docs/add-a-workload.md says, run as it stands there; names that are none; entry
+points.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def test_the_documents_workload_trains_and_beats_its_baseline(folder: Path, run: Callable[..., RunResult]) -> None:
+def test_the_documents_workload_trains_and_beats_its_baseline(
+    folder: Path, run: Callable[..., RunResult]
+) -> None:
     recipe = load_recipe("spirals.yaml", ["scaling.workers=1", "log.tensorboard=false"])
     result = run(recipe, folder / "run")
     assert result.metrics["test/accuracy"] > 0.95
@@ -46,7 +50,12 @@ def test_a_dumped_recipe_of_an_own_workload_reads_back_as_the_same(folder: Path)
     recipe = load_recipe("spirals.yaml", ["workload.turns=2"])
     (folder / "again.yaml").write_text(dump(recipe))
     assert load_recipe("again.yaml") == recipe
-    assert recipe.model_dump(mode="json")["workload"] == {"name": "spirals:Spirals", "width": 48, "points": 3000, "turns": 2.0}
+    assert recipe.model_dump(mode="json")["workload"] == {
+        "name": "spirals:Spirals",
+        "width": 48,
+        "points": 3000,
+        "turns": 2.0,
+    }
 
 
 def test_the_mistakes_that_the_document_shows_are_what_is_said(folder: Path) -> None:
@@ -57,18 +66,27 @@ def test_the_mistakes_that_the_document_shows_are_what_is_said(folder: Path) -> 
 
 
 def test_rules_between_fields_and_metrics_of_an_own_workload_hold(folder: Path) -> None:
-    with pytest.raises(InputError, match=r"workload\.points: 100 points do not show 5\.0 turns \(at least 500\)"):
+    with pytest.raises(
+        InputError, match=r"workload\.points: 100 points do not show 5\.0 turns \(at least 500\)"
+    ):
         load_recipe("spirals.yaml", ["workload.points=100", "workload.turns=5"])
     with pytest.raises(InputError, match=r"validation/acuracy(.|\n)*validation/accuracy"):
         load_recipe("spirals.yaml", ["checkpoint.metric=validation/acuracy"])
 
 
-def test_a_batch_that_is_not_as_declared_ends_the_run_with_the_words_of_the_document(folder: Path, run: Callable[..., RunResult]) -> None:
+def test_a_batch_that_is_not_as_declared_ends_the_run_with_the_words_of_the_document(
+    folder: Path, run: Callable[..., RunResult]
+) -> None:
     text = (folder / "spirals.py").read_text()
-    (folder / "spirals.py").write_text(text.replace('"points": ("float32", (2,))', '"points": ("float64", (2,))'))
+    (folder / "spirals.py").write_text(
+        text.replace('"points": ("float32", (2,))', '"points": ("float64", (2,))')
+    )
     summary, problem = blocks("text")[0].splitlines()
     with pytest.raises(InputError) as caught:
-        run(load_recipe("spirals.yaml", ["batch.global_batch=1", "batch.micro_batch=1", "scaling.workers=1"]), folder / "run")
+        run(
+            load_recipe("spirals.yaml", ["batch.global_batch=1", "batch.micro_batch=1", "scaling.workers=1"]),
+            folder / "run",
+        )
     assert caught.value.summary == summary
     assert [str(each) for each in caught.value.problems] == [problem]
 
@@ -79,10 +97,16 @@ def test_a_package_names_its_workload_by_an_entry_point(folder: Path) -> None:
     package = folder / "spirals-1.0.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: spirals\nVersion: 1.0\n")
-    section = blocks("toml")[0].replace('[project.entry-points."trainfleet.workloads"]', "[trainfleet.workloads]").replace('"', "")
+    section = (
+        blocks("toml")[0]
+        .replace('[project.entry-points."trainfleet.workloads"]', "[trainfleet.workloads]")
+        .replace('"', "")
+    )
     (package / "entry_points.txt").write_text(section)
     sys.path.append(str(folder))
-    (folder / "named.yaml").write_text((folder / "spirals.yaml").read_text().replace('"spirals:Spirals"', "spirals"))
+    (folder / "named.yaml").write_text(
+        (folder / "spirals.yaml").read_text().replace('"spirals:Spirals"', "spirals")
+    )
     assert "spirals" in settings.names()
     recipe = load_recipe("named.yaml")
     assert recipe.workload.name == "spirals"
@@ -96,7 +120,10 @@ NO_WORKLOADS = [
     ("spi rals:Spirals", "`spi rals` is no name of a module"),
     ("other:Plain", "`other:Plain` has no class `Settings`"),
     ("other:Broken", "`other:Broken` has no class `Settings`"),
-    ("visoin", "`visoin` is no workload of Trainfleet or of an installed package, and no module:Class of yours (did you mean `vision`?)"),
+    (
+        "visoin",
+        "`visoin` is no workload of Trainfleet or of an installed package, and no module:Class of yours (did you mean `vision`?)",
+    ),
 ]
 
 

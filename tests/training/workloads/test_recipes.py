@@ -1,4 +1,5 @@
-"""The recipes of the workloads as they stand: each trains on this machine and beats the trivial model that its own file names.
+"""The recipes of the workloads as they stand: each trains on this machine and beats the trivial model that
+its own file names.
 
 One process and one thread each, so two of them go side by side.
 """
@@ -28,7 +29,9 @@ def test_vision_small_beats_the_nearest_mean_picture(run: Callable[..., RunResul
 
 @pytest.mark.deep
 @pytest.mark.timeout(900)
-def test_speech_small_writes_most_words_of_sentences_that_it_never_heard(run: Callable[..., RunResult], tmp_path: Path) -> None:
+def test_speech_small_writes_most_words_of_sentences_that_it_never_heard(
+    run: Callable[..., RunResult], tmp_path: Path
+) -> None:
     result = run(load_recipe("speech-small", ONE), tmp_path / "run")
     assert result.baseline["one_sentence_wer"] > 0.7
     assert result.metrics["validation/wer"] < 0.2

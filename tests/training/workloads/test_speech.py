@@ -1,4 +1,6 @@
-"""Speech to text: what is spoken and read, that neighbours in a batch do not matter, what is measured, and pretrained models."""
+"""Speech to text: what is spoken and read, that neighbours in a batch do not matter, what is measured, and
+pretrained models.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,20 @@ from trainfleet.training.workloads.speech.workload import Speech
 
 TINY = (
     "workload.model={kind: ctc, width: 16, layers: 1, heads: 2, mels: 16}",
-    *("workload.data.utterances=60", "workload.data.validation_share=0.15", "workload.data.test_share=0.15", "workload.data.speeds=[170]"),
-    *("scaling.workers=1", "log.tensorboard=false", "batch.global_batch=4", "batch.micro_batch=4", "optimizer.warmup=2", "validation.samples=6"),
+    *(
+        "workload.data.utterances=60",
+        "workload.data.validation_share=0.15",
+        "workload.data.test_share=0.15",
+        "workload.data.speeds=[170]",
+    ),
+    *(
+        "scaling.workers=1",
+        "log.tensorboard=false",
+        "batch.global_batch=4",
+        "batch.micro_batch=4",
+        "optimizer.warmup=2",
+        "validation.samples=6",
+    ),
 )
 
 
@@ -66,7 +80,10 @@ def test_a_sentence_sounds_the_same_each_time_and_another_way_in_another_voice()
 def test_sentences_are_many_and_those_of_the_test_are_never_heard_in_training() -> None:
     assert len(sentences()) == len(set(sentences())) > 4000
     rows = [json.loads(line) for line in listing(SoundSettings(utterances=9000)).splitlines()]
-    heard = {split: {row["text"] for row in rows if row["split"] == split} for split in ("train", "validation", "test")}
+    heard = {
+        split: {row["text"] for row in rows if row["split"] == split}
+        for split in ("train", "validation", "test")
+    }
     assert not heard["train"] & (heard["validation"] | heard["test"])
     assert min(map(len, heard.values())) > 200
     assert {row["voice"] for row in rows} == set(SoundSettings().voices)
@@ -116,7 +133,10 @@ def test_error_rates_are_of_all_utterances_and_the_baseline_of_one_sentence(cach
     workload = speech(cache)
     indices = list(range(workload.size("validation")))
     said = [workload.recogniser.plain(text) for text in workload._blocks["validation"].rows(indices)["text"]]
-    texts = [workload.recogniser.plain(text) for text in workload._blocks["train"].rows(range(workload.size("train")))["text"]]
+    texts = [
+        workload.recogniser.plain(text)
+        for text in workload._blocks["train"].rows(range(workload.size("train")))["text"]
+    ]
     baseline = workload.baseline(indices)["one_sentence_wer"]
     rates = [float(word_error_rate([text] * len(said), said)) for text in texts]
     assert min(rates) <= baseline <= max(rates)
@@ -125,11 +145,15 @@ def test_error_rates_are_of_all_utterances_and_the_baseline_of_one_sentence(cach
     batch = workload.batch("validation", indices)
     written, target = workload.outcome(model, batch).seen["wer"]
     assert target == said
-    assert written == [workload.recogniser.plain(text) for text in workload.recogniser.transcripts(model, batch)]
+    assert written == [
+        workload.recogniser.plain(text) for text in workload.recogniser.transcripts(model, batch)
+    ]
     assert workload.outcome(model.train(), batch).seen == {}
 
 
-def test_a_few_steps_lower_the_loss_and_a_resumed_run_is_the_same_to_the_bit(cache: Path, run: Callable[..., RunResult], tmp_path: Path) -> None:
+def test_a_few_steps_lower_the_loss_and_a_resumed_run_is_the_same_to_the_bit(
+    cache: Path, run: Callable[..., RunResult], tmp_path: Path
+) -> None:
     small = recipe("steps=8", "validation.every=8", "checkpoint.every=4", "log.every=1", "optimizer.lr=1e-2")
     whole = run(small, tmp_path / "whole")
     losses = told(rows_of(tmp_path / "whole"), "loss")
@@ -147,7 +171,11 @@ def test_an_export_comes_back_and_writes_the_same(cache: Path, tmp_path: Path) -
     workload.export(model, tmp_path)
     sound, rate = speak("guten abend", "de+f2", 150)
     (tmp_path / "abend.wav").write_bytes(wav(sound, rate))
-    rows = [{"audio": str(tmp_path / "abend.wav")}, {"audio": sound, "rate": rate}, {"audio": wav(sound, rate)}]
+    rows = [
+        {"audio": str(tmp_path / "abend.wav")},
+        {"audio": sound, "rate": rate},
+        {"audio": wav(sound, rate)},
+    ]
     batch = workload.read(rows)
     assert (batch["sound"] == batch["sound"][0]).all()
     expected = workload.predict(model, batch)
@@ -168,7 +196,9 @@ NO_SOUNDS: list[tuple[dict[str, Any], str]] = [
 
 def test_every_row_that_cannot_be_heard_is_named_with_what_is_wrong(cache: Path) -> None:
     with pytest.raises(InputError) as caught:
-        speech(cache).read([{"audio": np.zeros(999, np.int16), "rate": 16_000}, *(row for row, _ in NO_SOUNDS)])
+        speech(cache).read(
+            [{"audio": np.zeros(999, np.int16), "rate": 16_000}, *(row for row, _ in NO_SOUNDS)]
+        )
     found = {problem.where: problem.what for problem in caught.value.problems}
     assert set(found) == {f"row {number}" for number in range(1, len(NO_SOUNDS) + 1)}
     for number, (_, message) in enumerate(NO_SOUNDS, 1):
@@ -187,7 +217,9 @@ def recordings(folder: Path, count: int = 24) -> Path:
 SHARES = ("workload.data.validation_share=0.2", "workload.data.test_share=0.2", "workload.data.split_seed=1")
 
 
-def test_a_folder_of_sounds_is_a_data_set_and_a_torn_or_speechless_one_is_named(cache: Path, tmp_path: Path) -> None:
+def test_a_folder_of_sounds_is_a_data_set_and_a_torn_or_speechless_one_is_named(
+    cache: Path, tmp_path: Path
+) -> None:
     folder = recordings(tmp_path / "sounds")
     overrides = (f"workload.data.source={folder}", *SHARES)
     workload = speech(cache, *overrides)
@@ -215,7 +247,13 @@ def test_common_voices_folder_keeps_its_own_splits(cache: Path, tmp_path: Path) 
 def test_sounds_too_short_or_too_long_are_left_out_and_texts_are_tidied() -> None:
     transform = Sounds("audio", "text", 16_000, 0.5, 1.0)
     rows = [
-        {"name": str(seconds), "audio": np.zeros(int(16_000 * seconds), np.int16), "rate": 16_000, "text": " a  b\n"} for seconds in (0.2, 0.7, 2)
+        {
+            "name": str(seconds),
+            "audio": np.zeros(int(16_000 * seconds), np.int16),
+            "rate": 16_000,
+            "text": " a  b\n",
+        }
+        for seconds in (0.2, 0.7, 2)
     ]
     short, fitting, long = transform(rows)
     assert short is None
@@ -231,14 +269,22 @@ def test_a_sound_is_one_channel_from_minus_one_to_one() -> None:
 
 
 @pytest.mark.parametrize("alphabet", ["null", "abcdefghijklmnopqrstuvwxyzäöüß"])
-def test_a_wav2vec2_is_trained_exported_and_loaded_by_transformers(cache: Path, run: Callable[..., RunResult], tmp_path: Path, alphabet: str) -> None:
+def test_a_wav2vec2_is_trained_exported_and_loaded_by_transformers(
+    cache: Path, run: Callable[..., RunResult], tmp_path: Path, alphabet: str
+) -> None:
     import transformers
 
     from trainfleet.training.inference.loaded import open_trained
 
     folder = models.wav2vec2(tmp_path / "model")
-    overrides = (f"workload.model={{kind: ctc, pretrained: {folder}, alphabet: {alphabet}, freeze_encoder: false}}", "optimizer.lr=1e-2")
-    run(recipe(*overrides, "steps=6", "log.every=1", "validation.every=6", "checkpoint.every=6"), tmp_path / "run")
+    overrides = (
+        f"workload.model={{kind: ctc, pretrained: {folder}, alphabet: {alphabet}, freeze_encoder: false}}",
+        "optimizer.lr=1e-2",
+    )
+    run(
+        recipe(*overrides, "steps=6", "log.every=1", "validation.every=6", "checkpoint.every=6"),
+        tmp_path / "run",
+    )
     losses = told(rows_of(tmp_path / "run"), "loss")
     assert losses[-1] < losses[0]
     trained: Any = open_trained(str(tmp_path / "run"), "newest", cache=cache)
@@ -249,11 +295,15 @@ def test_a_wav2vec2_is_trained_exported_and_loaded_by_transformers(cache: Path, 
     logits, steps = trained.model(batch["sound"], batch["heard"])
     torch.testing.assert_close(theirs(batch["sound"], attention_mask=batch["heard"]).logits, logits)
     written = [each["text"] for each in trained.workload.predict(trained.model, batch)]
-    decoded = [tokenizer.decode(row[:count]) for row, count in zip(logits.argmax(-1), steps.tolist(), strict=True)]
+    decoded = [
+        tokenizer.decode(row[:count]) for row, count in zip(logits.argmax(-1), steps.tolist(), strict=True)
+    ]
     assert [trained.workload.recogniser.plain(each) for each in decoded] == written
 
 
-def test_a_whisper_is_trained_and_writes_what_transformers_would(cache: Path, run: Callable[..., RunResult], tmp_path: Path) -> None:
+def test_a_whisper_is_trained_and_writes_what_transformers_would(
+    cache: Path, run: Callable[..., RunResult], tmp_path: Path
+) -> None:
     import transformers
 
     from trainfleet.training.inference.loaded import open_trained
@@ -261,7 +311,15 @@ def test_a_whisper_is_trained_and_writes_what_transformers_would(cache: Path, ru
     folder = models.whisper(tmp_path / "model")
     model = f"{{kind: seq2seq, pretrained: {folder}, alphabet: null, language: german, freeze_encoder: false, most_tokens: 12}}"
     run(
-        recipe(f"workload.model={model}", "optimizer.lr=1e-2", "steps=6", "log.every=1", "validation.every=6", "checkpoint.every=6"), tmp_path / "run"
+        recipe(
+            f"workload.model={model}",
+            "optimizer.lr=1e-2",
+            "steps=6",
+            "log.every=1",
+            "validation.every=6",
+            "checkpoint.every=6",
+        ),
+        tmp_path / "run",
     )
     losses = told(rows_of(tmp_path / "run"), "loss")
     assert losses[-1] < losses[0]
@@ -275,7 +333,13 @@ def test_a_whisper_is_trained_and_writes_what_transformers_would(cache: Path, ru
     batch = trained.workload.batch("test", [0, 1])
     prefix = torch.tensor([recogniser.prefix] * 2)
     expected = transformers.GenerationMixin.generate(
-        theirs, batch["sound"], decoder_input_ids=prefix, max_new_tokens=12, do_sample=False, eos_token_id=256, pad_token_id=256
+        theirs,
+        batch["sound"],
+        decoder_input_ids=prefix,
+        max_new_tokens=12,
+        do_sample=False,
+        eos_token_id=256,
+        pad_token_id=256,
     )
     texts = [recogniser.tokenizer.decode(row, skip_special_tokens=True).strip() for row in expected.tolist()]
     assert [each["text"] for each in trained.workload.predict(trained.model, batch)] == texts
@@ -296,7 +360,9 @@ def test_settings_that_do_not_go_together_are_named(override: str, message: str)
     assert message in str(caught.value)
 
 
-def test_a_model_that_hears_another_rate_or_is_not_there_is_one_clear_error(cache: Path, tmp_path: Path) -> None:
+def test_a_model_that_hears_another_rate_or_is_not_there_is_one_clear_error(
+    cache: Path, tmp_path: Path
+) -> None:
     folder = models.wav2vec2(tmp_path / "model")
     with pytest.raises(InputError, match="hears 16000 samples per second, the data has 8000"):
         speech(cache, f"workload.model.pretrained={folder}", "workload.data.rate=8000")

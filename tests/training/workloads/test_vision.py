@@ -1,4 +1,6 @@
-"""Image classification: what is read, what is random, what is measured, what comes back from an export, and bad pictures."""
+"""Image classification: what is read, what is random, what is measured, what comes back from an export, and
+bad pictures.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def pictures(tmp_path: Path) -> Path:
     for number in range(60):
         folder = tmp_path / "pictures" / ("bright" if number % 2 else "dark")
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{number:02}.png").write_bytes(png((rng.integers(0, 100, (10, 12, 3)) + 150 * (number % 2)).astype(np.uint8)))
+        (folder / f"{number:02}.png").write_bytes(
+            png((rng.integers(0, 100, (10, 12, 3)) + 150 * (number % 2)).astype(np.uint8))
+        )
     return tmp_path / "pictures"
 
 
@@ -53,9 +57,16 @@ def test_the_digits_are_scikit_learns_own_each_once(cache: Path) -> None:
     workload = vision(cache)
     assert workload.classes == tuple("0123456789")
     seen = [workload.batch(split, range(workload.size(split))) for split in ("train", "validation", "test")]
-    got = sorted((int(label), bytes(image.flatten().tolist())) for part in seen for image, label in zip(part["image"], part["label"], strict=True))
+    got = sorted(
+        (int(label), bytes(image.flatten().tolist()))
+        for part in seen
+        for image, label in zip(part["image"], part["label"], strict=True)
+    )
     images, labels = load_digits(return_X_y=True)
-    assert got == sorted((int(label), bytes(np.round(image * 255 / 16).astype(np.uint8))) for image, label in zip(images, labels, strict=True))
+    assert got == sorted(
+        (int(label), bytes(np.round(image * 255 / 16).astype(np.uint8)))
+        for image, label in zip(images, labels, strict=True)
+    )
 
 
 def test_the_baseline_is_what_counting_and_averaging_by_hand_says(cache: Path) -> None:
@@ -72,11 +83,15 @@ def test_the_baseline_is_what_counting_and_averaging_by_hand_says(cache: Path) -
 
 
 def test_a_folder_per_class_is_a_data_set_and_its_names_are_the_classes(pictures: Path, cache: Path) -> None:
-    workload = vision(cache, f"workload.data.source={pictures}", "workload.data.channels=3", "workload.data.size=6")
+    workload = vision(
+        cache, f"workload.data.source={pictures}", "workload.data.channels=3", "workload.data.size=6"
+    )
     assert workload.classes == ("bright", "dark")
     batch = workload.batch("train", range(workload.size("train")))
     assert batch["image"].shape[1:] == (3, 6, 6)
-    assert [bool(image.float().mean() > 120) for image in batch["image"]] == [label == 0 for label in batch["label"].tolist()]
+    assert [bool(image.float().mean() > 120) for image in batch["image"]] == [
+        label == 0 for label in batch["label"].tolist()
+    ]
 
 
 def test_parquet_rows_are_encoded_pictures_or_pixels(tmp_path: Path, cache: Path) -> None:
@@ -85,21 +100,34 @@ def test_parquet_rows_are_encoded_pictures_or_pixels(tmp_path: Path, cache: Path
     kinds = ["a" if number % 2 else "b" for number in range(40)]
     encoded = pa.array([{"bytes": png(each), "path": None} for each in pixels])
     parquet.write_table(pa.table({"picture": encoded, "kind": kinds}), tmp_path / "encoded.parquet")
-    parquet.write_table(pa.table({"picture": [each.tolist() for each in pixels], "kind": kinds}), tmp_path / "plain.parquet")
+    parquet.write_table(
+        pa.table({"picture": [each.tolist() for each in pixels], "kind": kinds}), tmp_path / "plain.parquet"
+    )
     batches = []
     for name in ("encoded", "plain"):
         columns = ("workload.data.image=picture", "workload.data.label=kind", "workload.data.split_seed=3")
         workload = vision(cache, f"workload.data.source={tmp_path}/{name}.parquet", *columns)
         assert workload.classes == ("a", "b")
-        batches.append({tuple(image.flatten().tolist()) for image in workload.batch("train", range(workload.size("train")))["image"]})
+        batches.append(
+            {
+                tuple(image.flatten().tolist())
+                for image in workload.batch("train", range(workload.size("train")))["image"]
+            }
+        )
     assert batches[0] <= {tuple(each.flatten().tolist()) for each in pixels}
     assert batches[1] <= {tuple(each.flatten().tolist()) for each in pixels}
 
 
 @pytest.mark.parametrize("integrity", ["refuse", "quarantine"])
-def test_a_picture_that_is_none_is_refused_or_left_out_and_named(pictures: Path, cache: Path, integrity: str) -> None:
+def test_a_picture_that_is_none_is_refused_or_left_out_and_named(
+    pictures: Path, cache: Path, integrity: str
+) -> None:
     (pictures / "dark" / "torn.png").write_bytes((pictures / "dark" / "00.png").read_bytes()[:60])
-    overrides = (f"workload.data.source={pictures}", f"workload.data.integrity={integrity}", "workload.data.quarantine_limit=0.1")
+    overrides = (
+        f"workload.data.source={pictures}",
+        f"workload.data.integrity={integrity}",
+        "workload.data.quarantine_limit=0.1",
+    )
     if integrity == "refuse":
         with pytest.raises(InputError, match=r"dark/torn\.png"):
             vision(cache, *overrides)
@@ -108,7 +136,9 @@ def test_a_picture_that_is_none_is_refused_or_left_out_and_named(pictures: Path,
         assert (left_out["count"], left_out["named"][0]["where"]) == (1, "dark/torn.png")
 
 
-def test_pictures_of_one_class_or_none_at_all_are_one_clear_error(tmp_path: Path, pictures: Path, cache: Path) -> None:
+def test_pictures_of_one_class_or_none_at_all_are_one_clear_error(
+    tmp_path: Path, pictures: Path, cache: Path
+) -> None:
     with pytest.raises(InputError, match="has 1 class"):
         vision(cache, f"workload.data.source={pictures}/dark")
     with pytest.raises(InputError, match="no folder and no file"):
@@ -144,7 +174,10 @@ def test_every_row_that_cannot_be_read_is_named_with_what_is_wrong(cache: Path) 
         assert message in found[f"row {number}"]
 
 
-@pytest.mark.parametrize("model", ["{kind: cnn, width: 8, stages: [1, 1]}", "{kind: vit, width: 16, layers: 2, heads: 2, patch: 4}"])
+@pytest.mark.parametrize(
+    "model",
+    ["{kind: cnn, width: 8, stages: [1, 1]}", "{kind: vit, width: 16, layers: 2, heads: 2, patch: 4}"],
+)
 def test_an_export_comes_back_and_says_the_same(cache: Path, tmp_path: Path, model: str) -> None:
     workload = vision(cache, f"workload.model={model}")
     net = workload.build_model().eval()
@@ -170,12 +203,16 @@ def test_shifts_move_pixels_and_flips_mirror_them() -> None:
     assert torch.equal(augmented(images, 0, False), images)
 
 
-def test_a_run_measures_what_torchmetrics_would_and_resumes_to_the_bit(cache: Path, run: Callable[..., RunResult], tmp_path: Path) -> None:
+def test_a_run_measures_what_torchmetrics_would_and_resumes_to_the_bit(
+    cache: Path, run: Callable[..., RunResult], tmp_path: Path
+) -> None:
     from sklearn.metrics import accuracy_score, f1_score
 
     from trainfleet.training.inference.loaded import open_trained
 
-    recipe = load_recipe("vision-small", [*TINY, "steps=12", "validation.every=4", "checkpoint.every=4", "optimizer.warmup=2"])
+    recipe = load_recipe(
+        "vision-small", [*TINY, "steps=12", "validation.every=4", "checkpoint.every=4", "optimizer.warmup=2"]
+    )
     whole = run(recipe, tmp_path / "whole")
     asked = iter([False] * 6 + [True] * 9)
     run(recipe, tmp_path / "parts", should_stop=lambda: next(asked))
@@ -184,13 +221,21 @@ def test_a_run_measures_what_torchmetrics_would_and_resumes_to_the_bit(cache: Pa
     batch = trained.workload.batch("validation", range(trained.workload.size("validation")))
     found = trained.model(batch["image"]).argmax(dim=-1)
     assert whole.metrics["validation/accuracy"] == pytest.approx(accuracy_score(batch["label"], found))
-    assert whole.metrics["validation/f1"] == pytest.approx(f1_score(batch["label"], found, average="macro"), abs=1e-6)
+    assert whole.metrics["validation/f1"] == pytest.approx(
+        f1_score(batch["label"], found, average="macro"), abs=1e-6
+    )
 
 
 MISTAKES = [
     ("workload.model={kind: vit, patch: 3}", "workload.model.patch: 3 does not divide the side of 8"),
-    ("workload.model={kind: vit, width: 30, patch: 4}", "workload.model.width: 30 cannot be cut into 4 heads"),
-    ("workload.model.stages=[1,1,1,1]", "workload.model.stages: 4 stages halve pictures of side 8 to nothing"),
+    (
+        "workload.model={kind: vit, width: 30, patch: 4}",
+        "workload.model.width: 30 cannot be cut into 4 heads",
+    ),
+    (
+        "workload.model.stages=[1,1,1,1]",
+        "workload.model.stages: 4 stages halve pictures of side 8 to nothing",
+    ),
     ("workload.data.shift=9", "workload.data.shift: 9 moves pictures of side 8 out of sight"),
     ("workload.data.pictures=x", "workload.data.pictures: unknown key"),
 ]
@@ -206,5 +251,11 @@ def test_settings_that_do_not_go_together_are_named(override: str, message: str)
 def test_pixels_are_the_same_from_bytes_a_path_and_an_array(tmp_path: Path) -> None:
     pixels = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
     (tmp_path / "a.png").write_bytes(png(pixels))
-    for held in (pixels, pixels.tolist(), png(pixels), str(tmp_path / "a.png"), {"bytes": png(pixels), "path": None}):
+    for held in (
+        pixels,
+        pixels.tolist(),
+        png(pixels),
+        str(tmp_path / "a.png"),
+        {"bytes": png(pixels), "path": None},
+    ):
         assert (pixels_of(held) == pixels).all()

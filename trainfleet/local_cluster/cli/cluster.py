@@ -1,4 +1,6 @@
-"""`trainfleet cluster`: a real Kubernetes on this machine, up and down. The work is in up.py; here are flags, tables and JSON."""
+"""`trainfleet cluster`: a real Kubernetes on this machine, up and down. The work is in up.py; here are flags,
+tables and JSON.
+"""
 
 from __future__ import annotations
 
@@ -40,19 +42,31 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on
 @cluster.command()
 def up(  # noqa: PLR0917 - one per flag
     name: Name = "local",
-    install: Annotated[bool, typer.Option("--install", help="Install the Debian packages that are missing.")] = False,
-    image: Annotated[bool, typer.Option("--image/--no-image", help="Make the training image `localhost/trainfleet:local` too.")] = True,
+    install: Annotated[
+        bool, typer.Option("--install", help="Install the Debian packages that are missing.")
+    ] = False,
+    image: Annotated[
+        bool,
+        typer.Option("--image/--no-image", help="Make the training image `localhost/trainfleet:local` too."),
+    ] = True,
     nodes_like: Annotated[
         list[Path] | None,
-        typer.Option(metavar="OUTPUTS.json", help="Simulate a node of each GPU pool in a stack's outputs (labels, taints, GPUs); may be repeated."),
+        typer.Option(
+            metavar="OUTPUTS.json",
+            help="Simulate a node of each GPU pool in a stack's outputs (labels, taints, GPUs); may be repeated.",
+        ),
     ] = None,
     fake_node: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME:GPUS[:KEY=VALUE,...]", help="Simulate one node with so many GPUs and these labels; may be repeated."),
+        typer.Option(
+            metavar="NAME:GPUS[:KEY=VALUE,...]",
+            help="Simulate one node with so many GPUs and these labels; may be repeated.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring the cluster up, or go on where it stopped: servers, node, DNS, storage, KubeRay's operator, the training image.
+    """Bring the cluster up, or go on where it stopped: servers, node, DNS, storage, KubeRay's operator, the
+    training image.
 
     The first time builds Kubernetes from its pins (10 minutes on two cores); later it takes half a minute.
 
@@ -82,7 +96,14 @@ def up(  # noqa: PLR0917 - one per flag
     fake_nodes.apply(it, wanted)
     seconds = time.monotonic() - started
     if as_json:
-        print_json({"name": it.name, "context": it.context, "kubeconfig": str(it.kubeconfig), "seconds": round(seconds, 1)})
+        print_json(
+            {
+                "name": it.name,
+                "context": it.context,
+                "kubeconfig": str(it.kubeconfig),
+                "seconds": round(seconds, 1),
+            }
+        )
     else:
         out().print(f"ready in {seconds:.0f} s: context {it.context} in {it.kubeconfig}", soft_wrap=True)
 
@@ -118,14 +139,19 @@ def status(name: Name = "local", as_json: AsJson = False) -> None:
     if as_json:
         print_json(seen)
     else:
-        out().print(_table(seen) if seen["exists"] else f"there is no cluster {name}: `trainfleet cluster up`")
+        out().print(
+            _table(seen) if seen["exists"] else f"there is no cluster {name}: `trainfleet cluster up`"
+        )
     if not seen["ready"]:
         raise typer.Exit(1)
 
 
 @cluster.command()
 def kubeconfig(
-    name: Name = "local", show: Annotated[bool, typer.Option("--show", help="Print the document instead of where it lies.")] = False
+    name: Name = "local",
+    show: Annotated[
+        bool, typer.Option("--show", help="Print the document instead of where it lies.")
+    ] = False,
 ) -> None:
     """Print where the administrator's kubeconfig lies. Nothing is written to your own.
 
@@ -169,13 +195,23 @@ def logs(
         typer.echo("\n".join(known))
         return
     if server not in known:
-        raise InputError("no such server", [Problem(server, "has no log", did_you_mean(server, known) or ", ".join(known))])
-    subprocess.run(["tail", "-n", str(lines), *(["-F"] if follow else []), str(folder / f"{server}.log")], check=False)
+        raise InputError(
+            "no such server", [Problem(server, "has no log", did_you_mean(server, known) or ", ".join(known))]
+        )
+    subprocess.run(
+        ["tail", "-n", str(lines), *(["-F"] if follow else []), str(folder / f"{server}.log")], check=False
+    )
 
 
 @cluster.command()
-def load(archive: Annotated[Path, typer.Argument(help="An image as a tar file, of `docker save` or an OCI archive.")], name: Name = "local") -> None:
-    """Put another image into the cluster, which no registry could bring. Pods name it with `imagePullPolicy: IfNotPresent`.
+def load(
+    archive: Annotated[
+        Path, typer.Argument(help="An image as a tar file, of `docker save` or an OCI archive.")
+    ],
+    name: Name = "local",
+) -> None:
+    """Put another image into the cluster, which no registry could bring. Pods name it with `imagePullPolicy:
+    IfNotPresent`.
 
     [bold]Examples[/]
 
@@ -194,15 +230,27 @@ def load(archive: Annotated[Path, typer.Argument(help="An image as a tar file, o
 @cluster.command()
 def store(
     name: Name = "local",
-    namespace: Annotated[str, typer.Option("--namespace", help="Where runs are launched; made where it is missing.")] = "training",
+    namespace: Annotated[
+        str, typer.Option("--namespace", help="Where runs are launched; made where it is missing.")
+    ] = "training",
     folder: Annotated[
-        Path | None, typer.Option("--folder", metavar="DIR", help="Where its data lies; it stays there.", show_default="the user's data folder")
+        Path | None,
+        typer.Option(
+            "--folder",
+            metavar="DIR",
+            help="Where its data lies; it stays there.",
+            show_default="the user's data folder",
+        ),
     ] = None,
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Of this machine, on the address that pods see.")] = 9000,
+    port: Annotated[
+        int, typer.Option("--port", min=1, max=65535, help="Of this machine, on the address that pods see.")
+    ] = 9000,
 ) -> None:
-    """Be an S3 store with TLS for runs on the cluster, until Ctrl-C: for trials on a machine that has no bucket at hand.
+    """Be an S3 store with TLS for runs on the cluster, until Ctrl-C: for trials on a machine that has no
+    bucket at hand.
 
-    Pods get its keys as the Secret `s3-keys`; a shell gets them, and the cluster, from the file that is printed. Typed again, the data is
+    Pods get its keys as the Secret `s3-keys`; a shell gets them, and the cluster, from the file that is
+    printed. Typed again, the data is
     there, and so are the keys and the authority that pods know.
 
     [bold]Examples[/]
@@ -224,7 +272,9 @@ def store(
     _running(it)
     place = (folder or user_data_path("trainfleet") / "stores" / name).resolve()
     if place.exists() and not place.is_dir():
-        raise InputError("the store cannot lie there", [Problem("--folder", f"{place} is a file", "name a folder")])
+        raise InputError(
+            "the store cannot lie there", [Problem("--folder", f"{place} is a file", "name a folder")]
+        )
     place.mkdir(parents=True, exist_ok=True)
     with stores.gateway(str(it.outside), place, stores.keys_of(place), port) as made:
         stores.grant(it, namespace, made)
@@ -245,7 +295,9 @@ def _there(name: str) -> Any:
 
     it = state.load(name)
     if it is None:
-        raise InputError("no such cluster", [Problem("--name", f"there is no cluster {name}", "trainfleet cluster up")])
+        raise InputError(
+            "no such cluster", [Problem("--name", f"there is no cluster {name}", "trainfleet cluster up")]
+        )
     return it
 
 
@@ -256,15 +308,24 @@ def _running(it: Any) -> int:
 
     pid = node.pid_of(it)
     if pid is None:
-        raise InputError("the cluster does not run", [Problem("--name", f"{it.name} is not up", "trainfleet cluster up")])
+        raise InputError(
+            "the cluster does not run", [Problem("--name", f"{it.name} is not up", "trainfleet cluster up")]
+        )
     return pid
 
 
 def _table(seen: dict[str, Any]) -> Any:
     from rich.table import Table
 
-    short = [f"{row['name']} is short of {', '.join(row['short_of'])}: it takes no new pods" for row in seen["nodes"] if row["short_of"]]
-    title = [f"{seen['context']}: {'ready' if seen['ready'] else 'not ready'}, {seen['memory_mib']} MiB", *short]
+    short = [
+        f"{row['name']} is short of {', '.join(row['short_of'])}: it takes no new pods"
+        for row in seen["nodes"]
+        if row["short_of"]
+    ]
+    title = [
+        f"{seen['context']}: {'ready' if seen['ready'] else 'not ready'}, {seen['memory_mib']} MiB",
+        *short,
+    ]
     table = Table(title="\n".join(title), title_justify="left")
     for heading in ("server", "version", "state", "starts", "MiB"):
         table.add_column(heading, justify="right" if heading in ("starts", "MiB") else "left")

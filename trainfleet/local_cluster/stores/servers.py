@@ -1,6 +1,8 @@
-"""Starts one of the stores on a free port of the loopback, with the environment that reaches it; it ends with its block.
+"""Starts one of the stores on a free port of the loopback, with the environment that reaches it; it ends with
+its block.
 
-Used by tests and benchmarks. Easy to get wrong: a server that answers is not always one that is ready, so a bucket is asked for.
+Used by tests and benchmarks. Easy to get wrong: a server that answers is not always one that is ready, so a
+bucket is asked for.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZ
 
 @dataclass(frozen=True)
 class Server:
-    """A store that runs: `url` of its bucket, the `port` on the loopback, and how a client is told: `environment(port)`."""
+    """A store that runs: `url` of its bucket, the `port` on the loopback, and how a client is told:
+    `environment(port)`.
+    """
 
     kind: str
     url: str
@@ -77,11 +81,28 @@ def start(kind: str, folder: Path, front: int | None = None) -> Iterator[Server]
     (data / BUCKET).mkdir(parents=True)
     match kind:
         case "s3":
-            command = [str(gateways() / "versitygw"), "--access", KEY, "--secret", SECRET, "--port", f"127.0.0.1:{port}", "--quiet"]
+            command = [
+                str(gateways() / "versitygw"),
+                "--access",
+                KEY,
+                "--secret",
+                SECRET,
+                "--port",
+                f"127.0.0.1:{port}",
+                "--quiet",
+            ]
             command += ["posix", "--sidecar", str(_made(folder / "sidecar")), str(data)]
             environment = s3_environment
         case "gs":
-            command = [str(gateways() / "fake-gcs-server"), "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
+            command = [
+                str(gateways() / "fake-gcs-server"),
+                "-scheme",
+                "http",
+                "-host",
+                "127.0.0.1",
+                "-port",
+                str(port),
+            ]
             command += [
                 "-backend",
                 "filesystem",
@@ -94,12 +115,27 @@ def start(kind: str, folder: Path, front: int | None = None) -> Iterator[Server]
             ]
             environment = gcs_environment
         case _:
-            command = [*azurite(), "--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(data)]
+            command = [
+                *azurite(),
+                "--blobHost",
+                "127.0.0.1",
+                "--blobPort",
+                str(port),
+                "--location",
+                str(data),
+            ]
             command += ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
             environment = azure_environment
     bound = functools.partial(die_with, os.getpid())  # a test process that crashes takes its servers along
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True, preexec_fn=bound)  # noqa: PLW1509
+        process = subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            start_new_session=True,
+            preexec_fn=bound,  # noqa: PLW1509
+        )
     try:
         _wait(process, port, folder / "log")
         if kind == "az":

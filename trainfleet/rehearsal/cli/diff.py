@@ -1,6 +1,7 @@
 """`trainfleet diff`: reads arguments, shows progress on stderr and the diff on stdout or in a file.
 
-Its exit codes are its own: 2 and 3 tell what the change is, so every error, also wrong input, ends with 1. Easy to get
+Its exit codes are its own: 2 and 3 tell what the change is, so every error, also wrong input, ends with 1.
+Easy to get
 wrong: wrong flags are refused before this module's code runs, by the command's class.
 """
 
@@ -61,20 +62,45 @@ diff = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_excepti
 
 @diff.command(cls=DiffCommand, help=_HELP)
 def main(  # noqa: PLR0917 - one per flag
-    stack: Annotated[str, typer.Argument(metavar="STACK", help="A stack of this project, in the base or in the head.")],
-    base: Annotated[str, typer.Option(metavar="REF", help="Compare with this commit, branch or tag.", show_default=False)] = "",
-    head: Annotated[str, typer.Option(metavar="REF", help="Compare this instead of HEAD; `.` is the working tree.", show_default=False)] = "",
-    worktree: Annotated[bool, typer.Option("--worktree", help="Compare the files as they are, with what is not committed.")] = False,
-    form: Annotated[str, typer.Option("--format", metavar="|".join(FORMATS), help="How to show it.")] = "table",
+    stack: Annotated[
+        str, typer.Argument(metavar="STACK", help="A stack of this project, in the base or in the head.")
+    ],
+    base: Annotated[
+        str, typer.Option(metavar="REF", help="Compare with this commit, branch or tag.", show_default=False)
+    ] = "",
+    head: Annotated[
+        str,
+        typer.Option(
+            metavar="REF", help="Compare this instead of HEAD; `.` is the working tree.", show_default=False
+        ),
+    ] = "",
+    worktree: Annotated[
+        bool, typer.Option("--worktree", help="Compare the files as they are, with what is not committed.")
+    ] = False,
+    form: Annotated[
+        str, typer.Option("--format", metavar="|".join(FORMATS), help="How to show it.")
+    ] = "table",
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there, whole or not at all.")] = None,
-    cached: Annotated[bool, typer.Option("--cache/--no-cache", help="Keep the applied base for the next diff, and use a kept one.")] = True,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write it there, whole or not at all."),
+    ] = None,
+    cached: Annotated[
+        bool,
+        typer.Option(
+            "--cache/--no-cache", help="Keep the applied base for the next diff, and use a kept one."
+        ),
+    ] = True,
 ) -> None:
     """See _HELP."""
     from trainfleet.console import run
 
     found: list[Diff] = []
-    code = run(lambda: found.append(_diff(stack, (base, head, worktree, cached), "json" if as_json else form, output)))
+    code = run(
+        lambda: found.append(
+            _diff(stack, (base, head, worktree, cached), "json" if as_json else form, output)
+        )
+    )
     if code == 0 and found:
         code = found[0].exit_code
     elif code not in (0, 130):
@@ -89,9 +115,14 @@ def _diff(stack: str, which: tuple[str, str, bool, bool], form: str, output: Pat
     from trainfleet.suggestions import did_you_mean
 
     if form not in FORMATS:
-        raise InputError("unknown format", [Problem("--format", f"`{form}` is not known", did_you_mean(form, FORMATS))])
+        raise InputError(
+            "unknown format", [Problem("--format", f"`{form}` is not known", did_you_mean(form, FORMATS))]
+        )
     if output is not None and not output.resolve().parent.is_dir():
-        raise InputError("cannot write there", [Problem(str(output), "its folder does not exist", f"mkdir -p {output.parent}")])
+        raise InputError(
+            "cannot write there",
+            [Problem(str(output), "its folder does not exist", f"mkdir -p {output.parent}")],
+        )
     base, head, worktree, cached = which
     with _progress() as show:
         found = compute(stack, project_root(), _engine, Wishes(base, head, worktree, cached), show)
@@ -140,7 +171,17 @@ def _progress() -> Iterator[Show]:
     from trainfleet.rehearsal.diff.diff import Show
 
     console = err()
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:.0f} resources"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal, redirect_stdout=False) as bars:
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("{task.completed:.0f} resources"),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal, redirect_stdout=False
+    ) as bars:
         task = bars.add_task("starting", total=None)
-        yield Show(begin=lambda what: bars.reset(task, description=what, total=None), resource=lambda _, count: bars.advance(task, count))
+        yield Show(
+            begin=lambda what: bars.reset(task, description=what, total=None),
+            resource=lambda _, count: bars.advance(task, count),
+        )

@@ -1,7 +1,9 @@
 """`trainfleet doctor`: what is on this machine, what is missing, and which command it is missing for.
 
-Used by people before anything else works, so it imports nothing heavy, asks other programs with a time limit only, and no
-check may raise. Easy to get wrong: a package is looked for without importing it (torch alone would take seconds), and a
+Used by people before anything else works, so it imports nothing heavy, asks other programs with a time limit
+only, and no
+check may raise. Easy to get wrong: a package is looked for without importing it (torch alone would take
+seconds), and a
 missing engine is no fault where it can be built.
 """
 
@@ -40,7 +42,9 @@ COLOURS = {"here": "green", "scarce": "yellow", "missing": "red"}
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at. `commands` use it; they work without it unless it is `needed`; `fix` says how to get it."""
+    """One thing looked at. `commands` use it; they work without it unless it is `needed`; `fix` says how to
+    get it.
+    """
 
     name: str
     status: Status
@@ -72,7 +76,12 @@ def examine() -> list[Check]:
 
 def ready(checks: Iterable[Check]) -> dict[str, bool]:
     """Say of each command whether it can work here."""
-    lacking = {command for check in checks if check.needed and check.status == "missing" for command in check.commands}
+    lacking = {
+        command
+        for check in checks
+        if check.needed and check.status == "missing"
+        for command in check.commands
+    }
     return {command: command not in lacking for command in EVERY}
 
 
@@ -82,7 +91,13 @@ def python() -> Check:
     detail = f"{sys.version_info[0]}.{sys.version_info[1]}.{sys.version_info[2]} in {sys.prefix}"
     if OLDEST <= version <= NEWEST:
         return Check("Python", "here", detail, EVERY)
-    return Check("Python", "missing", detail, EVERY, fix=f"install Python {span}, then `make setup PYTHON=python{NEWEST[0]}.{NEWEST[1]}`")
+    return Check(
+        "Python",
+        "missing",
+        detail,
+        EVERY,
+        fix=f"install Python {span}, then `make setup PYTHON=python{NEWEST[0]}.{NEWEST[1]}`",
+    )
 
 
 def extra(name: str) -> Check:
@@ -91,8 +106,19 @@ def extra(name: str) -> Check:
     absent = [module for module in modules if not installed_module(module)]
     if absent:
         detail = f"not here: {', '.join(absent)}"
-        return Check(f"extra `{name}`", "missing", detail, NEEDED_BY[name], fix=f"pip install 'trainfleet[{name}]', in a checkout `make setup`")
-    return Check(f"extra `{name}`", "here", ", ".join(f"{package} {version_of(package)}" for package in SHOWN[name]), NEEDED_BY[name])
+        return Check(
+            f"extra `{name}`",
+            "missing",
+            detail,
+            NEEDED_BY[name],
+            fix=f"pip install 'trainfleet[{name}]', in a checkout `make setup`",
+        )
+    return Check(
+        f"extra `{name}`",
+        "here",
+        ", ".join(f"{package} {version_of(package)}" for package in SHOWN[name]),
+        NEEDED_BY[name],
+    )
 
 
 def installed_module(module: str) -> bool:
@@ -120,26 +146,53 @@ def engine() -> Check:
         try:
             named = find_engine()
         except MissingToolError as error:
-            return Check("Pulumi engine", "missing", str(error.problems[0]), ("rehearse",), fix=error.problems[0].fix)
-        return Check("Pulumi engine", "here", f"{named.version} at {named.path}, named by TRAINFLEET_PULUMI", ("rehearse",))
+            return Check(
+                "Pulumi engine", "missing", str(error.problems[0]), ("rehearse",), fix=error.problems[0].fix
+            )
+        return Check(
+            "Pulumi engine",
+            "here",
+            f"{named.version} at {named.path}, named by TRAINFLEET_PULUMI",
+            ("rehearse",),
+        )
     if (own := installed()) is not None:
         return Check("Pulumi engine", "here", f"{own.version} at {own.path}", ("rehearse",))
     built = cache_folder() / f"engine-{key()}" / "bin" / "pulumi"
     if built.is_file():
-        return Check("Pulumi engine", "here", f"{pinned('github.com/pulumi/pulumi/pkg/v3')}, built before, at {built}", ("rehearse",))
+        return Check(
+            "Pulumi engine",
+            "here",
+            f"{pinned('github.com/pulumi/pulumi/pkg/v3')}, built before, at {built}",
+            ("rehearse",),
+        )
     return means_to_build(pinned("go"))
 
 
 def means_to_build(wanted: str) -> Check:
     """What an engine could be built with where there is none."""
-    old = "the `pulumi` on PATH is older than 3.200 or does not answer; " if shutil.which("pulumi") else "no `pulumi` on PATH; "
+    old = (
+        "the `pulumi` on PATH is older than 3.200 or does not answer; "
+        if shutil.which("pulumi")
+        else "no `pulumi` on PATH; "
+    )
     if go := usable_go(wanted):
-        return Check("Pulumi engine", "here", f"{old}the first rehearsal builds one with {go}, in about 3 minutes", ("rehearse",))
+        return Check(
+            "Pulumi engine",
+            "here",
+            f"{old}the first rehearsal builds one with {go}, in about 3 minutes",
+            ("rehearse",),
+        )
     fix = f"install Pulumi 3.200 or newer, or Go {wanted} or newer"
     if installed_module("pip"):
         detail = f"{old}the first rehearsal fetches Go with pip, if it reaches an index, and builds one"
         return Check("Pulumi engine", "scarce", detail, ("rehearse",), fix=fix)
-    return Check("Pulumi engine", "missing", f"{old}no Go {wanted} to build one with, and no pip to fetch Go with", ("rehearse",), fix=fix)
+    return Check(
+        "Pulumi engine",
+        "missing",
+        f"{old}no Go {wanted} to build one with, and no pip to fetch Go with",
+        ("rehearse",),
+        fix=fix,
+    )
 
 
 def usable_go(wanted: str) -> str:
@@ -155,7 +208,14 @@ def cpus() -> Check:
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if count >= 2:
         return Check("CPUs", "here", str(count), TRAINING, needed=False)
-    return Check("CPUs", "scarce", str(count), TRAINING, needed=False, fix="train with `scaling.workers=1`, or on a machine with 2 CPUs")
+    return Check(
+        "CPUs",
+        "scarce",
+        str(count),
+        TRAINING,
+        needed=False,
+        fix="train with `scaling.workers=1`, or on a machine with 2 CPUs",
+    )
 
 
 def memory() -> Check:
@@ -164,7 +224,14 @@ def memory() -> Check:
 
     free, total = psutil.virtual_memory().available, psutil.virtual_memory().total
     detail = f"{free / GIB:.1f} GiB free of {total / GIB:.1f}"
-    return Check("memory", "here" if free >= 4 * GIB else "scarce", detail, TRAINING, needed=False, fix="" if free >= 4 * GIB else "4 GiB free")
+    return Check(
+        "memory",
+        "here" if free >= 4 * GIB else "scarce",
+        detail,
+        TRAINING,
+        needed=False,
+        fix="" if free >= 4 * GIB else "4 GiB free",
+    )
 
 
 def shared_memory(folder: Path = Path("/dev/shm")) -> Check:
@@ -175,7 +242,9 @@ def shared_memory(folder: Path = Path("/dev/shm")) -> Check:
     total = shutil.disk_usage(folder).total
     if total >= GIB:
         return Check("shared memory", "here", f"{total / GIB:.1f} GiB in {folder}", commands, needed=False)
-    return Check("shared memory", "scarce", f"{total / GIB:.2f} GiB in {folder}", commands, needed=False, fix=fix)
+    return Check(
+        "shared memory", "scarce", f"{total / GIB:.2f} GiB in {folder}", commands, needed=False, fix=fix
+    )
 
 
 def space(name: str, folder: Path, wanted: int, commands: tuple[str, ...]) -> Check:
@@ -183,9 +252,23 @@ def space(name: str, folder: Path, wanted: int, commands: tuple[str, ...]) -> Ch
     there = next(path for path in (folder, *folder.parents) if path.is_dir())
     free = shutil.disk_usage(there).free
     if not os.access(there, os.W_OK):
-        return Check(name, "scarce", f"{folder} cannot be written", commands, needed=False, fix="choose a folder of your own")
+        return Check(
+            name,
+            "scarce",
+            f"{folder} cannot be written",
+            commands,
+            needed=False,
+            fix="choose a folder of your own",
+        )
     if free < wanted:
-        return Check(name, "scarce", f"{free / GIB:.1f} GiB free in {folder}", commands, needed=False, fix=f"{wanted / GIB:.0f} GiB free")
+        return Check(
+            name,
+            "scarce",
+            f"{free / GIB:.1f} GiB free in {folder}",
+            commands,
+            needed=False,
+            fix=f"{wanted / GIB:.0f} GiB free",
+        )
     return Check(name, "here", f"{free / GIB:.1f} GiB free in {folder}", commands, needed=False)
 
 
@@ -210,7 +293,15 @@ def program(name: str, arguments: str, purpose: str) -> Check:
 def answer(command: list[str]) -> str:
     """Return what a program says; nothing when it is not there, fails or does not answer in time."""
     try:
-        finished = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=SECONDS, check=False)
+        finished = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=SECONDS,
+            check=False,
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     return finished.stdout if finished.returncode == 0 else ""

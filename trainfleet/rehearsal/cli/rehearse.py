@@ -66,15 +66,34 @@ against the installed provider SDKs. Exit code 0 only if each step was as expect
 
 @rehearse.command(help=_HELP, cls=_Command)
 def main(  # noqa: PLR0917 - one per flag
-    target: Annotated[str, typer.Argument(metavar="STACK|DIR", help="A stack of this project, or a folder with a Pulumi.yaml.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout instead of the table.")] = False,
+    target: Annotated[
+        str,
+        typer.Argument(metavar="STACK|DIR", help="A stack of this project, or a folder with a Pulumi.yaml."),
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document on stdout instead of the table.")
+    ] = False,
     resources: Annotated[
-        Path | None, typer.Option(help="Write every planned resource as a line of JSON (type, name, urn, inputs; secrets masked).")
+        Path | None,
+        typer.Option(
+            help="Write every planned resource as a line of JSON (type, name, urn, inputs; secrets masked)."
+        ),
     ] = None,
-    outputs: Annotated[Path | None, typer.Option(help="Write the stack's outputs (the platform document, where there is one) as JSON.")] = None,
-    keep: Annotated[Path | None, typer.Option(metavar="DIR", help="Leave the engine's state and logs in a folder below DIR.")] = None,
-    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change the platform spec for this rehearsal.")] = None,
-    policy_pack: Annotated[list[Path] | None, typer.Option(help="A policy pack to apply (default for stacks: policies).")] = None,
+    outputs: Annotated[
+        Path | None,
+        typer.Option(help="Write the stack's outputs (the platform document, where there is one) as JSON."),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Leave the engine's state and logs in a folder below DIR."),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Change the platform spec for this rehearsal."),
+    ] = None,
+    policy_pack: Annotated[
+        list[Path] | None, typer.Option(help="A policy pack to apply (default for stacks: policies).")
+    ] = None,
     stack: Annotated[str, typer.Option(help="For a DIR: which stack's settings to use.")] = "",
     fault: Annotated[
         str,
@@ -85,10 +104,17 @@ def main(  # noqa: PLR0917 - one per flag
     ] = "one",
     quota: Annotated[
         list[str] | None,
-        typer.Option(metavar="TYPE=N", help="How many of a type the cloud grants, e.g. aws:ec2/eip:Eip=2 (default: a new account's)."),
+        typer.Option(
+            metavar="TYPE=N",
+            help="How many of a type the cloud grants, e.g. aws:ec2/eip:Eip=2 (default: a new account's).",
+        ),
     ] = None,
     until: Annotated[
-        str, typer.Option(metavar="STEP", help="The last step to take, for a quick look: preview, policies, apply, no-op, ... (default: all).")
+        str,
+        typer.Option(
+            metavar="STEP",
+            help="The last step to take, for a quick look: preview, policies, apply, no-op, ... (default: all).",
+        ),
     ] = "",
     seed: Annotated[int, typer.Option(help="Chooses what fails, changes and is replaced.")] = 0,
     on_cluster: Annotated[
@@ -99,16 +125,32 @@ def main(  # noqa: PLR0917 - one per flag
             "as before.",
         ),
     ] = None,
-    context: Annotated[str, typer.Option(help="The same on the cluster of this context of your own kubeconfig.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="You agree that objects are made and removed in that context.")] = False,
+    context: Annotated[
+        str, typer.Option(help="The same on the cluster of this context of your own kubeconfig.")
+    ] = "",
+    yes: Annotated[
+        bool, typer.Option("--yes", help="You agree that objects are made and removed in that context.")
+    ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="On a cluster: only ask its API server what it would say of each object. STACK may be `all`.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="On a cluster: only ask its API server what it would say of each object. STACK may be `all`.",
+        ),
     ] = False,
     leave: Annotated[
-        bool, typer.Option("--leave", help="On a cluster: stop after the second preview, and leave the stack there to be used (see --clean-up).")
+        bool,
+        typer.Option(
+            "--leave",
+            help="On a cluster: stop after the second preview, and leave the stack there to be used (see --clean-up).",
+        ),
     ] = False,
     clean_up: Annotated[
-        bool, typer.Option("--clean-up", help="On a cluster: only remove what --leave, or a rehearsal that was killed, left there.")
+        bool,
+        typer.Option(
+            "--clean-up",
+            help="On a cluster: only remove what --leave, or a rehearsal that was killed, left there.",
+        ),
     ] = False,
 ) -> None:
     """See _HELP."""
@@ -122,7 +164,9 @@ def main(  # noqa: PLR0917 - one per flag
     if cluster is None and (flag := "--dry-run" * dry_run or "--leave" * leave or "--clean-up" * clean_up):
         raise InputError("no cluster is named", [Problem(flag, "is for a cluster", "--on-cluster NAME")])
     if leave and until:
-        raise InputError("two ends are named", [Problem("--leave", "stops after the second preview", "leave --until out")])
+        raise InputError(
+            "two ends are named", [Problem("--leave", "stops after the second preview", "leave --until out")]
+        )
     if cluster is not None and clean_up:
         _clean_up(cluster)
         return
@@ -130,12 +174,31 @@ def main(  # noqa: PLR0917 - one per flag
         _dry_run(target, cluster, as_json=as_json)
         return
     if cluster is not None and fault == "all":
-        raise InputError("not on a cluster", [Problem("--fault", "`all` rehearses two stacks side by side", "every, crash, throttle, lag or hang")])
+        raise InputError(
+            "not on a cluster",
+            [
+                Problem(
+                    "--fault",
+                    "`all` rehearses two stacks side by side",
+                    "every, crash, throttle, lag or hang",
+                )
+            ],
+        )
     if fault not in FAULTS:
         raise InputError("unknown fault", [Problem("--fault", f"{fault!r} is not known", ", ".join(FAULTS))])
-    wishes = Wishes(fault=fault, seed=seed, keep=keep.resolve() if keep else None, until="no-op" if leave else until, cluster=cluster, leave=leave)
+    wishes = Wishes(
+        fault=fault,
+        seed=seed,
+        keep=keep.resolve() if keep else None,
+        until="no-op" if leave else until,
+        cluster=cluster,
+        leave=leave,
+    )
     if until and until not in (names := [name for name, _, _ in steps_of(wishes)]):
-        raise InputError("unknown step", [Problem("--until", f"{until!r} is not a step", did_you_mean(until, names) or ", ".join(names))])
+        raise InputError(
+            "unknown step",
+            [Problem("--until", f"{until!r} is not a step", did_you_mean(until, names) or ", ".join(names))],
+        )
     began = time.monotonic()
     project, settings, packs, subject = _subject(target, stack, overrides or [])
     checked = Step("check", "check", seconds=time.monotonic() - began)
@@ -145,8 +208,13 @@ def main(  # noqa: PLR0917 - one per flag
             raise InputError("not a policy pack", [Problem(str(pack), "has no PulumiPolicy.yaml")])
     for path in (resources, outputs):
         if path is not None and not path.resolve().parent.is_dir():
-            raise InputError("cannot write there", [Problem(str(path), "its folder does not exist", f"mkdir -p {path.parent}")])
-    wishes = replace(wishes, policy_packs=chosen, resources=resources, outputs=outputs, quotas=_quotas(quota or []))
+            raise InputError(
+                "cannot write there",
+                [Problem(str(path), "its folder does not exist", f"mkdir -p {path.parent}")],
+            )
+    wishes = replace(
+        wishes, policy_packs=chosen, resources=resources, outputs=outputs, quotas=_quotas(quota or [])
+    )
     report = _run(project, _engine(), wishes, (subject, settings, checked))
     _print(report, as_json=as_json)
     if not report.ok:
@@ -158,7 +226,10 @@ def _cluster(name: str | None, context: str, *, agreed: bool) -> Target:
     from trainfleet.rehearsal.on_cluster import cluster_target as target
 
     if name is not None and context:
-        raise InputError("two clusters are named", [Problem("--context", "is another cluster than --on-cluster", "leave one of them out")])
+        raise InputError(
+            "two clusters are named",
+            [Problem("--context", "is another cluster than --on-cluster", "leave one of them out")],
+        )
     return target.named(context, agreed=agreed) if context else target.built_in(name or "local")
 
 
@@ -199,7 +270,11 @@ def _dry_run(stack: str, cluster: Target, *, as_json: bool) -> None:
             for name, why in each.refused:
                 out().print(f"{each.stack}: {name}: {why}", markup=False, soft_wrap=True)
             for name in each.not_judged:
-                out().print(f"{each.stack}: {name}: no definition of this kind can be had here", markup=False, soft_wrap=True)
+                out().print(
+                    f"{each.stack}: {name}: no definition of this kind can be had here",
+                    markup=False,
+                    soft_wrap=True,
+                )
     if any(each.refused for each in judged):
         raise typer.Exit(1)
 
@@ -209,11 +284,16 @@ def _quotas(given: list[str]) -> dict[str, int]:
 
     wrong = [text for text in given if not re.fullmatch(r"[\w-]+:[\w/.]+:\w+=\d+", text)]
     if wrong:
-        raise InputError("not a quota", [Problem("--quota", f"{text!r} is not TYPE=N", "aws:ec2/eip:Eip=2") for text in wrong])
+        raise InputError(
+            "not a quota",
+            [Problem("--quota", f"{text!r} is not TYPE=N", "aws:ec2/eip:Eip=2") for text in wrong],
+        )
     return {token: int(most) for token, _, most in (text.partition("=") for text in given)}
 
 
-def _subject(target: str, stack: str, overrides: list[str]) -> tuple[Project, dict[str, Any] | None, list[Path], str]:
+def _subject(
+    target: str, stack: str, overrides: list[str]
+) -> tuple[Project, dict[str, Any] | None, list[Path], str]:
     """Return the project, changed settings (or None), its default policy packs, and what to call it."""
     from trainfleet.errors import InputError, Problem
     from trainfleet.rehearsal.engine.sandbox import read_project
@@ -222,7 +302,10 @@ def _subject(target: str, stack: str, overrides: list[str]) -> tuple[Project, di
     folder = Path(target)
     if (folder / "Pulumi.yaml").is_file() or (folder.is_dir() and "/" in target):
         if overrides:
-            raise InputError("--set changes a platform spec", [Problem(target, "is a program of its own", "leave --set out")])
+            raise InputError(
+                "--set changes a platform spec",
+                [Problem(target, "is a program of its own", "leave --set out")],
+            )
         return read_project(folder.resolve(), stack), None, [], folder.resolve().name
     root = project_root()
     project = read_project(root, target)
@@ -237,10 +320,14 @@ def _engine() -> Engine:
 
     console = err()
     with console.status("looking for the Pulumi engine") as status:
-        return find_engine(lambda line: status.update(line) if console.is_terminal else console.print(line, highlight=False))
+        return find_engine(
+            lambda line: status.update(line) if console.is_terminal else console.print(line, highlight=False)
+        )
 
 
-def _run(project: Project, engine: Engine, wishes: Any, what: tuple[str, dict[str, Any] | None, Step]) -> Report:
+def _run(
+    project: Project, engine: Engine, wishes: Any, what: tuple[str, dict[str, Any] | None, Step]
+) -> Report:
     from trainfleet.rehearsal.progress import shown
     from trainfleet.rehearsal.rehearse import rehearse as run
 
@@ -263,7 +350,9 @@ def _print(report: Report, *, as_json: bool) -> None:
             console.print(f"  {escape(note)}", soft_wrap=True)
     console = err()
     if report.missing_rules:
-        console.print(f"[yellow]no replacement rules for:[/] {escape(', '.join(report.missing_rules))}", soft_wrap=True)
+        console.print(
+            f"[yellow]no replacement rules for:[/] {escape(', '.join(report.missing_rules))}", soft_wrap=True
+        )
     for problem in report.problems:
         where = f"[bold]{escape(problem.where)}[/]: " if problem.where else ""
         fix = f" [green]-> {escape(problem.fix)}[/]" if problem.fix else ""

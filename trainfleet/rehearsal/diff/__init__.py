@@ -1,1 +1,3 @@
-"""`trainfleet diff`: what a change of the code or of a spec would do to a platform, for reviewers, without an account."""
+"""`trainfleet diff`: what a change of the code or of a spec would do to a platform, for reviewers, without an
+account.
+"""

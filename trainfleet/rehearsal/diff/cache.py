@@ -1,7 +1,10 @@
-"""Applied bases, kept in the user's cache folder: the second diff against the same base need not apply it again.
+"""Applied bases, kept in the user's cache folder: the second diff against the same base need not apply it
+again.
 
-An entry is one file, whole or absent, and there are at most KEEP of them. Easy to get wrong: the key has to name everything
-that the result rests on: the commit's tree, the stack, the engine, the SDKs, the rehearsal's own source, and the day.
+An entry is one file, whole or absent, and there are at most KEEP of them. Easy to get wrong: the key has to
+name everything
+that the result rests on: the commit's tree, the stack, the engine, the SDKs, the rehearsal's own source, and
+the day.
 """
 
 from __future__ import annotations
@@ -22,7 +25,14 @@ from trainfleet.files import write_whole
 
 KEEP = 12
 FORMAT = 2
-_PACKAGES = ("pulumi", "pulumi-policy", "pulumi-aws", "pulumi-gcp", "pulumi-azure-native", "pulumi-kubernetes")
+_PACKAGES = (
+    "pulumi",
+    "pulumi-policy",
+    "pulumi-aws",
+    "pulumi-gcp",
+    "pulumi-azure-native",
+    "pulumi-kubernetes",
+)
 
 
 def folder() -> Path:
@@ -35,7 +45,16 @@ def folder() -> Path:
 def key(tree: str, project: str, stack: str, engine: str) -> str:
     """Return the name of an entry."""
     digest = hashlib.sha256()
-    parts = [str(FORMAT), tree, project, stack, engine, sys.version, date.today().isoformat(), *(_version(name) for name in _PACKAGES)]
+    parts = [
+        str(FORMAT),
+        tree,
+        project,
+        stack,
+        engine,
+        sys.version,
+        date.today().isoformat(),
+        *(_version(name) for name in _PACKAGES),
+    ]
     for part in parts:
         digest.update(f"{part}\0".encode())
     own = Path(__file__).resolve().parents[1]

@@ -1,7 +1,10 @@
-"""From the engine's events to changes: which resources, which properties from what to what, and what forces a replacement.
+"""From the engine's events to changes: which resources, which properties from what to what, and what forces a
+replacement.
 
-Pure functions over the event log's documents. Easy to get wrong: a replacement is three events of one resource; the engine
-has masked secrets already; a JSON document in a string is compared inside, or its one changed word is lost in a page.
+Pure functions over the event log's documents. Easy to get wrong: a replacement is three events of one
+resource; the engine
+has masked secrets already; a JSON document in a string is compared inside, or its one changed word is lost in
+a page.
 """
 
 from __future__ import annotations
@@ -48,17 +51,25 @@ def changes(events: Iterable[Event], before: Iterable[Mapping[str, Any]]) -> tup
             found.append(_change(urn, acting, known.get(urn, {}), words))
         else:
             unchanged += any(event["op"] == "same" for event in own)
-    return sorted(found, key=lambda change: (list(Verb).index(change.verb), change.type, change.name)), unchanged
+    return sorted(
+        found, key=lambda change: (list(Verb).index(change.verb), change.type, change.name)
+    ), unchanged
 
 
 def deletions(before: Iterable[Mapping[str, Any]]) -> list[Change]:
     """Return the change that takes everything away: the stack is gone."""
-    events = [{"op": "delete", "urn": each["urn"], "type": each["type"], "old": each, "new": None} for each in before if not each.get("external")]
+    events = [
+        {"op": "delete", "urn": each["urn"], "type": each["type"], "old": each, "new": None}
+        for each in before
+        if not each.get("external")
+    ]
     return changes(events, before)[0]
 
 
 def _shown(token: str, urn: str) -> bool:
-    """Leave out components, the stack and the engine's own default providers; the programs' providers are settings of theirs."""
+    """Leave out components, the stack and the engine's own default providers; the programs' providers are
+    settings of theirs.
+    """
     if token.startswith("pulumi:providers:"):
         return "::default_" not in urn
     return is_real(token)
@@ -66,11 +77,15 @@ def _shown(token: str, urn: str) -> bool:
 
 def _change(urn: str, events: list[Event], before: Mapping[str, Any], words: Words) -> Change:
     ops = {event["op"] for event in events}
-    verb = next((verb for verb, words in _VERBS if any(word in op for op in ops for word in words)), Verb.UPDATE)
+    verb = next(
+        (verb for verb, words in _VERBS if any(word in op for op in ops for word in words)), Verb.UPDATE
+    )
     event = next((each for each in events if each.get("detailedDiff")), events[0])
     token = event["type"]
     properties = tuple(_properties(event, words)) if verb in (Verb.UPDATE, Verb.REPLACE) else ()
-    forced = tuple(dict.fromkeys(each.path.split(INSIDE)[0] for each in properties if each.forces)) or tuple(event.get("keys") or ())
+    forced = tuple(dict.fromkeys(each.path.split(INSIDE)[0] for each in properties if each.forces)) or tuple(
+        event.get("keys") or ()
+    )
     order = [each["op"] for each in events]
     gone = verb in (Verb.REPLACE, Verb.DELETE)
     return Change(
@@ -83,11 +98,18 @@ def _change(urn: str, events: list[Event], before: Mapping[str, Any], words: Wor
         loss_of(token) if gone else None,
         protected=gone and bool(before.get("protect")),
         kept=gone and bool(before.get("retainOnDelete")),
-        delete_first=verb is Verb.REPLACE and "delete-replaced" in order and order.index("delete-replaced") < _first(order, "create-replacement"),
+        delete_first=verb is Verb.REPLACE
+        and "delete-replaced" in order
+        and order.index("delete-replaced") < _first(order, "create-replacement"),
     )
 
 
-_VERBS = ((Verb.REPLACE, ("replace",)), (Verb.DELETE, ("delete",)), (Verb.CREATE, ("create",)), (Verb.UPDATE, ("update",)))
+_VERBS = (
+    (Verb.REPLACE, ("replace",)),
+    (Verb.DELETE, ("delete",)),
+    (Verb.CREATE, ("create",)),
+    (Verb.UPDATE, ("update",)),
+)
 
 
 def _first(order: list[str], op: str) -> int:
@@ -96,7 +118,9 @@ def _first(order: list[str], op: str) -> int:
 
 def _properties(event: Event, words: Words) -> Iterator[Property]:
     old, new = (event.get("old") or {}).get("inputs") or {}, (event.get("new") or {}).get("inputs") or {}
-    detailed: Mapping[str, Mapping[str, Any]] = event.get("detailedDiff") or {name: {} for name in event.get("diffs") or ()}
+    detailed: Mapping[str, Mapping[str, Any]] = event.get("detailedDiff") or {
+        name: {} for name in event.get("diffs") or ()
+    }
     hidden = HIDDEN.get(event["type"], ())
     seen: set[Path] = set()
     for text in sorted(detailed, key=_natural):
@@ -109,7 +133,12 @@ def _properties(event: Event, words: Words) -> Iterator[Property]:
             continue
         seen.add(path)
         if path[:1] and path[0] in hidden:
-            yield Property(join_path(path), SECRET if before is not None else None, SECRET if after is not None else None, forces)
+            yield Property(
+                join_path(path),
+                SECRET if before is not None else None,
+                SECRET if after is not None else None,
+                forces,
+            )
             continue
         for below, inner_old, inner_new in _inside(before, after):
             shown = join_path(path) + (f"{INSIDE}{below}" if below else "")
@@ -122,7 +151,9 @@ def _natural(text: str) -> list[Any]:
 
 
 def _whole_list(path: Path, old: Any, new: Any) -> tuple[Path, Any, Any]:
-    """Return the two values at a path; an item of a list of plain values stands for the list, whose items have no names."""
+    """Return the two values at a path; an item of a list of plain values stands for the list, whose items
+    have no names.
+    """
     for length in range(len(path)):
         if path[length].startswith("["):
             before, after = _at(old, path[:length]), _at(new, path[:length])
@@ -132,7 +163,9 @@ def _whole_list(path: Path, old: Any, new: Any) -> tuple[Path, Any, Any]:
 
 
 def _is_plain_list(value: Any) -> bool:
-    return value is None or (isinstance(value, list) and not any(isinstance(item, dict | list) for item in value))
+    return value is None or (
+        isinstance(value, list) and not any(isinstance(item, dict | list) for item in value)
+    )
 
 
 def _at(value: Any, path: Path) -> Any:
@@ -147,7 +180,9 @@ def _at(value: Any, path: Path) -> Any:
 
 
 def _inside(old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the leaves that differ inside two JSON documents written as text; the two values themselves when they are none."""
+    """Yield the leaves that differ inside two JSON documents written as text; the two values themselves when
+    they are none.
+    """
     one, two = _document(old), _document(new)
     if one is None or two is None:
         yield "", old, new
@@ -181,7 +216,9 @@ def _leaves(old: Any, new: Any, path: Path) -> Iterator[tuple[Path, Any, Any]]:
 
 
 def _value(value: Any, words: Words) -> Any:
-    """Return a value as it may be shown: secrets hidden, what only the apply will know and made-up ids said in words."""
+    """Return a value as it may be shown: secrets hidden, what only the apply will know and made-up ids said
+    in words.
+    """
     if is_secret(value):
         return SECRET
     if isinstance(value, str):
@@ -194,18 +231,30 @@ def _value(value: Any, words: Words) -> Any:
 
 
 def _made_up(before: Iterable[Mapping[str, Any]], events: Iterable[Event]) -> Words:
-    """Return what puts the name of a resource in place of an id, ARN, address or name that the simulated cloud made up.
+    """Return what puts the name of a resource in place of an id, ARN, address or name that the simulated
+    cloud made up.
 
-    A reviewer knows `prod-vpc` and not `vpc-061b374a7955f4dc2`, which no cloud has ever seen and which differs in each run.
+    A reviewer knows `prod-vpc` and not `vpc-061b374a7955f4dc2`, which no cloud has ever seen and which
+    differs in each run.
     """
     names: dict[str, str] = {}
     made = [each for each in before if each.get("custom")]
     for resource in (*made, *(new for event in events if (new := event.get("new")) and new.get("custom"))):
         name, inputs = resource["urn"].rsplit("::", 1)[-1], resource.get("inputs") or {}
-        own = set(_texts({key: value for key, value in inputs.items() if key not in (inputs.get("__defaults") or ())}))
+        own = set(
+            _texts(
+                {key: value for key, value in inputs.items() if key not in (inputs.get("__defaults") or ())}
+            )
+        )
         drawn = {key: inputs.get(key) for key in inputs.get("__defaults") or ()}
         for key, value in {"id": resource.get("id"), **drawn, **(resource.get("outputs") or {})}.items():
-            if isinstance(value, str) and len(value) >= 9 and value not in own and re.search(r"[0-9a-f]{7}", value) and value != WIRE_UNKNOWN:
+            if (
+                isinstance(value, str)
+                and len(value) >= 9
+                and value not in own
+                and re.search(r"[0-9a-f]{7}", value)
+                and value != WIRE_UNKNOWN
+            ):
                 names.setdefault(value, f"‹{name}›" if key == "id" or key in drawn else f"‹{name}.{key}›")
     if not names:
         return lambda text: text

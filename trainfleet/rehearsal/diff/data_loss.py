@@ -1,6 +1,8 @@
-"""What is lost when a resource of a type is deleted or replaced: the table losses.toml, a row per type or per family of types.
+"""What is lost when a resource of a type is deleted or replaced: the table losses.toml, a row per type or per
+family of types.
 
-Read by the diff. Easy to get wrong: a type without a row counts as loud, because nobody has said that it is harmless.
+Read by the diff. Easy to get wrong: a type without a row counts as loud, because nobody has said that it is
+harmless.
 """
 
 from __future__ import annotations
@@ -45,7 +47,10 @@ def table(file: Path = TABLE) -> dict[str, Loss]:
     ]
     if wrong:
         raise InputError("the table of losses is not complete", wrong)
-    return {token: Loss(tuple(row["loses"]), row["why"], not set(row["loses"]) <= QUIET) for token, row in rows.items()}
+    return {
+        token: Loss(tuple(row["loses"]), row["why"], not set(row["loses"]) <= QUIET)
+        for token, row in rows.items()
+    }
 
 
 def loss_of(token: str) -> Loss | None:

@@ -1,6 +1,8 @@
-"""Computes a diff: two checkouts, the base applied to a simulated cloud (or taken from the cache), the head previewed on it.
+"""Computes a diff: two checkouts, the base applied to a simulated cloud (or taken from the cache), the head
+previewed on it.
 
-`compute` is what the command line calls; it raises a `TrainfleetError` that says which side is wrong. Easy to get wrong:
+`compute` is what the command line calls; it raises a `TrainfleetError` that says which side is wrong. Easy to
+get wrong:
 the head's settings are checked before the engine starts, the base's are not (it was right on its day).
 """
 
@@ -52,7 +54,10 @@ def sides(repository: Repository, wishes: Wishes) -> tuple[Revision, Revision]:
         InputError: an unknown revision, uncommitted changes in the way, nothing to compare with.
     """
     if wishes.worktree and wishes.head not in ("", "."):
-        raise InputError("two heads", [Problem("--head", f"is `{wishes.head}`, and --worktree is another", "leave one of them out")])
+        raise InputError(
+            "two heads",
+            [Problem("--head", f"is `{wishes.head}`, and --worktree is another", "leave one of them out")],
+        )
     if wishes.worktree or wishes.head == ".":
         head = repository.working_tree()
     else:
@@ -63,7 +68,13 @@ def sides(repository: Repository, wishes: Wishes) -> tuple[Revision, Revision]:
     return base, head
 
 
-def compute(stack: str, root: Path, find_engine: Callable[[], Engine], wishes: Wishes | None = None, show: Show | None = None) -> Diff:
+def compute(
+    stack: str,
+    root: Path,
+    find_engine: Callable[[], Engine],
+    wishes: Wishes | None = None,
+    show: Show | None = None,
+) -> Diff:
     """Compute the diff of a stack.
 
     Args:
@@ -96,7 +107,9 @@ def compute(stack: str, root: Path, find_engine: Callable[[], Engine], wishes: W
                 made.notes[:0] = notes
     before, why_not_before = bill_of(base_file)
     after, why_not_after = bill_of(head_file)
-    made.notes.extend(f"{side}: {why}" for side, why in (("base", why_not_before), ("head", why_not_after)) if why)
+    made.notes.extend(
+        f"{side}: {why}" for side, why in (("base", why_not_before), ("head", why_not_after)) if why
+    )
     return Diff(
         stack,
         base,
@@ -171,7 +184,11 @@ class _Prepared:
             project = read_project(self.roots[index], self.stack)
         except InputError as error:
             raise InputError(f"the {label} ({revision.short}): {error.summary}", error.problems) from error
-        settings, notes = for_build(file.document, date.today()) if label == "base" else (for_build(file.document, date.min)[0], [])
+        settings, notes = (
+            for_build(file.document, date.today())
+            if label == "base"
+            else (for_build(file.document, date.min)[0], [])
+        )
         return Side(label, revision, project, settings), notes
 
     def _applied(self, on: Stage, side: Side, prefix: str, wishes: Wishes) -> tuple[Applied, bool]:
@@ -183,7 +200,9 @@ class _Prepared:
             cache.save(name, applied.as_json())
         return applied, False
 
-    def _violations(self, on: Stage, side: Side, applied: Applied, prefix: str, wishes: Wishes) -> list[Violation]:
+    def _violations(
+        self, on: Stage, side: Side, applied: Applied, prefix: str, wishes: Wishes
+    ) -> list[Violation]:
         if applied.violations is None:
             applied.violations = on.violations(side, applied)
             if wishes.use_cache:
@@ -214,7 +233,14 @@ def _exists(stack: str, base: StackFile | None, head: StackFile | None, roots: t
     from trainfleet.infra.spec.stack_file import stack_names
 
     names = sorted({name for root in roots if root.is_dir() for name in stack_names(root)})
-    raise InputError("unknown stack", [Problem(stack, "has no settings file, neither in the base nor in the head", did_you_mean(stack, names))])
+    raise InputError(
+        "unknown stack",
+        [
+            Problem(
+                stack, "has no settings file, neither in the base nor in the head", did_you_mean(stack, names)
+            )
+        ],
+    )
 
 
 def _check_head(file: StackFile | None, head: Revision) -> list[str]:
@@ -233,7 +259,9 @@ def _check_head(file: StackFile | None, head: Revision) -> list[str]:
             return text
 
         problems = [Problem(plain(each.where), plain(each.what), plain(each.fix)) for each in error.problems]
-        raise InputError(f"the head ({head.short}) cannot be built: {plain(error.summary)}", problems) from error
+        raise InputError(
+            f"the head ({head.short}) cannot be built: {plain(error.summary)}", problems
+        ) from error
     return []
 
 
@@ -241,5 +269,11 @@ def _same_project(base: Project, head: Project) -> None:
     if base.name != head.name:
         raise InputError(
             "the project has another name",
-            [Problem("Pulumi.yaml: name", f"was `{base.name}` and is `{head.name}`: Pulumi keeps a state for each name", f"name: {base.name}")],
+            [
+                Problem(
+                    "Pulumi.yaml: name",
+                    f"was `{base.name}` and is `{head.name}`: Pulumi keeps a state for each name",
+                    f"name: {base.name}",
+                )
+            ],
         )

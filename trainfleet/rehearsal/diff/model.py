@@ -1,6 +1,8 @@
-"""What a diff is made of, in the order a reviewer reads it; everything here is plain data that can be written as JSON.
+"""What a diff is made of, in the order a reviewer reads it; everything here is plain data that can be written
+as JSON.
 
-Values are as shown: secrets are `[secret]`, what only the apply will know is UNKNOWN. Easy to get wrong: a replacement of
+Values are as shown: secrets are `[secret]`, what only the apply will know is UNKNOWN. Easy to get wrong: a
+replacement of
 a resource that is kept in the cloud loses nothing for good, but the platform loses it all the same.
 """
 
@@ -142,13 +144,23 @@ class Diff:
     @property
     def destructive(self) -> list[Change]:
         """The changes that lose something, the deletions first."""
-        return sorted((change for change in self.changes if change.destructive), key=lambda change: (change.verb is not Verb.DELETE, change.name))
+        return sorted(
+            (change for change in self.changes if change.destructive),
+            key=lambda change: (change.verb is not Verb.DELETE, change.name),
+        )
 
     @property
     def blast_radius(self) -> str:
         """One line that says it all: how many, what is lost, what it costs, what it breaks."""
-        words = {Verb.CREATE: "created", Verb.UPDATE: "updated", Verb.REPLACE: "replaced", Verb.DELETE: "deleted"}
-        parts = [f"{len(found)} {words[verb]}{self._lost(found)}" for verb in Verb if (found := self.of(verb))]
+        words = {
+            Verb.CREATE: "created",
+            Verb.UPDATE: "updated",
+            Verb.REPLACE: "replaced",
+            Verb.DELETE: "deleted",
+        }
+        parts = [
+            f"{len(found)} {words[verb]}{self._lost(found)}" for verb in Verb if (found := self.of(verb))
+        ]
         parts = [", ".join(parts) or "nothing changes in the cloud", *self._money(), *self._policies()]
         return "; ".join(parts)
 
@@ -158,7 +170,11 @@ class Diff:
             return ""
         groups: dict[str, list[str]] = {}
         for change in sorted(loud, key=lambda change: (weight(change.loss), change.name)):
-            kind = "LEAVES BEHIND" if change.kept else f"LOSES {(change.loss.kinds[0] if change.loss else 'what is not known').upper()}"
+            kind = (
+                "LEAVES BEHIND"
+                if change.kept
+                else f"LOSES {(change.loss.kinds[0] if change.loss else 'what is not known').upper()}"
+            )
             groups.setdefault(kind, []).append(change.name)
         order = sorted(groups, key=lambda kind: (_ORDER.index(kind) if kind in _ORDER else len(_ORDER), kind))
         return f" ({'; '.join(f'{kind}: {_some(groups[kind])}' for kind in order)})"
@@ -188,11 +204,22 @@ class Diff:
             "verdict": self.verdict,
             "exit_code": self.exit_code,
             "blast_radius": self.blast_radius,
-            "base": {"ref": self.base.shown_as, "commit": self.base.commit or None, "subject": self.base.subject},
-            "head": {"ref": self.head.shown_as, "commit": self.head.commit or None, "subject": self.head.subject},
+            "base": {
+                "ref": self.base.shown_as,
+                "commit": self.base.commit or None,
+                "subject": self.base.subject,
+            },
+            "head": {
+                "ref": self.head.shown_as,
+                "commit": self.head.commit or None,
+                "subject": self.head.subject,
+            },
             "counts": {verb.value: len(self.of(verb)) for verb in Verb} | {"unchanged": self.unchanged},
             "changes": [_change(change) for change in self.changes],
-            "cost": {"before": self.before.as_json() if self.before else None, "after": self.after.as_json() if self.after else None},
+            "cost": {
+                "before": self.before.as_json() if self.before else None,
+                "after": self.after.as_json() if self.after else None,
+            },
             "policies": {
                 "ran": self.policies_ran,
                 "newly_failing": [vars(failing) for failing in self.newly_failing],
@@ -216,7 +243,9 @@ def _change(change: Change) -> dict[str, Any]:
         "destructive": change.destructive,
         "properties": [vars(each) for each in change.properties],
         "forced_by": list(change.forced_by),
-        "loss": {"kinds": list(change.loss.kinds), "why": change.loss.why, "loud": change.loss.loud} if change.loss else None,
+        "loss": {"kinds": list(change.loss.kinds), "why": change.loss.why, "loud": change.loss.loud}
+        if change.loss
+        else None,
         "protected": change.protected,
         "kept": change.kept,
         "delete_first": change.delete_first,

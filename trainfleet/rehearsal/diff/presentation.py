@@ -1,6 +1,8 @@
-"""What every way of showing a diff has in common: groups of alike changes, values in short, the rows of the cost.
+"""What every way of showing a diff has in common: groups of alike changes, values in short, the rows of the
+cost.
 
-Used by the table, the Markdown and the HTML. Easy to get wrong: a network change replaces a hundred resources for the same
+Used by the table, the Markdown and the HTML. Easy to get wrong: a network change replaces a hundred resources
+for the same
 reason, and a reviewer reads the reason once, with the names.
 """
 
@@ -59,14 +61,20 @@ class Group:
         if self.loss is None:
             words = ["nobody has written down what is lost with this type: look at it"]
         elif first.kept and first.destructive:
-            words = ["it stays in the cloud with what is in it, but out of the stack: nobody manages it any more"]
+            words = [
+                "it stays in the cloud with what is in it, but out of the stack: nobody manages it any more"
+            ]
             words += ["the new one starts without it"] if first.verb is Verb.REPLACE else []
         else:
             words = [self.loss.why]
-            words += ["made anew from the program"] if first.verb is Verb.REPLACE and not first.destructive else []
+            words += (
+                ["made anew from the program"] if first.verb is Verb.REPLACE and not first.destructive else []
+            )
             words += ["the old one stays in the cloud"] if first.kept else []
         if first.protected:
-            words.append("it is protected: the apply refuses until somebody lifts that (pulumi state unprotect)")
+            words.append(
+                "it is protected: the apply refuses until somebody lifts that (pulumi state unprotect)"
+            )
         if first.delete_first:
             words.append("the old one goes before the new one is there")
         return "; ".join(words)
@@ -85,11 +93,17 @@ def _merged(properties: Sequence[Property]) -> list[Property]:
     """Return properties with those of many list items that change alike as one: `interfaces[0-31].groups`."""
     alike: dict[Any, list[Property]] = {}
     for each in properties:
-        alike.setdefault((re.sub(r"\[\d+\]", "[*]", each.path), repr(each.old), repr(each.new), each.forces), []).append(each)
+        alike.setdefault(
+            (re.sub(r"\[\d+\]", "[*]", each.path), repr(each.old), repr(each.new), each.forces), []
+        ).append(each)
     found = []
     for (path, *_), same in alike.items():
         first = same[0]
-        found.append(first if len(same) < 3 else Property(f"{path} ({len(same)} items)", first.old, first.new, first.forces))
+        found.append(
+            first
+            if len(same) < 3
+            else Property(f"{path} ({len(same)} items)", first.old, first.new, first.forces)
+        )
     return found
 
 
@@ -98,11 +112,15 @@ def groups(diff: Diff, verb: Verb) -> list[Group]:
     found: dict[Any, list[Change]] = {}
     for change in diff.of(verb):
         reason = (change.forced_by, change.kept, change.protected, change.delete_first)
-        # What all resources have in common, such as a tag, is one change for a reviewer, whatever their types.
+        # What all resources have in common, such as a tag, is one change for a reviewer, whatever their
+        # types.
         key = repr(change.properties) if verb is Verb.UPDATE else (change.type, reason)
         found.setdefault(key, []).append(change)
     made = [Group(_types(changes), tuple(changes)) for changes in found.values()]
-    return sorted(made, key=lambda group: (not group.first.destructive, weight(group.first.loss), group.type, group.names[0]))
+    return sorted(
+        made,
+        key=lambda group: (not group.first.destructive, weight(group.first.loss), group.type, group.names[0]),
+    )
 
 
 def _types(changes: Sequence[Change]) -> str:
@@ -145,7 +163,9 @@ def arrow(each: Property, most: int = _PAGE) -> str:
 
 def _alike(one: str, two: str) -> int:
     """Return how many letters two texts share from the start."""
-    return next((index for index, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+    return next(
+        (index for index, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two))
+    )
 
 
 def _apart(old: str, new: str) -> tuple[str, str]:
@@ -178,9 +198,22 @@ def cost_rows(diff: Diff) -> list[CostRow]:
         return []
     old, new = diff.before or Bill(()), diff.after or Bill(())
     for label, hours in (("all, by the hour", 1), ("all, by the month", HOURS_PER_MONTH)):
-        low, high = (new.min_usd_per_hour - old.min_usd_per_hour) * hours, (new.max_usd_per_hour - old.max_usd_per_hour) * hours
+        low, high = (
+            (new.min_usd_per_hour - old.min_usd_per_hour) * hours,
+            (new.max_usd_per_hour - old.max_usd_per_hour) * hours,
+        )
         delta = _delta(low, high) if hours > 1 else ""
-        rows.append(CostRow(label, "", _sum(diff.before, hours), _sum(diff.after, hours), delta, "", abs(low) + abs(high) > 0.005))
+        rows.append(
+            CostRow(
+                label,
+                "",
+                _sum(diff.before, hours),
+                _sum(diff.after, hours),
+                delta,
+                "",
+                abs(low) + abs(high) > 0.005,
+            )
+        )
     return rows
 
 
@@ -196,8 +229,14 @@ def _row(name: str, old: Part | None, new: Part | None) -> CostRow:
     low = ((new and new.min_usd_per_hour) or 0.0) - ((old and old.min_usd_per_hour) or 0.0)
     high = ((new and new.max_usd_per_hour) or 0.0) - ((old and old.max_usd_per_hour) or 0.0)
     month = _delta(low * HOURS_PER_MONTH, high * HOURS_PER_MONTH) if known else "not known"
-    dated = f"{part.price_date or 'estimate, undated'}, {part.price_region}" if part.usd_per_hour is not None else "no price known"
-    return CostRow(name, what, _range(old), _range(new), month, dated, old is None or new is None or old != new)
+    dated = (
+        f"{part.price_date or 'estimate, undated'}, {part.price_region}"
+        if part.usd_per_hour is not None
+        else "no price known"
+    )
+    return CostRow(
+        name, what, _range(old), _range(new), month, dated, old is None or new is None or old != new
+    )
 
 
 def _range(part: Part | None) -> str:
@@ -231,11 +270,23 @@ def cost_notes(diff: Diff) -> list[str]:
     if not any(bill and bill.parts for bill in (diff.before, diff.after)):
         return ["No cost is counted: the cluster is already there, and its machines are paid elsewhere."]
     notes = []
-    if unknown := list(dict.fromkeys([*(diff.before.unknown if diff.before else ()), *(diff.after.unknown if diff.after else ())])):
-        notes.append(f"No price is known for {', '.join(unknown)}: missing in every sum, which is too low by that much.")
-    if estimated := list(dict.fromkeys([*(diff.before.estimated if diff.before else ()), *(diff.after.estimated if diff.after else ())])):
+    if unknown := list(
+        dict.fromkeys(
+            [*(diff.before.unknown if diff.before else ()), *(diff.after.unknown if diff.after else ())]
+        )
+    ):
+        notes.append(
+            f"No price is known for {', '.join(unknown)}: missing in every sum, which is too low by that much."
+        )
+    if estimated := list(
+        dict.fromkeys(
+            [*(diff.before.estimated if diff.before else ()), *(diff.after.estimated if diff.after else ())]
+        )
+    ):
         notes.append(f"Estimated: {', '.join(estimated)}. The source of their price has no date.")
-    notes.append(f"List prices, each of its date and region; reserved capacity as on demand. Not counted: {NOT_COUNTED}.")
+    notes.append(
+        f"List prices, each of its date and region; reserved capacity as on demand. Not counted: {NOT_COUNTED}."
+    )
     return notes
 
 
@@ -245,4 +296,8 @@ def sides(diff: Diff) -> str:
 
 
 def _side(revision: Any) -> str:
-    return f"{revision.short} ({revision.shown_as})" if revision.commit and not revision.commit.startswith(revision.shown_as) else revision.short
+    return (
+        f"{revision.short} ({revision.shown_as})"
+        if revision.commit and not revision.commit.startswith(revision.shown_as)
+        else revision.short
+    )

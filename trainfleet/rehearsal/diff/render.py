@@ -1,6 +1,7 @@
 """A diff for people: a Rich table on a terminal, Markdown for a comment under a pull request, one HTML page.
 
-All three show the same in the same order: the blast radius, what is deleted, replaced, updated, created, the cost, the
+All three show the same in the same order: the blast radius, what is deleted, replaced, updated, created, the
+cost, the
 policies, the settings. Easy to get wrong: GitHub refuses a comment of more than 65,536 characters.
 """
 
@@ -11,14 +12,26 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from trainfleet.rehearsal.diff.model import Diff, Verb, Verdict
-from trainfleet.rehearsal.diff.presentation import TITLES, Group, arrow, cost_notes, cost_rows, groups, short, sides, some
+from trainfleet.rehearsal.diff.presentation import (
+    TITLES,
+    Group,
+    arrow,
+    cost_notes,
+    cost_rows,
+    groups,
+    short,
+    sides,
+    some,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 MARKDOWN_LIMIT = 60_000
-"""Below what GitHub and GitLab take in one comment (65,536 characters), with room for what a bot writes around it."""
+"""Below what GitHub and GitLab take in one comment (65,536 characters), with room for what a bot writes
+around it.
+"""
 _COLOURS = {Verdict.NONE: "green", Verdict.CHANGE: "yellow", Verdict.DESTRUCTIVE: "red"}
 _SIGNS = {Verb.CREATE: "+", Verb.UPDATE: "~", Verb.REPLACE: "±", Verb.DELETE: "−"}
 _WIDTH = 120
@@ -43,7 +56,10 @@ def as_table(diff: Diff, console: Console) -> None:
     if not console.is_terminal:
         console.width = max(console.width, _WIDTH)
     colour = _COLOURS[diff.verdict]
-    console.print(f"[bold {colour}]{diff.verdict.upper()}[/] [bold]{escape(diff.stack)}[/] [dim]{escape(sides(diff))}[/]", soft_wrap=True)
+    console.print(
+        f"[bold {colour}]{diff.verdict.upper()}[/] [bold]{escape(diff.stack)}[/] [dim]{escape(sides(diff))}[/]",
+        soft_wrap=True,
+    )
     console.print(f"[{colour}]{escape(diff.blast_radius)}[/]", soft_wrap=True)
     if diff.changes:
         console.print(_changes_table(diff))
@@ -51,17 +67,29 @@ def as_table(diff: Diff, console: Console) -> None:
         table = _grid("Cost in USD an hour", "part", "what", ">before", ">after", ">a month", "price of")
         for row in rows:
             if row.changed or row.name.startswith("all"):
-                table.add_row(*(escape(cell) for cell in (row.name, row.what, row.before, row.after, row.month, row.price)))
+                table.add_row(
+                    *(
+                        escape(cell)
+                        for cell in (row.name, row.what, row.before, row.after, row.month, row.price)
+                    )
+                )
         console.print(table)
     if diff.newly_failing:
         table = _grid("Policies that newly fail", "policy", "level", "resource", "message")
         for failing in diff.newly_failing:
-            table.add_row(*(escape(cell) for cell in (failing.policy, failing.level, failing.resource, short(failing.message, 300))))
+            table.add_row(
+                *(
+                    escape(cell)
+                    for cell in (failing.policy, failing.level, failing.resource, short(failing.message, 300))
+                )
+            )
         console.print(table)
     if diff.spec:
         table = _grid("Settings", "setting", "before", "after", "where")
         for change in diff.spec[:60]:
-            table.add_row(*(escape(cell) for cell in (change.path, short(change.old), short(change.new), change.where)))
+            table.add_row(
+                *(escape(cell) for cell in (change.path, short(change.old), short(change.new), change.where))
+            )
         console.print(table)
     for note in _notes(diff):
         console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
@@ -71,9 +99,18 @@ def _grid(title: str, *heads: str) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+    )
     for head in heads:
-        table.add_column(head.removeprefix(">"), justify="right" if head.startswith(">") else "left", overflow="fold")
+        table.add_column(
+            head.removeprefix(">"), justify="right" if head.startswith(">") else "left", overflow="fold"
+        )
     return table
 
 
@@ -83,14 +120,28 @@ def _changes_table(diff: Diff) -> Table:
     table = _grid("Changes", "", "resource", "what")
     for verb in TITLES:
         for group in groups(diff, verb):
-            colour = "red" if group.first.destructive else {Verb.CREATE: "green", Verb.UPDATE: "yellow"}.get(verb, "magenta")
+            colour = (
+                "red"
+                if group.first.destructive
+                else {Verb.CREATE: "green", Verb.UPDATE: "yellow"}.get(verb, "magenta")
+            )
             count = f" ×{len(group.changes)}" if len(group.changes) > 1 else ""
             lines = [f"[bold red]{mark}[/] " if (mark := group.mark) else ""]
-            lines[0] += f"{verb}" + (f", forced by [bold]{escape(some(group.first.forced_by))}[/]" if group.first.forced_by else "")
+            lines[0] += f"{verb}" + (
+                f", forced by [bold]{escape(some(group.first.forced_by))}[/]" if group.first.forced_by else ""
+            )
             lines += [escape(f"  {each.path}: {arrow(each)}") for each in group.properties[:_ROWS]]
-            lines += [f"  and {len(group.properties) - _ROWS} more properties"] if len(group.properties) > _ROWS else []
+            lines += (
+                [f"  and {len(group.properties) - _ROWS} more properties"]
+                if len(group.properties) > _ROWS
+                else []
+            )
             lines += [f"  [dim]{escape(group.fate)}[/]"] if group.fate else []
-            table.add_row(f"[{colour}]{_SIGNS[verb]}[/]", f"{escape(some(group.names, 5))}\n[dim]{escape(group.type)}{count}[/]", "\n".join(lines))
+            table.add_row(
+                f"[{colour}]{_SIGNS[verb]}[/]",
+                f"{escape(some(group.names, 5))}\n[dim]{escape(group.type)}{count}[/]",
+                "\n".join(lines),
+            )
     return table
 
 
@@ -107,21 +158,33 @@ def _notes(diff: Diff) -> list[str]:
 
 def as_markdown(diff: Diff) -> str:
     """Return the diff for a comment; what does not fit is left out from the end, and said."""
-    blocks = [f"### `{diff.stack}`: {diff.verdict}\n\n**{_plain(diff.blast_radius)}**\n\n{_plain(sides(diff))}\n"]
+    blocks = [
+        f"### `{diff.stack}`: {diff.verdict}\n\n**{_plain(diff.blast_radius)}**\n\n{_plain(sides(diff))}\n"
+    ]
     for verb, title in TITLES.items():
         if found := groups(diff, verb):
             blocks.append(f"\n#### {title}\n\n| | resource | what |\n|---|---|---|\n")
             blocks += [_markdown_row(verb, group) for group in found]
     if (rows := cost_rows(diff)) and any(row.changed for row in rows):
-        blocks.append("\n#### Cost in USD an hour\n\n| part | what | before | after | a month | price of |\n|---|---|--:|--:|--:|---|\n")
+        blocks.append(
+            "\n#### Cost in USD an hour\n\n| part | what | before | after | a month | price of |\n|---|---|--:|--:|--:|---|\n"
+        )
         shown = [row for row in rows if row.changed or row.name.startswith("all")]
         blocks += [_cells(row.name, row.what, row.before, row.after, row.month, row.price) for row in shown]
     if diff.newly_failing:
-        blocks.append("\n#### Policies that newly fail\n\n| policy | level | resource | message |\n|---|---|---|---|\n")
-        blocks += [_cells(f"`{each.policy}`", each.level, f"`{each.resource}`", _plain(short(each.message, 400))) for each in diff.newly_failing]
+        blocks.append(
+            "\n#### Policies that newly fail\n\n| policy | level | resource | message |\n|---|---|---|---|\n"
+        )
+        blocks += [
+            _cells(f"`{each.policy}`", each.level, f"`{each.resource}`", _plain(short(each.message, 400)))
+            for each in diff.newly_failing
+        ]
     if diff.spec:
         blocks.append("\n#### Settings\n\n| setting | before | after | where |\n|---|---|---|---|\n")
-        blocks += [_cells(f"`{each.path}`", _code(short(each.old)), _code(short(each.new)), each.where) for each in diff.spec]
+        blocks += [
+            _cells(f"`{each.path}`", _code(short(each.old)), _code(short(each.new)), each.where)
+            for each in diff.spec
+        ]
     end = "\n" + "\n".join(f"<sub>{_plain(note)}</sub>  " for note in _notes(diff)) + "\n"
     return _within(blocks, end)
 
@@ -139,7 +202,9 @@ def _within(blocks: list[str], end: str) -> str:
 
 def _markdown_row(verb: Verb, group: Group) -> str:
     count = f" ×{len(group.changes)}" if len(group.changes) > 1 else ""
-    names = "<br>".join(f"`{name}`" for name in group.names[:8]) + (f"<br>and {len(group.names) - 8} more" if len(group.names) > 8 else "")
+    names = "<br>".join(f"`{name}`" for name in group.names[:8]) + (
+        f"<br>and {len(group.names) - 8} more" if len(group.names) > 8 else ""
+    )
     what = [f"**{group.mark}**"] if group.mark else []
     if group.first.forced_by:
         what.append("forced by " + ", ".join(f"`{path}`" for path in group.first.forced_by))
@@ -172,11 +237,17 @@ def as_html(diff: Diff) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("trainfleet.rehearsal.diff"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("trainfleet.rehearsal.diff"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters |= {"short": lambda value: short(value, 1000), "arrow": lambda each: arrow(each, 600)}
     sections: list[dict[str, Any]] = [
-        {"verb": verb.value, "title": title, "sign": _SIGNS[verb], "groups": found} for verb, title in TITLES.items() if (found := groups(diff, verb))
+        {"verb": verb.value, "title": title, "sign": _SIGNS[verb], "groups": found}
+        for verb, title in TITLES.items()
+        if (found := groups(diff, verb))
     ]
     return environment.get_template("diff.html").render(
         diff=diff,

@@ -1,6 +1,8 @@
-"""The stack's settings on both sides: what is built from them, what they cost, and which of them differ, with their line.
+"""The stack's settings on both sides: what is built from them, what they cost, and which of them differ, with
+their line.
 
-Easy to get wrong: a base was right on its day, so it is not judged by today's rules; a secret's ciphertext differs each time
+Easy to get wrong: a base was right on its day, so it is not judged by today's rules; a secret's ciphertext
+differs each time
 it is encrypted, so only that it was written anew can be said.
 """
 
@@ -24,19 +26,25 @@ STAND_IN = "rehearsal-secret"
 
 
 def stack_file(root: Path, stack: str, shown_as: str) -> StackFile | None:
-    """Read a stack's file in a checkout, shown as it is called in the user's; None when the checkout has no such stack.
+    """Read a stack's file in a checkout, shown as it is called in the user's; None when the checkout has no
+    such stack.
 
     Raises:
         InputError: it is no YAML, or no group of keys.
     """
     folder = root / _settings_folder(root)
-    file = next((path for suffix in ("yaml", "yml") if (path := folder / f"Pulumi.{stack}.{suffix}").is_file()), None)
+    file = next(
+        (path for suffix in ("yaml", "yml") if (path := folder / f"Pulumi.{stack}.{suffix}").is_file()), None
+    )
     if file is None:
         return None
     try:
         found = read_stack_file(file)
     except InputError as error:
-        problems = [Problem(problem.where.replace(_shown(file), file.name), problem.what, problem.fix) for problem in error.problems]
+        problems = [
+            Problem(problem.where.replace(_shown(file), file.name), problem.what, problem.fix)
+            for problem in error.problems
+        ]
         raise InputError(f"{shown_as}: {error.summary}", problems) from error
     return StackFile(str(file.relative_to(root)), file, found.document, found.lines)
 
@@ -59,15 +67,20 @@ def _shown(file: Path) -> str:
 def for_build(document: Mapping[str, Any], today: date) -> tuple[dict[str, Any], list[str]]:
     """Return settings that can be built without a key and on a later day, and what was left out of them.
 
-    The sandbox replaces secrets that are a whole value; here those inside a value follow. An exception that has run out is
+    The sandbox replaces secrets that are a whole value; here those inside a value follow. An exception that
+    has run out is
     dropped: it makes no resource, and the program would refuse the whole spec for it.
     """
-    config = {key: _without_ciphertext(value, top=True) for key, value in (document.get("config") or {}).items()}
+    config = {
+        key: _without_ciphertext(value, top=True) for key, value in (document.get("config") or {}).items()
+    }
     platform, notes = config.get(PLATFORM_KEY), []
     if isinstance(platform, dict) and isinstance(exceptions := platform.get("exceptions"), list):
         kept = [each for each in exceptions if not _past(each, today)]
         if len(kept) < len(exceptions):
-            notes.append(f"{len(exceptions) - len(kept)} policy exceptions of the base have run out: they are left out of it")
+            notes.append(
+                f"{len(exceptions) - len(kept)} policy exceptions of the base have run out: they are left out of it"
+            )
             config[PLATFORM_KEY] = {**platform, "exceptions": kept}
     return {"config": config}, notes
 
@@ -96,10 +109,14 @@ def bill_of(file: StackFile | None) -> tuple[Bill | None, str]:
 
 
 def spec_changes(base: StackFile | None, head: StackFile | None) -> list[SpecChange]:
-    """Return the settings that differ, platform settings by their short path; pools and exceptions by name, not by place."""
+    """Return the settings that differ, platform settings by their short path; pools and exceptions by name,
+    not by place.
+    """
     if base is None and head is None:
         return []
-    old, new = (dict(_leaves((each.document.get("config") or {}) if each else {}, ())) for each in (base, head))
+    old, new = (
+        dict(_leaves((each.document.get("config") or {}) if each else {}, ())) for each in (base, head)
+    )
     found = []
     for path in dict.fromkeys([*old, *new]):
         before, after = old.get(path, (None, ()))[0], new.get(path, (None, ()))[0]
@@ -107,7 +124,11 @@ def spec_changes(base: StackFile | None, head: StackFile | None) -> list[SpecCha
             continue
         side = head if path in new else base
         where = side.locate(("config", *(new.get(path) or old[path])[1])) if side else ""
-        found.append(SpecChange(_text(path), _hidden(before), _hidden(after), where if path in new else f"{where} in the base"))
+        found.append(
+            SpecChange(
+                _text(path), _hidden(before), _hidden(after), where if path in new else f"{where} in the base"
+            )
+        )
     return found
 
 

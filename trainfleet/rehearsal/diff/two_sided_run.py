@@ -1,7 +1,10 @@
-"""Runs the two sides on the real engine over one simulated cloud: applies the base, previews the head on what came of it.
+"""Runs the two sides on the real engine over one simulated cloud: applies the base, previews the head on what
+came of it.
 
-Each program runs from its own checkout with this interpreter: a small entry puts the checkout before everything else on
-sys.path. Easy to get wrong: `protect` has to be lifted in the base's state, or the preview stops at the first protected
+Each program runs from its own checkout with this interpreter: a small entry puts the checkout before
+everything else on
+sys.path. Easy to get wrong: `protect` has to be lifted in the base's state, or the preview stops at the first
+protected
 resource instead of showing all that the change does; what was protected is remembered.
 """
 
@@ -61,7 +64,8 @@ class Side:
 
 @dataclass
 class Applied:
-    """What is left of an applied base: the engine's files by their path, the salt of its settings, the policies it breaks.
+    """What is left of an applied base: the engine's files by their path, the salt of its settings, the
+    policies it breaks.
 
     `violations` is None as long as nobody asked: a head that breaks no policy breaks none newly.
     """
@@ -92,7 +96,11 @@ class Applied:
     def from_json(cls, document: dict[str, Any]) -> Applied:
         """From the cache."""
         kept = document["violations"]
-        return cls(document["files"], document["salt"], None if kept is None else [Violation(**each) for each in kept])
+        return cls(
+            document["files"],
+            document["salt"],
+            None if kept is None else [Violation(**each) for each in kept],
+        )
 
     def _states(self) -> dict[str, dict[str, Any]]:
         return {name: json.loads(text) for name, text in self.files.items() if "/stacks/" in name}
@@ -140,7 +148,8 @@ class Stage:
         return outcome.violations
 
     def preview(self, side: Side, on: Applied | None) -> tuple[Outcome, Events]:
-        """Preview a side on an applied one, or on nothing; return the outcome and the engine's resource events.
+        """Preview a side on an applied one, or on nothing; return the outcome and the engine's resource
+        events.
 
         Raises:
             TrainfleetError: its program fails; says which side.
@@ -152,10 +161,13 @@ class Stage:
             self._restore(runner.sandbox, on)
         outcome = runner.run("preview", *self._policies(side, advise=False))
         if strict := diagnostics.mandatory(outcome):
-            # A mandatory violation keeps the engine from judging the stack as a whole: once more, only advising.
+            # A mandatory violation keeps the engine from judging the stack as a whole: once more, only
+            # advising.
             outcome = runner.run("preview", *self._policies(side, advise=True))
             levels = {violation.policy: violation.level for violation in strict}
-            outcome.violations = [replace(each, level=levels.get(each.policy, each.level)) for each in outcome.violations]
+            outcome.violations = [
+                replace(each, level=levels.get(each.policy, each.level)) for each in outcome.violations
+            ]
         self._judge(side, outcome)
         return outcome, _events(runner.sandbox.file(f"events-{runner.count}.jsonl"))
 
@@ -167,7 +179,9 @@ class Stage:
     def _runner(self, side: Side) -> Runner:
         entry = self.scratch / f"entry-{side.label}"
         entry.mkdir(exist_ok=True)
-        (entry / "__main__.py").write_text(_ENTRY.format(program=str(side.project.main), root=str(side.project.root)))
+        (entry / "__main__.py").write_text(
+            _ENTRY.format(program=str(side.project.main), root=str(side.project.root))
+        )
         box = self.boxes.enter_context(sandbox(replace(side.project, main=entry), side.settings))
         self.programs.environment = self.programs.environment or box.environment
         self.programs.output = self.programs.output or box.file("program.txt")
@@ -175,7 +189,8 @@ class Stage:
         self.programs.failure_file = box.file("failure.json")
         self.cloud.mistakes.clear()
         self.cloud.unknown_functions.clear()
-        # The policy pack is started by the engine; it has to find the checkout's `policies`, not the installed one.
+        # The policy pack is started by the engine; it has to find the checkout's `policies`, not the
+        # installed one.
         path = os.pathsep.join(filter(None, (str(side.project.root), os.environ.get("PYTHONPATH", ""))))
         return Runner(self.engine.path, box, {**self.environment, "PYTHONPATH": path}, self.progress)
 
@@ -215,7 +230,9 @@ def _kept(box: Sandbox) -> tuple[dict[str, str], str]:
     state = box.folder / "state"
     wanted = [*state.rglob("meta.yaml"), *([box.state] if box.state.is_file() else [])]
     settings = yaml.safe_load((box.project / f"Pulumi.{box.stack}.yaml").read_text()) or {}
-    return {str(file.relative_to(state)): file.read_text() for file in wanted}, str(settings.get("encryptionsalt", ""))
+    return {str(file.relative_to(state)): file.read_text() for file in wanted}, str(
+        settings.get("encryptionsalt", "")
+    )
 
 
 def _restore(box: Sandbox, applied: Applied) -> None:

@@ -1,6 +1,7 @@
 """Two clean copies of the project out of git: the base and the head of a diff, gone at the end.
 
-Git's own index and folder are never written to (a private index, no `git worktree`), so a read-only checkout will do and
+Git's own index and folder are never written to (a private index, no `git worktree`), so a read-only checkout
+will do and
 nothing is left to prune. Easy to get wrong: the project may lie below git's top, and git's hooks set GIT_DIR.
 """
 
@@ -54,7 +55,10 @@ class Repository:
         code, said = self._try("rev-parse", "--show-toplevel")
         if code != 0:
             fix = "run it inside a clone" if "not a git repository" in said else ""
-            raise InputError("the project is not in a git repository", [Problem(str(root), said.removeprefix("fatal: "), fix)])
+            raise InputError(
+                "the project is not in a git repository",
+                [Problem(str(root), said.removeprefix("fatal: "), fix)],
+            )
         self.top = Path(said)
         self.prefix = self.git("rev-parse", "--show-prefix").strip("/")
 
@@ -66,16 +70,40 @@ class Repository:
         return said
 
     def _try(self, *arguments: str, index: Path | None = None) -> tuple[int, str]:
-        environment = {key: value for key, value in os.environ.items() if key not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")}
+        environment = {
+            key: value
+            for key, value in os.environ.items()
+            if key not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
+        }
         environment |= {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
         if index is not None:
             environment["GIT_INDEX_FILE"] = str(index)
-        settings = ("-c", "core.fsmonitor=false", "-c", "core.splitIndex=false", "-c", "core.quotePath=false", "-c", "advice.detachedHead=false")
+        settings = (
+            "-c",
+            "core.fsmonitor=false",
+            "-c",
+            "core.splitIndex=false",
+            "-c",
+            "core.quotePath=false",
+            "-c",
+            "advice.detachedHead=false",
+        )
         try:
-            done = subprocess.run(["git", *settings, *arguments], cwd=self.root, env=environment, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                ["git", *settings, *arguments],
+                cwd=self.root,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
         except FileNotFoundError as error:
-            raise MissingToolError("a diff needs git", [Problem("git", "is not on PATH", "install git")]) from error
-        return done.returncode, (done.stdout if done.returncode == 0 else done.stderr or done.stdout).strip("\n")
+            raise MissingToolError(
+                "a diff needs git", [Problem("git", "is not on PATH", "install git")]
+            ) from error
+        return done.returncode, (done.stdout if done.returncode == 0 else done.stderr or done.stdout).strip(
+            "\n"
+        )
 
     def revision(self, ref: str, flag: str) -> Revision:
         """Return the commit that a name stands for.
@@ -85,18 +113,23 @@ class Repository:
         """
         code, commit = self._try("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
         if code != 0:
-            raise InputError("unknown revision", [Problem(flag, f"git knows no commit `{ref}`", self._offered(ref))])
+            raise InputError(
+                "unknown revision", [Problem(flag, f"git knows no commit `{ref}`", self._offered(ref))]
+            )
         tree, subject = self.git("log", "-1", "--format=%T%n%s", commit).partition("\n")[::2]
         return Revision(ref, commit, tree, subject)
 
     def _offered(self, ref: str) -> str:
         if self.git("rev-parse", "--is-shallow-repository") == "true":
             return "the clone is shallow: git fetch --unshallow (in CI: a checkout with the whole history)"
-        names = self.git("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags", "refs/remotes").splitlines()
+        names = self.git(
+            "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags", "refs/remotes"
+        ).splitlines()
         return did_you_mean(ref, names) if names else "commit something first"
 
     def default_base(self, head: Revision) -> Revision:
-        """Return where the head left the main branch; on the main branch itself the commit before (with a working tree: HEAD).
+        """Return where the head left the main branch; on the main branch itself the commit before (with a
+        working tree: HEAD).
 
         Raises:
             InputError: there is nothing to compare with.
@@ -114,7 +147,9 @@ class Repository:
         code, parent = self._try("rev-parse", "--verify", "--quiet", f"{commit}^1")
         if code != 0:
             fix = "name one with --base, or --worktree to compare uncommitted changes"
-            raise InputError("nothing to compare with", [Problem("--base", f"{head.short} has no commit before it", fix)])
+            raise InputError(
+                "nothing to compare with", [Problem("--base", f"{head.short} has no commit before it", fix)]
+            )
         return self.named(parent, "the commit before")
 
     def named(self, commit: str, shown_as: str) -> Revision:
@@ -129,7 +164,11 @@ class Repository:
     def uncommitted(self) -> list[str]:
         """Return the files of the project that are not as committed, in git's two letters and the path."""
         said = self.git("status", "--porcelain", "--untracked-files=all", "--no-renames", "--", ".")
-        return [line for line in said.splitlines() if not line.startswith("??") or line.strip('"').endswith(SOURCES)]
+        return [
+            line
+            for line in said.splitlines()
+            if not line.startswith("??") or line.strip('"').endswith(SOURCES)
+        ]
 
     def check_out(self, revision: Revision, folder: Path) -> Path:
         """Write a revision's files below a folder and return where the project lies in it.
@@ -141,10 +180,21 @@ class Repository:
         if revision.tree:
             index = folder.with_suffix(".index")
             self.git("read-tree", revision.commit, index=index)
-            self.git("-C", str(self.top), "checkout-index", "--all", "--force", "--quiet", f"--prefix={folder}/", index=index)
+            self.git(
+                "-C",
+                str(self.top),
+                "checkout-index",
+                "--all",
+                "--force",
+                "--quiet",
+                f"--prefix={folder}/",
+                index=index,
+            )
             index.unlink(missing_ok=True)
         else:
-            listed = self.git("-C", str(self.top), "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+            listed = self.git(
+                "-C", str(self.top), "ls-files", "-z", "--cached", "--others", "--exclude-standard"
+            )
             for name in filter(None, listed.split("\0")):
                 _copy(self.top / name, folder / name)
         return folder / self.prefix if self.prefix else folder
@@ -165,16 +215,28 @@ def refuse_uncommitted(repository: Repository) -> None:
     found = repository.uncommitted()
     if not found:
         return
-    shown = [Problem(line[3:].strip('"'), _STATES.get(line[:2].strip()[:1], "is changed")) for line in found[:20]]
+    shown = [
+        Problem(line[3:].strip('"'), _STATES.get(line[:2].strip()[:1], "is changed")) for line in found[:20]
+    ]
     if len(found) > len(shown):
         shown.append(Problem("", f"and {len(found) - len(shown)} more"))
     shown.append(
-        Problem("", "a diff compares commits", "commit them, or add --worktree to compare the files as they are, or --head HEAD to leave them out")
+        Problem(
+            "",
+            "a diff compares commits",
+            "commit them, or add --worktree to compare the files as they are, or --head HEAD to leave them out",
+        )
     )
     raise InputError("the working tree has changes that are not committed", shown)
 
 
-_STATES = {"?": "is new and not added", "A": "is added and not committed", "D": "is deleted", "M": "is changed", "U": "is in conflict"}
+_STATES = {
+    "?": "is new and not added",
+    "A": "is added and not committed",
+    "D": "is deleted",
+    "M": "is changed",
+    "U": "is in conflict",
+}
 
 
 @contextlib.contextmanager

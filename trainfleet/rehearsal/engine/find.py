@@ -1,4 +1,5 @@
-"""Finds the Pulumi engine: the one named in TRAINFLEET_PULUMI, one on PATH that is new enough, else one built from the pins.
+"""Finds the Pulumi engine: the one named in TRAINFLEET_PULUMI, one on PATH that is new enough, else one built
+from the pins.
 
 Used by every command that runs a stack. A build is made once per machine and user and shared by all checkouts
 (`trainfleet/rehearsal/engine/build.py`); two processes that ask at once wait for one build.
@@ -22,7 +23,9 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Engine:
-    """A Pulumi command line that can be run. `built` says that it was built from the pins and has no language hosts of its own."""
+    """A Pulumi command line that can be run. `built` says that it was built from the pins and has no language
+    hosts of its own.
+    """
 
     path: Path
     version: str
@@ -33,7 +36,8 @@ def find_engine(progress: Progress | None = None) -> Engine:
     """Return an engine, building it when none is installed.
 
     Raises:
-        MissingToolError: TRAINFLEET_PULUMI is no usable Pulumi, or there is neither a Pulumi nor a way to build one.
+        MissingToolError: TRAINFLEET_PULUMI is no usable Pulumi, or there is neither a Pulumi nor a way to
+        build one.
     """
     if named := os.environ.get("TRAINFLEET_PULUMI"):
         return _named(Path(named))
@@ -61,7 +65,9 @@ def version_of(path: Path) -> str | None:
     """Return what `pulumi version` says, without the `v`, or None when it cannot be run."""
     environment = {**os.environ, "PULUMI_SKIP_UPDATE_CHECK": "true"}
     try:
-        said = subprocess.run([str(path), "version"], capture_output=True, text=True, timeout=60, check=True, env=environment).stdout
+        said = subprocess.run(
+            [str(path), "version"], capture_output=True, text=True, timeout=60, check=True, env=environment
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return None
     match = re.search(r"v?(\d+\.\d+\.\d+\S*)", said)
@@ -71,13 +77,22 @@ def version_of(path: Path) -> str | None:
 def _named(path: Path) -> Engine:
     version = version_of(path)
     if version is None or not is_enough(version):
-        what = f"is Pulumi {version}, older than {'.'.join(map(str, MINIMUM))}" if version else "is not a Pulumi that can be run"
-        raise MissingToolError("TRAINFLEET_PULUMI names no usable engine", [Problem(str(path), what, "unset it, or name a newer pulumi")])
+        what = (
+            f"is Pulumi {version}, older than {'.'.join(map(str, MINIMUM))}"
+            if version
+            else "is not a Pulumi that can be run"
+        )
+        raise MissingToolError(
+            "TRAINFLEET_PULUMI names no usable engine",
+            [Problem(str(path), what, "unset it, or name a newer pulumi")],
+        )
     return Engine(path, version)
 
 
 def main() -> None:
-    """`python -m trainfleet.rehearsal.engine.find`, for the set-up: make sure there is an engine, progress on stderr, one line on stdout."""
+    """`python -m trainfleet.rehearsal.engine.find`, for the set-up: make sure there is an engine, progress on
+    stderr, one line on stdout.
+    """
     import sys
 
     from trainfleet.console import run

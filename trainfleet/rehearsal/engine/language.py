@@ -1,8 +1,11 @@
-"""A language host for Python programs: the part of Pulumi that starts a program, which no Python package ships.
+"""A language host for Python programs: the part of Pulumi that starts a program, which no Python package
+ships.
 
 Used in two ways: attached to the engine by the rehearsal (PULUMI_DEBUG_LANGUAGES), and as the executable
-`pulumi-language-python` beside an engine that was built from source, so that plain `pulumi preview` works with it.
-An official Pulumi has its own host and needs neither. Easy to get wrong: GetRequiredPackages must say "none", or the engine
+`pulumi-language-python` beside an engine that was built from source, so that plain `pulumi preview` works
+with it.
+An official Pulumi has its own host and needs neither. Easy to get wrong: GetRequiredPackages must say "none",
+or the engine
 goes and downloads plugins although providers are attached.
 """
 
@@ -57,10 +60,16 @@ class Programs:
                 self.end()
                 self.warm = warm.take(python, self.environment)
             output = self.output or Path(os.devnull)
-            kept = {"environment": self.environment, "output": str(output), "seen": str(output.with_suffix(".modules")) if self.output else ""}
+            kept = {
+                "environment": self.environment,
+                "output": str(output),
+                "seen": str(output.with_suffix(".modules")) if self.output else "",
+            }
             return self.warm.run(described | kept)
         environment = {**os.environ, "TRAINFLEET_RUN": json.dumps(described)}
-        child = subprocess.Popen([python, "-u", str(PROGRAM)], cwd=described["folder"], env=environment, stdin=subprocess.DEVNULL)
+        child = subprocess.Popen(
+            [python, "-u", str(PROGRAM)], cwd=described["folder"], env=environment, stdin=subprocess.DEVNULL
+        )
         self.running.add(child)
         try:
             return child.wait()
@@ -117,7 +126,9 @@ class LanguageHost(rpc.LanguageRuntimeServicer):
         return pb.AboutResponse(executable=sys.executable, version=sys.version.split()[0])
 
     def InstallDependencies(self, request: Any, context: Any) -> Iterator[Any]:
-        yield pb.InstallDependenciesResponse(stdout=b"nothing to install: the environment is the project's own\n")
+        yield pb.InstallDependenciesResponse(
+            stdout=b"nothing to install: the environment is the project's own\n"
+        )
 
     def Cancel(self, request: Any, context: Any) -> Any:
         self.programs.kill()
@@ -143,7 +154,9 @@ class LanguageHost(rpc.LanguageRuntimeServicer):
                 "root_directory": str(self.programs.root or info.root_directory),
             },
         }
-        python = self.programs.python or _virtualenv(Path(info.root_directory), Path(info.program_directory), json_format.MessageToDict(info.options))
+        python = self.programs.python or _virtualenv(
+            Path(info.root_directory), Path(info.program_directory), json_format.MessageToDict(info.options)
+        )
         described |= {"folder": request.pwd, "quiet": self.programs.environment is not None}
         code = self.programs.run(python, described)
         said = self.programs.warm.last_words() if code < 0 and self.programs.warm is not None else ""
@@ -152,7 +165,9 @@ class LanguageHost(rpc.LanguageRuntimeServicer):
 
 
 def _virtualenv(root: Path, program: Path, options: dict[str, Any]) -> str:
-    """Return the interpreter that Pulumi.yaml's `virtualenv` names, looked for beside Pulumi.yaml and beside the program."""
+    """Return the interpreter that Pulumi.yaml's `virtualenv` names, looked for beside Pulumi.yaml and beside
+    the program.
+    """
     if name := options.get("virtualenv"):
         for base in (root, program):
             python = base / str(name) / "bin" / "python"
@@ -162,7 +177,10 @@ def _virtualenv(root: Path, program: Path, options: dict[str, Any]) -> str:
 
 
 def _server(host: LanguageHost) -> tuple[Any, int]:
-    server = grpc.server(futures.ThreadPoolExecutor(8, thread_name_prefix="language"), options=[("grpc.max_receive_message_length", 400 << 20)])
+    server = grpc.server(
+        futures.ThreadPoolExecutor(8, thread_name_prefix="language"),
+        options=[("grpc.max_receive_message_length", 400 << 20)],
+    )
     rpc.add_LanguageRuntimeServicer_to_server(host, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()

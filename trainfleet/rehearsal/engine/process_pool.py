@@ -1,7 +1,10 @@
-"""Warm processes: each runs programs one after another in forks of itself, and keeps the provider SDKs imported between them.
+"""Warm processes: each runs programs one after another in forks of itself, and keeps the provider SDKs
+imported between them.
 
-Used by the language host of a rehearsal. A process belongs to one rehearsal at a time; where rehearsals follow each other in one
-command (`sharing`), the next takes over what the last left idle. Easy to get wrong: a process in which a program still runs, or that
+Used by the language host of a rehearsal. A process belongs to one rehearsal at a time; where rehearsals
+follow each other in one
+command (`sharing`), the next takes over what the last left idle. Easy to get wrong: a process in which a
+program still runs, or that
 was killed, must not be handed on. All end with the process that started them: their stdin ends.
 """
 
@@ -81,7 +84,9 @@ _IDLE = _Idle()
 
 @contextlib.contextmanager
 def sharing() -> Iterator[None]:
-    """Let rehearsals of this process hand their warm processes on to each other; at the end the idle ones end."""
+    """Let rehearsals of this process hand their warm processes on to each other; at the end the idle ones
+    end.
+    """
     with _IDLE.lock:
         _IDLE.holders += 1
     try:
@@ -95,10 +100,15 @@ def sharing() -> Iterator[None]:
 
 
 def take(python: str, environment: dict[str, str]) -> Warm:
-    """Return a process of this interpreter: one that waits, or a new one. Each program it runs brings its own environment."""
+    """Return a process of this interpreter: one that waits, or a new one. Each program it runs brings its own
+    environment.
+    """
     key = (python, environment.get("PYTHONPATH", ""))
     with _IDLE.lock:
-        _IDLE.waiting, ended = [warm for warm in _IDLE.waiting if warm.usable], [warm for warm in _IDLE.waiting if not warm.usable]
+        _IDLE.waiting, ended = (
+            [warm for warm in _IDLE.waiting if warm.usable],
+            [warm for warm in _IDLE.waiting if not warm.usable],
+        )
         found = next((warm for warm in _IDLE.waiting if warm.key == key), None)
         if found is not None:
             _IDLE.waiting.remove(found)

@@ -1,7 +1,10 @@
-"""Runs a Pulumi program for the language host, as its own process: configure the runtime, run `__main__.py`, report failure.
+"""Runs a Pulumi program for the language host, as its own process: configure the runtime, run `__main__.py`,
+report failure.
 
-Started as a file, with any Python that has `pulumi`; imports nothing else of this house, so that an adopter's own
-environment will do. `changes` are made to single properties by a resource transform, as if the program's author had
+Started as a file, with any Python that has `pulumi`; imports nothing else of this house, so that an adopter's
+own
+environment will do. `changes` are made to single properties by a resource transform, as if the program's
+author had
 edited it. Easy to get wrong: exit code 32 means that the error has been shown already.
 """
 
@@ -27,15 +30,19 @@ from typing import Any
 
 SHOWN = 32
 KEPT = ("pulumi", "pydantic")
-"""Beginnings of the packages that one program leaves imported for the next: large, and without a state of their own."""
+"""Beginnings of the packages that one program leaves imported for the next: large, and without a state of
+their own.
+"""
 GARBAGE_AFTER = 200_000
 """New objects until Python looks for cycles among them; it looks after 700 by itself."""
 
 
 def serve() -> None:
-    """Run programs one after another, each in a fork of this process, which keeps the provider SDKs and pydantic imported between them.
+    """Run programs one after another, each in a fork of this process, which keeps the provider SDKs and
+    pydantic imported between them.
 
-    Reads runs as lines of JSON on stdin and answers each with its exit code. The program's own modules are never kept, and each
+    Reads runs as lines of JSON on stdin and answers each with its exit code. The program's own modules are
+    never kept, and each
     run brings its whole environment.
     """
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -64,7 +71,13 @@ def _in_fork(run: dict[str, Any]) -> int:
     finally:
         if run["seen"]:
             seen = Path(run["seen"])
-            seen.write_text("\n".join(name for name, module in list(sys.modules.items()) if _is_kept(name) and not _is_lazy(module)))
+            seen.write_text(
+                "\n".join(
+                    name
+                    for name, module in list(sys.modules.items())
+                    if _is_kept(name) and not _is_lazy(module)
+                )
+            )
             seen.with_suffix(".memory").write_text(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
         sys.stdout.flush()
         sys.stderr.flush()
@@ -82,20 +95,26 @@ def _is_lazy(module: Any) -> bool:
 def _import_again(seen: Path) -> None:
     """Import what the last program imported of what is kept, so that the next finds it there.
 
-    A package is loaded before its modules: one that is still lazy would load while its module does, and miss its classes.
+    A package is loaded before its modules: one that is still lazy would load while its module does, and miss
+    its classes.
     """
     import contextlib
     import importlib
 
     for name in seen.read_text().split() if seen.is_file() else ():
         if name not in sys.modules or _is_lazy(sys.modules[name]):
-            with contextlib.suppress(Exception):  # a module that cannot be imported alone is imported by the program
-                getattr(importlib.import_module(name), "outputs", None)  # any name that is no introspection loads a lazy module
+            with contextlib.suppress(
+                Exception
+            ):  # a module that cannot be imported alone is imported by the program
+                getattr(
+                    importlib.import_module(name), "outputs", None
+                )  # any name that is no introspection loads a lazy module
 
 
 def main(run: dict[str, Any]) -> int:
     """Run the program described and return the exit code."""
-    # A program keeps what it makes until its end, so looking for garbage finds next to none: with an SDK loaded that was half of its time.
+    # A program keeps what it makes until its end, so looking for garbage finds next to none: with an SDK
+    # loaded that was half of its time.
     gc.freeze()
     gc.set_threshold(GARBAGE_AFTER)
     signal.signal(signal.SIGINT, lambda *_: os._exit(SHOWN))
@@ -132,7 +151,9 @@ def main(run: dict[str, Any]) -> int:
         told = explain(error, Path(run["settings"]["root_directory"] or "."))
         if run.get("failure_file"):
             Path(run["failure_file"]).write_text(json.dumps(told))
-        pulumi.log.error(f"Program failed with an unhandled exception:\n{''.join(traceback.format_exception(error))}")
+        pulumi.log.error(
+            f"Program failed with an unhandled exception:\n{''.join(traceback.format_exception(error))}"
+        )
         return SHOWN
     finally:
         sys.stdout.flush()
@@ -141,7 +162,9 @@ def main(run: dict[str, Any]) -> int:
 
 
 def changed(args: Any, changes: list[dict[str, Any]]) -> Any:
-    """Return the transform's result: the resource's properties with the wanted changes, or None when none is wanted."""
+    """Return the transform's result: the resource's properties with the wanted changes, or None when none is
+    wanted.
+    """
     import pulumi
 
     wanted = [change for change in changes if change["type"] == args.type_ and change["name"] == args.name]
@@ -175,7 +198,9 @@ def _with(known: Any, path: list[str], value: Any) -> dict[str, Any]:
 
 
 def explain(error: BaseException, root: Path) -> dict[str, str]:
-    """Return in plain words where and why a program failed: the file and line of the user's code, the resource, the property."""
+    """Return in plain words where and why a program failed: the file and line of the user's code, the
+    resource, the property.
+    """
     frames = _frames(error.__traceback__)
     own = [frame for frame in frames if _is_own(frame[0], root)]
     frame, line = own[-1] if own else frames[-1]
@@ -190,18 +215,21 @@ def explain(error: BaseException, root: Path) -> dict[str, str]:
         if isinstance(name, str):
             told["resource"] = name
             told["type"] = type(inner.f_locals.get("__self__")).__name__
-    match = re.search(r"(\w+)(?:\.\w+)?\(\) got an unexpected keyword argument '(\w+)'", str(error)) or re.search(
-        r"'(\w+)' object has no attribute '(\w+)'", str(error)
-    )
+    match = re.search(
+        r"(\w+)(?:\.\w+)?\(\) got an unexpected keyword argument '(\w+)'", str(error)
+    ) or re.search(r"'(\w+)' object has no attribute '(\w+)'", str(error))
     if match:
         told["property"] = match.group(2)
         told.setdefault("type", match.group(1))
         told["known"] = ",".join(_known(frames, frame, match.group(1)))
-    if missing := re.search(r"Missing required property '(\w+)'|missing \d+ required keyword-only arguments?: '(\w+)'", str(error)):
+    if missing := re.search(
+        r"Missing required property '(\w+)'|missing \d+ required keyword-only arguments?: '(\w+)'", str(error)
+    ):
         told["property"] = missing.group(1) or missing.group(2)
     owner = getattr(error, "obj", None)
     if isinstance(error, AttributeError) and isinstance(getattr(owner, "_name", None), str):
-        told["resource"], told["known"] = owner._name, ",".join(name for name in dir(type(owner)) if not name.startswith("_"))  # type: ignore[union-attr]
+        told["resource"] = owner._name  # type: ignore[union-attr]
+        told["known"] = ",".join(name for name in dir(type(owner)) if not name.startswith("_"))
     if "resource" not in told and (resource := _resource_at(frame, line)):
         told["resource"] = resource
     return told
@@ -217,7 +245,9 @@ def _frames(step: TracebackType | None) -> list[tuple[FrameType, int]]:
 
 def _is_own(frame: FrameType, root: Path) -> bool:
     file = frame.f_code.co_filename
-    return not re.search(r"site-packages|dist-packages|/lib/python3|<frozen", file) and (file.startswith(str(root)) or Path(file).is_file())
+    return not re.search(r"site-packages|dist-packages|/lib/python3|<frozen", file) and (
+        file.startswith(str(root)) or Path(file).is_file()
+    )
 
 
 def _short(file: Path, root: Path) -> str:
@@ -234,28 +264,51 @@ def _known(frames: list[tuple[FrameType, int]], frame: FrameType, name: str) -> 
     for inner, _ in reversed(frames):
         own = inner.f_locals.get("__self__")
         if own is not None and hasattr(own, "_internal_init"):
-            return [key for key in inspect.signature(own._internal_init).parameters if key not in ("resource_name", "opts", "__props__")]
-    scopes = (frame.f_globals, *(vars(value) for value in frame.f_globals.values() if inspect.ismodule(value)))
+            return [
+                key
+                for key in inspect.signature(own._internal_init).parameters
+                if key not in ("resource_name", "opts", "__props__")
+            ]
+    scopes = (
+        frame.f_globals,
+        *(vars(value) for value in frame.f_globals.values() if inspect.ismodule(value)),
+    )
     for scope in scopes:
         if name in scope and callable(scope[name]):
             return list(inspect.signature(scope[name]).parameters)
-    modules = [module for key, module in sys.modules.items() if key.startswith("pulumi_") and module is not None and name in vars(module)]
-    return [key for key in inspect.signature(getattr(modules[0], name)).parameters if key != "__self__"] if modules else []
+    modules = [
+        module
+        for key, module in sys.modules.items()
+        if key.startswith("pulumi_") and module is not None and name in vars(module)
+    ]
+    return (
+        [key for key in inspect.signature(getattr(modules[0], name)).parameters if key != "__self__"]
+        if modules
+        else []
+    )
 
 
 def _resource_at(frame: FrameType, line: int) -> str:
-    """Return the name of the resource whose constructor call encloses a line: its first argument, worked out without calls."""
+    """Return the name of the resource whose constructor call encloses a line: its first argument, worked out
+    without calls.
+    """
     try:
         tree = ast.parse(Path(frame.f_code.co_filename).read_text())
     except (OSError, SyntaxError):
         return ""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args and node.lineno <= line <= (node.end_lineno or 0)]
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and node.args and node.lineno <= line <= (node.end_lineno or 0)
+    ]
     for call in sorted(calls, key=lambda node: (node.end_lineno or 0) - node.lineno):
         first = call.args[0]
         simple = not any(isinstance(part, (ast.Call, ast.Await, ast.NamedExpr)) for part in ast.walk(first))
         if simple and isinstance(first, (ast.JoinedStr, ast.Constant, ast.Name, ast.Attribute, ast.BinOp)):
             try:
-                value = eval(compile(ast.Expression(first), "<name>", "eval"), frame.f_globals, frame.f_locals)
+                value = eval(
+                    compile(ast.Expression(first), "<name>", "eval"), frame.f_globals, frame.f_locals
+                )
             except Exception:  # noqa: BLE001 - then the name is not to be had
                 continue
             if isinstance(value, str):

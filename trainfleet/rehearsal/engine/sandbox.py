@@ -1,7 +1,10 @@
-"""A folder for one rehearsal: engine home, state, a copy of the project's settings; and an environment without credentials.
+"""A folder for one rehearsal: engine home, state, a copy of the project's settings; and an environment
+without credentials.
 
-Nothing of the user's is written to: the engine would add an encryption salt to the stack's settings file, so it sees a
-copy of it. Easy to get wrong: `main` in the copied Pulumi.yaml has to be absolute, and secrets that the real stack
+Nothing of the user's is written to: the engine would add an encryption salt to the stack's settings file, so
+it sees a
+copy of it. Easy to get wrong: `main` in the copied Pulumi.yaml has to be absolute, and secrets that the real
+stack
 encrypted cannot be read here, so each stands in as a text of its own.
 """
 
@@ -23,12 +26,25 @@ import yaml
 from trainfleet.errors import InputError, Problem
 
 PASSPHRASE = "rehearsal"
-_CREDENTIALS = ("AWS_", "GOOGLE_", "GCLOUD_", "CLOUDSDK_", "ARM_", "AZURE_", "KUBE", "PULUMI_", "GITHUB_TOKEN", "DIGITALOCEAN_")
+_CREDENTIALS = (
+    "AWS_",
+    "GOOGLE_",
+    "GCLOUD_",
+    "CLOUDSDK_",
+    "ARM_",
+    "AZURE_",
+    "KUBE",
+    "PULUMI_",
+    "GITHUB_TOKEN",
+    "DIGITALOCEAN_",
+)
 
 
 @dataclass(frozen=True)
 class Project:
-    """A Pulumi program on disk: its folder, its Pulumi.yaml, the program's folder or file and the stack's settings file."""
+    """A Pulumi program on disk: its folder, its Pulumi.yaml, the program's folder or file and the stack's
+    settings file.
+    """
 
     root: Path
     name: str
@@ -67,31 +83,58 @@ def read_project(root: Path, stack: str = "") -> Project:
     """
     file = next((root / name for name in ("Pulumi.yaml", "Pulumi.yml") if (root / name).is_file()), None)
     if file is None:
-        raise InputError("not a Pulumi program", [Problem(str(root), "has no Pulumi.yaml", "name a folder that has one, or a stack of this project")])
+        raise InputError(
+            "not a Pulumi program",
+            [
+                Problem(
+                    str(root), "has no Pulumi.yaml", "name a folder that has one, or a stack of this project"
+                )
+            ],
+        )
     document = _yaml(file)
     runtime = document.get("runtime")
     language = runtime.get("name") if isinstance(runtime, dict) else runtime
     if language != "python":
-        raise InputError("only Python programs can be rehearsed", [Problem(f"{file}: runtime", f"is {language!r}", "runtime: python")])
+        raise InputError(
+            "only Python programs can be rehearsed",
+            [Problem(f"{file}: runtime", f"is {language!r}", "runtime: python")],
+        )
     name = document.get("name")
     if not isinstance(name, str) or not name:
-        raise InputError("the project has no name", [Problem(f"{file}: name", "is missing", "name: my-project")])
+        raise InputError(
+            "the project has no name", [Problem(f"{file}: name", "is missing", "name: my-project")]
+        )
     main = root / str(document.get("main") or ".")
     if not main.exists():
-        raise InputError("the project's program is missing", [Problem(f"{file}: main", f"{main} does not exist")])
-    folder = root / str(document.get("stackConfigDir") or document.get("config") or ".") if isinstance(document.get("stackConfigDir"), str) else root
-    stacks = {path.name.removeprefix("Pulumi.").removesuffix(path.suffix): path for path in sorted(folder.glob("Pulumi.*.y*ml"))}
+        raise InputError(
+            "the project's program is missing", [Problem(f"{file}: main", f"{main} does not exist")]
+        )
+    folder = (
+        root / str(document.get("stackConfigDir") or document.get("config") or ".")
+        if isinstance(document.get("stackConfigDir"), str)
+        else root
+    )
+    stacks = {
+        path.name.removeprefix("Pulumi.").removesuffix(path.suffix): path
+        for path in sorted(folder.glob("Pulumi.*.y*ml"))
+    }
     if stack and stack not in stacks:
         from trainfleet.suggestions import did_you_mean
 
-        raise InputError("unknown stack", [Problem(stack, f"has no settings file in {folder}", did_you_mean(stack, stacks))])
+        raise InputError(
+            "unknown stack",
+            [Problem(stack, f"has no settings file in {folder}", did_you_mean(stack, stacks))],
+        )
     chosen = stack or (next(iter(stacks)) if stacks else "rehearsal")
     return Project(root, name, document, main.resolve(), stacks.get(chosen), chosen)
 
 
 @contextlib.contextmanager
-def sandbox(project: Project, settings: dict[str, Any] | None = None, *, keep: Path | None = None) -> Iterator[Sandbox]:
-    """Make the folder of a rehearsal and remove it afterwards, also after Ctrl-C; `keep` is a folder to leave it in.
+def sandbox(
+    project: Project, settings: dict[str, Any] | None = None, *, keep: Path | None = None
+) -> Iterator[Sandbox]:
+    """Make the folder of a rehearsal and remove it afterwards, also after Ctrl-C; `keep` is a folder to leave
+    it in.
 
     Raises:
         InputError: the folder cannot be made (disk full, read-only).
@@ -116,23 +159,37 @@ def unwritable(error: OSError, folder: Path) -> InputError:
     """Return the one message for a folder that cannot be written to."""
     return InputError(
         "the rehearsal has nowhere to write",
-        [Problem(str(error.filename or folder), error.strerror or str(error), "free some space, or name another folder in TMPDIR")],
+        [
+            Problem(
+                str(error.filename or folder),
+                error.strerror or str(error),
+                "free some space, or name another folder in TMPDIR",
+            )
+        ],
     )
 
 
 def _fill(folder: Path, project: Project, settings: dict[str, Any] | None) -> Sandbox:
     for name in ("home", "state", "project", "bin", "tmp"):
         (folder / name).mkdir()
-    copy = {key: value for key, value in project.document.items() if key not in ("stackConfigDir", "backend", "config", "plugins")}
+    copy = {
+        key: value
+        for key, value in project.document.items()
+        if key not in ("stackConfigDir", "backend", "config", "plugins")
+    }
     copy["main"] = str(project.main)
     copy["runtime"] = {"name": "python"}
     (folder / "project" / "Pulumi.yaml").write_text(yaml.safe_dump(copy))
     document = settings if settings is not None else (_yaml(project.settings) if project.settings else {})
     config, secret_keys = _without_ciphertext(document.get("config") or {})
     defaults = {
-        key: value["default"] for key, value in (project.document.get("config") or {}).items() if isinstance(value, dict) and "default" in value
+        key: value["default"]
+        for key, value in (project.document.get("config") or {}).items()
+        if isinstance(value, dict) and "default" in value
     }
-    (folder / "project" / f"Pulumi.{project.stack}.yaml").write_text(yaml.safe_dump({"config": {**defaults, **config}}))
+    (folder / "project" / f"Pulumi.{project.stack}.yaml").write_text(
+        yaml.safe_dump({"config": {**defaults, **config}})
+    )
     shim = folder / "bin" / "pulumi-analyzer-policy-python"
     shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -u -m trainfleet.rehearsal.engine.analyzer "$@"\n')
     shim.chmod(0o755)
@@ -151,7 +208,9 @@ def _without_ciphertext(config: dict[str, Any]) -> tuple[dict[str, Any], list[st
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Return the engine's environment: no credential of any cloud, state in the folder, nothing downloaded or reported."""
+    """Return the engine's environment: no credential of any cloud, state in the folder, nothing downloaded or
+    reported.
+    """
     kept = {key: value for key, value in os.environ.items() if not key.startswith(_CREDENTIALS)}
     nothing = str(folder / "home" / "none")
     return {
@@ -159,14 +218,16 @@ def _environment(folder: Path) -> dict[str, str]:
         "PATH": f"{folder / 'bin'}{os.pathsep}{kept.get('PATH', os.defpath)}",
         "TMPDIR": str(folder / "tmp"),
         "PULUMI_HOME": str(folder / "home"),
-        # metadata=skip: else each state file has an .attrs file beside it that is not written whole or not at all, and an engine killed
+        # metadata=skip: else each state file has an .attrs file beside it that is not written whole or not at
+        # all, and an engine killed
         # just then leaves a state that nothing can load ("failed to load checkpoint: EOF").
         "PULUMI_BACKEND_URL": f"file://{folder / 'state'}?metadata=skip",
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "PULUMI_DEBUG_COMMANDS": "true",
-        # The state is written at the end of a command instead of after each resource: half the time, and the same state.
+        # The state is written at the end of a command instead of after each resource: half the time, and the
+        # same state.
         "PULUMI_EXPERIMENTAL": "true",
         "PULUMI_SKIP_CHECKPOINTS": "true",
         "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
@@ -185,7 +246,9 @@ def _yaml(file: Path) -> dict[str, Any]:
     try:
         document = yaml.safe_load(file.read_text())
     except (OSError, yaml.YAMLError) as error:
-        raise InputError("a file cannot be read", [Problem(str(file), str(error).replace("\n", " "))]) from error
+        raise InputError(
+            "a file cannot be read", [Problem(str(file), str(error).replace("\n", " "))]
+        ) from error
     return document if isinstance(document, dict) else {}
 
 

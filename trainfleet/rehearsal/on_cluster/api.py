@@ -1,6 +1,8 @@
-"""The API server of a real cluster: asked through `kubectl proxy`, so that every way of logging in that kubectl knows will do.
+"""The API server of a real cluster: asked through `kubectl proxy`, so that every way of logging in that
+kubectl knows will do.
 
-Used by everything in `trainfleet.rehearsal.on_cluster`. The proxy listens on a socket in a folder of this process alone. Easy to get wrong: a refusal's
+Used by everything in `trainfleet.rehearsal.on_cluster`. The proxy listens on a socket in a folder of this
+process alone. Easy to get wrong: a refusal's
 words are the API server's own and are handed on whole; warnings come in a header.
 """
 
@@ -41,7 +43,9 @@ class ApiError(TrainfleetError):
 
     def __init__(self, status: int, message: str, reason: str = "") -> None:
         self.status, self.message, self.reason = status, message, reason
-        super().__init__(f"the cluster refused: {message}" if status else f"the cluster cannot be reached: {message}")
+        super().__init__(
+            f"the cluster refused: {message}" if status else f"the cluster cannot be reached: {message}"
+        )
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,13 @@ class Api:
         """What the API server let pass and warned of, by object."""
 
     def request(  # noqa: PLR0917 - as HTTP has them
-        self, method: str, path: str, query: dict[str, str] | None = None, body: Any = None, content: str = "application/json", accept: str = ""
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str] | None = None,
+        body: Any = None,
+        content: str = "application/json",
+        accept: str = "",
     ) -> Document:
         """One call.
 
@@ -95,7 +105,10 @@ class Api:
             ApiError: it was refused, or nobody answered.
         """
         url = f"{path}?{urlencode(query)}" if query else path
-        headers = {"Accept": accept or "application/json", **({"Content-Type": content} if body is not None else {})}
+        headers = {
+            "Accept": accept or "application/json",
+            **({"Content-Type": content} if body is not None else {}),
+        }
         text = json.dumps(body) if body is not None else None
         answer, data = self._call(method, url, text, headers)
         try:
@@ -103,12 +116,18 @@ class Api:
         except ValueError:
             document = {"message": data.decode(errors="replace").strip()[:400]}
         if answer.status >= 400:
-            raise ApiError(answer.status, str(document.get("message") or answer.reason), str(document.get("reason") or ""))
+            raise ApiError(
+                answer.status,
+                str(document.get("message") or answer.reason),
+                str(document.get("reason") or ""),
+            )
         if said := [_warning(header) for header in answer.headers.get_all("Warning") or ()]:
             self.warnings.setdefault(path, []).extend(said)
         return document
 
-    def _call(self, method: str, url: str, text: str | None, headers: dict[str, str]) -> tuple[http.client.HTTPResponse, bytes]:
+    def _call(
+        self, method: str, url: str, text: str | None, headers: dict[str, str]
+    ) -> tuple[http.client.HTTPResponse, bytes]:
         for last in (False, True):
             connection: _Connection | None = getattr(self._local, "connection", None)
             fresh = connection is None
@@ -121,7 +140,8 @@ class Api:
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 self._local.connection = None
-                # A connection that was kept may have been closed meanwhile; a new one that fails means that nobody is there.
+                # A connection that was kept may have been closed meanwhile; a new one that fails means that
+                # nobody is there.
                 if fresh or last or not isinstance(error, (ConnectionError, http.client.RemoteDisconnected)):
                     raise ApiError(0, f"{self.context}: {error or type(error).__name__}") from error
         raise AssertionError("unreachable")
@@ -137,17 +157,26 @@ class Api:
         try:
             return self._kinds[api_version][kind]
         except KeyError:
-            raise UnknownKindError(f"{self.context} has no kind {kind} of {api_version}: its definition is not installed there") from None
+            raise UnknownKindError(
+                f"{self.context} has no kind {kind} of {api_version}: its definition is not installed there"
+            ) from None
 
     def _listed(self, api_version: str) -> dict[str, Kind]:
         try:
-            rows = self.request("GET", f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}").get("resources", [])
+            rows = self.request(
+                "GET", f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+            ).get("resources", [])
         except ApiError as error:
             if error.status == 404:
                 return {}
             raise
         found = [row for row in rows if "/" not in row["name"]]
-        return {row["kind"]: Kind(api_version, row["kind"], row["name"], bool(row["namespaced"]), tuple(row["verbs"])) for row in found}
+        return {
+            row["kind"]: Kind(
+                api_version, row["kind"], row["name"], bool(row["namespaced"]), tuple(row["verbs"])
+            )
+            for row in found
+        }
 
     def kinds(self) -> list[Kind]:
         """Every kind that can be listed, each in the version that the API server prefers."""
@@ -163,7 +192,9 @@ class Api:
             UnknownKindError: the API server does not have its kind.
         """
         metadata = document["metadata"]
-        return self.kind(document["apiVersion"], document["kind"]).path(metadata.get("namespace") or "default", metadata["name"])
+        return self.kind(document["apiVersion"], document["kind"]).path(
+            metadata.get("namespace") or "default", metadata["name"]
+        )
 
     def get(self, path: str) -> Document | None:
         """An object, or None where there is none."""
@@ -175,18 +206,31 @@ class Api:
             raise
 
     def apply(self, document: Document, *, dry_run: bool = False, force: bool = False) -> Document:
-        """Make an object or bring it to this state, by server-side apply; a field that another manager set otherwise is a conflict."""
-        query = {"fieldManager": MANAGER, "fieldValidation": "Strict", "force": str(force).lower(), **({"dryRun": "All"} if dry_run else {})}
+        """Make an object or bring it to this state, by server-side apply; a field that another manager set
+        otherwise is a conflict.
+        """
+        query = {
+            "fieldManager": MANAGER,
+            "fieldValidation": "Strict",
+            "force": str(force).lower(),
+            **({"dryRun": "All"} if dry_run else {}),
+        }
         return self.request("PATCH", self.path_of(document), query, document, APPLY)
 
     def create(self, document: Document, *, dry_run: bool = False, manager: str = MANAGER) -> Document:
         """Make an object that is not there."""
         path = self.path_of(document).rpartition("/")[0]
-        query = {"fieldManager": manager, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
+        query = {
+            "fieldManager": manager,
+            "fieldValidation": "Strict",
+            **({"dryRun": "All"} if dry_run else {}),
+        }
         return self.request("POST", path, query, document)
 
     def delete(self, path: str, uid: str = "") -> bool:
-        """Begin to take an object away, with what belongs to it; whether it was there. With `uid` only if it is still that one."""
+        """Begin to take an object away, with what belongs to it; whether it was there. With `uid` only if it
+        is still that one.
+        """
         options: Document = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
         options |= {"preconditions": {"uid": uid}} if uid else {}
         try:
@@ -213,7 +257,9 @@ class Api:
 
     def gone(self, path: str, limit: float, uid: str = "") -> bool:
         """Wait until an object is no longer there."""
-        return self.wait(lambda: (found := self.get(path)) is None or bool(uid and found["metadata"]["uid"] != uid), limit)
+        return self.wait(
+            lambda: (found := self.get(path)) is None or bool(uid and found["metadata"]["uid"] != uid), limit
+        )
 
 
 def _warning(header: str) -> str:
@@ -235,18 +281,30 @@ def connected(target: Target) -> Iterator[Api]:
         path, said = folder / "api", folder / "said"
         with said.open("wb") as output:
             command = [*target.kubectl, "proxy", f"--unix-socket={path}"]
-            child = spawn(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=target.environment, start_new_session=True)
+            child = spawn(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=target.environment,
+                start_new_session=True,
+            )
         running, deadline = child, time.monotonic() + _START_S
         api = Api(str(path), target.context)
         while not path.exists():
             if running.poll() is not None or time.monotonic() > deadline:
-                raise TrainfleetError("the cluster cannot be reached", [Problem(target.context, said.read_text().strip()[-400:] or "kubectl ended")])
+                raise TrainfleetError(
+                    "the cluster cannot be reached",
+                    [Problem(target.context, said.read_text().strip()[-400:] or "kubectl ended")],
+                )
             time.sleep(_LOOK_EVERY)
         try:
             api.request("GET", "/version")
             api.request("GET", "/api/v1")
         except ApiError as error:
-            raise TrainfleetError("the cluster cannot be reached", [Problem(target.context, error.message)]) from error
+            raise TrainfleetError(
+                "the cluster cannot be reached", [Problem(target.context, error.message)]
+            ) from error
         yield api
     finally:
         if child is not None:

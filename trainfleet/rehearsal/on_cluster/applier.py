@@ -1,7 +1,10 @@
-"""Makes objects on a real cluster, and knows of each whether it is ours: what somebody else made is never changed and never removed.
+"""Makes objects on a real cluster, and knows of each whether it is ours: what somebody else made is never
+changed and never removed.
 
-Used by `cloud.py` and `charts.py`. What is there already and says just the same is shared: it is used, and left as it is. Easy to get wrong:
-an object that goes may take long (finalizers, a namespace's content), and a call may still be under way when the rehearsal ends.
+Used by `cloud.py` and `charts.py`. What is there already and says just the same is shared: it is used, and
+left as it is. Easy to get wrong:
+an object that goes may take long (finalizers, a namespace's content), and a call may still be under way when
+the rehearsal ends.
 """
 
 from __future__ import annotations
@@ -63,13 +66,19 @@ class Maker:
     def _shared(self, path: str, document: Document, there: Document) -> Document:
         owners = ", ".join(sorted(managers(there))) or "somebody"
         if MANAGER in managers(there):
-            raise RefusedError(f"{shown(there)} is there already, left by a rehearsal, or of one that runs now ({CLEAN_UP})")
+            raise RefusedError(
+                f"{shown(there)} is there already, left by a rehearsal, or of one that runs now ({CLEAN_UP})"
+            )
         try:
             after = self.api.apply(document, dry_run=True)
         except ApiError as error:
-            raise RefusedError(f"{shown(there)} is there already, made by {owners}, and is left alone: {error.message}") from error
+            raise RefusedError(
+                f"{shown(there)} is there already, made by {owners}, and is left alone: {error.message}"
+            ) from error
         if _content(after) != _content(there):
-            raise RefusedError(f"{shown(there)} is there already, made by {owners}, and says something else: it is left alone")
+            raise RefusedError(
+                f"{shown(there)} is there already, made by {owners}, and says something else: it is left alone"
+            )
         self.shared[path] = owners
         return there
 
@@ -79,7 +88,9 @@ class Maker:
 
         def done() -> bool:
             found = self.api.get(path) or {}
-            conditions = {row["type"]: row["status"] for row in (found.get("status") or {}).get("conditions") or ()}
+            conditions = {
+                row["type"]: row["status"] for row in (found.get("status") or {}).get("conditions") or ()
+            }
             if conditions.get("Established") != "True" or conditions.get("NamesAccepted") != "True":
                 return False
             try:
@@ -96,7 +107,8 @@ class Maker:
         """Bring an object of ours to this state.
 
         Raises:
-            RefusedError: in the API server's words; or it is somebody else's, or another manager changed the same field.
+            RefusedError: in the API server's words; or it is somebody else's, or another manager changed the
+            same field.
         """
         with self._lock:
             path = _asked(lambda: self.api.path_of(document))
@@ -139,9 +151,14 @@ class Maker:
 
 
 def remove_all(api: Api, left: list[Made], limit: float = GONE_S) -> list[str]:
-    """Ask for the end of each, then wait for it; definitions go last, because a kind without one can no longer be looked at."""
+    """Ask for the end of each, then wait for it; definitions go last, because a kind without one can no
+    longer be looked at.
+    """
     refused = []
-    for some in ([each for each in left if not _is_definition(each)], [each for each in left if _is_definition(each)]):
+    for some in (
+        [each for each in left if not _is_definition(each)],
+        [each for each in left if _is_definition(each)],
+    ):
         for each in some:
             try:
                 api.delete(each.path, each.uid)
@@ -150,7 +167,9 @@ def remove_all(api: Api, left: list[Made], limit: float = GONE_S) -> list[str]:
         for each in some:
             try:
                 if not api.gone(each.path, limit, each.uid):
-                    refused.append(f"{each.shown} did not go in {limit:.0f} s{_waits_for(api.get(each.path))}")
+                    refused.append(
+                        f"{each.shown} did not go in {limit:.0f} s{_waits_for(api.get(each.path))}"
+                    )
             except ApiError as error:
                 refused.append(f"{each.shown}: {error.message}")
     return refused
@@ -162,12 +181,20 @@ def _is_definition(made: Made) -> bool:
 
 def managers(document: Document) -> set[str]:
     """Who set the fields of an object, controllers' reports of its state left out."""
-    return {row["manager"] for row in document["metadata"].get("managedFields", ()) if row.get("subresource") != "status"}
+    return {
+        row["manager"]
+        for row in document["metadata"].get("managedFields", ())
+        if row.get("subresource") != "status"
+    }
 
 
 def _content(document: Document) -> Document:
     """What an object says, without what the API server notes about it."""
-    kept = {key: value for key, value in document["metadata"].items() if key not in ("managedFields", "resourceVersion", "generation")}
+    kept = {
+        key: value
+        for key, value in document["metadata"].items()
+        if key not in ("managedFields", "resourceVersion", "generation")
+    }
     return {**document, "metadata": kept}
 
 
@@ -189,7 +216,9 @@ def _asked(ask: Any) -> Any:
         return ask()
     except ApiError as error:
         raise RefusedError(
-            f"the API server says: {error.message}" if error.status else f"the API server cannot be reached: {error.message}"
+            f"the API server says: {error.message}"
+            if error.status
+            else f"the API server cannot be reached: {error.message}"
         ) from error
     except (UnknownKindError, InputError) as error:
         raise RefusedError(error.summary) from error

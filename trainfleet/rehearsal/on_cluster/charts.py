@@ -1,7 +1,10 @@
-"""What stands for each Helm release on the cluster: charts cannot be had here, so their parts are made as far as there are any, and it is said.
+"""What stands for each Helm release on the cluster: charts cannot be had here, so their parts are made as far
+as there are any, and it is said.
 
-KubeRay's operator is the one built from source, started as its chart would start it (`operator.py`); charts that bring definitions of kinds are
-these definitions (`definitions.py`); nothing stands for the others. Easy to get wrong: on a cluster that has the chart already, what it brought is
+KubeRay's operator is the one built from source, started as its chart would start it (`operator.py`); charts
+that bring definitions of kinds are
+these definitions (`definitions.py`); nothing stands for the others. Easy to get wrong: on a cluster that has
+the chart already, what it brought is
 used and left alone.
 """
 
@@ -53,7 +56,9 @@ class Charts:
             raise RefusedError(f"the namespace {namespace} of the release is not there")
         version = f"{name} {release.get('version', '')}".strip()
         if name == KUBERAY and self.operator is not None:
-            self.told[name] = f"{version}: the operator built from source, with {self.operator.start(namespace, release.get('values') or {})}"
+            self.told[name] = (
+                f"{version}: the operator built from source, with {self.operator.start(namespace, release.get('values') or {})}"
+            )
         elif name in KINDS:
             self.told[name] = f"{version}: {self._define(name)}, no controller"
         else:
@@ -87,7 +92,9 @@ class Charts:
             if path not in self.brought and self._there(path) is None:
                 self.maker.make(definition)
                 self.brought.append(path)
-                self.told[kind] = f"{kind}: its cloud's clusters define it, here a definition from the schema held here does, no controller"
+                self.told[kind] = (
+                    f"{kind}: its cloud's clusters define it, here a definition from the schema held here does, no controller"
+                )
 
     def _there(self, path: str) -> Document | None:
         try:
@@ -99,7 +106,8 @@ class Charts:
         if name == KUBERAY and self.operator is not None:
             self.operator.stop()
         paths = self._paths.pop(name, [])
-        # A definition takes every object of its kind with it. When a release is replaced its objects are still there: the definition stays.
+        # A definition takes every object of its kind with it. When a release is replaced its objects are
+        # still there: the definition stays.
         used = [path for path in paths if self._is_used(path)]
         self.brought += used
         for path in paths:

@@ -1,7 +1,10 @@
-"""The cloud of a rehearsal on a cluster: as the simulated one, but what the provider of Kubernetes is asked for is made for real.
+"""The cloud of a rehearsal on a cluster: as the simulated one, but what the provider of Kubernetes is asked
+for is made for real.
 
-Used by `trainfleet.rehearsal.steps.session` through `on(target)`. Whatever goes wrong in the simulated cloud goes wrong before the API server is asked. Easy to get
-wrong: a removed thing is waited for without the cloud's lock, or a namespace that goes slowly would hold everything up.
+Used by `trainfleet.rehearsal.steps.session` through `on(target)`. Whatever goes wrong in the simulated cloud
+goes wrong before the API server is asked. Easy to get
+wrong: a removed thing is waited for without the cloud's lock, or a namespace that goes slowly would hold
+everything up.
 """
 
 from __future__ import annotations
@@ -54,7 +57,12 @@ class ClusterCloud(Cloud):
                 _note(record.outputs, live["metadata"])
 
     def _path(self, record: Record | None) -> str:
-        if record is None or not record.inputs or not record.token.startswith("kubernetes:") or not is_object(record.token):
+        if (
+            record is None
+            or not record.inputs
+            or not record.token.startswith("kubernetes:")
+            or not is_object(record.token)
+        ):
             return ""
         try:
             return self.api.path_of(to_object(record.inputs))
@@ -85,8 +93,14 @@ class ClusterCloud(Cloud):
         now = as_it_is(found.inputs, live)
         if now != found.inputs:
             found.inputs = now
-            found.outputs = {**found.outputs, **{key: value for key, value in now.items() if key != "metadata"}}
-            found.outputs["metadata"] = {**(found.outputs.get("metadata") or {}), **(now.get("metadata") or {})}
+            found.outputs = {
+                **found.outputs,
+                **{key: value for key, value in now.items() if key != "metadata"},
+            }
+            found.outputs["metadata"] = {
+                **(found.outputs.get("metadata") or {}),
+                **(now.get("metadata") or {}),
+            }
             _drop_missing(found.outputs.get("metadata"), now.get("metadata"))
         return found
 
@@ -112,7 +126,8 @@ def _drop_missing(told: Any, now: Any) -> None:
 
 @contextlib.contextmanager
 def on(target: Target, quotas: dict[str, int] | None = None) -> Iterator[ClusterCloud]:
-    """A cloud whose Kubernetes objects are made on `target`; at the end, whatever happened, what it made there is gone, but for `leave`.
+    """A cloud whose Kubernetes objects are made on `target`; at the end, whatever happened, what it made
+    there is gone, but for `leave`.
 
     Raises:
         TrainfleetError: the cluster cannot be reached, or something of ours could not be removed.
@@ -120,7 +135,9 @@ def on(target: Target, quotas: dict[str, int] | None = None) -> Iterator[Cluster
     with connected(target) as api:
         maker = Maker(api)
         charts = Charts(target, maker)
-        cloud = ClusterCloud(quotas=quotas or {}, target=target, maker=maker, charts=charts, before=inventory(api))
+        cloud = ClusterCloud(
+            quotas=quotas or {}, target=target, maker=maker, charts=charts, before=inventory(api)
+        )
         try:
             yield cloud
         finally:
@@ -128,4 +145,6 @@ def on(target: Target, quotas: dict[str, int] | None = None) -> Iterator[Cluster
                 maker.close()
                 left = [] if cloud.leave else [*charts.end(), *maker.clear()]
             if left:
-                raise TrainfleetError("the cluster is not as before", [Problem(target.context, text) for text in left])
+                raise TrainfleetError(
+                    "the cluster is not as before", [Problem(target.context, text) for text in left]
+                )

@@ -1,6 +1,8 @@
-"""Which cluster is meant, and whether its owner agreed: the built-in one by its name, any other by a context of a kubeconfig.
+"""Which cluster is meant, and whether its owner agreed: the built-in one by its name, any other by a context
+of a kubeconfig.
 
-Used by the command line and the tests. Easy to get wrong: a context of one's own kubeconfig may be production, so nothing is made there without
+Used by the command line and the tests. Easy to get wrong: a context of one's own kubeconfig may be
+production, so nothing is made there without
 `--yes`, or the context's name typed by a person.
 """
 
@@ -24,7 +26,9 @@ _TIMEOUT_S = 30
 
 @dataclass(frozen=True)
 class Target:
-    """A cluster that can be reached: the kubectl that reaches it, with its flags, and the cluster's state where it is the built-in one."""
+    """A cluster that can be reached: the kubectl that reaches it, with its flags, and the cluster's state
+    where it is the built-in one.
+    """
 
     context: str
     kubectl: tuple[str, ...]
@@ -35,10 +39,16 @@ class Target:
     @property
     def environment(self) -> dict[str, str]:
         """The environment for kubectl: the way to the built-in cluster leads through no proxy."""
-        return {key: value for key, value in os.environ.items() if self.built_in is None or not key.lower().endswith("_proxy")}
+        return {
+            key: value
+            for key, value in os.environ.items()
+            if self.built_in is None or not key.lower().endswith("_proxy")
+        }
 
     def write_kubeconfig(self, path: Path) -> Path:
-        """Write the file by which the program learns where the cluster is; there is nobody's credential in it."""
+        """Write the file by which the program learns where the cluster is; there is nobody's credential in
+        it.
+        """
         path.write_text(json.dumps(self.document))
         return path
 
@@ -55,15 +65,30 @@ def built_in(name: str) -> Target:
     start = "trainfleet cluster up --no-image" + (f" --name {name}" if name != state.DEFAULT_NAME else "")
     if it is None:
         there = state.names()
-        raise InputError("no such cluster", [Problem("--on-cluster", f"there is no cluster {name}", did_you_mean(name, there) if there else start)])
+        raise InputError(
+            "no such cluster",
+            [
+                Problem(
+                    "--on-cluster",
+                    f"there is no cluster {name}",
+                    did_you_mean(name, there) if there else start,
+                )
+            ],
+        )
     if node.pid_of(it) is None or not builds.executable(pins.KUBE).is_file():
         raise InputError("the cluster does not run", [Problem("--on-cluster", f"{name} is not up", start)])
-    kubectl = (str(builds.executable(pins.KUBE)), "kubectl", f"--kubeconfig={it.kubeconfig}", f"--context={it.context}")
+    kubectl = (
+        str(builds.executable(pins.KUBE)),
+        "kubectl",
+        f"--kubeconfig={it.kubeconfig}",
+        f"--context={it.context}",
+    )
     return _described(Target(it.context, kubectl, it))
 
 
 def named(context: str, *, agreed: bool) -> Target:
-    """The cluster of a context in the user's own kubeconfig, if the user wants objects made and removed there.
+    """The cluster of a context in the user's own kubeconfig, if the user wants objects made and removed
+    there.
 
     Raises:
         InputError: no such context, or no consent.
@@ -71,7 +96,10 @@ def named(context: str, *, agreed: bool) -> Target:
     """
     found = shutil.which("kubectl")
     if found is None:
-        raise MissingToolError("a cluster of your own is reached with kubectl", [Problem("kubectl", "is not on the path", "install it")])
+        raise MissingToolError(
+            "a cluster of your own is reached with kubectl",
+            [Problem("kubectl", "is not on the path", "install it")],
+        )
     target = _described(Target(context, (found, f"--context={context}")))
     server = target.document["clusters"][0]["cluster"].get("server", "")
     if not agreed and not _agrees(context, server):
@@ -85,7 +113,10 @@ def _agrees(context: str, server: str) -> bool:
 
     if not sys.stdin.isatty():
         return False
-    err().print(f"The stack's objects will be made in {context} ({server}), and removed at the end. Type the context's name to agree:", markup=False)
+    err().print(
+        f"The stack's objects will be made in {context} ({server}), and removed at the end. Type the context's name to agree:",
+        markup=False,
+    )
     return sys.stdin.readline().strip() == context
 
 
@@ -94,16 +125,25 @@ def _described(target: Target) -> Target:
 
     command = [*target.kubectl, "config", "view", "--minify", "--flatten", "--raw", "-o", "json"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S, env=target.environment)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S, env=target.environment
+        )
     except subprocess.TimeoutExpired:
         done = subprocess.CompletedProcess(command, 1, "", f"kubectl did not answer in {_TIMEOUT_S} s")
     if done.returncode:
         said = (done.stderr.strip() or "kubectl failed").splitlines()[-1].removeprefix("error: ")
         raise InputError("no such context", [Problem("--context", said, ", ".join(_contexts(target)))])
     cluster = dict(json.loads(done.stdout)["clusters"][0]["cluster"])
-    return Target(target.context, target.kubectl, target.built_in, without_credentials(target.context, cluster))
+    return Target(
+        target.context, target.kubectl, target.built_in, without_credentials(target.context, cluster)
+    )
 
 
 def _contexts(target: Target) -> list[str]:
-    done = subprocess.run([target.kubectl[0], "config", "get-contexts", "-o", "name"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [target.kubectl[0], "config", "get-contexts", "-o", "name"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.stdout.split()

@@ -1,7 +1,10 @@
-"""Definitions of other projects' kinds, made of the schemas that the project holds of them: as much as a chart brings that validates.
+"""Definitions of other projects' kinds, made of the schemas that the project holds of them: as much as a
+chart brings that validates.
 
-Used by `charts.py` in place of charts that cannot be had. Source of the schemas: `trainfleet/rehearsal/simulation/facts/kubernetes`. Easy to get wrong: what
-was left out there (defaults, descriptions, rules in CEL) is not judged, and the API server wants a type at every place.
+Used by `charts.py` in place of charts that cannot be had. Source of the schemas:
+`trainfleet/rehearsal/simulation/facts/kubernetes`. Easy to get wrong: what
+was left out there (defaults, descriptions, rules in CEL) is not judged, and the API server wants a type at
+every place.
 """
 
 from __future__ import annotations
@@ -68,16 +71,27 @@ def _definition(kind: str, plural: str, scope: str) -> dict[str, Any]:
 
 
 def structural(schema: Schema) -> Schema:
-    """A schema as the API server takes it: a type everywhere, and open where nothing is known of what is inside."""
+    """A schema as the API server takes it: a type everywhere, and open where nothing is known of what is
+    inside.
+    """
     if schema.get("x-kubernetes-int-or-string"):
-        return {key: value for key, value in schema.items() if key in ("x-kubernetes-int-or-string", "pattern")}
-    made = {key: value for key, value in schema.items() if key not in ("properties", "items", "additionalProperties")}
+        return {
+            key: value for key, value in schema.items() if key in ("x-kubernetes-int-or-string", "pattern")
+        }
+    made = {
+        key: value
+        for key, value in schema.items()
+        if key not in ("properties", "items", "additionalProperties")
+    }
     if properties := schema.get("properties"):
         made["properties"] = {name: structural(held) for name, held in properties.items()}
     for key in ("items", "additionalProperties"):
         if key in schema:
             made[key] = structural(schema[key]) if isinstance(schema[key], dict) else dict(OPEN)
-    kind = made.setdefault("type", "object" if properties or "additionalProperties" in made else "array" if "items" in made else "")
+    kind = made.setdefault(
+        "type",
+        "object" if properties or "additionalProperties" in made else "array" if "items" in made else "",
+    )
     if kind == "array":
         made.setdefault("items", dict(OPEN))
         _without_unkeyed_maps(made)

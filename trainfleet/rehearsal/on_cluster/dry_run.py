@@ -1,7 +1,10 @@
-"""Every Kubernetes object of a stack through the API server's dry run: admission and validation answer, and nothing is kept.
+"""Every Kubernetes object of a stack through the API server's dry run: admission and validation answer, and
+nothing is kept.
 
-`documents_of` applies a stack to simulated clouds, so that ids and addresses are there; `dry_run` asks a cluster about them. Easy to get wrong: an
-object is only judged in a namespace that exists, a pod only beside its account, a custom resource only under its definition; so those three are
+`documents_of` applies a stack to simulated clouds, so that ids and addresses are there; `dry_run` asks a
+cluster about them. Easy to get wrong: an
+object is only judged in a namespace that exists, a pod only beside its account, a custom resource only under
+its definition; so those three are
 made for real, and removed at the end.
 """
 
@@ -72,8 +75,16 @@ def objects_of(stack: str) -> Objects:
         if not outcome.ok:
             r.failed(step, outcome)
             raise TrainfleetError(f"{stack} cannot be applied", step.problems)
-        made = [(record.token, record.inputs) for record in r.cloud.everything() if record.token.startswith("kubernetes:")]
-    charts = [str(plain(inputs)["chart"]).rsplit("/", 1)[-1] for token, inputs in made if token.startswith("kubernetes:helm.sh/")]
+        made = [
+            (record.token, record.inputs)
+            for record in r.cloud.everything()
+            if record.token.startswith("kubernetes:")
+        ]
+    charts = [
+        str(plain(inputs)["chart"]).rsplit("/", 1)[-1]
+        for token, inputs in made
+        if token.startswith("kubernetes:helm.sh/")
+    ]
     return Objects(stack, [to_object(inputs) for token, inputs in made if is_object(token)], charts)
 
 
@@ -93,7 +104,9 @@ def dry_run(target: Target, stacks: Iterable[Objects]) -> Iterator[Judged]:
                 maker.close()
                 left = maker.clear()
             if left:
-                raise TrainfleetError("the cluster is not as before", [Problem(target.context, text) for text in left])
+                raise TrainfleetError(
+                    "the cluster is not as before", [Problem(target.context, text) for text in left]
+                )
 
 
 def _judged(maker: Maker, stack: Objects) -> Judged:
@@ -101,7 +114,10 @@ def _judged(maker: Maker, stack: Objects) -> Judged:
     judged = Judged(stack.stack, len(stack.documents))
     maker.api.warnings.clear()
     kinds = dict.fromkeys(f"{document['apiVersion']}:{document['kind']}" for document in stack.documents)
-    for definition in (*(brought(kind) for kind in kinds), *(each for chart in stack.charts for each in definitions_of(chart))):
+    for definition in (
+        *(brought(kind) for kind in kinds),
+        *(each for chart in stack.charts for each in definitions_of(chart)),
+    ):
         if definition is not None:
             _make(maker, definition, judged, keep=True)
     rest = [document for document in stack.documents if document["kind"] not in FIRST]
@@ -133,7 +149,9 @@ def _make(maker: Maker, document: Document, judged: Judged, *, keep: bool = Fals
 
 
 def pods_refused(api: Api, documents: Sequence[Document]) -> list[tuple[str, str]]:
-    """The workloads whose pods admission would refuse (Pod Security, quota, account), and why; admission of workloads themselves only warns."""
+    """The workloads whose pods admission would refuse (Pod Security, quota, account), and why; admission of
+    workloads themselves only warns.
+    """
     refused = []
     for document in documents:
         for pod in pods(document):
@@ -153,7 +171,14 @@ def table(context: str, stacks: Sequence[Judged]) -> Table:
         made.add_column(heading, justify="left" if heading == "Stack" else "right")
     for each in stacks:
         refused = f"[bold red]{len(each.refused)}[/]" if each.refused else "0"
-        made.add_row(each.stack, str(each.objects), refused, str(len(each.not_judged)), str(len(each.warnings)), f"{each.seconds:.1f}")
+        made.add_row(
+            each.stack,
+            str(each.objects),
+            refused,
+            str(len(each.not_judged)),
+            str(len(each.warnings)),
+            f"{each.seconds:.1f}",
+        )
     return made
 
 

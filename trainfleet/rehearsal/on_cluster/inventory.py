@@ -1,6 +1,8 @@
-"""Everything that exists on a cluster, by listing each kind: what a rehearsal compares at its end with what was there before.
+"""Everything that exists on a cluster, by listing each kind: what a rehearsal compares at its end with what
+was there before.
 
-Easy to get wrong: a cluster lives. Events, leases and what controllers keep for others come and go, so only what lies in our namespaces, is of
+Easy to get wrong: a cluster lives. Events, leases and what controllers keep for others come and go, so only
+what lies in our namespaces, is of
 our kinds or carries our name counts as left over; a test on a quiet cluster compares everything.
 """
 
@@ -66,7 +68,9 @@ def left_over(before: Inventory, after: Inventory, namespaces: set[str], kinds: 
     return sorted(
         path
         for path in {*named, *new}
-        if path in named or any(f"/namespaces/{name}/" in path or path.endswith(f"/namespaces/{name}") for name in namespaces) or _kind(path) in kinds
+        if path in named
+        or any(f"/namespaces/{name}/" in path or path.endswith(f"/namespaces/{name}") for name in namespaces)
+        or _kind(path) in kinds
     )
 
 

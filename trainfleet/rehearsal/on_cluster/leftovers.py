@@ -1,4 +1,5 @@
-"""Removes what a rehearsal with `--leave`, or one that was killed, left on a cluster: every object with our field manager, and the operator that it started.
+"""Removes what a rehearsal with `--leave`, or one that was killed, left on a cluster: every object with our
+field manager, and the operator that it started.
 
 Used by `--clean-up`. Easy to get wrong: a rehearsal that runs now on the same cluster loses its objects too.
 """
@@ -34,5 +35,7 @@ def clean(target: Target) -> list[str]:
             removed.append("KubeRay's operator with the stack's flags")
         login(it).unlink(missing_ok=True)
     if refused:
-        raise TrainfleetError("something is left on the cluster", [Problem(target.context, text) for text in refused])
+        raise TrainfleetError(
+            "something is left on the cluster", [Problem(target.context, text) for text in refused]
+        )
     return removed

@@ -1,6 +1,7 @@
 """Pulumi's inputs as objects of the API, and what of a live object a program asked for.
 
-Used by `cloud.py` and `dry_run.py`. Pure. Easy to get wrong: Pulumi spells `x-kubernetes-…` in definitions with underscores; the API server writes
+Used by `cloud.py` and `dry_run.py`. Pure. Easy to get wrong: Pulumi spells `x-kubernetes-…` in definitions
+with underscores; the API server writes
 quantities its own way and adds defaults, neither of which is a change.
 """
 
@@ -39,14 +40,19 @@ def _named_as_in_the_api(value: Json) -> Json:
 
 
 def as_it_is(inputs: Json, live: Json) -> Json:
-    """The inputs as the live object has them now: what is ours and was changed there shows, what others added does not.
+    """The inputs as the live object has them now: what is ours and was changed there shows, what others added
+    does not.
 
     Secrets keep what was asked for: they are not read back.
     """
     if is_secret(inputs) or inputs is None:
         return inputs
     if isinstance(inputs, dict) and isinstance(live, dict):
-        return {key: _member(item, live, _api_name(key)) for key, item in inputs.items() if _is_there(key, item, live)}
+        return {
+            key: _member(item, live, _api_name(key))
+            for key, item in inputs.items()
+            if _is_there(key, item, live)
+        }
     if isinstance(inputs, list) and isinstance(live, list) and len(inputs) == len(live):
         return [as_it_is(mine, theirs) for mine, theirs in zip(inputs, live, strict=True)]
     return inputs if _same(plain(inputs), live) else live
@@ -58,7 +64,12 @@ def _member(item: Json, live: dict[str, Json], key: str) -> Json:
 
 def _is_there(key: str, item: Json, live: dict[str, Json]) -> bool:
     """An empty value is dropped by the API server; data of a secret given as text is never shown again."""
-    return key.startswith("__") or _api_name(key) in live or item in (None, {}, [], "", False, 0) or key == "stringData"
+    return (
+        key.startswith("__")
+        or _api_name(key) in live
+        or item in (None, {}, [], "", False, 0)
+        or key == "stringData"
+    )
 
 
 def _same(mine: Json, theirs: Json) -> bool:
@@ -69,7 +80,9 @@ def _same(mine: Json, theirs: Json) -> bool:
 
 
 def pods(document: dict[str, Json]) -> Iterator[dict[str, Json]]:
-    """The pod that a workload would make, as a document of its own: admission of workloads only warns, that of pods refuses."""
+    """The pod that a workload would make, as a document of its own: admission of workloads only warns, that
+    of pods refuses.
+    """
     if document["kind"] not in _WORKLOADS:
         return
     template = document["spec"]["template"]

@@ -1,8 +1,12 @@
-"""KubeRay's operator on the built-in cluster, as the stack's Helm release would have it: its flags, its account, its rights and no others.
+"""KubeRay's operator on the built-in cluster, as the stack's Helm release would have it: its flags, its
+account, its rights and no others.
 
-While it runs, the cluster's own operator (all namespaces, KubeRay's whole ClusterRole) does not; afterwards that one is back. Source of flags and
-rights: the chart's deployment.yaml, multiple_namespaces_role.yaml and leader_election_role.yaml at ray-project/kuberay v1.6.0. Easy to get wrong: a
-process outside a pod has no namespace of its own for the election of a leader, so its Lease's namespace has to be said.
+While it runs, the cluster's own operator (all namespaces, KubeRay's whole ClusterRole) does not; afterwards
+that one is back. Source of flags and
+rights: the chart's deployment.yaml, multiple_namespaces_role.yaml and leader_election_role.yaml at
+ray-project/kuberay v1.6.0. Easy to get wrong: a
+process outside a pod has no namespace of its own for the election of a leader, so its Lease's namespace has
+to be said.
 """
 
 from __future__ import annotations
@@ -29,9 +33,17 @@ RBAC = "rbac.authorization.k8s.io/v1"
 READY_S = 60.0
 TOKEN_S = 24 * 3600
 LEADER_RULES = (
-    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"]},
+    {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
+    },
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "list", "update"]},
+    {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "verbs": ["create", "get", "list", "update"],
+    },
 )
 
 
@@ -51,7 +63,11 @@ def variables(values: dict[str, Any]) -> dict[str, str]:
 def rights(values: dict[str, Any], namespace: str) -> list[Document]:
     """The account, and its rights in the namespaces that it watches."""
     rules = yaml.safe_load((builds.folder_of(pins.RAY_OPERATOR) / builds.RIGHTS).read_text())["rules"]
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": namespace}}
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": ACCOUNT, "namespace": namespace},
+    }
     made: list[Document] = [account]
     for place in values.get("watchNamespace") or [namespace]:
         made += _bound(ACCOUNT, place, namespace, rules)
@@ -64,7 +80,13 @@ def _bound(name: str, place: str, namespace: str, rules: list[Any]) -> list[Docu
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
     return [
         {"apiVersion": RBAC, "kind": "Role", "metadata": metadata, "rules": rules},
-        {"apiVersion": RBAC, "kind": "RoleBinding", "metadata": metadata, "roleRef": role, "subjects": [subject]},
+        {
+            "apiVersion": RBAC,
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": role,
+            "subjects": [subject],
+        },
     ]
 
 
@@ -98,19 +120,39 @@ class Operator:
         wanted = self._wanted()
         if self._before is None:
             self._before = wanted[SERVER]
-        command = [self._before["command"][0], f"--kubeconfig={self.kubeconfig}", *given, f"--leader-election-namespace={namespace}"]
-        command += [flag for flag in self._before["command"] if flag.startswith(("--metrics-addr", "--health-probe"))]
-        self._run({**self._before, "command": command, "environment": {**self._before.get("environment", {}), **variables(values)}})
+        command = [
+            self._before["command"][0],
+            f"--kubeconfig={self.kubeconfig}",
+            *given,
+            f"--leader-election-namespace={namespace}",
+        ]
+        command += [
+            flag for flag in self._before["command"] if flag.startswith(("--metrics-addr", "--health-probe"))
+        ]
+        self._run(
+            {
+                **self._before,
+                "command": command,
+                "environment": {**self._before.get("environment", {}), **variables(values)},
+            }
+        )
         return " ".join(given)
 
     def _log_in(self, namespace: str) -> None:
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{ACCOUNT}/token"
-        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": TOKEN_S}}
+        asked = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": TOKEN_S},
+        }
         try:
             token = self.maker.api.request("POST", path, body=asked)["status"]["token"]
         except ApiError as error:
             raise RefusedError(f"the API server says: {error.message}") from error
-        document = {**self.target.document, "users": [{"name": self.target.context, "user": {"token": token}}]}
+        document = {
+            **self.target.document,
+            "users": [{"name": self.target.context, "user": {"token": token}}],
+        }
         write_whole(self.kubeconfig, json.dumps(document), 0o600)
 
     def _wanted(self) -> dict[str, Any]:

@@ -1,6 +1,8 @@
-"""The steps of a rehearsal on a cluster: those of every rehearsal, with a look at the cluster after the apply and after the destroy.
+"""The steps of a rehearsal on a cluster: those of every rehearsal, with a look at the cluster after the apply
+and after the destroy.
 
-Easy to get wrong: with server-side apply a field that somebody else added is nobody's drift of ours; what drifts is a field that the program set,
+Easy to get wrong: with server-side apply a field that somebody else added is nobody's drift of ours; what
+drifts is a field that the program set,
 and only what others took away can be put right without force.
 """
 
@@ -32,7 +34,9 @@ def _cloud(r: Rehearsal) -> ClusterCloud:
 
 
 def on_the_cluster(r: Rehearsal, step: Step) -> None:
-    """Look at what the apply made: each object is there, admission lets its pods in, and what stands for the charts is said."""
+    """Look at what the apply made: each object is there, admission lets its pods in, and what stands for the
+    charts is said.
+    """
     began = time.monotonic()
     cloud = _cloud(r)
     documents = [to_object(record.inputs) for record in cloud.everything() if _is_live(record.token)]
@@ -48,9 +52,15 @@ def on_the_cluster(r: Rehearsal, step: Step) -> None:
     for shown, why in pods_refused(cloud.api, documents):
         r.unexpected(step, f"a pod of {shown} would be refused: {why}")
     told = [*cloud.charts.told.values()]
-    told += [f"there already, saying the same, and left alone: {len(cloud.maker.shared)}"] if cloud.maker.shared else []
+    told += (
+        [f"there already, saying the same, and left alone: {len(cloud.maker.shared)}"]
+        if cloud.maker.shared
+        else []
+    )
     told += [f"warning: {text}" for texts in cloud.api.warnings.values() for text in dict.fromkeys(texts)]
-    step.detail = "\n    ".join([f"{cloud.target.context} holds {len(cloud.maker.made)} objects of this stack", *dict.fromkeys(told)])
+    step.detail = "\n    ".join(
+        [f"{cloud.target.context} holds {len(cloud.maker.made)} objects of this stack", *dict.fromkeys(told)]
+    )
     step.seconds = time.monotonic() - began
 
 
@@ -61,7 +71,14 @@ def _is_live(token: str) -> bool:
 def drift(r: Rehearsal, step: Step) -> None:
     """Let somebody else take a label away from an object: refresh finds it, the next apply puts it back."""
     cloud = _cloud(r)
-    found = next(((choice, key) for choice in selection.updatable(r.resources(), r.rules, r.seed + 1) if (key := _own_key(r, choice))), None)
+    found = next(
+        (
+            (choice, key)
+            for choice in selection.updatable(r.resources(), r.rules, r.seed + 1)
+            if (key := _own_key(r, choice))
+        ),
+        None,
+    )
     if found is None:
         step.ran, step.detail = False, "no object with labels or annotations"
         return
@@ -88,7 +105,9 @@ def _own_key(r: Rehearsal, choice: selection.Choice) -> str:
 
 
 def nothing_left(r: Rehearsal, step: Step) -> None:
-    """List the whole cluster: nothing of this stack may be there. What the program keeps on purpose is removed here, and said."""
+    """List the whole cluster: nothing of this stack may be there. What the program keeps on purpose is
+    removed here, and said.
+    """
     began = time.monotonic()
     cloud = _cloud(r)
     kept = {path for record in cloud.everything() if (path := cloud.live_path(record.urn))}
@@ -110,10 +129,16 @@ def _places(r: Rehearsal, cloud: ClusterCloud) -> tuple[set[str], set[str]]:
     """The stack's namespaces, and the definitions that were not there before it."""
 
     def names(kind: str) -> set[str]:
-        found = (((planned.new or {}).get("inputs") or {}).get("metadata") or {} for planned in r.plan if planned.token.endswith(f":{kind}"))
+        found = (
+            ((planned.new or {}).get("inputs") or {}).get("metadata") or {}
+            for planned in r.plan
+            if planned.token.endswith(f":{kind}")
+        )
         return {str(metadata["name"]) for metadata in found if "name" in metadata}
 
-    there = {path.rpartition("/")[2] for path in cloud.before.objects if "/customresourcedefinitions/" in path}
+    there = {
+        path.rpartition("/")[2] for path in cloud.before.objects if "/customresourcedefinitions/" in path
+    }
     return names("Namespace"), names("CustomResourceDefinition") - there
 
 

@@ -1,6 +1,8 @@
-"""What the simulated AWS knows beyond the SDK: ids, names that are made up and names that must be unique, functions.
+"""What the simulated AWS knows beyond the SDK: ids, names that are made up and names that must be unique,
+functions.
 
-Functions (`aws.get_…`) are answered from this table alone; one that is not here fails by name, for an invented answer to
+Functions (`aws.get_…`) are answered from this table alone; one that is not here fails by name, for an
+invented answer to
 an unknown question would prove nothing. Sources are the AWS API references of the services.
 """
 
@@ -46,12 +48,36 @@ PREFIXES = {
 }
 """How ids of a type begin; other types are known by their names."""
 
-NAMES = {"s3/bucket:Bucket": "bucket", "s3/bucketV2:BucketV2": "bucket", "eks/nodeGroup:NodeGroup": "nodeGroupName"}
-"""The property with the physical name where it is not `name`; made up from the logical name when the program leaves it out."""
+NAMES = {
+    "s3/bucket:Bucket": "bucket",
+    "s3/bucketV2:BucketV2": "bucket",
+    "eks/nodeGroup:NodeGroup": "nodeGroupName",
+}
+"""The property with the physical name where it is not `name`; made up from the logical name when the program
+leaves it out.
+"""
 
 SCOPES = ("clusterName", "vpcId", "role", "user", "group", "region")
-_UNIQUE_SERVICES = {"eks", "iam", "s3", "ecr", "cloudwatch", "secretsmanager", "budgets", "kms", "sqs", "sns", "dynamodb", "lb", "lambda"}
-_UNIQUE_TYPES = {"ec2/launchTemplate:LaunchTemplate", "ec2/securityGroup:SecurityGroup", "ec2/placementGroup:PlacementGroup"}
+_UNIQUE_SERVICES = {
+    "eks",
+    "iam",
+    "s3",
+    "ecr",
+    "cloudwatch",
+    "secretsmanager",
+    "budgets",
+    "kms",
+    "sqs",
+    "sns",
+    "dynamodb",
+    "lb",
+    "lambda",
+}
+_UNIQUE_TYPES = {
+    "ec2/launchTemplate:LaunchTemplate",
+    "ec2/securityGroup:SecurityGroup",
+    "ec2/placementGroup:PlacementGroup",
+}
 
 
 def short(token: str) -> str:
@@ -84,7 +110,11 @@ def own_outputs(token: str, name: str, resource_id: str, region: str, random: st
     if kind == "ecr/repository:Repository":
         return {"repositoryUrl": f"{ACCOUNT}.dkr.ecr.{region}.amazonaws.com/{name}", "registryId": ACCOUNT}
     if kind in ("kms/key:Key", "secretsmanager/secret:Secret"):
-        return {"arn": resource_id if resource_id.startswith("arn:") else f"arn:aws:kms:{region}:{ACCOUNT}:key/{resource_id}"}
+        return {
+            "arn": resource_id
+            if resource_id.startswith("arn:")
+            else f"arn:aws:kms:{region}:{ACCOUNT}:key/{resource_id}"
+        }
     if kind == "ec2/launchTemplate:LaunchTemplate":
         return {"latestVersion": 1, "defaultVersion": 1}
     if kind == "cloudwatch/logGroup:LogGroup":
@@ -109,18 +139,33 @@ def _availability_zones(args: dict[str, Any], region: str) -> dict[str, Any]:
 
 
 def _policy_document(args: dict[str, Any], _: str) -> dict[str, Any]:
-    document = json.dumps({"Version": args.get("version", "2012-10-17"), "Statement": [_statement(part) for part in args.get("statements", [])]})
+    document = json.dumps(
+        {
+            "Version": args.get("version", "2012-10-17"),
+            "Statement": [_statement(part) for part in args.get("statements", [])],
+        }
+    )
     return {**args, "id": digest(document)[:10], "json": document, "minifiedJson": document}
 
 
 def _statement(part: dict[str, Any]) -> dict[str, Any]:
     statement: dict[str, Any] = {"Effect": part.get("effect", "Allow")}
-    names = {"sid": "Sid", "actions": "Action", "notActions": "NotAction", "resources": "Resource", "notResources": "NotResource"}
+    names = {
+        "sid": "Sid",
+        "actions": "Action",
+        "notActions": "NotAction",
+        "resources": "Resource",
+        "notResources": "NotResource",
+    }
     statement |= {upper: part[lower] for lower, upper in names.items() if part.get(lower)}
     if part.get("principals"):
-        statement["Principal"] = {principal["type"]: principal["identifiers"] for principal in part["principals"]}
+        statement["Principal"] = {
+            principal["type"]: principal["identifiers"] for principal in part["principals"]
+        }
     for condition in part.get("conditions", []):
-        statement.setdefault("Condition", {}).setdefault(condition["test"], {})[condition["variable"]] = condition["values"]
+        statement.setdefault("Condition", {}).setdefault(condition["test"], {})[condition["variable"]] = (
+            condition["values"]
+        )
     return statement
 
 
@@ -165,7 +210,12 @@ ANSWERS: dict[str, Answer] = {
         "version": "v1.0.0-eksbuild.1",
         "region": region,
     },
-    "aws:eks/getClusterAuth:getClusterAuth": lambda args, region: {"id": args["name"], "name": args["name"], "token": "rehearsal", "region": region},
+    "aws:eks/getClusterAuth:getClusterAuth": lambda args, region: {
+        "id": args["name"],
+        "name": args["name"],
+        "token": "rehearsal",
+        "region": region,
+    },
     "aws:ssm/getParameter:getParameter": lambda args, region: {
         "id": args["name"],
         "name": args["name"],
@@ -195,7 +245,9 @@ ANSWERS: dict[str, Answer] = {
 
 
 def node_group_names(group: str, random: str) -> dict[str, Any]:
-    """Return the name of the Auto Scaling group that EKS makes for a node group, where the node group tells it."""
+    """Return the name of the Auto Scaling group that EKS makes for a node group, where the node group tells
+    it.
+    """
     name = f"eks-{group}-{random[:8]}-{random[8:12]}-{random[12:16]}-{random[16:20]}-{random[20:32]}"
     return {"nodeGroupName": group, "resources": [{"autoscalingGroups": [{"name": name}]}]}
 
@@ -209,9 +261,13 @@ def scaling_groups(records: list[Record]) -> dict[str, Record]:
 def _scaling_group_names(args: dict[str, Any], region: str, records: list[Record]) -> dict[str, Any]:
     wanted = [(each["name"], each["values"]) for each in args.get("filters") or []]
     if unknown := [name for name, _ in wanted if name != "tag:eks:cluster-name"]:
-        raise LookupError(f"the rehearsal cannot look for Auto Scaling groups by {unknown[0]}: only by tag:eks:cluster-name")
+        raise LookupError(
+            f"the rehearsal cannot look for Auto Scaling groups by {unknown[0]}: only by tag:eks:cluster-name"
+        )
     names = sorted(
-        name for name, group in scaling_groups(records).items() if all(plain(group.inputs)["clusterName"] in values for _, values in wanted)
+        name
+        for name, group in scaling_groups(records).items()
+        if all(plain(group.inputs)["clusterName"] in values for _, values in wanted)
     )
     return {**args, "id": region, "region": region, "names": names, "arns": []}
 
@@ -247,33 +303,57 @@ class AwsHabits(Habits):
         name = f"{logical}-{random[:7]}"
         if short(token) == "kms/alias:Alias":
             return f"alias/{name}"
-        return name.lower() if short(token).startswith(("s3/bucket:", "s3/bucketV2:", "ecr/repository:")) else name
+        return (
+            name.lower()
+            if short(token).startswith(("s3/bucket:", "s3/bucketV2:", "ecr/repository:"))
+            else name
+        )
 
     def unique_key(self, token: str, inputs: dict[str, Any], scope: str) -> str:
         name = self.physical_name(token, inputs)
-        if not name or (short(token).split("/")[0] not in _UNIQUE_SERVICES and short(token) not in _UNIQUE_TYPES):
+        if not name or (
+            short(token).split("/")[0] not in _UNIQUE_SERVICES and short(token) not in _UNIQUE_TYPES
+        ):
             return ""
         known = plain(inputs)
-        return "|".join([token, " in ".join([name, *(str(known[key]) for key in SCOPES if isinstance(known.get(key), str))])])
+        return "|".join(
+            [
+                token,
+                " in ".join([name, *(str(known[key]) for key in SCOPES if isinstance(known.get(key), str))]),
+            ]
+        )
 
     def make_id(self, token: str, inputs: dict[str, Any], name: str, random: str) -> str:
         if prefix := PREFIXES.get(short(token)):
             return f"{prefix}-0{random[:16]}"
         cluster = inputs.get("clusterName")
         if short(token).startswith("eks/") and isinstance(cluster, str):
-            own = next((inputs[key] for key in ("nodeGroupName", "addonName", "principalArn") if isinstance(inputs.get(key), str)), name)
+            own = next(
+                (
+                    inputs[key]
+                    for key in ("nodeGroupName", "addonName", "principalArn")
+                    if isinstance(inputs.get(key), str)
+                ),
+                name,
+            )
             return f"{cluster}:{own}"
         if short(token) == "secretsmanager/secret:Secret":
             return f"arn:aws:secretsmanager:{inputs.get('region') or REGION}:{ACCOUNT}:secret:{name}-{random[:6]}"
         return name if isinstance(inputs.get(self.name_property(token)), str) else f"{name}-{random[:8]}"
 
-    def identity(self, token: str, inputs: dict[str, Any], name: str, resource_id: str, region: str) -> Identity:
+    def identity(
+        self, token: str, inputs: dict[str, Any], name: str, resource_id: str, region: str
+    ) -> Identity:
         random = digest(token, resource_id)
         if short(token) == "eks/nodeGroup:NodeGroup":
             # A prefix is completed by the time and a counter, 26 digits.
-            own = node_group_names(inputs.get("nodeGroupName") or f"{inputs.get('nodeGroupNamePrefix', '')}{random[:26]}", random)
+            own = node_group_names(
+                inputs.get("nodeGroupName") or f"{inputs.get('nodeGroupNamePrefix', '')}{random[:26]}", random
+            )
             return Identity(token, name, resource_id, region, ACCOUNT, own)
-        return Identity(token, name, resource_id, region, ACCOUNT, own_outputs(token, name, resource_id, region, random))
+        return Identity(
+            token, name, resource_id, region, ACCOUNT, own_outputs(token, name, resource_id, region, random)
+        )
 
     def always_replaces(self, token: str, path: tuple[str, ...]) -> bool:
         return path == ("region",)

@@ -1,8 +1,12 @@
-"""What the simulated Azure knows beyond the SDK: resource ids, the names that azure-native makes up, functions.
+"""What the simulated Azure knows beyond the SDK: resource ids, the names that azure-native makes up,
+functions.
 
-An id is `/subscriptions/S/resourceGroups/G/providers/Microsoft.X/types/name`, made from the table below. Easy to get wrong:
-a resource on its own gets eight random digits behind its name, one inside another keeps the logical name as it is, and the
-names of storage accounts, vaults and registries are unique in the whole world. Sources: learn.microsoft.com/azure/templates
+An id is `/subscriptions/S/resourceGroups/G/providers/Microsoft.X/types/name`, made from the table below. Easy
+to get wrong:
+a resource on its own gets eight random digits behind its name, one inside another keeps the logical name as
+it is, and the
+names of storage accounts, vaults and registries are unique in the whole world. Sources:
+learn.microsoft.com/azure/templates
 (types) and pulumi.com/registry/packages/azure-native (autonaming, location from the provider).
 """
 
@@ -88,7 +92,9 @@ IDS = {
     "storagecache:AmlFilesystem": "Microsoft.StorageCache/amlFilesystems/{amlFilesystemName}",
     "storagecache:AutoImportJob": "Microsoft.StorageCache/amlFilesystems/{amlFilesystemName}/autoImportJobs/{autoImportJobName}",
 }
-"""How ids of a type end; the last input is the physical name. Those without a leading slash or scope are in a resource group."""
+"""How ids of a type end; the last input is the physical name. Those without a leading slash or scope are in a
+resource group.
+"""
 
 _WORLDWIDE = ("storage:StorageAccount", "keyvault:Vault", "containerregistry:Registry")
 _UUIDS = ("authorization:RoleAssignment", "authorization:RoleDefinition")
@@ -100,7 +106,9 @@ def short(token: str) -> str:
 
 
 def template(token: str) -> str:
-    """Return the whole id of a type, with its inputs in braces; one that is not in the table is worked out from the SDK."""
+    """Return the whole id of a type, with its inputs in braces; one that is not in the table is worked out
+    from the SDK.
+    """
     kind = short(token)
     tail = IDS.get(kind) or _derived(token)
     return tail if tail.startswith(("/", "{")) else f"{_GROUP}/providers/{tail}"
@@ -110,9 +118,17 @@ def _derived(token: str) -> str:
     module, kind = short(token).rsplit(":", 1)
     resource = packages()["azure-native"].resource(token)
     inputs = resource.inputs if resource else {}
-    parents = [name for name, declared in inputs.items() if declared.required and name.endswith("Name") and name != "resourceGroupName"]
+    parents = [
+        name
+        for name, declared in inputs.items()
+        if declared.required and name.endswith("Name") and name != "resourceGroupName"
+    ]
     own = f"{kind[:1].lower()}{kind[1:]}Name"
-    names = [name for name, declared in inputs.items() if not declared.required and declared.kind.name == "string" and re.search(r"(?i)name$", name)]
+    names = [
+        name
+        for name, declared in inputs.items()
+        if not declared.required and declared.kind.name == "string" and re.search(r"(?i)name$", name)
+    ]
     name = own if own in names else next((each for each in names if each != "displayName"), own)
     above = "".join(f"{plural(parent.removesuffix('Name'))}/{{{parent}}}/" for parent in parents)
     return f"Microsoft.{module[:1].upper()}{module[1:]}/{above}{plural(kind)}/{{{name}}}"
@@ -125,15 +141,23 @@ def resource_type(resource_id: str) -> str:
     return "/".join([steps[0], *steps[1::2]]) if found else "Microsoft.Resources/resourceGroups"
 
 
-def own_outputs(kind: str, inputs: dict[str, Any], name: str, resource_id: str, location: str) -> dict[str, Any]:  # noqa: PLR0911 - one per type
+def own_outputs(  # noqa: PLR0911 - one per type
+    kind: str, inputs: dict[str, Any], name: str, resource_id: str, location: str
+) -> dict[str, Any]:
     """Return outputs of a type whose form a program may depend on."""
     if kind == "managedidentity:UserAssignedIdentity":
         return _principal(resource_id) | {"clientId": guid(resource_id, "client")}
     if kind == "containerservice:ManagedCluster":
         return _cluster(inputs, name, resource_id, location)
     if kind == "storage:StorageAccount":
-        ends = {service: f"https://{name}.{service}.core.windows.net/" for service in ("blob", "dfs", "file", "queue", "table")}
-        return {"primaryEndpoints": {**ends, "web": f"https://{name}.z13.web.core.windows.net/"}, "primaryLocation": location}
+        ends = {
+            service: f"https://{name}.{service}.core.windows.net/"
+            for service in ("blob", "dfs", "file", "queue", "table")
+        }
+        return {
+            "primaryEndpoints": {**ends, "web": f"https://{name}.z13.web.core.windows.net/"},
+            "primaryLocation": location,
+        }
     if kind == "keyvault:Vault":
         return {"properties": {"vaultUri": f"https://{name}.vault.azure.net/", "tenantId": TENANT}}
     if kind in ("keyvault:Key", "keyvault:Secret"):
@@ -155,7 +179,9 @@ def _network_and_monitoring(kind: str, name: str, resource_id: str, location: st
         "operationalinsights:Workspace": {"customerId": guid(resource_id)},
         "network:VirtualNetwork": {"resourceGuid": guid(resource_id)},
         "network:PublicIPAddress": {"ipAddress": here},
-        "network:PrivateEndpoint": {"networkInterfaces": [{"id": f"{group}/providers/Microsoft.Network/networkInterfaces/{name}.nic"}]},
+        "network:PrivateEndpoint": {
+            "networkInterfaces": [{"id": f"{group}/providers/Microsoft.Network/networkInterfaces/{name}.nic"}]
+        },
         "storagecache:AmlFilesystem": {
             "clientInfo": {
                 "mgsAddress": here,
@@ -165,13 +191,19 @@ def _network_and_monitoring(kind: str, name: str, resource_id: str, location: st
         },
         "netapp:CapacityPoolVolume": {"mountTargets": [{"ipAddress": here}]},
         "monitor:AzureMonitorWorkspace": {
-            "metrics": {"prometheusQueryEndpoint": f"https://{name}-{digest(resource_id)[:4]}.{location}.prometheus.monitor.azure.com"},
+            "metrics": {
+                "prometheusQueryEndpoint": f"https://{name}-{digest(resource_id)[:4]}.{location}.prometheus.monitor.azure.com"
+            },
             "defaultIngestionSettings": {
                 "dataCollectionRuleResourceId": f"{managed}/dataCollectionRules/{name}",
                 "dataCollectionEndpointResourceId": f"{managed}/dataCollectionEndpoints/{name}",
             },
         },
-        "dashboard:Grafana": {"properties": {"endpoint": f"https://{name}-{digest(resource_id)[:8]}.{location}.grafana.azure.com"}},
+        "dashboard:Grafana": {
+            "properties": {
+                "endpoint": f"https://{name}-{digest(resource_id)[:8]}.{location}.grafana.azure.com"
+            }
+        },
     }
     return known.get(kind, {})
 
@@ -199,9 +231,13 @@ def _cluster(inputs: dict[str, Any], name: str, resource_id: str, location: str)
         "azurePortalFQDN": f"{host}.portal.hcp.{location}.azmk8s.io",
         "nodeResourceGroup": nodes,
         "currentKubernetesVersion": f"{inputs.get('kubernetesVersion') or '1.33'}.0"[:6],
-        "oidcIssuerProfile": {"issuerURL": f"https://{location}.oic.prod-aks.azure.com/{TENANT}/{guid(resource_id, 'oidc')}/"},
+        "oidcIssuerProfile": {
+            "issuerURL": f"https://{location}.oic.prod-aks.azure.com/{TENANT}/{guid(resource_id, 'oidc')}/"
+        },
         "identityProfile": {"kubeletidentity": identity("agentpool")},
-        "addonProfiles": {addon: {"identity": identity(addon.lower())} for addon in inputs.get("addonProfiles") or {}},
+        "addonProfiles": {
+            addon: {"identity": identity(addon.lower())} for addon in inputs.get("addonProfiles") or {}
+        },
     }
 
 
@@ -212,12 +248,28 @@ def _kubeconfigs(args: dict[str, Any], location: str) -> dict[str, Any]:
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": cluster, "cluster": {"server": server, "certificate-authority-data": certificate}}],
-        "users": [{"name": f"clusterUser_{args.get('resourceGroupName')}_{cluster}", "user": {"token": "rehearsal"}}],
-        "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": f"clusterUser_{args.get('resourceGroupName')}_{cluster}"}}],
+        "clusters": [
+            {"name": cluster, "cluster": {"server": server, "certificate-authority-data": certificate}}
+        ],
+        "users": [
+            {"name": f"clusterUser_{args.get('resourceGroupName')}_{cluster}", "user": {"token": "rehearsal"}}
+        ],
+        "contexts": [
+            {
+                "name": cluster,
+                "context": {
+                    "cluster": cluster,
+                    "user": f"clusterUser_{args.get('resourceGroupName')}_{cluster}",
+                },
+            }
+        ],
         "current-context": cluster,
     }
-    return {"kubeconfigs": [{"name": "clusterUser", "value": base64.b64encode(json.dumps(document).encode()).decode()}]}
+    return {
+        "kubeconfigs": [
+            {"name": "clusterUser", "value": base64.b64encode(json.dumps(document).encode()).decode()}
+        ]
+    }
 
 
 def _group(args: dict[str, Any], location: str) -> dict[str, Any]:
@@ -233,11 +285,19 @@ def _group(args: dict[str, Any], location: str) -> dict[str, Any]:
 
 def _account_keys(args: dict[str, Any], _: str) -> dict[str, Any]:
     value = base64.b64encode(digest(str(args.get("accountName"))).encode()).decode()
-    return {"keys": [{"keyName": name, "value": value, "permissions": "Full", "creationTime": "2026-01-01T00:00:00Z"} for name in ("key1", "key2")]}
+    return {
+        "keys": [
+            {"keyName": name, "value": value, "permissions": "Full", "creationTime": "2026-01-01T00:00:00Z"}
+            for name in ("key1", "key2")
+        ]
+    }
 
 
 def _workspace_keys(args: dict[str, Any], _: str) -> dict[str, Any]:
-    return {"primarySharedKey": digest(str(args.get("workspaceName")), "1"), "secondarySharedKey": digest(str(args.get("workspaceName")), "2")}
+    return {
+        "primarySharedKey": digest(str(args.get("workspaceName")), "1"),
+        "secondarySharedKey": digest(str(args.get("workspaceName")), "2"),
+    }
 
 
 ANSWERS: dict[str, Answer] = {
@@ -258,7 +318,9 @@ ANSWERS: dict[str, Answer] = {
 
 
 class AzureHabits(Habits):
-    """Azure: ids are paths below a subscription and a resource group, `location` comes from the provider's settings."""
+    """Azure: ids are paths below a subscription and a resource group, `location` comes from the provider's
+    settings.
+    """
 
     region = LOCATION
     account = SUBSCRIPTION
@@ -269,11 +331,25 @@ class AzureHabits(Habits):
         return {"subscriptionId": settings.get("subscriptionId") or SUBSCRIPTION}
 
     def region_of(self, inputs: dict[str, Any], settings: dict[str, Any]) -> str:
-        found = next((value for value in (inputs.get("location"), settings.get("location")) if isinstance(value, str) and value), LOCATION)
+        found = next(
+            (
+                value
+                for value in (inputs.get("location"), settings.get("location"))
+                if isinstance(value, str) and value
+            ),
+            LOCATION,
+        )
         return found.replace(" ", "").lower()
 
-    def completed(self, resource: ResourceType | None, inputs: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-        if resource is None or "location" not in resource.inputs or inputs.get("location") is not None or not settings.get("location"):
+    def completed(
+        self, resource: ResourceType | None, inputs: dict[str, Any], settings: dict[str, Any]
+    ) -> dict[str, Any]:
+        if (
+            resource is None
+            or "location" not in resource.inputs
+            or inputs.get("location") is not None
+            or not settings.get("location")
+        ):
             return inputs
         return {**inputs, "location": settings["location"]}
 
@@ -285,7 +361,11 @@ class AzureHabits(Habits):
             return guid(random)
         inside = len({*fields(template(token))} - {"subscriptionId", "resourceGroupName"}) > 1
         if short(token) in _WORLDWIDE:
-            return f"{logical}{random[:8]}" if short(token) == "keyvault:Vault" else re.sub(r"[^a-z0-9]", "", logical.lower()) + random[:8]
+            return (
+                f"{logical}{random[:8]}"
+                if short(token) == "keyvault:Vault"
+                else re.sub(r"[^a-z0-9]", "", logical.lower()) + random[:8]
+            )
         return logical if inside else f"{logical}{random[:8]}"
 
     def unique_key(self, token: str, inputs: dict[str, Any], scope: str) -> str:
@@ -299,9 +379,26 @@ class AzureHabits(Habits):
     def make_id(self, token: str, inputs: dict[str, Any], name: str, random: str) -> str:
         return filled(template(token), {**inputs, self.name_property(token): name}, random)
 
-    def identity(self, token: str, inputs: dict[str, Any], name: str, resource_id: str, region: str) -> Identity:
-        own: dict[str, Any] = {"name": name, "type": resource_type(resource_id), "location": region, "provisioningState": "Succeeded"}
-        if "SystemAssigned" in str((inputs.get("identity") or {}).get("type", "") if isinstance(inputs.get("identity"), dict) else ""):
+    def identity(
+        self, token: str, inputs: dict[str, Any], name: str, resource_id: str, region: str
+    ) -> Identity:
+        own: dict[str, Any] = {
+            "name": name,
+            "type": resource_type(resource_id),
+            "location": region,
+            "provisioningState": "Succeeded",
+        }
+        if "SystemAssigned" in str(
+            (inputs.get("identity") or {}).get("type", "") if isinstance(inputs.get("identity"), dict) else ""
+        ):
             own["identity"] = _principal(resource_id)
         own |= own_outputs(short(token), inputs, name, resource_id, region)
-        return Identity(token, name, resource_id, region, str(inputs.get("subscriptionId") or SUBSCRIPTION), own, sparse=True)
+        return Identity(
+            token,
+            name,
+            resource_id,
+            region,
+            str(inputs.get("subscriptionId") or SUBSCRIPTION),
+            own,
+            sparse=True,
+        )

@@ -1,7 +1,10 @@
-"""Checks a resource's inputs against the SDK: unknown names, missing ones, wrong types, values outside an enum.
+"""Checks a resource's inputs against the SDK: unknown names, missing ones, wrong types, values outside an
+enum.
 
-Used by the simulated providers in Check, so that a mistake is refused with the resource's name before anything is made.
-Values that are not known yet are not judged. Text that spells a number or a boolean is accepted where the SDK converts it.
+Used by the simulated providers in Check, so that a mistake is refused with the resource's name before
+anything is made.
+Values that are not known yet are not judged. Text that spells a number or a boolean is accepted where the SDK
+converts it.
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ class Mistake:
 
 
 def check_inputs(resource: ResourceType, inputs: dict[str, Any], *, strict: bool = False) -> list[Mistake]:
-    """Return every mistake in plain inputs (see `wire.plain`) of a resource; `strict` refuses text that only spells a number."""
+    """Return every mistake in plain inputs (see `wire.plain`) of a resource; `strict` refuses text that only
+    spells a number.
+    """
     return list(_Check(strict).object("", inputs, resource.inputs))
 
 
@@ -73,7 +78,12 @@ class _Check:
 
     def value(self, path: str, value: Any, declared: Property) -> Iterator[Mistake]:
         kind = declared.kind
-        if value == UNKNOWN or value is None or kind.name == "any" or (isinstance(value, dict) and SIGNATURE in value):
+        if (
+            value == UNKNOWN
+            or value is None
+            or kind.name == "any"
+            or (isinstance(value, dict) and SIGNATURE in value)
+        ):
             return
         if kind.name == "union":
             found = [list(self.value(path, value, replace(declared, kind=choice))) for choice in kind.choices]
@@ -85,7 +95,9 @@ class _Check:
                 return
             yield from _counted(path, len(value), declared.fact.count)
             said = Said(declared.said.values, declared.said.closed, declared.said.mentioned)
-            item = Property(kind.item or Kind("any"), required=True, said=said, fact=replace(declared.fact, count=ANY))
+            item = Property(
+                kind.item or Kind("any"), required=True, said=said, fact=replace(declared.fact, count=ANY)
+            )
             for index, entry in enumerate(value):
                 yield from self.value(f"{path}[{index}]", entry, item)
         elif kind.name in ("map", "object"):
@@ -104,7 +116,9 @@ class _Check:
             quantities = path.rsplit(".", 1)[-1] in _QUANTITIES
             for key, entry in value.items():
                 if not (quantities and isinstance(entry, (int, float)) and not isinstance(entry, bool)):
-                    yield from self.value(f'{path}["{key}"]', entry, Property(kind.item or Kind("any"), required=True))
+                    yield from self.value(
+                        f'{path}["{key}"]', entry, Property(kind.item or Kind("any"), required=True)
+                    )
 
     def scalar(self, path: str, value: Any, declared: Property) -> Iterator[Mistake]:
         kind = declared.kind
@@ -150,9 +164,12 @@ def _enum(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
     if str(value) in (*known, *declared.said.values, *declared.said.mentioned, *declared.fact.values):
         return
     near = nearest(str(value), known) if len(known) <= _FEW else _respelt(str(value), known)
-    # Where others may come, a value is refused only when it is all but one of the known: two names may well share a beginning.
+    # Where others may come, a value is refused only when it is all but one of the known: two names may well
+    # share a beginning.
     if declared.kind.closed or (near and _similar(str(value), near)):
-        yield Mistake(path, f"{value!r} is not one of the values", did_you_mean(str(value), known), documented=True)
+        yield Mistake(
+            path, f"{value!r} is not one of the values", did_you_mean(str(value), known), documented=True
+        )
 
 
 def _respelt(value: str, known: Iterable[str]) -> str | None:
@@ -165,7 +182,10 @@ def _bare(value: str) -> str:
 
 
 def _similar(value: str, near: str) -> bool:
-    return _bare(value) == _bare(near) or difflib.SequenceMatcher(None, value.lower(), near.lower()).ratio() >= _ALL_BUT
+    return (
+        _bare(value) == _bare(near)
+        or difflib.SequenceMatcher(None, value.lower(), near.lower()).ratio() >= _ALL_BUT
+    )
 
 
 _FEW = 30
@@ -173,25 +193,41 @@ _ALL_BUT = 0.8
 
 
 def _by_fact(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
-    """What the API's own model refuses; a value that the SDK names or the documentation quotes is right all the same."""
+    """What the API's own model refuses; a value that the SDK names or the documentation quotes is right all
+    the same.
+    """
     fact, text = declared.fact, str(value)
     quoted = {*map(str, declared.kind.values), *declared.said.values, *declared.said.mentioned}
     if fact == NO_FACT or text == "" or text in quoted or text in fact.also or UNKNOWN in text:
         return
     if fact.values and not _among(text, fact.values, quoted) and (fact.closed or _slip(text, fact.values)):
-        yield Mistake(path, f"{_shortened(text)} is not one of the values that the API takes", did_you_mean(text, fact.values), documented=True)
+        yield Mistake(
+            path,
+            f"{_shortened(text)} is not one of the values that the API takes",
+            did_you_mean(text, fact.values),
+            documented=True,
+        )
         return
     low, high = fact.numbers
     if (low, high) != ANY and _is_number(value, whole=False) and not _within(float(value), fact.numbers):
         yield Mistake(path, f"{text} is out of range", _between(low, high), documented=True)
     if not _within(len(text), fact.length):
-        yield Mistake(path, f"{_shortened(text)} has {len(text)} characters", _between(*fact.length, "characters"), documented=True)
+        yield Mistake(
+            path,
+            f"{_shortened(text)} has {len(text)} characters",
+            _between(*fact.length, "characters"),
+            documented=True,
+        )
     elif fact.pattern and not re.fullmatch(fact.pattern, text):
-        yield Mistake(path, f"{_shortened(text)} is not valid here", f"it must match {fact.pattern}", documented=True)
+        yield Mistake(
+            path, f"{_shortened(text)} is not valid here", f"it must match {fact.pattern}", documented=True
+        )
 
 
 def _among(text: str, values: tuple[str, ...], quoted: set[str]) -> bool:
-    """Say whether a value is one of the API's, in any capitals where the documentation writes one of them in its own."""
+    """Say whether a value is one of the API's, in any capitals where the documentation writes one of them in
+    its own.
+    """
     if text in values:
         return True
     lower = {value.lower() for value in values}
@@ -199,7 +235,9 @@ def _among(text: str, values: tuple[str, ...], quoted: set[str]) -> bool:
 
 
 def _slip(text: str, values: tuple[str, ...]) -> bool:
-    return _respelt(text, values) is not None or ((near := nearest(text, values)) is not None and _similar(text, near))
+    return _respelt(text, values) is not None or (
+        (near := nearest(text, values)) is not None and _similar(text, near)
+    )
 
 
 def _counted(path: str, number: int, limits: Limits) -> Iterator[Mistake]:
@@ -222,12 +260,24 @@ def _text(path: str, value: str, declared: Property) -> Iterator[Mistake]:
         and value not in said.mentioned
         and (said.closed or nearest(value, said.values) is not None or _respelt(value, said.values))
     ):
-        yield Mistake(path, f"{value!r} is not one of the documented values", did_you_mean(value, said.values), documented=True)
+        yield Mistake(
+            path,
+            f"{value!r} is not one of the documented values",
+            did_you_mean(value, said.values),
+            documented=True,
+        )
     low, high = said.length
     if not (low or 0) <= len(value) <= (high or len(value)):
-        yield Mistake(path, f"{_shortened(value)} has {len(value)} characters", _between(low, high, "characters"), documented=True)
+        yield Mistake(
+            path,
+            f"{_shortened(value)} has {len(value)} characters",
+            _between(low, high, "characters"),
+            documented=True,
+        )
     if said.pattern and not re.fullmatch(said.pattern, value):
-        yield Mistake(path, f"{_shortened(value)} is no valid name", f"it must match {said.pattern}", documented=True)
+        yield Mistake(
+            path, f"{_shortened(value)} is no valid name", f"it must match {said.pattern}", documented=True
+        )
 
 
 def _number(path: str, value: Any, said: Said) -> Iterator[Mistake]:
@@ -235,13 +285,26 @@ def _number(path: str, value: Any, said: Said) -> Iterator[Mistake]:
     shown = str(int(number)) if number.is_integer() else str(value)
     low, high = said.numbers
     if said.values and said.closed and shown not in said.values and shown not in said.mentioned:
-        yield Mistake(path, f"{shown} is not one of the documented values", f"known: {', '.join(said.values)}", documented=True)
-    elif shown not in said.mentioned and ((low is not None and number < low) or (high is not None and number > high)):
+        yield Mistake(
+            path,
+            f"{shown} is not one of the documented values",
+            f"known: {', '.join(said.values)}",
+            documented=True,
+        )
+    elif shown not in said.mentioned and (
+        (low is not None and number < low) or (high is not None and number > high)
+    ):
         yield Mistake(path, f"{shown} is out of range", _between(low, high), documented=True)
 
 
 def _between(low: float | None, high: float | None, what: str = "") -> str:
-    words = f"from {low:g} to {high:.15g}" if low and high is not None else f"at most {high:.15g}" if high is not None else f"at least {low:g}"
+    words = (
+        f"from {low:g} to {high:.15g}"
+        if low and high is not None
+        else f"at most {high:.15g}"
+        if high is not None
+        else f"at least {low:g}"
+    )
     return f"it must be {words} {what}".rstrip()
 
 

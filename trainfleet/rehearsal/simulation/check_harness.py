@@ -1,7 +1,9 @@
 """Runs a few lines of Pulumi without an engine and returns the inputs that a provider's Check would be sent.
 
-Used to measure the checks: on the table of mistakes, and on the example programs in the SDKs' own documentation, which are
-correct and so have to pass. Easy to get wrong: what a resource computes is unknown here, as in a preview, and a function's
+Used to measure the checks: on the table of mistakes, and on the example programs in the SDKs' own
+documentation, which are
+correct and so have to pass. Easy to get wrong: what a resource computes is unknown here, as in a preview, and
+a function's
 answer is unknown too, text being `UNKNOWN_TEXT` inside a longer text.
 """
 
@@ -129,14 +131,20 @@ def _functions_answered() -> Iterator[None]:
 
 
 def _unknown_answer(answer: type, args: dict[str, Any]) -> dict[str, Any]:
-    return {name: args[name] if name in args else _unknown(item.kind) for name, item in outputs_of(answer).items()} | {"id": UNKNOWN_TEXT}
+    return {
+        name: args[name] if name in args else _unknown(item.kind) for name, item in outputs_of(answer).items()
+    } | {"id": UNKNOWN_TEXT}
 
 
 def _unknown(kind: Kind, depth: int = 0) -> Any:
     if kind.name == "list":
         return [_unknown(kind.item or Kind("any"), depth + 1)] * 3 if depth < 6 else []
     if kind.name == "object" and kind.cls is not None:
-        return {name: _unknown(item.kind, depth + 1) for name, item in outputs_of(kind.cls).items()} if depth < 6 else {}
+        return (
+            {name: _unknown(item.kind, depth + 1) for name, item in outputs_of(kind.cls).items()}
+            if depth < 6
+            else {}
+        )
     return {"integer": 1, "number": 1, "boolean": True, "map": {}, "list": []}.get(kind.name, UNKNOWN_TEXT)
 
 
@@ -168,7 +176,10 @@ def run_text(code: str) -> list[Sent]:
             known[error.name] = _Absent(UNKNOWN_TEXT)
         except ModuleNotFoundError as error:
             code, changed = re.subn(
-                rf"^import {error.name} as (\w+)$", rf"\1 = __import__('{__name__}', fromlist=['ABSENT']).ABSENT", code, flags=re.M
+                rf"^import {error.name} as (\w+)$",
+                rf"\1 = __import__('{__name__}', fromlist=['ABSENT']).ABSENT",
+                code,
+                flags=re.M,
             )
             if not changed:
                 raise

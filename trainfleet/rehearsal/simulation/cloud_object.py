@@ -17,7 +17,9 @@ class Record:
     inputs: dict[str, Any]
     outputs: dict[str, Any]
     place: str = ""
-    """Where it is, if there are several places in which the same id means another thing (clusters of Kubernetes)."""
+    """Where it is, if there are several places in which the same id means another thing (clusters of
+    Kubernetes).
+    """
 
     @property
     def key(self) -> tuple[str, str, str]:

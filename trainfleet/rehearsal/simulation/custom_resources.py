@@ -1,8 +1,11 @@
 """Judges custom resources by the schema of their definition (OpenAPI v3), as the API server does.
 
-Definitions come from the program itself, and from those the project ships for its operator. Source: Kubernetes
-documentation, structural schemas. Easy to get wrong: Pulumi spells `x-kubernetes-…` as `x_kubernetes_…`; a field that the
-schema does not name is an error unless the schema keeps unknown fields, because Pulumi applies with strict field validation.
+Definitions come from the program itself, and from those the project ships for its operator. Source:
+Kubernetes
+documentation, structural schemas. Easy to get wrong: Pulumi spells `x-kubernetes-…` as `x_kubernetes_…`; a
+field that the
+schema does not name is an error unless the schema keeps unknown fields, because Pulumi applies with strict
+field validation.
 """
 
 from __future__ import annotations
@@ -28,9 +31,18 @@ def definition_mistakes(inputs: dict[str, Any]) -> Iterator[Mistake]:
         return
     names = spec.get("names") if isinstance(spec.get("names"), dict) else {}
     plural, group = (names or {}).get("plural"), spec.get("group")
-    if all(isinstance(text, str) and text != UNKNOWN for text in (name, plural, group)) and name != f"{plural}.{group}":
-        yield Mistake("metadata.name", f"{name!r} is not the plural and the group", f"it must be `{plural}.{group}`")
-    versions = [version for version in spec.get("versions") or [] if isinstance(version, dict)] if isinstance(spec.get("versions"), list) else []
+    if (
+        all(isinstance(text, str) and text != UNKNOWN for text in (name, plural, group))
+        and name != f"{plural}.{group}"
+    ):
+        yield Mistake(
+            "metadata.name", f"{name!r} is not the plural and the group", f"it must be `{plural}.{group}`"
+        )
+    versions = (
+        [version for version in spec.get("versions") or [] if isinstance(version, dict)]
+        if isinstance(spec.get("versions"), list)
+        else []
+    )
     if versions and sum(bool(version.get("storage")) for version in versions) != 1:
         yield Mistake("spec.versions", "not exactly one version is stored", "set `storage` on one of them")
     for index, version in enumerate(versions):
@@ -88,11 +100,17 @@ def _value(path: str, value: Any, schema: Schema) -> Iterator[Mistake]:
             yield Mistake(path, f"{value!r} is not valid here", _pattern_words(schema["pattern"]))
         return
     wanted = _TYPES.get(str(kind))
-    if wanted is not None and not (isinstance(value, wanted[0]) and (isinstance(value, bool) == (kind == "boolean"))):
+    if wanted is not None and not (
+        isinstance(value, wanted[0]) and (isinstance(value, bool) == (kind == "boolean"))
+    ):
         yield Mistake(path, f"must be {wanted[1]}, not {_shown(value)}")
         return
     if schema.get("enum") and value not in schema["enum"]:
-        yield Mistake(path, f"{value!r} is not one of the values", did_you_mean(str(value), [str(choice) for choice in schema["enum"]]))
+        yield Mistake(
+            path,
+            f"{value!r} is not one of the values",
+            did_you_mean(str(value), [str(choice) for choice in schema["enum"]]),
+        )
     if isinstance(value, str):
         yield from _text(path, value, schema)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -119,7 +137,11 @@ def _shown(value: Any) -> str:
 
 
 def _pattern_words(pattern: str) -> str:
-    return "a quantity is like 500m, 4 or 8Gi" if "Ki" in pattern or "KMGTPE" in pattern else f"it must match {pattern}"
+    return (
+        "a quantity is like 500m, 4 or 8Gi"
+        if "Ki" in pattern or "KMGTPE" in pattern
+        else f"it must match {pattern}"
+    )
 
 
 def _text(path: str, value: str, schema: Schema) -> Iterator[Mistake]:
@@ -127,7 +149,11 @@ def _text(path: str, value: str, schema: Schema) -> Iterator[Mistake]:
     if pattern and not re.search(pattern, value):
         yield Mistake(path, f"{value!r} is not valid here", _pattern_words(pattern))
     if not int(schema.get("minLength") or 0) <= len(value) <= int(schema.get("maxLength") or len(value)):
-        yield Mistake(path, f"{value!r} has {len(value)} characters", f"from {schema.get('minLength', 0)} to {schema.get('maxLength', 'any')}")
+        yield Mistake(
+            path,
+            f"{value!r} has {len(value)} characters",
+            f"from {schema.get('minLength', 0)} to {schema.get('maxLength', 'any')}",
+        )
 
 
 def _number(path: str, value: float, schema: Schema) -> Iterator[Mistake]:
@@ -135,12 +161,20 @@ def _number(path: str, value: float, schema: Schema) -> Iterator[Mistake]:
     under = low is not None and (value <= low if schema.get("exclusiveMinimum") else value < low)
     over = high is not None and (value >= high if schema.get("exclusiveMaximum") else value > high)
     if under or over:
-        yield Mistake(path, f"{value} is out of range", f"from {low if low is not None else 'any'} to {high if high is not None else 'any'}")
+        yield Mistake(
+            path,
+            f"{value} is out of range",
+            f"from {low if low is not None else 'any'} to {high if high is not None else 'any'}",
+        )
 
 
 def _list(path: str, value: list[Any], schema: Schema) -> Iterator[Mistake]:
     if not int(schema.get("minItems") or 0) <= len(value) <= int(schema.get("maxItems") or len(value)):
-        yield Mistake(path, f"has {len(value)} entries", f"from {schema.get('minItems', 0)} to {schema.get('maxItems', 'any')}")
+        yield Mistake(
+            path,
+            f"has {len(value)} entries",
+            f"from {schema.get('minItems', 0)} to {schema.get('maxItems', 'any')}",
+        )
     for index, item in enumerate(value):
         yield from _value(f"{path}[{index}]", item, schema.get("items") or {})
     yield from _repeated(path, value, schema)
@@ -153,12 +187,20 @@ def _repeated(path: str, value: list[Any], schema: Schema) -> Iterator[Mistake]:
     for index, item in enumerate(value):
         if _extension(schema, "list-type") == "set" and isinstance(item, str):
             key = item
-        elif _extension(schema, "list-type") == "map" and isinstance(item, dict) and all(isinstance(item.get(name), (str, int)) for name in keys):
+        elif (
+            _extension(schema, "list-type") == "map"
+            and isinstance(item, dict)
+            and all(isinstance(item.get(name), (str, int)) for name in keys)
+        ):
             key = ", ".join(str(item[name]) for name in keys)
         else:
             continue
         if key in seen and UNKNOWN not in key:
-            yield Mistake(f"{path}[{index}]", f"{key!r} is given twice, first in {path}[{seen[key]}]", "each must be different")
+            yield Mistake(
+                f"{path}[{index}]",
+                f"{key!r} is given twice, first in {path}[{seen[key]}]",
+                "each must be different",
+            )
         seen.setdefault(key, index)
 
 
@@ -168,7 +210,11 @@ def _object(path: str, value: dict[str, Any], schema: Schema) -> Iterator[Mistak
     if path.rsplit(".", 1)[-1] in ("limits", "requests") and not known:
         for name, entry in value.items():
             if entry != UNKNOWN and not isinstance(entry, (dict, list)) and amount(entry) is None:
-                yield Mistake(f'{path}["{name}"]', f"{entry!r} is not a quantity", "it must be like 500m, 4, 8Gi or 200M")
+                yield Mistake(
+                    f'{path}["{name}"]',
+                    f"{entry!r} is not a quantity",
+                    "it must be like 500m, 4, 8Gi or 200M",
+                )
         return
     for name, entry in value.items():
         if name in known:

@@ -1,8 +1,12 @@
-"""Reads what a property's documentation promises about its value: closed sets, ranges of numbers, lengths of text.
+"""Reads what a property's documentation promises about its value: closed sets, ranges of numbers, lengths of
+text.
 
-Many of the clouds' limits stand in prose alone ("Valid values are `A` and `B`", "between 7 and 30 days"). Used by
-`schema.py`; measured on the SDKs' own example programs. Easy to get wrong: prose also lists examples, names of other
-properties and values that hold only sometimes, so a set counts as closed only when its sentence says so and ends there.
+Many of the clouds' limits stand in prose alone ("Valid values are `A` and `B`", "between 7 and 30 days").
+Used by
+`schema.py`; measured on the SDKs' own example programs. Easy to get wrong: prose also lists examples, names
+of other
+properties and values that hold only sometimes, so a set counts as closed only when its sentence says so and
+ends there.
 """
 
 from __future__ import annotations
@@ -18,8 +22,10 @@ Number = float
 class Said:
     """What the documentation of a property says; everything may be empty.
 
-    `values` is the set of allowed values and `closed` says whether others are refused (else only near misses are);
-    `mentioned` is everything that is quoted anywhere in the text; `numbers` and `length` are inclusive limits.
+    `values` is the set of allowed values and `closed` says whether others are refused (else only near misses
+    are);
+    `mentioned` is everything that is quoted anywhere in the text; `numbers` and `length` are inclusive
+    limits.
     """
 
     values: tuple[str, ...] = ()
@@ -41,25 +47,33 @@ def read(document: str, *, number: bool = False, names: Iterable[str] = ()) -> S
     text = " ".join(document.split())
     mentioned = frozenset(re.findall(r"[`\"']+([^`\"']+)[`\"']+", text))
     if number:
-        return Said(values, closed, mentioned | frozenset(re.findall(r"(?<![\w.])-?\d+(?![\w.])", text)), _numbers(text))
+        return Said(
+            values,
+            closed,
+            mentioned | frozenset(re.findall(r"(?<![\w.])-?\d+(?![\w.])", text)),
+            _numbers(text),
+        )
     return Said(values, closed, mentioned, length=_length(text), pattern=_pattern(text))
 
 
-# Closed sets ------------------------------------------------------------------------------------------------------------
+# Closed sets
+# ------------------------------------------------------------------------------------------------------------
 
 _QUOTED = r"(?:`+\"?(?P<tick>[^`\"\n]{1,60})\"?`+|\\?\"(?P<double>[^\"\n]{1,60}?)\\?\"|'(?P<single>[^'\n]{1,60})'|“(?P<curly>[^”\n]{1,60})”)"
 _ITEM = re.compile(rf"{_QUOTED}(?P<note>\s*\([^()]{{0,160}}\))?")
 _BARE = re.compile(r"(?P<bare>[A-Za-z0-9][\w./+-]*[\w+]|[A-Za-z0-9])(?P<note>\s*\([^()]{0,80}\))?")
 _BETWEEN = re.compile(r"\s*(?:,\s*(?:or|and|and/or)\s|,|;|/|\||\bor\b|\band\b|&)\s*(?:also\s|either\s)?")
 _ENDS = re.compile(
-    r"\s*(?:$|[.;\])]|\((?!\S+\))|-\s|>|\*\*|(?:,\s*)?(?:with|where|default|for|if|when|as|to|on|in|depending|only|based)\b|(?-i:[A-Z]))", re.I
+    r"\s*(?:$|[.;\])]|\((?!\S+\))|-\s|>|\*\*|(?:,\s*)?(?:with|where|default|for|if|when|as|to|on|in|depending|only|based)\b|(?-i:[A-Z]))",
+    re.I,
 )
 _OPEN = re.compile(
     r"such as|e\.g|for example|for instance|examples?|like|etc|and so on|among other|\.\.\.|not limited|patterns?|wildcard|prefix|some|additional",
     re.I,
 )
 _EXAMPLES = re.compile(
-    r"\b(?:e\.g|for example|for instance|examples?(?: values?)?(?: are| include| is)?|such as|like|including but not limited to)\b[.,:]*\s*$", re.I
+    r"\b(?:e\.g|for example|for instance|examples?(?: values?)?(?: are| include| is)?|such as|like|including but not limited to)\b[.,:]*\s*$",
+    re.I,
 )
 _WORDS = r"values?|options?|types?|modes?|choices?|settings?|actions?|strateg(?:y|ies)|levels?|classes|formats?|states?|status(?:es)?|protocols?|algorithms?|operators?|policies|reasons?|kinds|tiers|strings?|names|enums?|members|events|items"
 _LISTS = re.compile(
@@ -87,7 +101,9 @@ _LISTS = re.compile(
     re.I | re.X | re.M,
 )
 _BULLET = re.compile(rf"^\s*(?:[*+-]|\d+\.)\s+(?:\*\*)?{_QUOTED}(?:\*\*)?(?=\s|[:.,(–-]|$)", re.M)
-_PLAIN_BULLET = re.compile(r"^\s*(?:[*+-])\s+(?:\*\*)?(?P<bare>[A-Z][A-Z0-9_]{2,50})(?:\*\*)?(?=\s*(?:[:.(–-]|$))", re.M)
+_PLAIN_BULLET = re.compile(
+    r"^\s*(?:[*+-])\s+(?:\*\*)?(?P<bare>[A-Z][A-Z0-9_]{2,50})(?:\*\*)?(?=\s*(?:[:.(–-]|$))", re.M
+)
 _ANY_BULLET = re.compile(r"^\s*(?:[*+-]|\d+\.)\s+\S", re.M)
 _QUOTED_AGAIN = re.compile(r"\b(?:possible|allowed|supported|valid)\s+values\s+are\s*:\s*[`\"]$", re.I)
 _TWO = re.compile(r"`[^`]+`\s+(?:or|and)\s+`[^`]+`\s*(?:\.|$)")  # "include" with two of them is all of them
@@ -104,13 +120,24 @@ def _values(document: str, names: set[str], *, number: bool) -> tuple[tuple[str,
             continue  # some of the values, of which there are others
         items, good = _bullets(document, start) or _listed(document, start, bare=bool(match.group("strong")))
         alone = (
-            len(items) == 1 and bool(match.group("strong")) and good and _QUOTED_AGAIN.search(document[match.start() : match.end() + 1]) is not None
+            len(items) == 1
+            and bool(match.group("strong"))
+            and good
+            and _QUOTED_AGAIN.search(document[match.start() : match.end() + 1]) is not None
         )
         if not _are_values(items, names, number=number, least=1 if alone else 2):
             continue
         found |= dict.fromkeys(items)
-        before = re.sub(r"\bthe only\s*$", "", document[max(0, match.start() - 60) : match.start()].rsplit(".", 1)[-1], flags=re.I)
-        conditional = re.search(r"\b(?:if|when|unless|only|conflicts?|required)\b|^\s*for (?:the|an?)\b", before, re.I) is not None
+        before = re.sub(
+            r"\bthe only\s*$",
+            "",
+            document[max(0, match.start() - 60) : match.start()].rsplit(".", 1)[-1],
+            flags=re.I,
+        )
+        conditional = (
+            re.search(r"\b(?:if|when|unless|only|conflicts?|required)\b|^\s*for (?:the|an?)\b", before, re.I)
+            is not None
+        )
         included = bool(match.group("include")) and not _TWO.match(document, match.end())
         closed |= bool(match.group("strong")) and good and not included and not conditional
     return tuple(found), closed
@@ -125,7 +152,13 @@ def _listed(document: str, start: int, *, bare: bool) -> tuple[list[str], bool]:
         return [], False
     while match := (_ITEM if quoted else _BARE).match(document, position):
         groups = match.groupdict()
-        items.append(next(str(groups[name]).strip() for name in ("tick", "double", "single", "curly", "bare") if groups.get(name)))
+        items.append(
+            next(
+                str(groups[name]).strip()
+                for name in ("tick", "double", "single", "curly", "bare")
+                if groups.get(name)
+            )
+        )
         position = match.end()
         separator = _BETWEEN.match(document, position)
         if separator is None:
@@ -137,7 +170,11 @@ def _listed(document: str, start: int, *, bare: bool) -> tuple[list[str], bool]:
     sentence = re.split(r"\.\s|\n\n", rest, maxsplit=1)[0]
     good = _ENDS.match(rest) is not None and not _OPEN.search(sentence)
     if not quoted:  # words without quotes are values only when the whole sentence is the list
-        good = good and re.match(r"\s*(?:$|[.;)\]])", rest) is not None and not any(item.lower() in _PROSE for item in items)
+        good = (
+            good
+            and re.match(r"\s*(?:$|[.;)\]])", rest) is not None
+            and not any(item.lower() in _PROSE for item in items)
+        )
         return (items, good) if good else ([], False)
     return items, good
 
@@ -193,7 +230,8 @@ def _are_values(items: list[str], names: set[str], *, number: bool, least: int =
     return all(re.fullmatch(r"-?\d+", item) for item in items) if number else True
 
 
-# Limits -----------------------------------------------------------------------------------------------------------------
+# Limits
+# -----------------------------------------------------------------------------------------------------------------
 
 _NUMBER = r"`?\"?(-?\d[\d,]*(?:\.\d+)?)`?\"?"
 _UNIT = r"(?:\s?(?:%|[A-Za-z]{1,12}))?(?:\s\([^)]{1,40}\))?"
@@ -212,7 +250,9 @@ _RANGES = (
         rf" {_NUMBER}(?P<one>(?: seconds?)?) ?(?:to|through|-|–) ?{_NUMBER}(?P<two>(?: seconds?)?)(?!\d|[./-]\d| ?(?:minute|hour|day|week|year))",
         re.I,
     ),
-    re.compile(rf"\bfrom {_NUMBER}(?P<one>) (?:to|through) {_NUMBER}(?P<two>)(?:,? inclusive| seconds| days)", re.I),
+    re.compile(
+        rf"\bfrom {_NUMBER}(?P<one>) (?:to|through) {_NUMBER}(?P<two>)(?:,? inclusive| seconds| days)", re.I
+    ),
     re.compile(rf"\((?:from )?{_NUMBER}(?P<one>) ?(?:-|–) ?{_NUMBER}(?P<two>)\)", re.I),
     re.compile(rf"\brange for this value is {_NUMBER}(?P<one>) - {_NUMBER}(?P<two>)", re.I),
     re.compile(
@@ -221,20 +261,31 @@ _RANGES = (
     ),
 )
 _LEAST = (
-    re.compile(rf"\b(?:must|should|can) be (?:at least|greater than or equal to|>=|equal to or greater than) {_NUMBER}(?P<one>{_UNIT})", re.I),
-    re.compile(rf"(?:^|[.;,] )(?:the )?minimum(?: allowed)?(?: value)?(?: is| of|:)? {_NUMBER}(?P<one>{_UNIT})(?=[.;,]|$)", re.I),
+    re.compile(
+        rf"\b(?:must|should|can) be (?:at least|greater than or equal to|>=|equal to or greater than) {_NUMBER}(?P<one>{_UNIT})",
+        re.I,
+    ),
+    re.compile(
+        rf"(?:^|[.;,] )(?:the )?minimum(?: allowed)?(?: value)?(?: is| of|:)? {_NUMBER}(?P<one>{_UNIT})(?=[.;,]|$)",
+        re.I,
+    ),
 )
 _MOST = (
     re.compile(
         rf"\b(?:must|should|can) (?:be (?:at most|less than or equal to|no more than|<=)|not be (?:greater|more|larger) than|not exceed) {_NUMBER}(?P<one>{_UNIT})",
         re.I,
     ),
-    re.compile(rf"(?:^|[.;,] )(?:the )?maximum(?: allowed)?(?: value)?(?: is| of|:)? {_NUMBER}(?P<one>{_UNIT})(?=[.;,]|$)", re.I),
+    re.compile(
+        rf"(?:^|[.;,] )(?:the )?maximum(?: allowed)?(?: value)?(?: is| of|:)? {_NUMBER}(?P<one>{_UNIT})(?=[.;,]|$)",
+        re.I,
+    ),
 )
 
 
 def _numbers(text: str) -> tuple[Number | None, Number | None]:
-    """Return the widest range that the text gives: one that holds only sometimes never refuses what another allows."""
+    """Return the widest range that the text gives: one that holds only sometimes never refuses what another
+    allows.
+    """
     lows: list[Number] = []
     highs: list[Number] = []
     for match in _all(_RANGES, text):
@@ -280,7 +331,11 @@ _LENGTHS = (
 
 def _length(text: str) -> tuple[int | None, int | None]:
     """Return the widest limits of the text's length."""
-    if re.search(r"\b(?:each|every) (?:pattern|name|entry|value|key|item)|key and value|keys and values|\bkeys?\b.*\bvalues?\b", text, re.I):
+    if re.search(
+        r"\b(?:each|every) (?:pattern|name|entry|value|key|item)|key and value|keys and values|\bkeys?\b.*\bvalues?\b",
+        text,
+        re.I,
+    ):
         return None, None
     lows: list[int] = []
     highs: list[int] = []
@@ -297,7 +352,9 @@ _RFC1035 = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
 
 def _pattern(text: str) -> str:
     """Return the expression that the text names by its standard: gcp's names comply with RFC 1035."""
-    if re.search(r"\b(?:comply|complies|conform|compliant) (?:with|to) RFC ?-?1035\b", text, re.I) and re.search(r"1-63 characters", text):
+    if re.search(
+        r"\b(?:comply|complies|conform|compliant) (?:with|to) RFC ?-?1035\b", text, re.I
+    ) and re.search(r"1-63 characters", text):
         return _RFC1035
     if reserved := _RESERVED.findall(text):
         return f"(?!{'|'.join(re.escape(prefix) for prefix in dict.fromkeys(reserved))}).*"

@@ -1,6 +1,8 @@
-"""What goes wrong in a simulated cloud, on purpose: operations that fail, calls that are throttled, an engine that dies.
+"""What goes wrong in a simulated cloud, on purpose: operations that fail, calls that are throttled, an engine
+that dies.
 
-A rehearsal gives its `Cloud` one `Trouble` at a time; the cloud asks it before each operation and after each create, with
+A rehearsal gives its `Cloud` one `Trouble` at a time; the cloud asks it before each operation and after each
+create, with
 its lock held. Easy to get wrong: a trouble strikes each resource once, or a resumed run could never end.
 """
 
@@ -45,7 +47,9 @@ class Trouble:
     """None at all: what every other kind of trouble begins with."""
 
     def before(self, verb: str, record: Record, timeout: float) -> None:
-        """Let an operation fail by raising `InjectedFaultError`; `timeout` is the program's own limit in seconds, 0 without one."""
+        """Let an operation fail by raising `InjectedFaultError`; `timeout` is the program's own limit in
+        seconds, 0 without one.
+        """
 
     def after_create(self, record: Record, timeout: float) -> None:
         """See a thing that was just made; raising lets the provider report a failure although it exists."""
@@ -63,14 +67,19 @@ class FailOnce(Trouble):
         self.struck: dict[str, set[str]] = {verb: set() for verb in verbs}
 
     def before(self, verb: str, record: Record, timeout: float) -> None:
-        if verb not in self.verbs or record.urn in self.struck[verb] or (self.only is not None and record.urn not in self.only):
+        if (
+            verb not in self.verbs
+            or record.urn in self.struck[verb]
+            or (self.only is not None and record.urn not in self.only)
+        ):
             return
         self.struck[verb].add(record.urn)
         raise InjectedFaultError(self.message or f"rehearsed fault: the first {verb} of every resource fails")
 
 
 class Throttle(Trouble):
-    """Creates come too fast: about half are told to wait, most of these get through, and the rest fail for this run.
+    """Creates come too fast: about half are told to wait, most of these get through, and the rest fail for
+    this run.
 
     `always` is a resource that is among those that fail.
     """
@@ -114,15 +123,22 @@ class Lag(Trouble):
             return
         text = json.dumps(plain(record.inputs))
         for token, marks in self.fresh.values():
-            if token.split(":")[0] == record.token.split(":")[0] and (found := next((mark for mark in marks if mark in text), None)):
+            if token.split(":")[0] == record.token.split(":")[0] and (
+                found := next((mark for mark in marks if mark in text), None)
+            ):
                 self.struck.add(record.urn)
-                raise InjectedFaultError(f"{found} was just made and cannot be found yet (eventual consistency)")
+                raise InjectedFaultError(
+                    f"{found} was just made and cannot be found yet (eventual consistency)"
+                )
 
     def after_create(self, record: Record, timeout: float) -> None:
         if record.token in PRINCIPALS:
             outputs = plain(record.outputs)
             known = (record.id, *(outputs.get(name) for name in ("arn", "email", "principalId", "clientId")))
-            self.fresh[record.urn] = (record.token, [mark for mark in known if isinstance(mark, str) and len(mark) > 3])
+            self.fresh[record.urn] = (
+                record.token,
+                [mark for mark in known if isinstance(mark, str) and len(mark) > 3],
+            )
 
     def settle(self) -> None:
         self.fresh.clear()
@@ -139,12 +155,18 @@ class Hang(Trouble):
         if record.urn in self.struck or not (timeout or record.urn == self.also):
             return
         self.struck.add(record.urn)
-        limit = f"after {timeout:.0f} s, the program's own limit" if timeout else "within the provider's own limit"
+        limit = (
+            f"after {timeout:.0f} s, the program's own limit"
+            if timeout
+            else "within the provider's own limit"
+        )
         raise HalfMadeError(f"timeout while waiting for it to become ready ({limit}); it exists")
 
 
 class Crash(Trouble):
-    """The engine dies just after `victim` was made, before it hears of it; nothing that it started later arrives."""
+    """The engine dies just after `victim` was made, before it hears of it; nothing that it started later
+    arrives.
+    """
 
     def __init__(self, victim: str, kill: Callable[[], None]) -> None:
         self.victim, self.kill = victim, kill

@@ -1,8 +1,12 @@
-"""What the simulated Google Cloud knows beyond the SDK: ids and self links, e-mails of service accounts, functions.
+"""What the simulated Google Cloud knows beyond the SDK: ids and self links, e-mails of service accounts,
+functions.
 
-An id is the resource's path (`projects/P/locations/L/clusters/N`), made from the table below. Project, region and zone come
-from the provider's settings where a resource does not say. Easy to get wrong: a reference may be a bare name, an id or a
-self link, and buckets are unique in the whole world. Sources are the providers' reference pages, section "Attributes" (id).
+An id is the resource's path (`projects/P/locations/L/clusters/N`), made from the table below. Project, region
+and zone come
+from the provider's settings where a resource does not say. Easy to get wrong: a reference may be a bare name,
+an id or a
+self link, and buckets are unique in the whole world. Sources are the providers' reference pages, section
+"Attributes" (id).
 """
 
 from __future__ import annotations
@@ -23,7 +27,11 @@ PROJECT_NUMBER = "111122223333"
 REGION = "us-central1"
 VERSION = "1.33.5-gke.1080000"
 
-_GLOBAL, _REGIONAL, _ZONAL = "projects/{project}/global/", "projects/{project}/regions/{region}/", "projects/{project}/zones/{zone}/"
+_GLOBAL, _REGIONAL, _ZONAL = (
+    "projects/{project}/global/",
+    "projects/{project}/regions/{region}/",
+    "projects/{project}/zones/{zone}/",
+)
 _LOCAL = "projects/{project}/locations/{location}/"
 IDS = {
     "artifactregistry/repository:Repository": _LOCAL + "repositories/{repositoryId}",
@@ -80,11 +88,21 @@ _OWN_NAMES = {
     "serviceaccount/account:Account": "accountId",
 }
 """The property with the physical name where it is not `name`."""
-_LONG_NAMES = ("secretmanager/secret:Secret", "projects/iAMCustomRole:IAMCustomRole", "logging/projectBucketConfig:ProjectBucketConfig")
+_LONG_NAMES = (
+    "secretmanager/secret:Secret",
+    "projects/iAMCustomRole:IAMCustomRole",
+    "logging/projectBucketConfig:ProjectBucketConfig",
+)
 """Types whose output `name` is the whole path."""
 _BARE = ("cluster", "router", "managedZone", "bucket")
-_LABELS = {"container/cluster:Cluster": ("resourceLabels",), "monitoring/notificationChannel:NotificationChannel": ("userLabels",)}
-_HOSTS = {"compute": "https://www.googleapis.com/compute/v1/", "container": "https://container.googleapis.com/v1/"}
+_LABELS = {
+    "container/cluster:Cluster": ("resourceLabels",),
+    "monitoring/notificationChannel:NotificationChannel": ("userLabels",),
+}
+_HOSTS = {
+    "compute": "https://www.googleapis.com/compute/v1/",
+    "container": "https://container.googleapis.com/v1/",
+}
 _FIRST_ZONES = {"us-east1": "bcd", "europe-west1": "bcd", "us-central1": "abcf"}
 
 
@@ -103,13 +121,20 @@ def number(seed: str, digits: int) -> str:
     return str(10 ** (digits - 1) + int(digest(seed), 16) % (9 * 10 ** (digits - 1)))
 
 
-def own_outputs(kind: str, inputs: dict[str, Any], name: str, resource_id: str, region: str) -> dict[str, Any]:
+def own_outputs(
+    kind: str, inputs: dict[str, Any], name: str, resource_id: str, region: str
+) -> dict[str, Any]:
     """Return outputs of a type whose form a program may depend on."""
     project = str(inputs.get("project", PROJECT))
     seed = resource_id
     if kind == "serviceaccount/account:Account":
         email = f"{name}@{project}.iam.gserviceaccount.com"
-        return {"email": email, "member": f"serviceAccount:{email}", "uniqueId": number(seed, 21), "name": resource_id}
+        return {
+            "email": email,
+            "member": f"serviceAccount:{email}",
+            "uniqueId": number(seed, 21),
+            "name": resource_id,
+        }
     if kind == "projects/serviceIdentity:ServiceIdentity":
         email = f"service-{PROJECT_NUMBER}@gcp-sa-{str(inputs.get('service', '')).split('.')[0]}.iam.gserviceaccount.com"
         return {"email": email, "member": f"serviceAccount:{email}"}
@@ -117,14 +142,27 @@ def own_outputs(kind: str, inputs: dict[str, Any], name: str, resource_id: str, 
         endpoint = {"endpoint": f"gke-{digest(seed)[:20]}-{PROJECT_NUMBER}.{region}.gke.goog"}
         return {
             "endpoint": address(seed, "endpoint"),
-            "masterAuth": {"clusterCaCertificate": certificate(seed), "clientCertificate": "", "clientKey": ""},
+            "masterAuth": {
+                "clusterCaCertificate": certificate(seed),
+                "clientCertificate": "",
+                "clientKey": "",
+            },
             "masterVersion": inputs.get("minMasterVersion") or VERSION,
             "nodeVersion": inputs.get("nodeVersion") or VERSION,
-            "controlPlaneEndpointsConfig": {"dnsEndpointConfig": endpoint, "ipEndpointsConfig": {"enabled": True}},
-            "privateClusterConfig": {"privateEndpoint": address(seed, "private"), "publicEndpoint": address(seed, "public")},
+            "controlPlaneEndpointsConfig": {
+                "dnsEndpointConfig": endpoint,
+                "ipEndpointsConfig": {"enabled": True},
+            },
+            "privateClusterConfig": {
+                "privateEndpoint": address(seed, "private"),
+                "publicEndpoint": address(seed, "public"),
+            },
         }
     if kind == "container/nodePool:NodePool":
-        where = [f"{_HOSTS['compute']}projects/{project}/zones/{zone}/" for zone in inputs.get("nodeLocations") or zones(region)[:3]]
+        where = [
+            f"{_HOSTS['compute']}projects/{project}/zones/{zone}/"
+            for zone in inputs.get("nodeLocations") or zones(region)[:3]
+        ]
         group = f"gke-{name}-{digest(seed)[:8]}-grp"
         return {
             "instanceGroupUrls": [f"{place}instanceGroupManagers/{group}" for place in where],
@@ -134,32 +172,55 @@ def own_outputs(kind: str, inputs: dict[str, Any], name: str, resource_id: str, 
     return _storage_and_network(kind, inputs, name, resource_id, region)
 
 
-def _storage_and_network(kind: str, inputs: dict[str, Any], name: str, resource_id: str, region: str) -> dict[str, Any]:
+def _storage_and_network(
+    kind: str, inputs: dict[str, Any], name: str, resource_id: str, region: str
+) -> dict[str, Any]:
     project, here = str(inputs.get("project", PROJECT)), address(resource_id, "address")
     location = str(inputs.get("location") or region)
     known: dict[str, dict[str, Any]] = {
-        "storage/bucket:Bucket": {"url": f"gs://{name}", "selfLink": f"https://www.googleapis.com/storage/v1/b/{name}"},
-        "artifactregistry/repository:Repository": {"registryUri": f"{location}-docker.pkg.dev/{project}/{name}", "name": name},
+        "storage/bucket:Bucket": {
+            "url": f"gs://{name}",
+            "selfLink": f"https://www.googleapis.com/storage/v1/b/{name}",
+        },
+        "artifactregistry/repository:Repository": {
+            "registryUri": f"{location}-docker.pkg.dev/{project}/{name}",
+            "name": name,
+        },
         "compute/address:Address": {"address": here},
         "compute/globalAddress:GlobalAddress": {"address": here},
         "compute/subnetwork:Subnetwork": {"gatewayAddress": here},
-        "compute/network:Network": {"numericId": number(resource_id, 19), "networkId": number(resource_id, 19)},
+        "compute/network:Network": {
+            "numericId": number(resource_id, 19),
+            "networkId": number(resource_id, 19),
+        },
         "filestore/instance:Instance": {"networks": [{"ipAddresses": [here]}]},
-        "lustre/instance:Instance": {"mountPoint": f"{here}@tcp:/{inputs.get('filesystem', 'lustre')}", "name": resource_id},
+        "lustre/instance:Instance": {
+            "mountPoint": f"{here}@tcp:/{inputs.get('filesystem', 'lustre')}",
+            "name": resource_id,
+        },
         "logging/projectSink:ProjectSink": {
             "writerIdentity": f"serviceAccount:service-{PROJECT_NUMBER}@gcp-sa-logging.iam.gserviceaccount.com",
         },
         "monitoring/notificationChannel:NotificationChannel": {"name": resource_id},
         "monitoring/alertPolicy:AlertPolicy": {"name": resource_id},
         "billing/budget:Budget": {"name": resource_id.rsplit("/", 1)[-1]},
-        "secretmanager/secretVersion:SecretVersion": {"name": resource_id, "version": resource_id.rsplit("/", 1)[-1]},
+        "secretmanager/secretVersion:SecretVersion": {
+            "name": resource_id,
+            "version": resource_id.rsplit("/", 1)[-1],
+        },
     }
     return known.get(kind, {})
 
 
 def _client_config(args: dict[str, Any], region: str) -> dict[str, Any]:
     where = f"projects/{args['project']}/regions/{region}/zones/{args['zone']}"
-    return {**{key: args[key] for key in ("project", "zone")}, "id": where, "region": region, "accessToken": "rehearsal", "defaultLabels": {}}
+    return {
+        **{key: args[key] for key in ("project", "zone")},
+        "id": where,
+        "region": region,
+        "accessToken": "rehearsal",
+        "defaultLabels": {},
+    }
 
 
 def _project(args: dict[str, Any], _: str) -> dict[str, Any]:
@@ -182,7 +243,12 @@ def _project(args: dict[str, Any], _: str) -> dict[str, Any]:
 
 
 def _zones(args: dict[str, Any], region: str) -> dict[str, Any]:
-    return {"id": f"projects/{args['project']}/regions/{region}", "names": zones(region), "project": args["project"], "region": region}
+    return {
+        "id": f"projects/{args['project']}/regions/{region}",
+        "names": zones(region),
+        "project": args["project"],
+        "region": region,
+    }
 
 
 def _engine_versions(args: dict[str, Any], region: str) -> dict[str, Any]:
@@ -204,7 +270,12 @@ def _engine_versions(args: dict[str, Any], region: str) -> dict[str, Any]:
 
 def _storage_agent(args: dict[str, Any], _: str) -> dict[str, Any]:
     email = f"service-{PROJECT_NUMBER}@gs-project-accounts.iam.gserviceaccount.com"
-    return {"id": email, "project": args["project"], "emailAddress": email, "member": f"serviceAccount:{email}"}
+    return {
+        "id": email,
+        "project": args["project"],
+        "emailAddress": email,
+        "member": f"serviceAccount:{email}",
+    }
 
 
 def _compute_account(args: dict[str, Any], _: str) -> dict[str, Any]:
@@ -223,17 +294,31 @@ def _compute_account(args: dict[str, Any], _: str) -> dict[str, Any]:
 
 def _iam_policy(args: dict[str, Any], _: str) -> dict[str, Any]:
     document = json.dumps({"bindings": args.get("bindings", [])}, sort_keys=True)
-    return {"id": digest(document)[:12], "policyData": document, **{key: args[key] for key in ("bindings", "auditConfigs") if key in args}}
+    return {
+        "id": digest(document)[:12],
+        "policyData": document,
+        **{key: args[key] for key in ("bindings", "auditConfigs") if key in args},
+    }
 
 
 def _key_ring(args: dict[str, Any], region: str) -> dict[str, Any]:
-    return {**args, "id": f"projects/{args['project']}/locations/{args.get('location') or region}/keyRings/{args['name']}"}
+    return {
+        **args,
+        "id": f"projects/{args['project']}/locations/{args.get('location') or region}/keyRings/{args['name']}",
+    }
 
 
 def _log_encryption(args: dict[str, Any], _: str) -> dict[str, Any]:
     name = f"projects/{args['project']}/cmekSettings"
     writer = f"cmek-p{PROJECT_NUMBER}@gcp-sa-logging.iam.gserviceaccount.com"
-    return {"id": name, "name": name, "project": args["project"], "kmsKeyName": "", "kmsKeyVersionName": "", "serviceAccountId": writer}
+    return {
+        "id": name,
+        "name": name,
+        "project": args["project"],
+        "kmsKeyName": "",
+        "kmsKeyVersionName": "",
+        "serviceAccountId": writer,
+    }
 
 
 ANSWERS: dict[str, Answer] = {
@@ -255,12 +340,25 @@ ANSWERS: dict[str, Answer] = {
 
 
 _REGION = re.compile(r"(?:.*/)?([a-z]+-[a-z]+\d+)(-[a-z])?")
-_ZONES = ("zone", "zones", "nodeLocations", "distributionPolicyZones", "replicaZones", "locationId", "alternativeLocationId")
+_ZONES = (
+    "zone",
+    "zones",
+    "nodeLocations",
+    "distributionPolicyZones",
+    "replicaZones",
+    "locationId",
+    "alternativeLocationId",
+)
 
 
 def elsewhere(inputs: dict[str, Any]) -> list[Mistake]:
-    """Return the zones of plain inputs that lie in another region than the resource. Source: cloud.google.com/compute/docs/regions-zones."""
-    at = next((match for key in ("region", "location") if (match := _REGION.fullmatch(str(inputs.get(key) or "")))), None)
+    """Return the zones of plain inputs that lie in another region than the resource. Source:
+    cloud.google.com/compute/docs/regions-zones.
+    """
+    at = next(
+        (match for key in ("region", "location") if (match := _REGION.fullmatch(str(inputs.get(key) or "")))),
+        None,
+    )
     found: list[Mistake] = []
     for name in _ZONES if at else ():
         given = inputs.get(name)
@@ -284,11 +382,23 @@ class GcpHabits(Habits):
 
     def defaults(self, settings: dict[str, Any]) -> dict[str, str]:
         region = self.region_of({}, settings)
-        return {"project": settings.get("project") or PROJECT, "region": region, "zone": settings.get("zone") or zones(region)[0]}
+        return {
+            "project": settings.get("project") or PROJECT,
+            "region": region,
+            "zone": settings.get("zone") or zones(region)[0],
+        }
 
     def region_of(self, inputs: dict[str, Any], settings: dict[str, Any]) -> str:
-        for value in (inputs.get("region"), inputs.get("location"), inputs.get("zone"), settings.get("region"), settings.get("zone")):
-            if isinstance(value, str) and (found := re.fullmatch(r"(?:.*/)?([a-z]+-[a-z]+\d+)(?:-[a-z])?", value)):
+        for value in (
+            inputs.get("region"),
+            inputs.get("location"),
+            inputs.get("zone"),
+            settings.get("region"),
+            settings.get("zone"),
+        ):
+            if isinstance(value, str) and (
+                found := re.fullmatch(r"(?:.*/)?([a-z]+-[a-z]+\d+)(?:-[a-z])?", value)
+            ):
                 return found.group(1)
         return REGION
 
@@ -304,30 +414,50 @@ class GcpHabits(Habits):
         name = self.physical_name(token, inputs)
         if not name or f"{{{self.name_property(token)}}}" not in template:
             return ""
-        return f"{token}|{self.make_id(token, {'project': PROJECT, 'region': scope, **plain(inputs)}, name, '')}"
+        return (
+            f"{token}|{self.make_id(token, {'project': PROJECT, 'region': scope, **plain(inputs)}, name, '')}"
+        )
 
     def make_id(self, token: str, inputs: dict[str, Any], name: str, random: str) -> str:
         kind = short(token)
         region = self.region_of(inputs, {})
         values = {"location": region, "zone": zones(region)[0], **inputs, self.name_property(token): name}
-        values |= {key: str(values[key]).rsplit("/", 1)[-1] for key in (*_BARE, "region", "zone") if key in values}
+        values |= {
+            key: str(values[key]).rsplit("/", 1)[-1] for key in (*_BARE, "region", "zone") if key in values
+        }
         if kind in IDS:
             return filled(IDS[kind], values, random)
         if "member" in inputs or kind.endswith(("IAMBinding", "IamBinding")):
             place = ("region", "zone", "project") if not kind.startswith("projects/") else ("region", "zone")
-            target = next((str(inputs[key]) for key in inputs if key not in ("member", "members", "role", "condition", *place)), PROJECT)
+            target = next(
+                (
+                    str(inputs[key])
+                    for key in inputs
+                    if key not in ("member", "members", "role", "condition", *place)
+                ),
+                PROJECT,
+            )
             return "/".join(str(part) for part in (target, inputs.get("role"), inputs.get("member")) if part)
         return filled(f"{_LOCAL}{plural(kind.rsplit(':', 1)[-1])}/{name}", values, random)
 
-    def identity(self, token: str, inputs: dict[str, Any], name: str, resource_id: str, region: str) -> Identity:
+    def identity(
+        self, token: str, inputs: dict[str, Any], name: str, resource_id: str, region: str
+    ) -> Identity:
         kind = short(token)
-        own = {"project": inputs.get("project"), "region": region, "location": region, "zone": inputs.get("zone")}
+        own = {
+            "project": inputs.get("project"),
+            "region": region,
+            "location": region,
+            "zone": inputs.get("zone"),
+        }
         if host := _HOSTS.get(kind.split("/")[0]):
             own["selfLink"] = host + resource_id
         if kind in _LONG_NAMES:
             own["name"] = resource_id
         own |= own_outputs(kind, inputs, name, resource_id, region)
-        return Identity(token, name, resource_id, region, str(inputs.get("project") or PROJECT), own, sparse=True)
+        return Identity(
+            token, name, resource_id, region, str(inputs.get("project") or PROJECT), own, sparse=True
+        )
 
     def drift_path(self, token: str) -> tuple[str, ...]:
         return _LABELS.get(short(token), ("labels",))

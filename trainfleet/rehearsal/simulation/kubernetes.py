@@ -1,7 +1,10 @@
-"""What the simulated Kubernetes knows beyond the SDK: names in metadata, kinds that are the user's own, status.
+"""What the simulated Kubernetes knows beyond the SDK: names in metadata, kinds that are the user's own,
+status.
 
-A CustomResource has no class of its own: it is judged by its definition where one is known (of the same program, or shipped
-with the project), and a kind that claims a built-in group without being in it is refused by name. Easy to get wrong: a Helm
+A CustomResource has no class of its own: it is judged by its definition where one is known (of the same
+program, or shipped
+with the project), and a kind that claims a built-in group without being in it is refused by name. Easy to get
+wrong: a Helm
 release is no object of the API.
 """
 
@@ -18,7 +21,11 @@ from trainfleet.rehearsal.simulation.check import Mistake, check_object
 from trainfleet.rehearsal.simulation.cloud_model import Habits
 from trainfleet.rehearsal.simulation.custom_resources import definition_mistakes, schema_mistakes, schemas_of
 from trainfleet.rehearsal.simulation.facts.custom import custom_kinds
-from trainfleet.rehearsal.simulation.kubernetes_validation import metadata_mistakes, object_mistakes, template_mistakes
+from trainfleet.rehearsal.simulation.kubernetes_validation import (
+    metadata_mistakes,
+    object_mistakes,
+    template_mistakes,
+)
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, plain
 from trainfleet.rehearsal.simulation.rules import broken
 from trainfleet.rehearsal.simulation.schema import Package, ResourceType
@@ -56,7 +63,9 @@ def group_version_kind(token: str) -> str:
 
 def is_object(token: str) -> bool:
     """Say whether a type is an object of the API (a Helm release is not)."""
-    return not token.startswith("kubernetes:helm.sh/") and not token.endswith(("Patch", "ConfigGroup", "ConfigFile", "Directory"))
+    return not token.startswith("kubernetes:helm.sh/") and not token.endswith(
+        ("Patch", "ConfigGroup", "ConfigFile", "Directory")
+    )
 
 
 class KubernetesHabits(Habits):
@@ -72,7 +81,11 @@ class KubernetesHabits(Habits):
 
     def check(self, package: Package, token: str, inputs: dict[str, Any]) -> list[Mistake]:
         if token not in package.classes:
-            schema = self.definitions.get(group_version_kind(token)) or _shipped().get(group_version_kind(token)) or _gathered(token)
+            schema = (
+                self.definitions.get(group_version_kind(token))
+                or _shipped().get(group_version_kind(token))
+                or _gathered(token)
+            )
             return _check_custom(package, token, inputs, schema)
         found = super().check(package, token, inputs)
         if is_object(token):
@@ -85,7 +98,13 @@ class KubernetesHabits(Habits):
         return found
 
     def with_name(
-        self, resource: ResourceType | None, token: str, inputs: dict[str, Any], old: dict[str, Any], logical: str, random: str
+        self,
+        resource: ResourceType | None,
+        token: str,
+        inputs: dict[str, Any],
+        old: dict[str, Any],
+        logical: str,
+        random: str,
     ) -> dict[str, Any]:
         if not is_object(token):
             return super().with_name(resource, token, inputs, old, logical, random)
@@ -95,7 +114,10 @@ class KubernetesHabits(Habits):
         earlier = plain(old.get("metadata")) or {}
         kept = earlier.get("name") if AUTONAMED in (earlier.get("annotations") or {}) else None
         marked = {**(metadata.get("annotations") or {}), AUTONAMED: "true"}
-        return {**inputs, "metadata": {**metadata, "name": kept or f"{logical}-{random[:8]}", "annotations": marked}}
+        return {
+            **inputs,
+            "metadata": {**metadata, "name": kept or f"{logical}-{random[:8]}", "annotations": marked},
+        }
 
     def physical_name(self, token: str, inputs: dict[str, Any]) -> str:
         if not is_object(token):
@@ -111,10 +133,26 @@ class KubernetesHabits(Habits):
     def make_id(self, token: str, inputs: dict[str, Any], name: str, random: str) -> str:
         return name if is_object(token) else f"{_known(inputs.get('namespace')) or 'default'}/{name}"
 
-    def identity(self, token: str, inputs: dict[str, Any], name: str, resource_id: str, region: str) -> Identity:
+    def identity(
+        self, token: str, inputs: dict[str, Any], name: str, resource_id: str, region: str
+    ) -> Identity:
         version = str(inputs.get("version") or "1")
-        status = {"appVersion": version, "version": version, "status": "deployed", "revision": 1, "name": name, "chart": inputs.get("chart")}
-        return Identity(token, name, resource_id, region, "", {"status": {**status, "namespace": inputs.get("namespace") or "default"}})
+        status = {
+            "appVersion": version,
+            "version": version,
+            "status": "deployed",
+            "revision": 1,
+            "name": name,
+            "chart": inputs.get("chart"),
+        }
+        return Identity(
+            token,
+            name,
+            resource_id,
+            region,
+            "",
+            {"status": {**status, "namespace": inputs.get("namespace") or "default"}},
+        )
 
     def outputs(
         self,
@@ -129,14 +167,26 @@ class KubernetesHabits(Habits):
         place: dict[str, str] | None = None,
     ) -> dict[str, Any]:
         if not is_object(token):
-            return super().outputs(resource, token, inputs, logical, resource_id, region, preview=preview, place=place)
+            return super().outputs(
+                resource, token, inputs, logical, resource_id, region, preview=preview, place=place
+            )
         result = {key: value for key, value in inputs.items() if not key.startswith("__")}
         metadata = result.get("metadata") or {}
-        computed = {"uid": digest(token, resource_id)[:36], "resourceVersion": "1", "generation": 1, "creationTimestamp": CREATED}
+        computed = {
+            "uid": digest(token, resource_id)[:36],
+            "resourceVersion": "1",
+            "generation": 1,
+            "creationTimestamp": CREATED,
+        }
         if isinstance(metadata, dict):
-            result["metadata"] = {**metadata, **{key: UNKNOWN if preview else value for key, value in computed.items()}}
+            result["metadata"] = {
+                **metadata,
+                **{key: UNKNOWN if preview else value for key, value in computed.items()},
+            }
         if token.endswith(":Service"):
-            address = {"loadBalancer": {"ingress": [{"hostname": f"{digest(resource_id)[:12]}.rehearsal.example"}]}}
+            address = {
+                "loadBalancer": {"ingress": [{"hostname": f"{digest(resource_id)[:12]}.rehearsal.example"}]}
+            }
             result["status"] = UNKNOWN if preview else address
         return result
 
@@ -155,9 +205,15 @@ class KubernetesHabits(Habits):
         return self.physical_name(token, old) == self.physical_name(token, new) != ""
 
     def config_replaces(self, olds: dict[str, Any], news: dict[str, Any]) -> list[str]:
-        """As pulumi-kubernetes: with `clusterIdentifier` only its change replaces, else a new or unknown kubeconfig, context or cluster."""
+        """As pulumi-kubernetes: with `clusterIdentifier` only its change replaces, else a new or unknown
+        kubeconfig, context or cluster.
+        """
         if olds.get("clusterIdentifier") or news.get("clusterIdentifier"):
-            return ["clusterIdentifier"] if olds.get("clusterIdentifier") != news.get("clusterIdentifier") else []
+            return (
+                ["clusterIdentifier"]
+                if olds.get("clusterIdentifier") != news.get("clusterIdentifier")
+                else []
+            )
         return [name for name in ("kubeconfig", "context", "cluster") if olds.get(name) != news.get(name)]
 
     def drift_path(self, token: str) -> tuple[str, ...]:
@@ -169,7 +225,11 @@ def _shipped() -> dict[str, dict[str, Any]]:
     """Return the schemas of the definitions that the project ships, of its newest operator."""
     from trainfleet.infra.kubernetes.crds import definitions, versions
 
-    return {name: schema for definition in definitions(versions()[-1]) for name, schema in schemas_of(definition).items()}
+    return {
+        name: schema
+        for definition in definitions(versions()[-1])
+        for name, schema in schemas_of(definition).items()
+    }
 
 
 def _gathered(token: str) -> dict[str, Any] | None:
@@ -178,36 +238,55 @@ def _gathered(token: str) -> dict[str, Any] | None:
     return custom_kinds(group).get(f"{version}:{token.rsplit(':', 1)[-1]}")
 
 
-def _check_custom(package: Package, token: str, inputs: dict[str, Any], schema: dict[str, Any] | None) -> list[Mistake]:
+def _check_custom(
+    package: Package, token: str, inputs: dict[str, Any], schema: dict[str, Any] | None
+) -> list[Mistake]:
     from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
     kind = token.rsplit(":", 1)[-1]
-    siblings = [other.rsplit(":", 1)[-1] for other in package.classes if group_version(other) == group_version(token)]
+    siblings = [
+        other.rsplit(":", 1)[-1] for other in package.classes if group_version(other) == group_version(token)
+    ]
     if siblings:
-        return [Mistake("kind", f"{kind!r} is not a kind of {group_version(token)}", did_you_mean(kind, siblings))]
-    mistakes = [Mistake(name, "missing required property") for name in ("apiVersion", "kind") if not inputs.get(name)]
+        return [
+            Mistake("kind", f"{kind!r} is not a kind of {group_version(token)}", did_you_mean(kind, siblings))
+        ]
+    mistakes = [
+        Mistake(name, "missing required property") for name in ("apiVersion", "kind") if not inputs.get(name)
+    ]
     metadata = inputs.get("metadata")
     mistakes += check_object("metadata", metadata, ObjectMetaArgs, strict=True) if metadata else []
     wrong = {mistake.path for mistake in mistakes}
     mistakes += [mistake for mistake in metadata_mistakes(kind, metadata) if mistake.path not in wrong]
-    # Kinds whose definition comes with the cluster and not with a chart have rows instead of a schema (GKE's networks).
+    # Kinds whose definition comes with the cluster and not with a chart have rows instead of a schema (GKE's
+    # networks).
     wrong = {mistake.path for mistake in mistakes}
     mistakes += [mistake for mistake in broken("kubernetes", token, inputs) if mistake.path not in wrong]
     if schema is None:
         group = group_version(token).split("/")[0]
-        kinds = [name.split(":")[1] for name in (*_shipped(), *(f"{group}/{name}" for name in custom_kinds(group))) if name.startswith(f"{group}/")]
+        kinds = [
+            name.split(":")[1]
+            for name in (*_shipped(), *(f"{group}/{name}" for name in custom_kinds(group)))
+            if name.startswith(f"{group}/")
+        ]
         if kinds and kind not in kinds:
             mistakes.append(Mistake("kind", f"{kind!r} is not a kind of {group}", did_you_mean(kind, kinds)))
         return mistakes
     mistakes += schema_mistakes(schema, inputs)
-    return mistakes + [mistake for path, template in _templates("spec", inputs.get("spec")) for mistake in _check_template(path, template)]
+    return mistakes + [
+        mistake
+        for path, template in _templates("spec", inputs.get("spec"))
+        for mistake in _check_template(path, template)
+    ]
 
 
 _OF_PODS = ("containers", "initContainers", "volumes", "nodeSelector", "tolerations", "serviceAccountName")
 
 
 def _templates(path: str, value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the pod templates inside a custom resource: what is called `template` and has the specification of a pod."""
+    """Yield the pod templates inside a custom resource: what is called `template` and has the specification
+    of a pod.
+    """
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _templates(f"{path}[{index}]", item)
@@ -229,8 +308,13 @@ def _check_template(path: str, template: dict[str, Any]) -> list[Mistake]:
 
     found = check_object(path, template, PodTemplateSpecArgs, strict=True)
     wrong = {mistake.path for mistake in found}
-    below = [replace(mistake, path=f"{path}.{mistake.path}") for mistake in broken("kubernetes", "kubernetes:core/v1:PodTemplate", template)]
-    return found + [mistake for mistake in (*template_mistakes(path, template), *below) if mistake.path not in wrong]
+    below = [
+        replace(mistake, path=f"{path}.{mistake.path}")
+        for mistake in broken("kubernetes", "kubernetes:core/v1:PodTemplate", template)
+    ]
+    return found + [
+        mistake for mistake in (*template_mistakes(path, template), *below) if mistake.path not in wrong
+    ]
 
 
 def _known(value: Any) -> str:

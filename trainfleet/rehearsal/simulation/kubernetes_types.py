@@ -35,7 +35,11 @@ def label_key_fault(key: str) -> str:
     prefix, slash, name = key.rpartition("/")
     if slash and (not SUBDOMAIN.fullmatch(prefix) or len(prefix) > 253):
         return "the part before / must be a DNS name in small letters"
-    return "" if LABEL.fullmatch(name) else "at most 63 letters, digits, - _ and ., beginning and ending with a letter or digit"
+    return (
+        ""
+        if LABEL.fullmatch(name)
+        else "at most 63 letters, digits, - _ and ., beginning and ending with a letter or digit"
+    )
 
 
 def subdomain(name: str, most: int = 253) -> bool:

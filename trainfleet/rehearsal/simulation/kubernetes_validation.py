@@ -1,7 +1,10 @@
-"""What the Kubernetes API refuses about metadata and pods as a whole: names, labels, selectors, volumes, probes, quantities.
+"""What the Kubernetes API refuses about metadata and pods as a whole: names, labels, selectors, volumes,
+probes, quantities.
 
-Used by `kubernetes.py` for built-in kinds and for the pod templates inside custom resources. Source: kubernetes
-pkg/apis/core/validation/validation.go and pkg/apis/apps/validation. Values that are not known yet are not judged.
+Used by `kubernetes.py` for built-in kinds and for the pod templates inside custom resources. Source:
+kubernetes
+pkg/apis/core/validation/validation.go and pkg/apis/apps/validation. Values that are not known yet are not
+judged.
 """
 
 from __future__ import annotations
@@ -12,7 +15,14 @@ from itertools import combinations
 from typing import Any, TypeGuard
 
 from trainfleet.rehearsal.simulation.check import Mistake
-from trainfleet.rehearsal.simulation.kubernetes_types import DNS_1035, DNS_LABEL, LABEL, amount, label_key_fault, subdomain
+from trainfleet.rehearsal.simulation.kubernetes_types import (
+    DNS_1035,
+    DNS_LABEL,
+    LABEL,
+    amount,
+    label_key_fault,
+    subdomain,
+)
 from trainfleet.rehearsal.simulation.pulumi_values import SIGNATURE, UNKNOWN
 from trainfleet.suggestions import did_you_mean
 
@@ -62,14 +72,26 @@ def _secret(inputs: dict[str, Any]) -> Iterator[Mistake]:
     """A secret of one of the API's own types holds that type's keys (core/validation, ValidateSecret)."""
     kind = inputs.get("type")
     parts = [inputs.get(name) for name in ("data", "stringData")]
-    if not _is_text(kind) or any(part is not None and (not isinstance(part, dict) or SIGNATURE in part) for part in parts):
+    if not _is_text(kind) or any(
+        part is not None and (not isinstance(part, dict) or SIGNATURE in part) for part in parts
+    ):
         return
-    held = {key: (name, value) for name, part in zip(("data", "stringData"), parts, strict=True) for key, value in _map(part).items()}
+    held = {
+        key: (name, value)
+        for name, part in zip(("data", "stringData"), parts, strict=True)
+        for key, value in _map(part).items()
+    }
     for key in _HELD.get(kind, ()):
         if key not in held:
-            yield Mistake(f'data["{key}"]', f"missing, because `type` is {kind!r}", did_you_mean(key, held) if held else "")
+            yield Mistake(
+                f'data["{key}"]',
+                f"missing, because `type` is {kind!r}",
+                did_you_mean(key, held) if held else "",
+            )
     if kind == "kubernetes.io/basic-auth" and not {"username", "password"} & set(held):
-        yield Mistake('data["username"]', f"missing, because `type` is {kind!r}", "give username, password or both")
+        yield Mistake(
+            'data["username"]', f"missing, because `type` is {kind!r}", "give username, password or both"
+        )
     name, text = held.get(".dockerconfigjson", ("", None))
     if kind == "kubernetes.io/dockerconfigjson" and name == "stringData" and _is_text(text):
         try:
@@ -94,7 +116,11 @@ def _service(inputs: dict[str, Any]) -> Iterator[Mistake]:
     ports = _list(_at(inputs, "spec", "ports"))
     for index, port in enumerate(ports):
         if len(ports) > 1 and port != UNKNOWN and not _map(port).get("name"):
-            yield Mistake(f"spec.ports[{index}].name", "missing, because there are several ports", "each needs its own name")
+            yield Mistake(
+                f"spec.ports[{index}].name",
+                "missing, because there are several ports",
+                "each needs its own name",
+            )
     yield from labels_mistakes("spec.selector", _at(inputs, "spec", "selector"))
 
 
@@ -112,24 +138,38 @@ def _sizes(kind: str, spec: dict[str, Any]) -> Iterator[Mistake]:
                 yield from _quantities(f"spec.limits[{index}].{name}", _map(limit).get(name))
             yield from _limit_order(f"spec.limits[{index}]", _map(limit))
     for index, claim in enumerate(_list(spec.get("volumeClaimTemplates"))):
-        yield from _resources(f"spec.volumeClaimTemplates[{index}].spec.resources", _at(claim, "spec", "resources"), extended=False)
+        yield from _resources(
+            f"spec.volumeClaimTemplates[{index}].spec.resources",
+            _at(claim, "spec", "resources"),
+            extended=False,
+        )
 
 
 _ORDER = ("min", "defaultRequest", "default", "max")
 
 
 def _limit_order(where: str, limit: dict[str, Any]) -> Iterator[Mistake]:
-    """The least, what a container asks for, its limit and the most are in this order for each resource (core/validation, ValidateLimitRange)."""
+    """The least, what a container asks for, its limit and the most are in this order for each resource
+    (core/validation, ValidateLimitRange).
+    """
     for low, high in combinations(_ORDER, 2):
         for name, value in _map(limit.get(low)).items():
             less, more = amount(value), amount(_map(limit.get(high)).get(name))
             if less is not None and more is not None and less > more:
-                yield Mistake(f'{where}.{low}["{name}"]', f"{value!r} is more than `{high}`, which is {limit[high][name]!r}", "put them in order")
+                yield Mistake(
+                    f'{where}.{low}["{name}"]',
+                    f"{value!r} is more than `{high}`, which is {limit[high][name]!r}",
+                    "put them in order",
+                )
     if limit.get("type") == "Pod":
         for name in ("default", "defaultRequest"):
             if limit.get(name):
-                yield Mistake(f"{where}.{name}", "is not allowed for a Pod", "defaults belong to the type Container")
-    if limit.get("type") == "PersistentVolumeClaim" and not any("storage" in _map(limit.get(name)) for name in ("min", "max")):
+                yield Mistake(
+                    f"{where}.{name}", "is not allowed for a Pod", "defaults belong to the type Container"
+                )
+    if limit.get("type") == "PersistentVolumeClaim" and not any(
+        "storage" in _map(limit.get(name)) for name in ("min", "max")
+    ):
         yield Mistake(f"{where}.max", "missing: the least or most storage", "as in {'storage': '1Ti'}")
 
 
@@ -142,16 +182,29 @@ def metadata_mistakes(kind: str, metadata: Any) -> Iterator[Mistake]:
         if kind in _DNS_LABELS:
             good, words = DNS_LABEL.fullmatch(name) is not None, "at most 63 small letters, digits and -"
         elif kind == "Service":
-            good, words = DNS_1035.fullmatch(name) is not None, "at most 63 small letters, digits and -, beginning with a letter"
+            good, words = (
+                DNS_1035.fullmatch(name) is not None,
+                "at most 63 small letters, digits and -, beginning with a letter",
+            )
         elif kind in _PATH_NAMES:
-            good, words = bool(name) and not any(sign in name for sign in "/%") and name not in (".", ".."), "no / and no %"
+            good, words = (
+                bool(name) and not any(sign in name for sign in "/%") and name not in (".", ".."),
+                "no / and no %",
+            )
         else:
             most = _LONGEST.get(kind, 253)
-            good, words = subdomain(name, most), f"at most {most} small letters, digits, - and ., beginning and ending with a letter or digit"
+            good, words = (
+                subdomain(name, most),
+                f"at most {most} small letters, digits, - and ., beginning and ending with a letter or digit",
+            )
         if not good:
             yield Mistake("metadata.name", f"{name!r} is not a valid name", words)
     if _is_text(namespace) and not DNS_LABEL.fullmatch(namespace):
-        yield Mistake("metadata.namespace", f"{namespace!r} is not a valid name", "at most 63 small letters, digits and -")
+        yield Mistake(
+            "metadata.namespace",
+            f"{namespace!r} is not a valid name",
+            "at most 63 small letters, digits and -",
+        )
     yield from labels_mistakes("metadata.labels", metadata.get("labels"))
     for key in _map(metadata.get("annotations")):
         if fault := label_key_fault(key.lower()):
@@ -164,7 +217,11 @@ def _security_levels(labels: Any) -> Iterator[Mistake]:
         key = f"pod-security.kubernetes.io/{mode}"
         value = _map(labels).get(key)
         if _is_text(value) and value not in levels:
-            yield Mistake(f'metadata.labels["{key}"]', f"{value!r} is not one of the values", did_you_mean(value, levels))
+            yield Mistake(
+                f'metadata.labels["{key}"]',
+                f"{value!r} is not one of the values",
+                did_you_mean(value, levels),
+            )
 
 
 def labels_mistakes(path: str, labels: Any) -> Iterator[Mistake]:
@@ -195,7 +252,9 @@ def pod_mistakes(path: str, spec: Any, claims: Sequence[Any] = ()) -> Iterator[M
     yield from labels_mistakes(f"{path}.nodeSelector", spec.get("nodeSelector"))
     account = spec.get("serviceAccountName")
     if _is_text(account) and account and not subdomain(account):
-        yield Mistake(f"{path}.serviceAccountName", f"{account!r} is not a valid name", "small letters, digits, - and .")
+        yield Mistake(
+            f"{path}.serviceAccountName", f"{account!r} is not a valid name", "small letters, digits, - and ."
+        )
     volumes = _volumes(spec, claims)
     yield from _volume_mistakes(path, spec)
     names: set[str] = set()
@@ -206,16 +265,22 @@ def pod_mistakes(path: str, spec: Any, claims: Sequence[Any] = ()) -> Iterator[M
             where = f"{path}.{group}[{index}]"
             name = container.get("name")
             if _is_text(name) and not DNS_LABEL.fullmatch(name):
-                yield Mistake(f"{where}.name", f"{name!r} is not a valid name", "at most 63 small letters, digits and -")
+                yield Mistake(
+                    f"{where}.name", f"{name!r} is not a valid name", "at most 63 small letters, digits and -"
+                )
             if _is_text(name) and name in names:
-                yield Mistake(f"{where}.name", f"{name!r} is given twice", "each container needs its own name")
+                yield Mistake(
+                    f"{where}.name", f"{name!r} is given twice", "each container needs its own name"
+                )
             names.add(str(name))
             yield from _container(where, container, volumes)
 
 
 def _container(where: str, container: dict[str, Any], volumes: set[str] | None) -> Iterator[Mistake]:
     image = container.get("image")
-    if _is_text(image) and (image.strip() != image or " " in image or image.lower().startswith(("http://", "https://"))):
+    if _is_text(image) and (
+        image.strip() != image or " " in image or image.lower().startswith(("http://", "https://"))
+    ):
         yield Mistake(f"{where}.image", f"{image!r} is not an image", "it must be like registry/name:tag")
     yield from _resources(f"{where}.resources", container.get("resources"), extended=True)
     for probe in _PROBES:
@@ -228,22 +293,38 @@ def _container(where: str, container: dict[str, Any], volumes: set[str] | None) 
             yield from _probe_port(where, probe, value, container)
     security = _map(container.get("securityContext"))
     if security.get("privileged") is True and security.get("allowPrivilegeEscalation") is False:
-        yield Mistake(f"{where}.securityContext.allowPrivilegeEscalation", "False conflicts with `privileged`", "leave one of them out")
+        yield Mistake(
+            f"{where}.securityContext.allowPrivilegeEscalation",
+            "False conflicts with `privileged`",
+            "leave one of them out",
+        )
     paths: set[str] = set()
     for index, mount in enumerate(_list(container.get("volumeMounts"))):
         name, path = _map(mount).get("name"), _map(mount).get("mountPath")
         if volumes is not None and _is_text(name) and name not in volumes:
-            yield Mistake(f"{where}.volumeMounts[{index}].name", f"{name!r} is not a volume of this pod", did_you_mean(name, volumes))
+            yield Mistake(
+                f"{where}.volumeMounts[{index}].name",
+                f"{name!r} is not a volume of this pod",
+                did_you_mean(name, volumes),
+            )
         if _is_text(path) and path in paths:
-            yield Mistake(f"{where}.volumeMounts[{index}].mountPath", f"{path!r} is given twice", "each path is mounted once")
+            yield Mistake(
+                f"{where}.volumeMounts[{index}].mountPath",
+                f"{path!r} is given twice",
+                "each path is mounted once",
+            )
         paths.add(str(path))
     for index, variable in enumerate(_list(container.get("env"))):
         if isinstance(variable, dict) and variable.get("value") and variable.get("valueFrom"):
             yield Mistake(f"{where}.env[{index}].valueFrom", "conflicts with `value`", "give one of them")
 
 
-def _probe_port(where: str, probe: str, value: dict[str, Any], container: dict[str, Any]) -> Iterator[Mistake]:
-    """A port that a probe names is one of the container's own (core/v1 HTTPGetAction: name must be a port of the container)."""
+def _probe_port(
+    where: str, probe: str, value: dict[str, Any], container: dict[str, Any]
+) -> Iterator[Mistake]:
+    """A port that a probe names is one of the container's own (core/v1 HTTPGetAction: name must be a port of
+    the container).
+    """
     ports = container.get("ports")
     names = [_map(port).get("name") for port in _list(ports)]
     if (ports is not None and not isinstance(ports, list)) or UNKNOWN in (*names, *_list(ports)):
@@ -273,13 +354,17 @@ def _volume_mistakes(path: str, spec: dict[str, Any]) -> Iterator[Mistake]:
             continue
         where, name = f"{path}.volumes[{index}]", volume.get("name")
         if _is_text(name) and not DNS_LABEL.fullmatch(name):
-            yield Mistake(f"{where}.name", f"{name!r} is not a valid name", "at most 63 small letters, digits and -")
+            yield Mistake(
+                f"{where}.name", f"{name!r} is not a valid name", "at most 63 small letters, digits and -"
+            )
         if _is_text(name) and name in names:
             yield Mistake(f"{where}.name", f"{name!r} is given twice", "each volume needs its own name")
         names.add(str(name))
         sources = [key for key, value in volume.items() if key != "name" and value is not None]
         if len(sources) > 1:
-            yield Mistake(f"{where}.{sources[1]}", f"conflicts with `{sources[0]}`", "a volume has one source")
+            yield Mistake(
+                f"{where}.{sources[1]}", f"conflicts with `{sources[0]}`", "a volume has one source"
+            )
         limit = _map(volume.get("emptyDir")).get("sizeLimit")
         if limit not in (None, UNKNOWN) and amount(limit) is None:
             yield _no_quantity(f"{where}.emptyDir.sizeLimit", limit)
@@ -296,15 +381,21 @@ def _resources(path: str, resources: Any, *, extended: bool) -> Iterator[Mistake
         least = amount(requests[name]) if name in requests else None
         if most is not None and least is not None and least > most:
             yield Mistake(
-                f'{path}.requests["{name}"]', f"{requests[name]!r} is more than the limit, which is {limit!r}", "a request is at most the limit"
+                f'{path}.requests["{name}"]',
+                f"{requests[name]!r} is more than the limit, which is {limit!r}",
+                "a request is at most the limit",
             )
         elif extended and most is not None and least is not None and "/" in name and least != most:
             yield Mistake(
-                f'{path}.requests["{name}"]', f"{requests[name]!r} differs from the limit, which is {limit!r}", "a device's request equals its limit"
+                f'{path}.requests["{name}"]',
+                f"{requests[name]!r} differs from the limit, which is {limit!r}",
+                "a device's request equals its limit",
             )
     for name in requests:
         if extended and "/" in name and name not in limits and isinstance(resources.get("limits", {}), dict):
-            yield Mistake(f'{path}.limits["{name}"]', "missing, because it is requested", "a device needs a limit")
+            yield Mistake(
+                f'{path}.limits["{name}"]', "missing, because it is requested", "a device needs a limit"
+            )
 
 
 def _quantities(path: str, values: Any, *, known: bool = False) -> Iterator[Mistake]:
@@ -348,7 +439,9 @@ def _selector(kind: str, inputs: dict[str, Any]) -> Iterator[Mistake]:
             )
         elif found != value and UNKNOWN not in (found, value):
             yield Mistake(
-                f'spec.selector.matchLabels["{key}"]', f"{value!r} is not the template's label, which is {found!r}", "they must be the same"
+                f'spec.selector.matchLabels["{key}"]',
+                f"{value!r} is not the template's label, which is {found!r}",
+                "they must be the same",
             )
     selector = _at(inputs, "spec", "selector")
     if (

@@ -1,6 +1,8 @@
-"""Ids that are paths made of a resource's inputs, as Google Cloud and Azure have them: templates, and how they are filled.
+"""Ids that are paths made of a resource's inputs, as Google Cloud and Azure have them: templates, and how
+they are filled.
 
-A template is text with `{input}` in it; `{uuid}` and `{number}` are made up by the cloud. Used by `gcp.py` and `azure.py`.
+A template is text with `{input}` in it; `{uuid}` and `{number}` are made up by the cloud. Used by `gcp.py`
+and `azure.py`.
 """
 
 from __future__ import annotations

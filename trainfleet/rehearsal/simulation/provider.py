@@ -1,6 +1,7 @@
 """A simulated provider: Pulumi's resource provider protocol over gRPC, one server for each installed SDK.
 
-Attached to the engine by PULUMI_DEBUG_PROVIDERS, so that no plugin is looked up or downloaded. Easy to get wrong: Diff
+Attached to the engine by PULUMI_DEBUG_PROVIDERS, so that no plugin is looked up or downloaded. Easy to get
+wrong: Diff
 compares old *inputs* (olds are outputs); every output has to be returned; one server serves several provider
 instances, told apart by their connection.
 """
@@ -28,7 +29,12 @@ from trainfleet.rehearsal.simulation.azure import AzureHabits
 from trainfleet.rehearsal.simulation.check import Mistake
 from trainfleet.rehearsal.simulation.cloud_model import Habits
 from trainfleet.rehearsal.simulation.cloud_object import Record
-from trainfleet.rehearsal.simulation.fault_injection import TRIES, HalfMadeError, InjectedFaultError, ThrottledError
+from trainfleet.rehearsal.simulation.fault_injection import (
+    TRIES,
+    HalfMadeError,
+    InjectedFaultError,
+    ThrottledError,
+)
 from trainfleet.rehearsal.simulation.gcp import GcpHabits
 from trainfleet.rehearsal.simulation.kubernetes import KubernetesHabits
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, from_struct, plain, to_struct
@@ -37,8 +43,17 @@ from trainfleet.rehearsal.simulation.schema import Package, packages
 from trainfleet.rehearsal.simulation.state import Cloud, Operation, RefusedError
 from trainfleet.rehearsal.simulation.values import digest
 
-HABITS: dict[str, Habits] = {"aws": AwsHabits(), "azure-native": AzureHabits(), "gcp": GcpHabits(), "kubernetes": KubernetesHabits()}
-_OPTIONS = [("grpc.max_receive_message_length", 400 << 20), ("grpc.max_send_message_length", 400 << 20), ("grpc.so_reuseport", 0)]
+HABITS: dict[str, Habits] = {
+    "aws": AwsHabits(),
+    "azure-native": AzureHabits(),
+    "gcp": GcpHabits(),
+    "kubernetes": KubernetesHabits(),
+}
+_OPTIONS = [
+    ("grpc.max_receive_message_length", 400 << 20),
+    ("grpc.max_send_message_length", 400 << 20),
+    ("grpc.so_reuseport", 0),
+]
 
 
 @dataclass(frozen=True)
@@ -57,7 +72,11 @@ def changes(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[Change]:
                 yield from changes(old.get(key), new.get(key), (*path, key))
     elif isinstance(old, list) and isinstance(new, list):
         for index in range(max(len(old), len(new))):
-            yield from changes(old[index] if index < len(old) else None, new[index] if index < len(new) else None, (*path, f"[{index}]"))
+            yield from changes(
+                old[index] if index < len(old) else None,
+                new[index] if index < len(new) else None,
+                (*path, f"[{index}]"),
+            )
     elif old != new or new == UNKNOWN:
         side = old if new is None else new
         if (old is None or new is None) and isinstance(side, (dict, list)) and side:
@@ -97,29 +116,44 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         names = [change.path[0] for change in changes(old, new) if change.path]
         replaces = self.habits.config_replaces(old, new) if names else []
         return pb.DiffResponse(
-            changes=pb.DiffResponse.DIFF_SOME if names else pb.DiffResponse.DIFF_NONE, diffs=sorted({*names, *replaces}), replaces=replaces
+            changes=pb.DiffResponse.DIFF_SOME if names else pb.DiffResponse.DIFF_NONE,
+            diffs=sorted({*names, *replaces}),
+            replaces=replaces,
         )
 
     def Configure(self, request: Any, context: Any) -> Any:
         given = plain(from_struct(request.args))
         self.settings[context.peer()] = {name: value for name, value in given.items() if value != UNKNOWN}
-        return pb.ConfigureResponse(acceptSecrets=True, supportsPreview=True, acceptResources=False, acceptOutputs=False)
+        return pb.ConfigureResponse(
+            acceptSecrets=True, supportsPreview=True, acceptResources=False, acceptOutputs=False
+        )
 
     def Check(self, request: Any, context: Any) -> Any:
         settings = self.settings.get(context.peer(), {})
-        inputs = self.habits.completed(self.package.resource(request.type), from_struct(request.news), settings)
+        inputs = self.habits.completed(
+            self.package.resource(request.type), from_struct(request.news), settings
+        )
         mistakes = self._mistakes(request.type, plain(inputs))
         if mistakes:
             self.cloud.refuse(request.urn, mistakes)
-            return pb.CheckResponse(failures=[pb.CheckFailure(property=mistake.path, reason=str(mistake)) for mistake in mistakes])
+            return pb.CheckResponse(
+                failures=[pb.CheckFailure(property=mistake.path, reason=str(mistake)) for mistake in mistakes]
+            )
         random = self.cloud.seed(request.urn)
         named = self.habits.with_name(
-            self.package.resource(request.type), request.type, inputs, from_struct(request.olds), request.urn.rsplit("::", 1)[-1], random
+            self.package.resource(request.type),
+            request.type,
+            inputs,
+            from_struct(request.olds),
+            request.urn.rsplit("::", 1)[-1],
+            random,
         )
         return pb.CheckResponse(inputs=to_struct(named))
 
     def _mistakes(self, token: str, inputs: dict[str, Any]) -> list[Mistake]:
-        """Return the mistakes in plain inputs; what was right once is not looked at again, in whichever run it comes."""
+        """Return the mistakes in plain inputs; what was right once is not looked at again, in whichever run
+        it comes.
+        """
         key = digest(token, json.dumps(inputs, sort_keys=True))
         if key in self._right:
             return []
@@ -132,13 +166,19 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         old, new = from_struct(request.old_inputs), from_struct(request.news)
         found = list(changes(plain(old), plain(new)))
         rule = self.rules.get(request.type)
-        replacing = [c for c in found if self.habits.always_replaces(request.type, c.path) or (rule is not None and rule.forces(c.path))]
+        replacing = [
+            c
+            for c in found
+            if self.habits.always_replaces(request.type, c.path) or (rule is not None and rule.forces(c.path))
+        ]
         first = bool(replacing) and (
-            self.habits.delete_first(request.type, old, new) or (rule is not None and any(rule.forces_delete_first(c.path) for c in found))
+            self.habits.delete_first(request.type, old, new)
+            or (rule is not None and any(rule.forces_delete_first(c.path) for c in found))
         )
         detail = {
             join_path(change.path): pb.PropertyDiff(
-                kind=pb.PropertyDiff.Kind.Value(change.kind + ("_REPLACE" if change in replacing else "")), inputDiff=True
+                kind=pb.PropertyDiff.Kind.Value(change.kind + ("_REPLACE" if change in replacing else "")),
+                inputDiff=True,
             )
             for change in found
         }
@@ -156,13 +196,18 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         logical = request.urn.rsplit("::", 1)[-1]
         name = self.habits.physical_name(request.type, inputs) or logical
         if request.preview:
-            return pb.CreateResponse(properties=to_struct(self._outputs(request.type, inputs, logical, "", context, preview=True)))
+            return pb.CreateResponse(
+                properties=to_struct(self._outputs(request.type, inputs, logical, "", context, preview=True))
+            )
         placed = self._placed(context, inputs)
         resource_id = self.habits.make_id(request.type, plain(placed), name, self.cloud.seed(request.urn))
         outputs = self._outputs(request.type, inputs, logical, resource_id, context, preview=False)
         unique = self.habits.unique_key(request.type, placed, self._region(context, inputs))
         try:
-            self._make(Record(request.urn, request.type, resource_id, unique, inputs, outputs, self._place(context)), request.timeout)
+            self._make(
+                Record(request.urn, request.type, resource_id, unique, inputs, outputs, self._place(context)),
+                request.timeout,
+            )
         except HalfMadeError as error:
             _half_made(context, str(error), resource_id, inputs, outputs)
         except (InjectedFaultError, RefusedError) as error:
@@ -170,7 +215,9 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         return pb.CreateResponse(id=resource_id, properties=to_struct(outputs))
 
     def _make(self, record: Record, timeout: float) -> None:
-        """Make a thing; a call that is throttled is tried again, as real providers do. The waiting between is left out."""
+        """Make a thing; a call that is throttled is tried again, as real providers do. The waiting between is
+        left out.
+        """
         for _ in range(TRIES - 1):
             with contextlib.suppress(ThrottledError):
                 self.cloud.create(record, timeout)
@@ -180,7 +227,9 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
     def Read(self, request: Any, context: Any) -> Any:
         record = self.cloud.find(request.type, request.id, self._place(context))
         if record is not None:
-            return pb.ReadResponse(id=request.id, inputs=to_struct(record.inputs), properties=to_struct(record.outputs))
+            return pb.ReadResponse(
+                id=request.id, inputs=to_struct(record.inputs), properties=to_struct(record.outputs)
+            )
         if request.inputs.fields or request.properties.fields:
             return pb.ReadResponse(id="")
         outputs = self._outputs(request.type, {}, request.id, request.id, context, preview=False)
@@ -189,12 +238,18 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
 
     def Update(self, request: Any, context: Any) -> Any:
         inputs = from_struct(request.news)
-        outputs = self._outputs(request.type, inputs, request.urn.rsplit("::", 1)[-1], request.id, context, preview=False)
+        outputs = self._outputs(
+            request.type, inputs, request.urn.rsplit("::", 1)[-1], request.id, context, preview=False
+        )
         if not request.preview:
             try:
-                self.cloud.update(request.type, request.id, request.urn, inputs, outputs, self._place(context))
+                self.cloud.update(
+                    request.type, request.id, request.urn, inputs, outputs, self._place(context)
+                )
             except KeyError:
-                context.abort(grpc.StatusCode.NOT_FOUND, f"{request.type} {request.id} does not exist any more")
+                context.abort(
+                    grpc.StatusCode.NOT_FOUND, f"{request.type} {request.id} does not exist any more"
+                )
             except (InjectedFaultError, RefusedError) as error:
                 context.abort(grpc.StatusCode.UNKNOWN, str(error))
         return pb.UpdateResponse(properties=to_struct(outputs))
@@ -218,7 +273,13 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         args = plain(self._placed(context, from_struct(request.args)))
         region = self._region(context, args)
         try:
-            said = finder(args, region, self.cloud.everything()) if finder else answer(args, region) if answer else {}
+            said = (
+                finder(args, region, self.cloud.everything())
+                if finder
+                else answer(args, region)
+                if answer
+                else {}
+            )
         except LookupError as error:
             context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         return pb.InvokeResponse(**{"return": to_struct(said)})
@@ -234,16 +295,42 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         """Return inputs with what they take from the provider's settings."""
         return {**self.habits.defaults(self.settings.get(context.peer(), {})), **inputs}
 
-    def _outputs(self, token: str, inputs: dict[str, Any], logical: str, resource_id: str, context: Any, *, preview: bool) -> dict[str, Any]:
+    def _outputs(
+        self,
+        token: str,
+        inputs: dict[str, Any],
+        logical: str,
+        resource_id: str,
+        context: Any,
+        *,
+        preview: bool,
+    ) -> dict[str, Any]:
         resource, settings = self.package.resource(token), self.settings.get(context.peer(), {})
         place = self.habits.defaults(settings)
-        return self.habits.outputs(resource, token, inputs, logical, resource_id, self._region(context, inputs), preview=preview, place=place)
+        return self.habits.outputs(
+            resource,
+            token,
+            inputs,
+            logical,
+            resource_id,
+            self._region(context, inputs),
+            preview=preview,
+            place=place,
+        )
 
 
-def _half_made(context: Any, reason: str, resource_id: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
-    """Report a create that failed although the thing exists, so that the engine keeps it in its state and tries to put it right."""
+def _half_made(
+    context: Any, reason: str, resource_id: str, inputs: dict[str, Any], outputs: dict[str, Any]
+) -> None:
+    """Report a create that failed although the thing exists, so that the engine keeps it in its state and
+    tries to put it right.
+    """
     detail = any_pb2.Any()
-    detail.Pack(pb.ErrorResourceInitFailed(id=resource_id, properties=to_struct(outputs), reasons=[reason], inputs=to_struct(inputs)))
+    detail.Pack(
+        pb.ErrorResourceInitFailed(
+            id=resource_id, properties=to_struct(outputs), reasons=[reason], inputs=to_struct(inputs)
+        )
+    )
     told = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=reason, details=[detail])
     context.set_trailing_metadata((("grpc-status-details-bin", told.SerializeToString()),))
     context.abort(grpc.StatusCode.UNKNOWN, reason)
@@ -257,7 +344,9 @@ def serve(cloud: Cloud, rules: dict[str, Rule] | None = None) -> Iterator[str]:
     try:
         for package in packages().values():
             server = grpc.server(pool, options=_OPTIONS)
-            rpc.add_ResourceProviderServicer_to_server(SimulatedProvider(package, cloud, table() if rules is None else rules), server)
+            rpc.add_ResourceProviderServicer_to_server(
+                SimulatedProvider(package, cloud, table() if rules is None else rules), server
+            )
             ports[package.name] = server.add_insecure_port("127.0.0.1:0")
             server.start()
             servers.append(server)

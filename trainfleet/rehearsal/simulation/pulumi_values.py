@@ -1,6 +1,8 @@
-"""How values travel between the engine and a provider: protobuf structs with wrapped secrets and marks for unknowns.
+"""How values travel between the engine and a provider: protobuf structs with wrapped secrets and marks for
+unknowns.
 
-Everything else in `trainfleet.rehearsal.simulation` works on plain JSON values; only a secret's wrapper is kept, so that what went in
+Everything else in `trainfleet.rehearsal.simulation` works on plain JSON values; only a secret's wrapper is
+kept, so that what went in
 secret comes out secret. Easy to get wrong: integers arrive as floats.
 """
 
@@ -67,7 +69,12 @@ def masked(value: Json) -> Json:
 
 def digested(value: Json) -> Json:
     """Return a value whose secrets are replaced by a digest: changes can be seen and the secret cannot."""
-    return _unwrap(value, lambda inner: f"[secret {hashlib.sha256(json.dumps(plain(inner), sort_keys=True).encode()).hexdigest()[:12]}]")
+    return _unwrap(
+        value,
+        lambda inner: (
+            f"[secret {hashlib.sha256(json.dumps(plain(inner), sort_keys=True).encode()).hexdigest()[:12]}]"
+        ),
+    )
 
 
 def has_unknown(value: Json) -> bool:

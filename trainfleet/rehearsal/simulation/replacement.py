@@ -1,7 +1,10 @@
-"""Which property changes force a replacement: the table in replacements/, a file per provider, with a source for every type.
+"""Which property changes force a replacement: the table in replacements/, a file per provider, with a source
+for every type.
 
-The SDKs do not say it (see `schema.py`), so it is written down by hand for the types that the stacks use; the rehearsal
-says which types of a program the table lacks. A pattern names a property and everything below it; `[*]` is any list item.
+The SDKs do not say it (see `schema.py`), so it is written down by hand for the types that the stacks use; the
+rehearsal
+says which types of a program the table lacks. A pattern names a property and everything below it; `[*]` is
+any list item.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ Path_ = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Rule:
-    """What forces a replacement of one type: `source` says who says so, `delete_first` what cannot exist twice."""
+    """What forces a replacement of one type: `source` says who says so, `delete_first` what cannot exist
+    twice.
+    """
 
     source: str
     replace: tuple[Path_, ...]
@@ -56,19 +61,30 @@ def _read(file: Path) -> dict[str, Rule]:
     problems = [
         Problem(f"{file.name} [{token}]", "needs `source` (text) and `replace` (list of paths)")
         for token, entry in entries.items()
-        if not (isinstance(entry, dict) and isinstance(entry.get("source"), str) and isinstance(entry.get("replace"), list))
+        if not (
+            isinstance(entry, dict)
+            and isinstance(entry.get("source"), str)
+            and isinstance(entry.get("replace"), list)
+        )
     ]
     if problems:
         raise InputError("the replacement table is not complete", problems)
     return {
-        token: Rule(entry["source"], tuple(map(split_path, entry["replace"])), tuple(map(split_path, entry.get("delete_first", ()))))
+        token: Rule(
+            entry["source"],
+            tuple(map(split_path, entry["replace"])),
+            tuple(map(split_path, entry.get("delete_first", ()))),
+        )
         for token, entry in entries.items()
     }
 
 
 def split_path(path: str) -> Path_:
     """Split `a.b[*].c` or `tags["x.y"]` into its steps; a list item keeps its brackets."""
-    return tuple(quoted or index or name for quoted, index, name in re.findall(r'\["([^"]+)"\]|(\[[0-9*]+\])|([^.\[\]]+)', path))
+    return tuple(
+        quoted or index or name
+        for quoted, index, name in re.findall(r'\["([^"]+)"\]|(\[[0-9*]+\])|([^.\[\]]+)', path)
+    )
 
 
 def join_path(path: Path_) -> str:
@@ -86,4 +102,7 @@ def join_path(path: Path_) -> str:
 
 def _matches(patterns: tuple[Path_, ...], path: Path_) -> bool:
     steps = tuple("[*]" if step.startswith("[") else step for step in path)
-    return any(tuple("[*]" if step.startswith("[") else step for step in pattern) == steps[: len(pattern)] for pattern in patterns)
+    return any(
+        tuple("[*]" if step.startswith("[") else step for step in pattern) == steps[: len(pattern)]
+        for pattern in patterns
+    )

@@ -1,7 +1,10 @@
-"""Judges schedules and time zones: Kubernetes' and Cloud Scheduler's cron of five fields, and EventBridge's cron(), rate() and at().
+"""Judges schedules and time zones: Kubernetes' and Cloud Scheduler's cron of five fields, and EventBridge's
+cron(), rate() and at().
 
-Used by the rules (`cron`, `schedule`, `time_zone`). Sources: robfig/cron, standard parser; Cloud Scheduler, cron job format; Amazon EventBridge
-user guide, schedule expressions. Easy to get wrong: EventBridge counts the days of the week from 1, has a year, and wants `?` for one of the days.
+Used by the rules (`cron`, `schedule`, `time_zone`). Sources: robfig/cron, standard parser; Cloud Scheduler,
+cron job format; Amazon EventBridge
+user guide, schedule expressions. Easy to get wrong: EventBridge counts the days of the week from 1, has a
+year, and wants `?` for one of the days.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ _MACROS = frozenset({"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a cron schedule: its name, its least and most number, words for them, and what else may stand there."""
+    """One field of a cron schedule: its name, its least and most number, words for them, and what else may
+    stand there.
+    """
 
     name: str
     low: int
@@ -43,7 +48,9 @@ class Field:
         if len(ends) > 2 or None in ends:
             return f"{text!r} is no {self.name}"
         numbers = [end for end in ends if end is not None]
-        if any(not self.low <= number <= self.high for number in numbers) or (numbers != sorted(numbers) and not self.words):
+        if any(not self.low <= number <= self.high for number in numbers) or (
+            numbers != sorted(numbers) and not self.words
+        ):
             return f"{text!r} is no {self.name}, which is from {self.low} to {self.high}"
         return ""
 
@@ -53,7 +60,13 @@ class Field:
         return int(text) if text.isdigit() else None
 
 
-_UNIX = (Field("minute", 0, 59), Field("hour", 0, 23), Field("day", 1, 31), Field("month", 1, 12, _MONTHS), Field("weekday", 0, 7, _DAYS))
+_UNIX = (
+    Field("minute", 0, 59),
+    Field("hour", 0, 23),
+    Field("day", 1, 31),
+    Field("month", 1, 12, _MONTHS),
+    Field("weekday", 0, 7, _DAYS),
+)
 _EVENTBRIDGE = (
     *_UNIX[:2],
     Field("day", 1, 31, special=r"L|LW|L-\d{1,2}|(?:[1-9]|[12]\d|3[01])W"),
@@ -76,7 +89,9 @@ def _fields(text: str, fields: tuple[Field, ...]) -> str:
     parts = text.split()
     if len(parts) != len(fields):
         return f"it has {len(parts)} fields and needs {len(fields)}"
-    found = next((found for part, field in zip(parts, fields, strict=True) if (found := field.fault(part))), "")
+    found = next(
+        (found for part, field in zip(parts, fields, strict=True) if (found := field.fault(part))), ""
+    )
     return found
 
 
@@ -89,14 +104,18 @@ _UNFINISHED = re.compile(r"(?i)every\s+\d+(?:\s+(?:minutes?|mins?|hours?)\s+(?!s
 
 
 def google_fault(text: str) -> str:
-    """Return what is wrong with a schedule of Cloud Scheduler: unix-cron, or App Engine's words ("every 5 minutes", "every monday 09:00")."""
+    """Return what is wrong with a schedule of Cloud Scheduler: unix-cron, or App Engine's words ("every 5
+    minutes", "every monday 09:00").
+    """
     if text in _MACROS or (_ENGLISH.fullmatch(text) and not _UNFINISHED.fullmatch(text)):
         return ""
     return _fields(text, _UNIX)
 
 
 def amazon_fault(text: str) -> str:
-    """Return what is wrong with a schedule of EventBridge and of the services that write theirs in the same way."""
+    """Return what is wrong with a schedule of EventBridge and of the services that write theirs in the same
+    way.
+    """
     form = re.fullmatch(r"(cron|rate|at)\((.*)\)", text, re.S)
     if form is None:
         return "it must be rate(...), cron(...) or at(...)"
@@ -136,7 +155,9 @@ def _zones() -> frozenset[str]:
 
 
 def zone_fault(text: str, *, any_case: bool = False) -> str:
-    """Return what is wrong with the name of a time zone; without the database on this machine only its form is judged."""
+    """Return what is wrong with the name of a time zone; without the database on this machine only its form
+    is judged.
+    """
     zones = _zones()
     if not zones:
         return "" if re.fullmatch(r"[A-Za-z][\w+-]*(/[\w+-]+){0,2}", text) else "it is no name of a time zone"

@@ -1,8 +1,12 @@
-"""What the installed Pulumi SDKs say about resource types: inputs, which are required, nested types, enums, outputs.
+"""What the installed Pulumi SDKs say about resource types: inputs, which are required, nested types, enums,
+outputs.
 
-Used by the checks and by the makers of outputs. The provider's own schema files do not ship with the Python packages; the
-classes do, and say the same except for defaults, conflicts and what forces a replacement (see replacements/). A type is
-read when it is first met and kept. Easy to get wrong: `<Resource>Args` of a module may be a nested type; where the names
+Used by the checks and by the makers of outputs. The provider's own schema files do not ship with the Python
+packages; the
+classes do, and say the same except for defaults, conflicts and what forces a replacement (see replacements/).
+A type is
+read when it is first met and kept. Easy to get wrong: `<Resource>Args` of a module may be a nested type;
+where the names
 collide, the resource's own class is called `<Resource>InitArgs`.
 """
 
@@ -44,7 +48,9 @@ class Kind:
 
 @dataclass(frozen=True)
 class Property:
-    """An input or output: its type, whether it must be there, and what its documentation and the API's model say of its value."""
+    """An input or output: its type, whether it must be there, and what its documentation and the API's model
+    say of its value.
+    """
 
     kind: Kind
     required: bool
@@ -91,7 +97,9 @@ def packages() -> dict[str, Package]:
             facts = json.loads(plugin.read_text())
             name, module = facts.get("name", ""), plugin.parent.name
             if name and facts.get("resource") and name not in found:
-                found[name] = Package(name, facts.get("version", ""), module, _classes(plugin.parent / "__init__.py"))
+                found[name] = Package(
+                    name, facts.get("version", ""), module, _classes(plugin.parent / "__init__.py")
+                )
     return found
 
 
@@ -104,11 +112,17 @@ def _classes(init: Path) -> dict[str, tuple[str, str]]:
 @functools.cache
 def _resource(package: str, token: str, fqn: str, name: str) -> ResourceType:  # noqa: ARG001 - part of the cache's key
     with _LOCK, warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of siblings in the module, which nobody asked for
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of siblings in the module, which nobody asked for
         module = importlib.import_module(fqn)
         cls = getattr(module, name)
         home = sys.modules[cls.__module__]
-        args = getattr(home, f"{name}InitArgs", None) or getattr(home, f"{name}Args", None) or getattr(module, f"{name}Args", None)
+        args = (
+            getattr(home, f"{name}InitArgs", None)
+            or getattr(home, f"{name}Args", None)
+            or getattr(module, f"{name}Args", None)
+        )
         return ResourceType(token, inputs_of(args) if args else {}, outputs_of(cls), args)
 
 
@@ -143,23 +157,37 @@ def documents_of(args: type) -> dict[str, str]:
 
     with _LOCK:
         documents = _documents(args)
-        return {wire: documents[python] for python, wire, _ in _types._py_properties(args) if python in documents}
+        return {
+            wire: documents[python] for python, wire, _ in _types._py_properties(args) if python in documents
+        }
 
 
 @functools.cache
 def outputs_of(cls: type) -> dict[str, Property]:
-    """Return the outputs of a resource or nested output class; `required` is False where the SDK says it may be absent."""
+    """Return the outputs of a resource or nested output class; `required` is False where the SDK says it may
+    be absent.
+    """
     from pulumi import _types
 
     with _LOCK:
         plain = _types.resource_types(cls)
         hints = _types._raw_return_hints(cls)
-        return {name: Property(kind_of(plain[name]), not _optional(hints.get(name))) for name in plain if name not in ("id", "urn")}
+        return {
+            name: Property(kind_of(plain[name]), not _optional(hints.get(name)))
+            for name in plain
+            if name not in ("id", "urn")
+        }
 
 
 def _is_closed(hint: type[enum.Enum], values: tuple[Any, ...]) -> bool:
-    """Azure calls the enums `Known…` of which it says itself that others may come (their API definition: modelAsString)."""
-    return hint.__module__.startswith(_GENERATED_ENUMS) and len(values) <= _LONGEST_CLOSED and not hint.__name__.startswith("Known")
+    """Azure calls the enums `Known…` of which it says itself that others may come (their API definition:
+    modelAsString).
+    """
+    return (
+        hint.__module__.startswith(_GENERATED_ENUMS)
+        and len(values) <= _LONGEST_CLOSED
+        and not hint.__name__.startswith("Known")
+    )
 
 
 def _scalar(kind: Kind) -> str:
@@ -171,7 +199,11 @@ def _optional(hint: Any) -> bool:
     arguments = typing.get_args(hint)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return type(None) in arguments
-    return any(_optional(argument) for argument in arguments[:1]) if "Output" in str(typing.get_origin(hint)) else False
+    return (
+        any(_optional(argument) for argument in arguments[:1])
+        if "Output" in str(typing.get_origin(hint))
+        else False
+    )
 
 
 def kind_of(hint: Any) -> Kind:  # noqa: PLR0911 - one line per kind
@@ -198,7 +230,9 @@ def kind_of(hint: Any) -> Kind:  # noqa: PLR0911 - one line per kind
 
 
 _GENERATED_ENUMS = ("pulumi_azure_native.", "pulumi_kubernetes.")
-"""SDKs whose enums are made from the API's own description; those of others are written by hand and lag behind."""
+"""SDKs whose enums are made from the API's own description; those of others are written by hand and lag
+behind.
+"""
 _LONGEST_CLOSED = 60
 """Enums longer than this are catalogues (sizes of machines, regions) that grow without a new API version."""
 
@@ -209,7 +243,11 @@ def _is_wrapper(argument: Any) -> bool:
     from pulumi import Output
 
     origin = typing.get_origin(argument) or argument
-    return argument is type(None) or origin in (Output, collections.abc.Awaitable) or (inspect.isclass(argument) and typing.is_typeddict(argument))
+    return (
+        argument is type(None)
+        or origin in (Output, collections.abc.Awaitable)
+        or (inspect.isclass(argument) and typing.is_typeddict(argument))
+    )
 
 
 def _union(arguments: list[Any]) -> Kind:

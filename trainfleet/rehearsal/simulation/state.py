@@ -1,7 +1,10 @@
-"""What exists in a simulated cloud, what was done to it, and what shall go wrong: the part that a rehearsal holds in hand.
+"""What exists in a simulated cloud, what was done to it, and what shall go wrong: the part that a rehearsal
+holds in hand.
 
-One per rehearsal, shared by its providers; every method may be called from any thread. A rehearsal lets things go wrong
-(`trouble`), changes things behind the engine's back (`drift`) and reads what was done (`operations`). Ids and made-up names
+One per rehearsal, shared by its providers; every method may be called from any thread. A rehearsal lets
+things go wrong
+(`trouble`), changes things behind the engine's back (`drift`) and reads what was done (`operations`). Ids and
+made-up names
 come from `seed`, so that two rehearsals of one program make the same things.
 `save` writes it whole or not at all, secrets as digests.
 """
@@ -68,7 +71,9 @@ class Cloud:
         self.trouble = FailOnce("create", only=[urn], message=message)
 
     def seed(self, urn: str) -> str:
-        """Return hexadecimal digits for what is made up about a resource; others once it was made, as it may be replaced."""
+        """Return hexadecimal digits for what is made up about a resource; others once it was made, as it may
+        be replaced.
+        """
         with self._lock:
             return digest(urn, str(self._made.get(urn, 0)))
 
@@ -83,11 +88,18 @@ class Cloud:
         with self._lock:
             self._strike("create", record, timeout)
             taken = next(
-                (other for other in self.records.values() if record.unique and (other.unique, other.place) == (record.unique, record.place)), None
+                (
+                    other
+                    for other in self.records.values()
+                    if record.unique and (other.unique, other.place) == (record.unique, record.place)
+                ),
+                None,
             )
             if taken is not None:
                 owner = f" (made by {taken.urn.rsplit('::', 1)[-1]})"
-                raise AlreadyThereError(f"{record.unique.split('|', 1)[1]} already exists{owner}: physical names must be unique")
+                raise AlreadyThereError(
+                    f"{record.unique.split('|', 1)[1]} already exists{owner}: physical names must be unique"
+                )
             self._judge("create", record)
             self.carry_out("create", record)
             self.records[record.key] = record
@@ -95,7 +107,15 @@ class Cloud:
             self.operations.append(Operation("create", record.urn, record.token, record.id))
             self.trouble.after_create(record, timeout)
 
-    def update(self, token: str, resource_id: str, urn: str, inputs: dict[str, Any], outputs: dict[str, Any], place: str = "") -> None:  # noqa: PLR0917 - as the protocol says them
+    def update(  # noqa: PLR0917 - as the protocol says them
+        self,
+        token: str,
+        resource_id: str,
+        urn: str,
+        inputs: dict[str, Any],
+        outputs: dict[str, Any],
+        place: str = "",
+    ) -> None:
         """Replace what a record is like.
 
         Raises:
@@ -122,7 +142,9 @@ class Cloud:
             RefusedError: something else still uses it.
         """
         with self._lock:
-            record = self.records.get((token, resource_id, place)) or Record(urn, token, resource_id, "", {}, {}, place)
+            record = self.records.get((token, resource_id, place)) or Record(
+                urn, token, resource_id, "", {}, {}, place
+            )
             self._strike("delete", record)
             self._judge("delete", record)
             self.carry_out("delete", record)
@@ -130,7 +152,8 @@ class Cloud:
             self.operations.append(Operation("delete", urn, token, resource_id))
 
     def carry_out(self, verb: str, record: Record) -> None:
-        """Do it: in memory there is nothing to do beside remembering; a cloud that is in part real does it there.
+        """Do it: in memory there is nothing to do beside remembering; a cloud that is in part real does it
+        there.
 
         Raises:
             RefusedError: it is refused there.
@@ -154,10 +177,16 @@ class Cloud:
             return copy.deepcopy(self.records.get((token, resource_id, place)))
 
     def remember(self, resources: Iterable[dict[str, Any]]) -> None:
-        """Take what an engine's state says exists, where it was another cloud that made it: enough for questions, not for changes."""
+        """Take what an engine's state says exists, where it was another cloud that made it: enough for
+        questions, not for changes.
+        """
         with self._lock:
             for resource in resources:
-                if resource.get("custom") and resource.get("id") and not resource["type"].startswith("pulumi:"):
+                if (
+                    resource.get("custom")
+                    and resource.get("id")
+                    and not resource["type"].startswith("pulumi:")
+                ):
                     inputs, outputs = resource.get("inputs") or {}, resource.get("outputs") or {}
                     record = Record(resource["urn"], resource["type"], resource["id"], "", inputs, outputs)
                     self.records[record.key] = record
@@ -170,7 +199,9 @@ class Cloud:
     def of_urn(self, urn: str) -> Record | None:
         """Return a copy of the record that a resource owns, or None."""
         with self._lock:
-            return copy.deepcopy(next((record for record in self.records.values() if record.urn == urn), None))
+            return copy.deepcopy(
+                next((record for record in self.records.values() if record.urn == urn), None)
+            )
 
     def drift(self, urn: str, change: Callable[[dict[str, Any]], None]) -> None:
         """Change a thing behind the engine's back, inputs and outputs alike."""
@@ -187,5 +218,8 @@ class Cloud:
     def save(self, path: Path) -> None:
         """Write everything that exists as one JSON document; secrets are digests."""
         with self._lock:
-            document = [{**vars(record), "inputs": digested(record.inputs), "outputs": digested(record.outputs)} for record in self.records.values()]
+            document = [
+                {**vars(record), "inputs": digested(record.inputs), "outputs": digested(record.outputs)}
+                for record in self.records.values()
+            ]
         write_whole(path, json.dumps(document, indent=1, sort_keys=True))

@@ -1,8 +1,12 @@
-"""Makes the outputs of a simulated resource: what went in, and a plausible value for everything the SDK says comes out.
+"""Makes the outputs of a simulated resource: what went in, and a plausible value for everything the SDK says
+comes out.
 
-Deterministic: the same resource id gives the same values, so an update in place changes nothing that it should not. In the
-preview of a create everything computed is unknown, as with a real provider. Outputs that the SDK calls optional and the
-program did not set stay absent; the others are all there, for a missing output becomes None in a program and silently
+Deterministic: the same resource id gives the same values, so an update in place changes nothing that it
+should not. In the
+preview of a create everything computed is unknown, as with a real provider. Outputs that the SDK calls
+optional and the
+program did not set stay absent; the others are all there, for a missing output becomes None in a program and
+silently
 drops an input of the next resource.
 """
 
@@ -25,7 +29,8 @@ _NESTED_COMPUTED = re.compile(r"(Id|Ids|Arn|Arns|Endpoint|Url|Issuer|Fingerprint
 
 @dataclass(frozen=True)
 class Identity:
-    """What a resource is known by when its outputs are made. `own` holds outputs the cloud itself knows better.
+    """What a resource is known by when its outputs are made. `own` holds outputs the cloud itself knows
+    better.
 
     `sparse`: a setting that the program leaves out stays out, as far as nothing plausible can be said of it.
     """
@@ -42,8 +47,12 @@ class Identity:
 Scalar = Callable[[Identity, str], Any]
 
 
-def fill(resource: ResourceType, inputs: dict[str, Any], identity: Identity, *, preview: bool) -> dict[str, Any]:
-    """Return a resource's outputs: inputs as they came (secrets wrapped), the rest computed, unknown when previewing a create."""
+def fill(
+    resource: ResourceType, inputs: dict[str, Any], identity: Identity, *, preview: bool
+) -> dict[str, Any]:
+    """Return a resource's outputs: inputs as they came (secrets wrapped), the rest computed, unknown when
+    previewing a create.
+    """
     outputs = {key: value for key, value in inputs.items() if not key.startswith("__")}
     for name, declared in resource.outputs.items():
         if name in outputs:
@@ -51,11 +60,15 @@ def fill(resource: ResourceType, inputs: dict[str, Any], identity: Identity, *, 
             outputs[name] = _complete(known, declared.kind, identity, (name,), preview=preview)
         elif name in identity.own:
             outputs[name] = UNKNOWN if preview and identity.own[name] is not None else identity.own[name]
-        elif declared.required and not (identity.sparse and name in resource.inputs and not _plausible(name, declared.kind)):
+        elif declared.required and not (
+            identity.sparse and name in resource.inputs and not _plausible(name, declared.kind)
+        ):
             outputs[name] = UNKNOWN if preview else _make(declared.kind, identity, (name,))
     for copied, source in _ALL_LABELS:
         if copied in resource.outputs:
-            outputs[copied] = next((outputs[name] for name in source if isinstance(outputs.get(name), dict)), {})
+            outputs[copied] = next(
+                (outputs[name] for name in source if isinstance(outputs.get(name), dict)), {}
+            )
     return {name: value for name, value in outputs.items() if value is not None}
 
 
@@ -70,10 +83,24 @@ _ALL_LABELS = (
 def _with_own(value: Any, own: Any, *, preview: bool) -> Any:
     """Return what went in with what the cloud alone knows put into it; what went in stays."""
     if isinstance(value, dict) and isinstance(own, dict) and SIGNATURE not in value:
-        added = {key: UNKNOWN if preview else item for key, item in own.items() if key not in value and not (preview and isinstance(item, dict))}
-        return {key: _with_own(item, own[key], preview=preview) if key in own else item for key, item in value.items()} | added
+        added = {
+            key: UNKNOWN if preview else item
+            for key, item in own.items()
+            if key not in value and not (preview and isinstance(item, dict))
+        }
+        return {
+            key: _with_own(item, own[key], preview=preview) if key in own else item
+            for key, item in value.items()
+        } | added
     if isinstance(value, list) and isinstance(own, list):
-        return [_with_own(item, own[min(index, len(own) - 1)], preview=preview) for index, item in enumerate(value)] if own else value
+        return (
+            [
+                _with_own(item, own[min(index, len(own) - 1)], preview=preview)
+                for index, item in enumerate(value)
+            ]
+            if own
+            else value
+        )
     return value
 
 
@@ -81,10 +108,18 @@ def _complete(value: Any, kind: Kind, identity: Identity, path: tuple[str, ...],
     if value == UNKNOWN or len(path) > MAX_DEPTH:
         return value
     if isinstance(value, list) and kind.name == "list" and kind.item:
-        return [_complete(item, kind.item, identity, (*path, str(index)), preview=preview) for index, item in enumerate(value)]
+        return [
+            _complete(item, kind.item, identity, (*path, str(index)), preview=preview)
+            for index, item in enumerate(value)
+        ]
     if isinstance(value, list) and kind.name == "map" and kind.item:
-        # Azure takes the identities of a resource as a list of ids, and gives them back by id, with what it knows of each.
-        return UNKNOWN if UNKNOWN in value else {str(item): _make(kind.item, identity, (*path, str(item))) for item in value}
+        # Azure takes the identities of a resource as a list of ids, and gives them back by id, with what it
+        # knows of each.
+        return (
+            UNKNOWN
+            if UNKNOWN in value
+            else {str(item): _make(kind.item, identity, (*path, str(item))) for item in value}
+        )
     if not isinstance(value, dict) or SIGNATURE in value or kind.name != "object" or kind.cls is None:
         return value
     result = dict(value)
@@ -151,7 +186,9 @@ def digest(*parts: str) -> str:
 def certificate(seed: str) -> str:
     """Return a base64 text of the form of a PEM certificate authority. It certifies nothing."""
     body = base64.b64encode(hashlib.sha512(seed.encode()).digest()).decode()
-    return base64.b64encode(f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n".encode()).decode()
+    return base64.b64encode(
+        f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n".encode()
+    ).decode()
 
 
 def address(*seed: str) -> str:
@@ -171,7 +208,9 @@ def _number_in(identity: Identity, path: str, top: int) -> int:
 _BY_NAME: tuple[tuple[str, Scalar], ...] = (
     (
         r"(?i)arns?$",
-        lambda i, p: f"arn:aws:{i.token.split(':')[1].split('/')[0]}:{i.region}:{i.account}:{p.rsplit('.', 1)[-1]}/{digest(i.id, p)[:17]}",
+        lambda i, p: (
+            f"arn:aws:{i.token.split(':')[1].split('/')[0]}:{i.region}:{i.account}:{p.rsplit('.', 1)[-1]}/{digest(i.id, p)[:17]}"
+        ),
     ),
     (r"(?i)(ownerid|accountid|registryid|accountnumber)$", lambda i, _: i.account),
     (r"(?i)^region$|locationname$", lambda i, _: i.region),

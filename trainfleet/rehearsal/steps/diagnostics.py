@@ -1,6 +1,8 @@
-"""Turns what went wrong in a step into problems in plain words: the resource, the property, and what would be right.
+"""Turns what went wrong in a step into problems in plain words: the resource, the property, and what would be
+right.
 
-In order of worth: what Check refused, where the program failed, functions without an answer, what the engine said.
+In order of worth: what Check refused, where the program failed, functions without an answer, what the engine
+said.
 """
 
 from __future__ import annotations
@@ -34,10 +36,19 @@ def problems(outcome: Outcome, cloud: Cloud, failure_file: Path) -> list[Problem
         ]
     if not found and told:
         found.append(_program(told))
-    found += [Problem(resource_of(violation.urn), f"policy {violation.policy}: {violation.message}") for violation in mandatory(outcome)]
+    found += [
+        Problem(resource_of(violation.urn), f"policy {violation.policy}: {violation.message}")
+        for violation in mandatory(outcome)
+    ]
     if not found:
-        said = [Problem(resource_of(urn), _sentence(text)) for urn, text in outcome.errors if text and text not in _EMPTY]
-        found = list(dict.fromkeys(said)) or [Problem(outcome.command, outcome.output.strip()[-800:] or f"ended with exit code {outcome.code}")]
+        said = [
+            Problem(resource_of(urn), _sentence(text))
+            for urn, text in outcome.errors
+            if text and text not in _EMPTY
+        ]
+        found = list(dict.fromkeys(said)) or [
+            Problem(outcome.command, outcome.output.strip()[-800:] or f"ended with exit code {outcome.code}")
+        ]
     return found
 
 
@@ -46,7 +57,9 @@ _EMPTY = ("update failed", "preview failed", "destroy failed", "refresh failed")
 
 def mandatory(outcome: Outcome) -> list[Violation]:
     """Return the violations that stop an update."""
-    return list(dict.fromkeys(violation for violation in outcome.violations if violation.level == "mandatory"))
+    return list(
+        dict.fromkeys(violation for violation in outcome.violations if violation.level == "mandatory")
+    )
 
 
 def resource_of(urn: str) -> str:
@@ -56,7 +69,11 @@ def resource_of(urn: str) -> str:
 
 
 def _program(told: dict[str, str]) -> Problem:
-    what = f"{told['kind']}: {told['message']}" if told["kind"] not in ("InputError", "TrainfleetError") else told["message"]
+    what = (
+        f"{told['kind']}: {told['message']}"
+        if told["kind"] not in ("InputError", "TrainfleetError")
+        else told["message"]
+    )
     resource, prop = told.get("resource", ""), told.get("property", "")
     if prop:
         owner = f"{told.get('type', '')} {resource}".strip()

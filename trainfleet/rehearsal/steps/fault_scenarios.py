@@ -1,8 +1,12 @@
-"""Breaks a stack on purpose and brings it back: each kind of fault, what it leaves behind, and how a person goes on from there.
+"""Breaks a stack on purpose and brings it back: each kind of fault, what it leaves behind, and how a person
+goes on from there.
 
-`apply_with_fault` is a step; what it does depends on `--fault`. `updates_with_faults` and `destroy_with_faults` belong to
-`--fault all`. Failures that do not depend on each other share a run (`--continue-on-error`), each is counted by itself,
-and after each run cloud and state must agree. Easy to get wrong: an engine that was killed leaves a lock and pending
+`apply_with_fault` is a step; what it does depends on `--fault`. `updates_with_faults` and
+`destroy_with_faults` belong to
+`--fault all`. Failures that do not depend on each other share a run (`--continue-on-error`), each is counted
+by itself,
+and after each run cloud and state must agree. Easy to get wrong: an engine that was killed leaves a lock and
+pending
 creates, and an apply that ignored the pending ones would make them twice.
 """
 
@@ -15,7 +19,15 @@ from typing import Any
 
 from trainfleet.rehearsal.engine.engine_cli import Outcome
 from trainfleet.rehearsal.report import Step
-from trainfleet.rehearsal.simulation.fault_injection import PRINCIPALS, Crash, FailOnce, Hang, Lag, Throttle, Trouble
+from trainfleet.rehearsal.simulation.fault_injection import (
+    PRINCIPALS,
+    Crash,
+    FailOnce,
+    Hang,
+    Lag,
+    Throttle,
+    Trouble,
+)
 from trainfleet.rehearsal.steps import diagnostics, selection
 from trainfleet.rehearsal.steps.session import APPLY, DESTROY, Rehearsal
 
@@ -57,9 +69,13 @@ def _every_create(r: Rehearsal, step: Step) -> None:
 
 
 def updates_with_faults(r: Rehearsal, step: Step) -> None:
-    """Change every resource that can be changed in place; each update fails once, and each is made in the end, alone."""
+    """Change every resource that can be changed in place; each update fails once, and each is made in the
+    end, alone.
+    """
     found = selection.updatable(r.resources(), r.rules, r.seed) if r.fault == "all" else []
-    choices = [dataclasses.replace(choice, value=f"{choice.value}-again") for choice in found]  # one of them was changed before
+    choices = [
+        dataclasses.replace(choice, value=f"{choice.value}-again") for choice in found
+    ]  # one of them was changed before
     if not choices:
         step.ran = False
         return
@@ -88,15 +104,31 @@ def updates_with_faults(r: Rehearsal, step: Step) -> None:
 
 def destroy_with_faults(r: Rehearsal, step: Step) -> Outcome:
     """Destroy, with each delete failing once; returns the outcome with all that was deleted on the way."""
-    kept = {resource["urn"] for resource in r.resources() if resource.get("retainOnDelete") or resource.get("deletedWith")}
+    kept = {
+        resource["urn"]
+        for resource in r.resources()
+        if resource.get("retainOnDelete") or resource.get("deletedWith")
+    }
     trouble = FailOnce("delete")
     there = {resource["urn"] for resource in r.real()}
     steps = list[Outcome]()
-    # Each run stops after the deletes that were under way. Going on costs the engine (3.200) minutes per run on a stack of 300: after
+    # Each run stops after the deletes that were under way. Going on costs the engine (3.200) minutes per run
+    # on a stack of 300: after
     # a failed delete it looks through everything that might still depend on it.
-    runs = _until_all_struck(r, step, trouble, there - kept, (*DESTROY, "--parallel", "64"), heard=steps.append, kept=kept, go_on=False)
+    runs = _until_all_struck(
+        r,
+        step,
+        trouble,
+        there - kept,
+        (*DESTROY, "--parallel", "64"),
+        heard=steps.append,
+        kept=kept,
+        go_on=False,
+    )
     last = r.run(step, *DESTROY)
-    last.steps = [planned for outcome in steps for planned in outcome.steps if planned.urn not in outcome.failed] + last.steps
+    last.steps = [
+        planned for outcome in steps for planned in outcome.steps if planned.urn not in outcome.failed
+    ] + last.steps
     step.detail = f"each of {len(trouble.struck['delete'])} deletes failed once, in {runs} runs"
     return last
 
@@ -114,7 +146,8 @@ def _until_all_struck(
 ) -> int:
     """Run a command until each wanted resource has failed once; returns how many runs it took.
 
-    `kept` is what a destroy leaves in the cloud; with `go_on` a run goes on past failures with what does not wait for them.
+    `kept` is what a destroy leaves in the cloud; with `go_on` a run goes on past failures with what does not
+    wait for them.
     """
     (verb,) = trouble.verbs
     struck = trouble.struck[verb]
@@ -132,12 +165,16 @@ def _until_all_struck(
     r.cloud.trouble = Trouble()
     r.report.struck(verb, len(struck))
     if step.ok and (left := sorted(wanted - struck)):
-        r.failed(step, outcome) if not outcome.ok else r.unexpected(step, f"its {verb} was never tried", left[0])
+        r.failed(step, outcome) if not outcome.ok else r.unexpected(
+            step, f"its {verb} was never tried", left[0]
+        )
     return runs
 
 
 def _crash(r: Rehearsal, step: Step) -> None:
-    """The engine is killed just after a create: the lock goes, the cloud is asked what is there, and it is taken into the state."""
+    """The engine is killed just after a create: the lock goes, the cloud is asked what is there, and it is
+    taken into the state.
+    """
     urn = selection.victim(r.plan, r.seed)
     r.cloud.trouble = Crash(urn, r.runner.kill)
     outcome = r.run(step, *APPLY, checkpoints=True)
@@ -164,7 +201,8 @@ def _crash(r: Rehearsal, step: Step) -> None:
 def _adopt(r: Rehearsal, step: Step, found: list[dict[str, Any]]) -> None:
     """Clear what is pending, then import what is there.
 
-    Not by `refresh --import-pending-creates`: engine 3.200 marks those as importing, imports nothing and forgets them.
+    Not by `refresh --import-pending-creates`: engine 3.200 marks those as importing, imports nothing and
+    forgets them.
     """
     names: dict[str, str] = {}
     wanted = []
@@ -172,12 +210,17 @@ def _adopt(r: Rehearsal, step: Step, found: list[dict[str, Any]]) -> None:
         record = r.cloud.of_urn(operation["urn"])
         assert record is not None
         entry = {"type": operation["type"], "name": operation["urn"].rsplit("::", 1)[-1], "id": record.id}
-        for role, urn in (("parent", operation.get("parent", "")), ("provider", str(operation.get("provider", "")).rsplit("::", 1)[0])):
+        for role, urn in (
+            ("parent", operation.get("parent", "")),
+            ("provider", str(operation.get("provider", "")).rsplit("::", 1)[0]),
+        ):
             if urn and "pulumi:pulumi:Stack" not in urn.rsplit("::", 2)[-2]:
                 entry[role] = names.setdefault(urn, f"{role}-{len(names)}")
         wanted.append(entry)
     file = r.runner.sandbox.file("import.json")
-    file.write_text(json.dumps({"nameTable": {name: urn for urn, name in names.items()}, "resources": wanted}))
+    file.write_text(
+        json.dumps({"nameTable": {name: urn for urn, name in names.items()}, "resources": wanted})
+    )
     quiet = ("--yes", "--skip-preview")
     for command in (
         ("refresh", *quiet, "--clear-pending-creates"),
@@ -211,7 +254,9 @@ def _lag(r: Rehearsal, step: Step) -> None:
 
 
 def _hang(r: Rehearsal, step: Step) -> None:
-    """What takes longer than it may exists all the same; a resumed apply waits for it instead of making it again."""
+    """What takes longer than it may exists all the same; a resumed apply waits for it instead of making it
+    again.
+    """
     trouble = Hang(selection.victim(r.plan, r.seed))
     r.cloud.trouble = trouble
     if _struck_runs(r, step, lambda: len(trouble.struck), leave=1):
@@ -221,7 +266,9 @@ def _hang(r: Rehearsal, step: Step) -> None:
 
 
 def _struck_runs(r: Rehearsal, step: Step, struck: Callable[[], int], *, leave: int = 0) -> bool:
-    """Apply until it goes through or nothing more is struck; with `leave` one run only, so that the resumed apply has something to do."""
+    """Apply until it goes through or nothing more is struck; with `leave` one run only, so that the resumed
+    apply has something to do.
+    """
     for _ in range(1 if leave else MAX_RUNS):
         before = struck()
         r.cloud.trouble.settle()

@@ -1,7 +1,10 @@
-"""`--fault all`: the faults that need a stack of their own, each on a fresh one, in a second process beside the rehearsal.
+"""`--fault all`: the faults that need a stack of their own, each on a fresh one, in a second process beside
+the rehearsal.
 
-A round applies, breaks, resumes, previews, and must end with exactly the things that an undisturbed apply makes. The second
-process (`main`) reads what to rehearse on stdin, pickled by this very program, and writes the rows on stdout. Easy to get
+A round applies, breaks, resumes, previews, and must end with exactly the things that an undisturbed apply
+makes. The second
+process (`main`) reads what to rehearse on stdin, pickled by this very program, and writes the rows on stdout.
+Easy to get
 wrong: it has to end with its parent, and its sandboxes lie in the parent's, so that they go with it.
 """
 
@@ -60,7 +63,9 @@ class Answer:
 
 
 def carry_out(order: Order) -> Answer:
-    """Make an undisturbed stack and then one for each kind of fault; stops at the first round that ends otherwise than expected."""
+    """Make an undisturbed stack and then one for each kind of fault; stops at the first round that ends
+    otherwise than expected.
+    """
     with sharing():
         return _carry_out(order)
 
@@ -98,7 +103,9 @@ def _round(r: Rehearsal, step: Step, made: dict[str, str]) -> None:
         if act is fault_scenarios.apply_with_fault:
             step.detail, step.changes = row.detail, row.changes
         elif act is steps.resume:
-            step.changes = {op: step.changes.get(op, 0) + row.changes.get(op, 0) for op in {**step.changes, **row.changes}}
+            step.changes = {
+                op: step.changes.get(op, 0) + row.changes.get(op, 0) for op in {**step.changes, **row.changes}
+            }
         if not step.ok:
             return
     differences(r, step, r.fingerprint(), made)
@@ -108,13 +115,24 @@ def differences(r: Rehearsal, step: Step, here: dict[str, str], made: dict[str, 
     """Book what is not as an undisturbed apply makes it; both are digests by URN."""
     for urn in sorted(here.keys() | made.keys()):
         if here.get(urn) != made.get(urn):
-            what = "differs from" if urn in here and urn in made else "is missing, unlike after" if urn in made else "would not be there after"
+            what = (
+                "differs from"
+                if urn in here and urn in made
+                else "is missing, unlike after"
+                if urn in made
+                else "would not be there after"
+            )
             r.unexpected(step, f"{what} an apply without faults", urn)
 
 
 @contextlib.contextmanager
 def _stage(order: Order, fault: str) -> Iterator[Rehearsal]:
-    with staged(order.project, order.engine, replace(order.wishes, fault=fault, policy_packs=(), keep=None), settings=order.settings) as r:
+    with staged(
+        order.project,
+        order.engine,
+        replace(order.wishes, fault=fault, policy_packs=(), keep=None),
+        settings=order.settings,
+    ) as r:
         r.report, r.plan = Report(order.project.name, order.engine.version, order.wishes.seed), order.plan
         yield r
 
@@ -128,7 +146,11 @@ class Beside:
         self.orders = folder / "order.pickle"
         self.said = folder / "rounds.txt"
         self.orders.write_bytes(pickle.dumps(order))
-        with self.orders.open("rb") as orders, self.answers.open("wb") as answers, self.said.open("wb") as said:
+        with (
+            self.orders.open("rb") as orders,
+            self.answers.open("wb") as answers,
+            self.said.open("wb") as said,
+        ):
             self.child = spawn(
                 [
                     sys.executable,
@@ -150,7 +172,8 @@ class Beside:
         """
         if self.child.wait() != 0:
             raise TrainfleetError(
-                "the rounds of faults ended without a result", [Problem("trainfleet.rehearsal.steps.isolated_faults", self.said.read_text()[-800:])]
+                "the rounds of faults ended without a result",
+                [Problem("trainfleet.rehearsal.steps.isolated_faults", self.said.read_text()[-800:])],
             )
         answer = pickle.loads(self.answers.read_bytes())
         assert isinstance(answer, Answer)

@@ -1,6 +1,8 @@
-"""Chooses what a rehearsal does to a program: where it breaks an apply, what it updates, replaces and lets drift.
+"""Chooses what a rehearsal does to a program: where it breaks an apply, what it updates, replaces and lets
+drift.
 
-Pure functions over the plan and the engine's state. A choice is deterministic for a seed, and prefers a resource on which
+Pure functions over the plan and the engine's state. A choice is deterministic for a seed, and prefers a
+resource on which
 little depends, so that what follows can be foreseen.
 """
 
@@ -70,7 +72,13 @@ def victim(steps: list[Planned], seed: int) -> str:
 
 def missing_rules(tokens: Iterable[str], rules: dict[str, Rule]) -> list[str]:
     """Return the types for which the replacement table has no entry."""
-    return sorted({token for token in tokens if token not in rules and is_real(token) and token in packages()[token.split(":", 1)[0]].classes})
+    return sorted(
+        {
+            token
+            for token in tokens
+            if token not in rules and is_real(token) and token in packages()[token.split(":", 1)[0]].classes
+        }
+    )
 
 
 def dependents(resources: list[dict[str, Any]], urn: str) -> set[str]:
@@ -83,7 +91,8 @@ def dependents(resources: list[dict[str, Any]], urn: str) -> set[str]:
             for resource in resources
             if resource["urn"] not in found
             and (
-                wave & {*resource.get("dependencies", ()), resource.get("parent", "")} or str(resource.get("provider", "")).rsplit("::", 1)[0] in wave
+                wave & {*resource.get("dependencies", ()), resource.get("parent", "")}
+                or str(resource.get("provider", "")).rsplit("::", 1)[0] in wave
             )
         }
         found |= wave
@@ -99,7 +108,9 @@ def _ordered(resources: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]
 
 
 def updatable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: int) -> list[Choice]:
-    """Return changes that happen in place, the least followed by others first: a new label, description or annotation."""
+    """Return changes that happen in place, the least followed by others first: a new label, description or
+    annotation.
+    """
     found = []
     for resource in _ordered(resources, seed):
         token, rule = resource["type"], rules.get(resource["type"])
@@ -126,9 +137,11 @@ FOLLOWED = 5
 
 
 def replaceable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: int) -> list[Choice]:
-    """Return changes that replace a resource: a new physical name, else another text that the table says replaces it.
+    """Return changes that replace a resource: a new physical name, else another text that the table says
+    replaces it.
 
-    First those on which a few others depend (at most `FOLLOWED`, the most first), then those on which more do, the fewest
+    First those on which a few others depend (at most `FOLLOWED`, the most first), then those on which more
+    do, the fewest
     first, so that the rehearsal sees how dependents follow; last those on which nothing does.
     """
     found: list[tuple[tuple[int, int], Choice]] = []
@@ -138,9 +151,17 @@ def replaceable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: i
             continue
         inputs, rule = resource.get("inputs") or {}, rules.get(resource["type"])
         name = physical_name_path(resource)
-        for path in (name, *(path for path in (rule.replace if rule else ()) if len(path) == 1 and path != name)):
+        for path in (
+            name,
+            *(path for path in (rule.replace if rule else ()) if len(path) == 1 and path != name),
+        ):
             value = _at(inputs, path)
-            if isinstance(value, str) and value not in ("", UNKNOWN) and _forced(resource, path, rule) and _is_own_text(resource, path):
+            if (
+                isinstance(value, str)
+                and value not in ("", UNKNOWN)
+                and _forced(resource, path, rule)
+                and _is_own_text(resource, path)
+            ):
                 found.append(
                     (
                         _rank(dependents(resources, resource["urn"]), made),
@@ -152,14 +173,18 @@ def replaceable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: i
 
 
 def _other(token: str, value: str) -> str:
-    """Return another text that is as good a name; many of Azure's are short and take no hyphen, so only the last character changes there."""
+    """Return another text that is as good a name; many of Azure's are short and take no hyphen, so only the
+    last character changes there.
+    """
     if token.startswith("azure-native:"):
         return value[:-1] + ("1" if value[-1] == "0" else "0")
     return f"{value}-2"
 
 
 def _rank(followers: set[str], made: set[str]) -> tuple[int, int]:
-    """Return how late a replacement is to be chosen. What a provider depends on (a cluster) comes last: all that is in it goes with it."""
+    """Return how late a replacement is to be chosen. What a provider depends on (a cluster) comes last: all
+    that is in it goes with it.
+    """
     count = len(followers & made)
     if any("pulumi:providers:" in urn for urn in followers):
         return (3, count)
@@ -178,12 +203,18 @@ def physical_name_path(resource: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _forced(resource: dict[str, Any], path: tuple[str, ...], rule: Rule | None) -> bool:
-    return habits_of(resource["type"]).always_replaces(resource["type"], path) or (rule is not None and rule.forces(path))
+    return habits_of(resource["type"]).always_replaces(resource["type"], path) or (
+        rule is not None and rule.forces(path)
+    )
 
 
 def _is_own_text(resource: dict[str, Any], path: tuple[str, ...]) -> bool:
-    """Say whether a property is the program's own free text: not another resource's value, no id, no enum, not ignored."""
-    if _ignored(resource, path) or (len(path) == 1 and (resource.get("propertyDependencies") or {}).get(path[0])):
+    """Say whether a property is the program's own free text: not another resource's value, no id, no enum,
+    not ignored.
+    """
+    if _ignored(resource, path) or (
+        len(path) == 1 and (resource.get("propertyDependencies") or {}).get(path[0])
+    ):
         return False
     return path[-1] not in ("region", "location", "zone", "project") and _is_free(resource["type"], path)
 
@@ -199,7 +230,10 @@ def _is_free(token: str, path: tuple[str, ...]) -> bool:
 
 
 def _ignored(resource: dict[str, Any], path: tuple[str, ...]) -> bool:
-    return any(str(ignored).split(".")[0].split("[")[0] in (path[0], "*") for ignored in resource.get("ignoreChanges") or ())
+    return any(
+        str(ignored).split(".")[0].split("[")[0] in (path[0], "*")
+        for ignored in resource.get("ignoreChanges") or ()
+    )
 
 
 def _at(value: Any, path: tuple[str, ...]) -> Any:

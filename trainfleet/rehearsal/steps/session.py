@@ -1,6 +1,8 @@
-"""What the steps of a rehearsal share: the stack's engine, cloud and program, what is planned, and how a step books what it saw.
+"""What the steps of a rehearsal share: the stack's engine, cloud and program, what is planned, and how a step
+books what it saw.
 
-`staged` makes a `Rehearsal`; `steps.py` and `breakage.py` are functions over one; `rehearse.py` and `rounds.py` walk through them.
+`staged` makes a `Rehearsal`; `steps.py` and `breakage.py` are functions over one; `rehearse.py` and
+`rounds.py` walk through them.
 """
 
 from __future__ import annotations
@@ -91,7 +93,9 @@ class Rehearsal:
     """What exists and did not become ready in time: a resumed apply puts it right by an update."""
 
     def run(self, step: Step, *arguments: str, checkpoints: bool = False) -> Outcome:
-        """Run a command and book its time and changes on the step; with `checkpoints` the state is written after each resource."""
+        """Run a command and book its time and changes on the step; with `checkpoints` the state is written
+        after each resource.
+        """
         if self.programs.failure_file:
             self.programs.failure_file.unlink(missing_ok=True)
         self.cloud.mistakes.clear()
@@ -115,7 +119,11 @@ class Rehearsal:
 
     def real(self) -> list[dict[str, Any]]:
         """Return what the engine's state holds of things that clouds made."""
-        return [resource for resource in self.resources() if resource.get("custom") and plan.is_real(resource["type"])]
+        return [
+            resource
+            for resource in self.resources()
+            if resource.get("custom") and plan.is_real(resource["type"])
+        ]
 
     def pending(self) -> list[dict[str, Any]]:
         """Return the resources whose create the engine began and never heard of again."""
@@ -124,16 +132,22 @@ class Rehearsal:
     def state_matches_cloud(self, step: Step, *, kept: Collection[str] = ()) -> bool:
         """Book what exists in the cloud and is not in the engine's state, or the other way round.
 
-        `kept` may leave the state and stay in the cloud: what the program keeps when it is destroyed (retain_on_delete).
+        `kept` may leave the state and stay in the cloud: what the program keeps when it is destroyed
+        (retain_on_delete).
         """
         # What had to go before its successor was made, and has none yet, stays in the state with a mark.
-        made = [resource for resource in self.real() if resource.get("id") and not resource.get("pendingReplacement")]
+        made = [
+            resource
+            for resource in self.real()
+            if resource.get("id") and not resource.get("pendingReplacement")
+        ]
         known = {(resource["type"], resource["id"]): resource["urn"] for resource in made}
         meant = collections.Counter((resource["type"], resource["id"]) for resource in made)
         there = collections.Counter((record.token, record.id) for record in self.cloud.records.values())
         for record in self.cloud.records.values():
             key = record.token, record.id
-            # The same object in two clusters has one id, and while the first is replaced both are in the state.
+            # The same object in two clusters has one id, and while the first is replaced both are in the
+            # state.
             if (key not in known or (record.place and there[key] > meant[key])) and record.urn not in kept:
                 self.report.lost.append(record.urn)
                 self.unexpected(step, "exists in the cloud and is not in the engine's state", record.urn)
@@ -155,7 +169,9 @@ class Rehearsal:
         """Return a digest of everything that exists, by URN: two rehearsals that end alike have the same."""
         return {
             record.urn: hashlib.sha256(
-                json.dumps([record.id, digested(record.inputs), digested(record.outputs)], sort_keys=True).encode()
+                json.dumps(
+                    [record.id, digested(record.inputs), digested(record.outputs)], sort_keys=True
+                ).encode()
             ).hexdigest()
             for record in self.cloud.records.values()
         }
@@ -177,9 +193,16 @@ def counted(ops: Iterable[str]) -> dict[str, int]:
 
 @contextlib.contextmanager
 def staged(
-    project: Project, engine: Engine, wishes: Wishes, *, settings: dict[str, Any] | None = None, show: Show | None = None
+    project: Project,
+    engine: Engine,
+    wishes: Wishes,
+    *,
+    settings: dict[str, Any] | None = None,
+    show: Show | None = None,
 ) -> Iterator[Rehearsal]:
-    """Set the stage: a sandbox with an empty stack, simulated providers and a language host, all gone at the end."""
+    """Set the stage: a sandbox with an empty stack, simulated providers and a language host, all gone at the
+    end.
+    """
     programs = language.Programs(python=sys.executable, root=project.root)
     with (
         sigterm_as_interrupt(),
@@ -195,7 +218,9 @@ def staged(
         environment = {"PULUMI_DEBUG_PROVIDERS": providers, "PULUMI_DEBUG_LANGUAGES": languages}
         runner = Runner(engine.path, box, environment, (show or Show()).resource)
         runner.init()
-        yield Rehearsal(project, runner, cloud, programs, table(), wishes.policy_packs, wishes.fault, wishes.seed)
+        yield Rehearsal(
+            project, runner, cloud, programs, table(), wishes.policy_packs, wishes.fault, wishes.seed
+        )
 
 
 def _cloud(wishes: Wishes) -> contextlib.AbstractContextManager[Cloud]:

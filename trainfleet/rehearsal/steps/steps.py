@@ -1,7 +1,10 @@
-"""The steps of a rehearsal, in order: what each does, what it expects, and how it says that something else happened.
+"""The steps of a rehearsal, in order: what each does, what it expects, and how it says that something else
+happened.
 
-Each is a function over a `Rehearsal` that fills its row (`Step`). A step only sets `ok` to False with a problem that names
-the resource. Easy to get wrong: changes stay in `programs.changes`, because a program that went back would change again.
+Each is a function over a `Rehearsal` that fills its row (`Step`). A step only sets `ok` to False with a
+problem that names
+the resource. Easy to get wrong: changes stay in `programs.changes`, because a program that went back would
+change again.
 """
 
 from __future__ import annotations
@@ -29,7 +32,9 @@ def preview(r: Rehearsal, step: Step) -> None:
         return
     r.missing_rules = selection.missing_rules((planned.token for planned in r.plan), r.rules)
     if r.missing_rules:
-        step.detail = f"{len(r.missing_rules)} type{'s' * (len(r.missing_rules) > 1)} without replacement rules"
+        step.detail = (
+            f"{len(r.missing_rules)} type{'s' * (len(r.missing_rules) > 1)} without replacement rules"
+        )
     if others := {op for op in r.only(outcome).values() if op != "create"}:
         r.unexpected(step, f"an empty stack should only create; this would {', '.join(sorted(others))}")
     if not r.plan:
@@ -50,7 +55,9 @@ def policies(r: Rehearsal, step: Step) -> None:
 
 
 def resume(r: Rehearsal, step: Step) -> None:
-    """Apply again: only what is missing may be made, and nothing else may happen. Policies judge the real values."""
+    """Apply again: only what is missing may be made, and nothing else may happen. Policies judge the real
+    values.
+    """
     if not r.plan:
         step.ran = False
         return
@@ -73,7 +80,9 @@ def resume(r: Rehearsal, step: Step) -> None:
 
 
 def _read_outputs(r: Rehearsal) -> None:
-    said = r.runner.run("stack", "output", "--json", "--show-secrets", "--stack", r.runner.sandbox.stack, events=False)
+    said = r.runner.run(
+        "stack", "output", "--json", "--show-secrets", "--stack", r.runner.sandbox.stack, events=False
+    )
     if said.ok:
         r.outputs = json.loads(said.output or "{}")
 
@@ -114,7 +123,9 @@ def update(r: Rehearsal, step: Step) -> None:
             if urn != choice.urn or op != "update":
                 r.unexpected(step, f"a change of {choice.shown} should update it alone, but: {op}", urn)
         if not r.only(outcome):
-            r.unexpected(step, "the change made no difference: is the property ignored (ignore_changes)?", choice.urn)
+            r.unexpected(
+                step, "the change made no difference: is the property ignored (ignore_changes)?", choice.urn
+            )
 
 
 def replacement(r: Rehearsal, step: Step) -> None:
@@ -131,7 +142,11 @@ def replacement(r: Rehearsal, step: Step) -> None:
         return
     ops = r.only(outcome)
     if ops.get(choice.urn) != "replace":
-        r.unexpected(step, f"a change of {'.'.join(choice.path)} should replace it, but: {ops.get(choice.urn, 'nothing')}", choice.urn)
+        r.unexpected(
+            step,
+            f"a change of {'.'.join(choice.path)} should replace it, but: {ops.get(choice.urn, 'nothing')}",
+            choice.urn,
+        )
     for urn in set(ops) - followers - {choice.urn}:
         r.unexpected(step, f"does not depend on {choice.name}, but: {ops[urn]}", urn)
     if followed := len(set(ops) & followers):
@@ -146,13 +161,17 @@ def _no_trace_of(r: Rehearsal, step: Step, resource_id: str, urn: str) -> None:
     if not re.search(r"[0-9a-f]{7}", resource_id):  # a plain word, which other text may contain
         return
     for record in list(r.cloud.records.values()):
-        if record.urn != urn and re.search(rf"(?<![\w-]){re.escape(resource_id)}(?![\w-])", json.dumps(plain(record.inputs))):
+        if record.urn != urn and re.search(
+            rf"(?<![\w-]){re.escape(resource_id)}(?![\w-])", json.dumps(plain(record.inputs))
+        ):
             r.unexpected(step, f"still refers to {resource_id}, which was replaced", record.urn)
 
 
 def drift(r: Rehearsal, step: Step) -> None:
     """Change a thing behind the engine's back: refresh finds it, the next apply puts it right."""
-    choice = _first([each for each in selection.updatable(r.resources(), r.rules, r.seed + 1) if len(each.path) > 1], r)
+    choice = _first(
+        [each for each in selection.updatable(r.resources(), r.rules, r.seed + 1) if len(each.path) > 1], r
+    )
     if choice is None:
         step.ran, step.detail = False, "no resource with labels or tags"
         return
@@ -167,13 +186,19 @@ def drift(r: Rehearsal, step: Step) -> None:
 
     def still() -> str:
         record = r.cloud.of_urn(choice.urn)
-        return "is still as it was edited by hand" if record is not None and "edited-by-hand" in json.dumps(record.inputs) else ""
+        return (
+            "is still as it was edited by hand"
+            if record is not None and "edited-by-hand" in json.dumps(record.inputs)
+            else ""
+        )
 
     found_and_put_right(r, step, choice.urn, still)
 
 
 def found_and_put_right(r: Rehearsal, step: Step, urn: str, still: Callable[[], str]) -> None:
-    """Refresh must find the one change that somebody made, and the next apply undo it and nothing else; `still` says what is wrong after it."""
+    """Refresh must find the one change that somebody made, and the next apply undo it and nothing else;
+    `still` says what is wrong after it.
+    """
     found = r.run(step, "refresh", "--yes", "--skip-preview")
     if not found.ok:
         r.failed(step, found)
@@ -186,7 +211,9 @@ def found_and_put_right(r: Rehearsal, step: Step, urn: str, still: Callable[[], 
     if not repaired.ok:
         r.failed(step, repaired)
     elif r.only(repaired) != {urn: "update"}:
-        r.unexpected(step, f"the next apply should put it right and do nothing else, but: {r.only(repaired)}", urn)
+        r.unexpected(
+            step, f"the next apply should put it right and do nothing else, but: {r.only(repaired)}", urn
+        )
     elif wrong := still():
         r.unexpected(step, wrong, urn)
 
@@ -200,7 +227,9 @@ def unprotect(r: Rehearsal, step: Step) -> None:
         return
     names = sorted(urn.rsplit("::", 1)[-1] for urn in protected)
     step.detail = f"protected, so a destroy refuses until lifted: {', '.join(names)}"
-    outcome = r.runner.run("state", "unprotect", "--all", "--yes", "--stack", r.runner.sandbox.stack, events=False)
+    outcome = r.runner.run(
+        "state", "unprotect", "--all", "--yes", "--stack", r.runner.sandbox.stack, events=False
+    )
     step.seconds += outcome.seconds
     if not outcome.ok:
         r.failed(step, outcome)

@@ -1,6 +1,8 @@
-"""`trainfleet serve`: a trained model behind HTTP, by Ray Serve: replicas, batching, limits, and an end that lets requests finish.
+"""`trainfleet serve`: a trained model behind HTTP, by Ray Serve: replicas, batching, limits, and an end that
+lets requests finish.
 
-Used by the command line. Easy to get wrong: Serve's own proxy holds requests that no replica has taken yet, so its queue has a limit
+Used by the command line. Easy to get wrong: Serve's own proxy holds requests that no replica has taken yet,
+so its queue has a limit
 too; and at the end the application goes first, so that nothing new comes in while what is there is finished.
 """
 
@@ -39,9 +41,17 @@ class Replica:
 
 
 def serve(
-    source: str, which: str, *, host: str, port: int, replicas: int, limits: Limits, hear: Callable[[Mapping[str, Any]], Any]
+    source: str,
+    which: str,
+    *,
+    host: str,
+    port: int,
+    replicas: int,
+    limits: Limits,
+    hear: Callable[[Mapping[str, Any]], Any],
 ) -> dict[str, Any]:
-    """Serve until Ctrl-C or SIGTERM, then let what was taken finish. `hear` is told when it is `ready`, and when it is `draining`.
+    """Serve until Ctrl-C or SIGTERM, then let what was taken finish. `hear` is told when it is `ready`, and
+    when it is `draining`.
 
     Raises:
         InputError: no such model, or an address that cannot be had.
@@ -52,7 +62,14 @@ def serve(
     _free(host, port)
     found: dict[str, Any] = subprocess_jobs.run(
         "trainfleet.training.inference.serve.app:work",
-        {"source": source, "which": which, "host": host, "port": port, "replicas": replicas, "limits": limits.model_dump()},
+        {
+            "source": source,
+            "which": which,
+            "host": host,
+            "port": port,
+            "replicas": replicas,
+            "limits": limits.model_dump(),
+        },
         hear=hear,
         threads=max(1, local_resources.cpus() // replicas),
         grace_s=limits.timeout_s + 60,
@@ -68,7 +85,9 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
     from trainfleet.training.runtime.ray_cluster import connect
 
     limits = Limits(**job["limits"])
-    path, step = _resolved(open_predictor(job["source"], job["which"]))  # an error here is clear; from a replica it is not
+    path, step = _resolved(
+        open_predictor(job["source"], job["which"])
+    )  # an error here is clear; from a replica it is not
     figures = Path(os.environ["TRAINFLEET_STOP_FILE"]).parent / "figures"
     gpu = local_resources.gpus() > 0
     with connect(Scaling(workers=job["replicas"], use_gpu=gpu), os.environ):
@@ -76,9 +95,16 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
 
         ray_serve.start(proxy_location="HeadOnly", http_options={"host": job["host"], "port": job["port"]})
         try:
-            ray_serve.run(_application(path, limits, job["replicas"], gpu, figures), name=APPLICATION, route_prefix="/", blocking=False)
+            ray_serve.run(
+                _application(path, limits, job["replicas"], gpu, figures),
+                name=APPLICATION,
+                route_prefix="/",
+                blocking=False,
+            )
         except Exception as error:
-            raise TrainfleetError(f"the replicas did not start: {str(error).strip().splitlines()[-1]}") from error
+            raise TrainfleetError(
+                f"the replicas did not start: {str(error).strip().splitlines()[-1]}"
+            ) from error
         address = f"http://{job['host']}:{job['port']}"
         send("ready", address=address, step=step, checkpoint=path, replicas=job["replicas"])
         while not subprocess_jobs.stopping():
@@ -90,14 +116,22 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
 
 
 def build(settings: Mapping[str, Any]) -> Any:
-    """The application for a Ray Serve that somebody else runs, such as KubeRay's: `source`, `which`, `replicas`, `gpu`, `limits`."""
+    """The application for a Ray Serve that somebody else runs, such as KubeRay's: `source`, `which`,
+    `replicas`, `gpu`, `limits`.
+    """
     import tempfile
 
     from trainfleet.training.inference.predictor import open_predictor
 
     path, _ = _resolved(open_predictor(settings["source"], settings.get("which", "best")))
     figures = Path(tempfile.gettempdir()) / "trainfleet-figures"
-    return _application(path, Limits(**settings.get("limits", {})), int(settings.get("replicas", 1)), bool(settings.get("gpu")), figures)
+    return _application(
+        path,
+        Limits(**settings.get("limits", {})),
+        int(settings.get("replicas", 1)),
+        bool(settings.get("gpu")),
+        figures,
+    )
 
 
 def _application(path: str, limits: Limits, replicas: int, gpu: bool, figures: Path) -> Any:
@@ -109,7 +143,8 @@ def _application(path: str, limits: Limits, replicas: int, gpu: bool, figures: P
         Replica,
         name="model",
         num_replicas=replicas,
-        max_ongoing_requests=limits.queue + 8,  # so that a replica refuses by itself, with its own guess of when to come again
+        max_ongoing_requests=limits.queue
+        + 8,  # so that a replica refuses by itself, with its own guess of when to come again
         max_queued_requests=limits.queue,
         backpressure_config=BackpressureConfig(status_code=503, retry_after_s=AGAIN_S),
         graceful_shutdown_wait_loop_s=0.2,
@@ -122,7 +157,9 @@ def _application(path: str, limits: Limits, replicas: int, gpu: bool, figures: P
 
 
 def _resolved(predictor: Any) -> tuple[str, int]:
-    return str(Path(predictor.path).absolute()) if "://" not in predictor.path else predictor.path, predictor.step
+    return str(
+        Path(predictor.path).absolute()
+    ) if "://" not in predictor.path else predictor.path, predictor.step
 
 
 def _free(host: str, port: int) -> None:
@@ -133,4 +170,7 @@ def _free(host: str, port: int) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OSError as error:
-        raise InputError("cannot listen there", [Problem(f"{host}:{port}", error.strerror or str(error), "another --port or --host")]) from error
+        raise InputError(
+            "cannot listen there",
+            [Problem(f"{host}:{port}", error.strerror or str(error), "another --port or --host")],
+        ) from error

@@ -1,7 +1,10 @@
-"""Dynamic batching: rows of many requests go through the model together, at most so many, after waiting at most so long.
+"""Dynamic batching: rows of many requests go through the model together, at most so many, after waiting at
+most so long.
 
-Used by `trainfleet.training.inference.serve.request_handler`. Counts rows, not requests, so that a batch never holds more than the model is meant to take. Easy to get
-wrong: a row whose request has given up must not be computed any more, and an error is every waiting row's of that batch, no other's.
+Used by `trainfleet.training.inference.serve.request_handler`. Counts rows, not requests, so that a batch
+never holds more than the model is meant to take. Easy to get
+wrong: a row whose request has given up must not be computed any more, and an error is every waiting row's of
+that batch, no other's.
 """
 
 from __future__ import annotations

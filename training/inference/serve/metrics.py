@@ -1,6 +1,7 @@
 """The counts of a served model in Prometheus' text format, over all replicas of a machine.
 
-Used by `trainfleet.training.inference.serve.request_handler`. A request for /metrics reaches one replica, so each leaves its counts in a file that all read. Easy to get
+Used by `trainfleet.training.inference.serve.request_handler`. A request for /metrics reaches one replica, so
+each leaves its counts in a file that all read. Easy to get
 wrong: counts only ever grow, so a replica that ended keeps its file.
 """
 
@@ -58,7 +59,10 @@ class Gauges:
             codes.update(part["codes"])
             buckets.update(part["buckets"])
         lines = ["# TYPE trainfleet_serve_requests_total counter"]
-        lines += [f'trainfleet_serve_requests_total{{code="{code}"}} {count}' for code, count in sorted(codes.items())]
+        lines += [
+            f'trainfleet_serve_requests_total{{code="{code}"}} {count}'
+            for code, count in sorted(codes.items())
+        ]
         lines.append("# TYPE trainfleet_serve_request_seconds histogram")
         total = 0
         for bucket in (*map(str, BUCKETS), "+Inf"):
@@ -69,8 +73,14 @@ class Gauges:
             f"trainfleet_serve_request_seconds_count {total}",
         ]
         for name in ("rows", "batches"):
-            lines += [f"# TYPE trainfleet_serve_{name}_total counter", f"trainfleet_serve_{name}_total {sum(part[name] for part in parts)}"]
-        lines += ["# TYPE trainfleet_serve_waiting_rows gauge", f'trainfleet_serve_waiting_rows{{replica="{self.name}"}} {waiting}']
+            lines += [
+                f"# TYPE trainfleet_serve_{name}_total counter",
+                f"trainfleet_serve_{name}_total {sum(part[name] for part in parts)}",
+            ]
+        lines += [
+            "# TYPE trainfleet_serve_waiting_rows gauge",
+            f'trainfleet_serve_waiting_rows{{replica="{self.name}"}} {waiting}',
+        ]
         return "\n".join(lines) + "\n"
 
     def _state(self) -> dict[str, Any]:

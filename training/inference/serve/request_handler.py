@@ -1,6 +1,8 @@
-"""One replica's counter: takes requests, refuses what is too much, puts rows of many requests through the model together, counts.
+"""One replica's counter: takes requests, refuses what is too much, puts rows of many requests through the
+model together, counts.
 
-Used by `trainfleet.training.inference.serve.app` inside Ray Serve, and by tests without it. Easy to get wrong: the model computes in a thread, or health
+Used by `trainfleet.training.inference.serve.app` inside Ray Serve, and by tests without it. Easy to get
+wrong: the model computes in a thread, or health
 checks would wait for it; and whoever is refused must be told when to come again, or all come again at once.
 """
 
@@ -34,7 +36,9 @@ class Limits(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     body_kib: int = Field(1024, ge=1, description="Largest request.")
     rows: int = Field(64, ge=1, description="Most rows of a request.")
-    queue: int = Field(256, ge=1, description="Most rows that wait or are computed; more is refused with 503.")
+    queue: int = Field(
+        256, ge=1, description="Most rows that wait or are computed; more is refused with 503."
+    )
     batch: int = Field(16, ge=1, description="Most rows that go through the model at once.")
     wait_ms: float = Field(5.0, ge=0, description="How long a batch that is not full waits for more rows.")
     timeout_s: float = Field(30.0, gt=0, description="Longest a request may take; then 504.")
@@ -43,7 +47,9 @@ class Limits(BaseModel):
 class Refused(Exception):  # noqa: N818 - an answer, no fault
     """Raised for a request that gets no prediction: status, reason, and after how many seconds to come again."""
 
-    def __init__(self, status: int, error: str, problems: Sequence[dict[str, Any]] = (), again_s: int | None = None) -> None:
+    def __init__(
+        self, status: int, error: str, problems: Sequence[dict[str, Any]] = (), again_s: int | None = None
+    ) -> None:
         super().__init__(error)
         self.status, self.error, self.problems, self.again_s = status, error, list(problems), again_s
 
@@ -58,7 +64,9 @@ class Desk:
         folder: where replicas of a machine leave their figures for each other, if anywhere.
     """
 
-    def __init__(self, predictor: Predictor, limits: Limits, name: str = "0", folder: Path | None = None) -> None:
+    def __init__(
+        self, predictor: Predictor, limits: Limits, name: str = "0", folder: Path | None = None
+    ) -> None:
         self.predictor, self.limits = predictor, limits
         self.gauges = Gauges(name, folder)
         self.waiting = 0
@@ -78,10 +86,21 @@ class Desk:
         if path == "/metrics":
             return PlainTextResponse(self.gauges.text(self.waiting), media_type="text/plain; version=0.0.4")
         if path != "/predict":
-            return JSONResponse({"status": "ok", "name": self.predictor.recipe.name, "step": self.predictor.step, "waiting": self.waiting})
+            return JSONResponse(
+                {
+                    "status": "ok",
+                    "name": self.predictor.recipe.name,
+                    "step": self.predictor.step,
+                    "waiting": self.waiting,
+                }
+            )
         began = time.monotonic()
         try:
-            document, status, headers = {"predictions": await self._predict(request), "step": self.predictor.step}, 200, {}
+            document, status, headers = (
+                {"predictions": await self._predict(request), "step": self.predictor.step},
+                200,
+                {},
+            )
         except Refused as refused:
             status = refused.status
             document = {"error": refused.error} | ({"problems": refused.problems} if refused.problems else {})
@@ -93,7 +112,9 @@ class Desk:
         rows = self._rows(await self._body(request))
         if self.waiting + len(rows) > self.limits.queue:
             busy = max(1, min(60, math.ceil(self.waiting * self.row_s)))
-            raise Refused(503, f"{self.waiting} rows are waiting, the limit is {self.limits.queue}", again_s=busy)
+            raise Refused(
+                503, f"{self.waiting} rows are waiting, the limit is {self.limits.queue}", again_s=busy
+            )
         self.waiting += len(rows)
         try:
             answers = await asyncio.wait_for(self._together(rows), self.limits.timeout_s)
@@ -103,7 +124,11 @@ class Desk:
             raise Refused(500, error.summary) from error
         finally:
             self.waiting -= len(rows)
-        wrong = [{"row": number, "error": each.error} for number, each in enumerate(answers) if each.prediction is None]
+        wrong = [
+            {"row": number, "error": each.error}
+            for number, each in enumerate(answers)
+            if each.prediction is None
+        ]
         if wrong:
             raise Refused(422, f"{len(wrong)} of {len(rows)} rows cannot be read", wrong)
         return [each.prediction for each in answers if each.prediction is not None]
@@ -135,7 +160,12 @@ class Desk:
         for number, row in enumerate(rows):
             for key in ("audio", "image"):
                 if isinstance(row.get(key), str):
-                    problems.append({"row": number, "error": f"`{key}` is a path, and files of the server are not read: send `{key}_base64`"})
+                    problems.append(
+                        {
+                            "row": number,
+                            "error": f"`{key}` is a path, and files of the server are not read: send `{key}_base64`",
+                        }
+                    )
                 elif f"{key}_base64" in row:
                     try:
                         row[key] = base64.b64decode(row.pop(f"{key}_base64"), validate=True)

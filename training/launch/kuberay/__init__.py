@@ -1,7 +1,10 @@
-"""`--on kuberay`: Ray on a Kubernetes cluster, made for the run by KubeRay and taken down with it, or a long-lived one (`--cluster`).
+"""`--on kuberay`: Ray on a Kubernetes cluster, made for the run by KubeRay and taken down with it, or a
+long-lived one (`--cluster`).
 
-Used by `trainfleet.training.launch.supervise` as any way to start a run. `site` decides, `pods` and `manifest` write it down, `checks` looks before
-anything is made, and `follow` is the process that stands for the run on this machine. Nothing else differs from `--on local`.
+Used by `trainfleet.training.launch.supervise` as any way to start a run. `site` decides, `pods` and
+`manifest` write it down, `checks` looks before
+anything is made, and `follow` is the process that stands for the run on this machine. Nothing else differs
+from `--on local`.
 """
 
 from __future__ import annotations
@@ -78,7 +81,11 @@ def specification(site: Site, target: Target) -> dict[str, Any]:
         "pods": site.pods,
         "queue": site.outputs.queue,
         "within_s": site.within_s,
-        "tried": ", ".join(filter(None, [site.outputs.name or site.context or "", f"pool {site.pool.name}" if site.pool else ""])),
+        "tried": ", ".join(
+            filter(
+                None, [site.outputs.name or site.context or "", f"pool {site.pool.name}" if site.pool else ""]
+            )
+        ),
         "objects": run_objects(site),
         "attach": bool(target.request.options.get("attach")),
         "detach": target.request.detach,

@@ -1,7 +1,10 @@
-"""The little of the Kubernetes API that a run needs: make, look, read logs, run a command in a pod; every refusal in plain words.
+"""The little of the Kubernetes API that a run needs: make, look, read logs, run a command in a pod; every
+refusal in plain words.
 
-Used by all of `trainfleet.training.launch.kuberay`. Objects are plain documents. Easy to get wrong: the package `kubernetes` takes a second to import,
-so it is imported when a cluster is asked for the first time; and a control plane that restarts is no reason to lose a run (`patiently`).
+Used by all of `trainfleet.training.launch.kuberay`. Objects are plain documents. Easy to get wrong: the
+package `kubernetes` takes a second to import,
+so it is imported when a cluster is asked for the first time; and a control plane that restarts is no reason
+to lose a run (`patiently`).
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ class ApiError(TrainfleetError):
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         self.status, self.reason, self.message = status, reason, message
-        super().__init__(f"the cluster refused: {message}" if status else f"the cluster cannot be reached: {message}")
+        super().__init__(
+            f"the cluster refused: {message}" if status else f"the cluster cannot be reached: {message}"
+        )
 
 
 class Cluster:
@@ -47,7 +52,13 @@ class Cluster:
         self._api, self.namespace, self.name = api, namespace, name
 
     def request(
-        self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None, content: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        *,
+        query: dict[str, str] | None = None,
+        body: Any = None,
+        content: str = "application/json",
     ) -> Document:
         """One call.
 
@@ -58,7 +69,9 @@ class Cluster:
         try:
             return dict(json.loads(answer.data)) if answer.data else {}
         except ValueError as error:
-            raise ApiError(0, "", f"{self.name} answers what is no Kubernetes: {answer.data[:80]!r}") from error
+            raise ApiError(
+                0, "", f"{self.name} answers what is no Kubernetes: {answer.data[:80]!r}"
+            ) from error
 
     def get(self, kind: str, name: str) -> Document | None:
         """An object, or None where there is none."""
@@ -71,7 +84,9 @@ class Cluster:
 
     def items(self, kind: str, selector: str = "", fields: str = "") -> list[Document]:
         """The namespace's objects of a kind; none where the kind is not known here."""
-        query = {key: value for key, value in (("labelSelector", selector), ("fieldSelector", fields)) if value}
+        query = {
+            key: value for key, value in (("labelSelector", selector), ("fieldSelector", fields)) if value
+        }
         try:
             return list(self.request("GET", self._path(kind), query=query).get("items", []))
         except ApiError as error:
@@ -81,7 +96,11 @@ class Cluster:
 
     def create(self, document: Document, *, dry_run: bool = False) -> Document:
         """Make an object; one of its name must not be there."""
-        query = {"fieldManager": MANAGER, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
+        query = {
+            "fieldManager": MANAGER,
+            "fieldValidation": "Strict",
+            **({"dryRun": "All"} if dry_run else {}),
+        }
         return self.request("POST", self._path(document["kind"]), query=query, body=document)
 
     def apply(self, document: Document) -> Document:
@@ -100,7 +119,9 @@ class Cluster:
             raise
         return True
 
-    def log(self, pod: str, container: str, *, follow: bool, since: str | None = None, tail: int | None = None) -> Iterator[tuple[str, str]]:
+    def log(
+        self, pod: str, container: str, *, follow: bool, since: str | None = None, tail: int | None = None
+    ) -> Iterator[tuple[str, str]]:
         """A container's lines with the time of each, from `since` on.
 
         Raises:
@@ -109,7 +130,14 @@ class Cluster:
         query = {"container": container, "timestamps": "true", "follow": "true" if follow else "false"}
         query |= {"sinceTime": since} if since else {}
         query |= {"tailLines": str(tail)} if tail is not None else {}
-        answer = self._call("GET", f"{self._path('Pod')}/{pod}/log", query, None, "application/json", None if follow else TIMEOUT_S)
+        answer = self._call(
+            "GET",
+            f"{self._path('Pod')}/{pod}/log",
+            query,
+            None,
+            "application/json",
+            None if follow else TIMEOUT_S,
+        )
         try:
             for line in _lines(answer):
                 when, _, text = line.partition(" ")
@@ -142,7 +170,9 @@ class Cluster:
             )
         except Exception as error:  # websocket's own, and ApiException
             raise ApiError(
-                0, "", f"no command can be run in {pod} ({str(error).strip().splitlines()[0][:160] if str(error) else error!r})"
+                0,
+                "",
+                f"no command can be run in {pod} ({str(error).strip().splitlines()[0][:160] if str(error) else error!r})",
             ) from error
         finally:
             # `stream` swaps the client's way of calling for good (kubernetes-client/python#1750).
@@ -165,7 +195,9 @@ class Cluster:
         group, plural = PLURALS[kind]
         return f"{group}/namespaces/{self.namespace}/{plural}"
 
-    def _call(self, method: str, path: str, query: dict[str, str], body: Any, content: str, timeout: float | None) -> Any:  # noqa: PLR0917
+    def _call(  # noqa: PLR0917
+        self, method: str, path: str, query: dict[str, str], body: Any, content: str, timeout: float | None
+    ) -> Any:
         from kubernetes.client.exceptions import ApiException
 
         try:
@@ -173,7 +205,10 @@ class Cluster:
                 path,
                 method,
                 query_params=list(query.items()),
-                header_params={"Content-Type": content, "Accept": "*/*" if path.endswith("/log") else "application/json"},
+                header_params={
+                    "Content-Type": content,
+                    "Accept": "*/*" if path.endswith("/log") else "application/json",
+                },
                 body=body,
                 auth_settings=["BearerToken"],
                 _return_http_data_only=True,
@@ -216,7 +251,8 @@ def _short(error: BaseException) -> str:
 
 
 def connect(context: str | None, kubeconfig: str, kube_context: str, namespace: str) -> Cluster:
-    """A cluster by the user's context, else by the platform's: the user's own entry of that name first, for it has his login.
+    """A cluster by the user's context, else by the platform's: the user's own entry of that name first, for
+    it has his login.
 
     Raises:
         InputError: no such context, or a kubeconfig that cannot be read.
@@ -242,13 +278,20 @@ def connect(context: str | None, kubeconfig: str, kube_context: str, namespace: 
             from trainfleet.suggestions import did_you_mean
 
             fix = did_you_mean(name, known) if known else "there is no kubeconfig here; set KUBECONFIG"
-            raise InputError("no such cluster", [Problem("--context", f"your kubeconfig has no context `{name}`", fix)])
+            raise InputError(
+                "no such cluster", [Problem("--context", f"your kubeconfig has no context `{name}`", fix)]
+            )
     except ConfigException as error:
-        raise InputError("the kubeconfig cannot be used", [Problem(name, str(error).strip(), "log in to the cluster again")]) from error
+        raise InputError(
+            "the kubeconfig cannot be used",
+            [Problem(name, str(error).strip(), "log in to the cluster again")],
+        ) from error
     except ValueError as error:
         raise InputError("the kubeconfig cannot be used", [Problem(name, f"is no JSON: {error}")]) from error
     settings.retries = False
-    if not settings.verify_ssl:  # the user's own choice for this cluster; kubectl does not repeat it with every call either
+    if (
+        not settings.verify_ssl
+    ):  # the user's own choice for this cluster; kubectl does not repeat it with every call either
         import urllib3
 
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
@@ -264,10 +307,18 @@ def contexts() -> tuple[dict[str, Document], str]:
         found, current = config.list_kube_config_contexts()
     except (ConfigException, TypeError):
         return {}, ""
-    return {each["name"]: dict(each.get("context") or {}) for each in found or []}, (current or {}).get("name", "")
+    return {each["name"]: dict(each.get("context") or {}) for each in found or []}, (current or {}).get(
+        "name", ""
+    )
 
 
-def patiently(call: Callable[[], Result], notice: Callable[[str], Any], *, patience_s: float = PATIENCE_S, wait_s: float = 2.0) -> Result:
+def patiently(
+    call: Callable[[], Result],
+    notice: Callable[[str], Any],
+    *,
+    patience_s: float = PATIENCE_S,
+    wait_s: float = 2.0,
+) -> Result:
     """Do `call` again while the cluster does not answer: a control plane that restarts is no end of a run.
 
     Raises:
@@ -278,7 +329,9 @@ def patiently(call: Callable[[], Result], notice: Callable[[str], Any], *, patie
         try:
             result = call()
         except ApiError as error:
-            if (error.status != 0 and error.status < 500 and error.status != 429) or time.monotonic() > deadline:
+            if (
+                error.status != 0 and error.status < 500 and error.status != 429
+            ) or time.monotonic() > deadline:
                 raise
             if not told:
                 notice(f"the cluster does not answer ({error.message}); the run goes on there, waiting")

@@ -1,6 +1,8 @@
-"""The driver's first step in a pod: take the recipe from the environment and train it, as `python -m trainfleet.training.run FILE` does anywhere.
+"""The driver's first step in a pod: take the recipe from the environment and train it, as `python -m
+trainfleet.training.run FILE` does anywhere.
 
-Started by Ray's job server on the head. Easy to get wrong: the folder must be the driver's own, for a long-lived head has many.
+Started by Ray's job server on the head. Easy to get wrong: the folder must be the driver's own, for a
+long-lived head has many.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""The process behind `--on kuberay`: make the run's objects, say why it is not running yet, hand on what it says, take it down at its end.
+"""The process behind `--on kuberay`: make the run's objects, say why it is not running yet, hand on what it
+says, take it down at its end.
 
-Started by `trainfleet.training.launch.supervise` like any run's process, so that it is watched, asked to stop and ended in the same way. Easy to get
-wrong: what happens to this process must not happen to the run, unless the user asked for it: only a stop, a failed start and a run's own
+Started by `trainfleet.training.launch.supervise` like any run's process, so that it is watched, asked to stop
+and ended in the same way. Easy to get
+wrong: what happens to this process must not happen to the run, unless the user asked for it: only a stop, a
+failed start and a run's own
 end take objects away; SIGKILL and a lost connection leave the run alone.
 """
 
@@ -66,7 +69,9 @@ class Follower:
             return 0  # the run said how it ended
         except ApiError as error:  # this machine lost sight of the run, which is no reason to end it
             fix = "the run goes on there; `trainfleet runs attach` comes back to it"
-            raise TrainfleetError("the cluster does not answer any more", [Problem(self.cluster.name, error.message, fix)]) from error
+            raise TrainfleetError(
+                "the cluster does not answer any more", [Problem(self.cluster.name, error.message, fix)]
+            ) from error
         except (Stopped, TrainfleetError):
             self._take_down()
             raise
@@ -82,7 +87,10 @@ class Follower:
         there = self.cluster.get("RayJob", self.job)
         if there is not None:
             if state_of(there) not in ENDED:
-                raise InputError("this run is going on already", [Problem(self.job, "another launch started it", "trainfleet runs attach")])
+                raise InputError(
+                    "this run is going on already",
+                    [Problem(self.job, "another launch started it", "trainfleet runs attach")],
+                )
             self.cluster.delete("RayJob", self.job)
             self._gone()
         owner: dict[str, Any] | None = None
@@ -90,7 +98,12 @@ class Follower:
             for document in self.spec["objects"]:
                 if document["kind"] == "RayJob":
                     made = self.cluster.create(document)
-                    owner = {"apiVersion": made["apiVersion"], "kind": "RayJob", "name": self.job, "uid": made["metadata"]["uid"]}
+                    owner = {
+                        "apiVersion": made["apiVersion"],
+                        "kind": "RayJob",
+                        "name": self.job,
+                        "uid": made["metadata"]["uid"],
+                    }
                 elif document["kind"] == "RayCluster":
                     if self.cluster.get("RayCluster", document["metadata"]["name"]) is None:
                         self.cluster.apply(document)
@@ -106,11 +119,15 @@ class Follower:
         deadline = time.monotonic() + 60
         while self.cluster.get("RayJob", self.job) is not None:
             if time.monotonic() > deadline:
-                raise TrainfleetError(f"an earlier run's RayJob {self.job} does not go away; is KubeRay's operator running?")
+                raise TrainfleetError(
+                    f"an earlier run's RayJob {self.job} does not go away; is KubeRay's operator running?"
+                )
             time.sleep(0.5)
 
     def _await_operator(self) -> None:
-        """Wait until somebody works on the run, so that a run which nobody would ever start is not left behind."""
+        """Wait until somebody works on the run, so that a run which nobody would ever start is not left
+        behind.
+        """
         deadline = time.monotonic() + UNSEEN_S
         while not self._seen(self.cluster.get("RayJob", self.job) or {}):
             if time.monotonic() > deadline:
@@ -125,7 +142,8 @@ class Follower:
     def _nobody(self) -> TrainfleetError:
         fix = "kubectl get pods -A -l app.kubernetes.io/name=kuberay-operator; it must watch this namespace"
         return TrainfleetError(
-            "KubeRay's operator takes no notice of the run", [Problem(f"{self.cluster.namespace}/{self.job}", "has no status", fix)]
+            "KubeRay's operator takes no notice of the run",
+            [Problem(f"{self.cluster.namespace}/{self.job}", "has no status", fix)],
         )
 
     def _follow(self) -> int:
@@ -140,7 +158,14 @@ class Follower:
                 job = patiently(lambda: self.cluster.get("RayJob", self.job), self.note)
                 if job is None:
                     raise TrainfleetError(
-                        "the run was taken away", [Problem(self.job, "is no longer in the cluster; somebody deleted it", "launch it again")]
+                        "the run was taken away",
+                        [
+                            Problem(
+                                self.job,
+                                "is no longer in the cluster; somebody deleted it",
+                                "launch it again",
+                            )
+                        ],
                     )
                 if state_of(job) in ENDED:
                     return self._end(job)
@@ -188,7 +213,13 @@ class Follower:
         if not self._seen(job) and waited > UNSEEN_S:
             raise self._nobody()
         text = self._held_up(job, pods, submitters)
-        default = "setting up: Ray starts the workers" if self.started else "setting up" if self._seen(job) else "waiting for KubeRay's operator"
+        default = (
+            "setting up: Ray starts the workers"
+            if self.started
+            else "setting up"
+            if self._seen(job)
+            else "waiting for KubeRay's operator"
+        )
         self.note(text or default)
         self._pods = {pod["metadata"]["name"]: pod_diagnostics.restarts(pod) for pod in pods}
         self._refuse_hopeless([*pods, *submitters])
@@ -196,10 +227,13 @@ class Follower:
             tried = self.spec["tried"]
             what = f"after {duration(waited)}: {text or default}"
             raise TrainfleetError(
-                "the run did not get its machines in time", [Problem(tried, what, "--within MINUTES waits longer; --pool NAME tries others")]
+                "the run did not get its machines in time",
+                [Problem(tried, what, "--within MINUTES waits longer; --pool NAME tries others")],
             )
 
-    def _held_up(self, job: dict[str, Any], pods: list[dict[str, Any]], submitters: list[dict[str, Any]]) -> str:
+    def _held_up(
+        self, job: dict[str, Any], pods: list[dict[str, Any]], submitters: list[dict[str, Any]]
+    ) -> str:
         if job.get("spec", {}).get("suspend"):
             owned = [each for each in self._items("Workload") if self._owns(job, each)]
             return pod_diagnostics.queued(owned[0] if owned else None, self.spec["queue"])
@@ -210,31 +244,49 @@ class Follower:
                 return f"waiting: only {len(pods)} of {wanted + 1} pods could be made: {why}"
         if not pods:
             return ""
-        waits = [pod_diagnostics.pod_wait(each).text for each in submitters if not pod_diagnostics.is_ready(each)]
-        text = pod_diagnostics.summary(pods, wanted) or "; ".join(f"setting up: the submitter waits: {text}" for text in waits if text)
+        waits = [
+            pod_diagnostics.pod_wait(each).text for each in submitters if not pod_diagnostics.is_ready(each)
+        ]
+        text = pod_diagnostics.summary(pods, wanted) or "; ".join(
+            f"setting up: the submitter waits: {text}" for text in waits if text
+        )
         return "; ".join(each for each in (text, self._nodes_short() if "taint" in text else "") if each)
 
     def _nodes_short(self) -> str:
         try:
-            return pod_diagnostics.short_of(list(self.cluster.request("GET", "/api/v1/nodes").get("items", [])))
+            return pod_diagnostics.short_of(
+                list(self.cluster.request("GET", "/api/v1/nodes").get("items", []))
+            )
         except ApiError:  # an account that may not look at nodes
             return ""
 
     @staticmethod
     def _owns(job: dict[str, Any], workload: dict[str, Any]) -> bool:
-        return any(each.get("uid") == job["metadata"]["uid"] for each in workload.get("metadata", {}).get("ownerReferences", []))
+        return any(
+            each.get("uid") == job["metadata"]["uid"]
+            for each in workload.get("metadata", {}).get("ownerReferences", [])
+        )
 
     def _refuse_hopeless(self, pods: list[dict[str, Any]]) -> None:
         """End a run that waits for what will not come."""
         now = time.monotonic()
         waits = {pod["metadata"]["name"]: pod_diagnostics.pod_wait(pod) for pod in pods}
-        self._since = {name: self._since.get(name, now) for name, wait in waits.items() if wait.kind in ("image", "config", "crash")}
+        self._since = {
+            name: self._since.get(name, now)
+            for name, wait in waits.items()
+            if wait.kind in ("image", "config", "crash")
+        }
         for pod in pods:
             name = pod["metadata"]["name"]
             wait = waits[name]
-            hopeless = any(reason in str(pod.get("status", {}).get("containerStatuses", "")) for reason in pod_diagnostics.HOPELESS_AT_ONCE)
+            hopeless = any(
+                reason in str(pod.get("status", {}).get("containerStatuses", ""))
+                for reason in pod_diagnostics.HOPELESS_AT_ONCE
+            )
             if name in self._since and (hopeless or now - self._since[name] > IMAGE_TRIES_S):
-                fix = {"image": "--image REF; the cluster's nodes must be able to pull it"}.get(wait.kind, "trainfleet runs logs says more")
+                fix = {"image": "--image REF; the cluster's nodes must be able to pull it"}.get(
+                    wait.kind, "trainfleet runs logs says more"
+                )
                 raise InputError("the run's pods cannot start", [Problem(f"pod {name}", wait.text, fix)])
 
     def _watch_losses(self, pods: list[dict[str, Any]]) -> None:
@@ -301,7 +353,9 @@ class Follower:
         return f"{status.get('reason') or status.get('jobStatus') or 'the run'}: {said[-1] if said else 'KubeRay says no more'}"
 
     def _take_down(self) -> None:
-        """Delete the RayJob and with it its cluster, pods and files. Checkpoints are in the store, the log is in the run's folder."""
+        """Delete the RayJob and with it its cluster, pods and files. Checkpoints are in the store, the log is
+        in the run's folder.
+        """
         self.log.close()
         with contextlib.suppress(ApiError):
             self.cluster.delete("RayJob", self.job)

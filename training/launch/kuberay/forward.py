@@ -1,6 +1,7 @@
 """A port of this machine that leads to a port of a pod, through the API server, for as long as it is wanted.
 
-Used by `trainfleet dashboard`. Easy to get wrong: a browser opens many connections at once, and each needs a way of its own.
+Used by `trainfleet dashboard`. Easy to get wrong: a browser opens many connections at once, and each needs a
+way of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ CHUNK = 1 << 16
 
 
 @contextlib.contextmanager
-def forwarded(cluster: Cluster, pod: Callable[[], str], port: int, local_port: int, complain: Callable[[str], Any]) -> Iterator[int]:
+def forwarded(
+    cluster: Cluster, pod: Callable[[], str], port: int, local_port: int, complain: Callable[[str], Any]
+) -> Iterator[int]:
     """Listen on 127.0.0.1 and carry each connection to `port` of `pod()`; yields the port that it listens on.
 
     Raises:
@@ -28,7 +31,12 @@ def forwarded(cluster: Cluster, pod: Callable[[], str], port: int, local_port: i
         server = socket.create_server(("127.0.0.1", local_port))
     except OSError as error:
         raise InputError(
-            "cannot listen", [Problem(f"127.0.0.1:{local_port}", error.strerror or str(error), "choose another with --port N")]
+            "cannot listen",
+            [
+                Problem(
+                    f"127.0.0.1:{local_port}", error.strerror or str(error), "choose another with --port N"
+                )
+            ],
         ) from error
 
     def accept() -> None:

@@ -1,7 +1,10 @@
-"""The objects of a run on KubeRay: a RayJob with its files, a long-lived RayCluster, a RayService; pure functions of a `Site`.
+"""The objects of a run on KubeRay: a RayJob with its files, a long-lived RayCluster, a RayService; pure
+functions of a `Site`.
 
-Used by `trainfleet.training.launch.kuberay` and `trainfleet launch --print`. Easy to get wrong: the RayJob has no retries of its own (a run that fails
-for a reason would start again from nothing), since workers are Ray Train's to start again and a lost head is the submitter's.
+Used by `trainfleet.training.launch.kuberay` and `trainfleet launch --print`. Easy to get wrong: the RayJob
+has no retries of its own (a run that fails
+for a reason would start again from nothing), since workers are Ray Train's to start again and a lost head is
+the submitter's.
 """
 
 from __future__ import annotations
@@ -59,7 +62,8 @@ def ray_job(site: Site) -> Document:
         spec |= {
             "shutdownAfterJobFinishes": True,
             "ttlSecondsAfterFinished": SHUT_DOWN_AFTER_S,
-            # Also for a run that nobody watches: no half of it holds machines for ever while the other half waits. A launch that
+            # Also for a run that nobody watches: no half of it holds machines for ever while the other half
+            # waits. A launch that
             # watches gives up a little earlier, and says why.
             "preRunningDeadlineSeconds": round(site.within_s) + 30,
             "backoffLimit": 0,
@@ -72,14 +76,19 @@ def ray_job(site: Site) -> Document:
             "name": site.job,
             "namespace": site.namespace,
             "labels": {**labels(site), **({} if site.cluster else queue_labels(site))},
-            "annotations": {"trainfleet.io/storage": site.recipe.home_url(), "trainfleet.io/launch": site.launch},
+            "annotations": {
+                "trainfleet.io/storage": site.recipe.home_url(),
+                "trainfleet.io/launch": site.launch,
+            },
         },
         "spec": spec,
     }
 
 
 def queue_labels(site: Site) -> dict[str, str]:
-    """What puts a run into Kueue's queue, which starts all of it or nothing; the priority is that of its pods."""
+    """What puts a run into Kueue's queue, which starts all of it or nothing; the priority is that of its
+    pods.
+    """
     outputs = site.outputs
     if not outputs.queue:
         return {}
@@ -96,14 +105,21 @@ def cluster_spec(site: Site) -> Document:
         "rayVersion": site.outputs.ray_version,
         "authOptions": {"mode": "token" if site.outputs.ray_token_auth else "disabled"},
         # The head trains nothing: it may be small, and its loss costs the run a restart and no rank.
-        "headGroupSpec": {"rayStartParams": {**start, "num-cpus": "0", "dashboard-host": "0.0.0.0"}, "template": head_pod(site)},
+        "headGroupSpec": {
+            "rayStartParams": {**start, "num-cpus": "0", "dashboard-host": "0.0.0.0"},
+            "template": head_pod(site),
+        },
         "workerGroupSpecs": [
             {
                 "groupName": WORKERS,
                 "replicas": site.pods,
                 "minReplicas": site.fewest_pods if site.autoscaled else site.pods,
                 "maxReplicas": site.pods,
-                "rayStartParams": {**start, "num-cpus": str(-int(-site.per_pod * scaling.cpus_per_worker // 1)), **gpus},
+                "rayStartParams": {
+                    **start,
+                    "num-cpus": str(-int(-site.per_pod * scaling.cpus_per_worker // 1)),
+                    **gpus,
+                },
                 "template": worker_pod(site),
             }
         ],
@@ -128,7 +144,11 @@ def _autoscaler(site: Site) -> Document:
 
 def files(site: Site) -> Document:
     """What the submitter hands to Ray: the recipe, and the variables of the driver. No secret is among them."""
-    return _config_map(site, site.job, {RECIPE_FILE: dump(site.recipe), JOB_FILE: json.dumps(job_document(site), indent=1)} | _ca(site))
+    return _config_map(
+        site,
+        site.job,
+        {RECIPE_FILE: dump(site.recipe), JOB_FILE: json.dumps(job_document(site), indent=1)} | _ca(site),
+    )
 
 
 def files_of_cluster(site: Site) -> Document:
@@ -190,20 +210,39 @@ def ray_cluster(site: Site) -> Document:
 
 
 def ray_service(site: Site, name: str, *, source: str, which: str, limits: dict[str, Any]) -> Document:
-    """`trainfleet serve` on a cluster: KubeRay keeps it up, and replaces it without a gap when it changes. A replica for each worker."""
+    """`trainfleet serve` on a cluster: KubeRay keeps it up, and replaces it without a gap when it changes. A
+    replica for each worker.
+    """
     scaling = site.recipe.scaling
     application = {
         "name": "trainfleet",
         "import_path": "trainfleet.training.inference.serve.app:build",
         "route_prefix": "/",
-        "args": {"source": source, "which": which, "replicas": scaling.workers, "gpu": scaling.use_gpu, "limits": limits},
+        "args": {
+            "source": source,
+            "which": which,
+            "replicas": scaling.workers,
+            "gpu": scaling.use_gpu,
+            "limits": limits,
+        },
     }
-    config = {"proxy_location": "EveryNode", "http_options": {"host": "0.0.0.0", "port": SERVE_PORT}, "applications": [application]}
+    config = {
+        "proxy_location": "EveryNode",
+        "http_options": {"host": "0.0.0.0", "port": SERVE_PORT},
+        "applications": [application],
+    }
     return {
         "apiVersion": API,
         "kind": "RayService",
-        "metadata": {"name": name, "namespace": site.namespace, "labels": {"app.kubernetes.io/managed-by": "trainfleet"}},
-        "spec": {"serveConfigV2": yaml.safe_dump(config, sort_keys=False), "rayClusterConfig": cluster_spec(site)},
+        "metadata": {
+            "name": name,
+            "namespace": site.namespace,
+            "labels": {"app.kubernetes.io/managed-by": "trainfleet"},
+        },
+        "spec": {
+            "serveConfigV2": yaml.safe_dump(config, sort_keys=False),
+            "rayClusterConfig": cluster_spec(site),
+        },
     }
 
 
@@ -212,4 +251,13 @@ def render(objects: list[Document]) -> str:
     return "---\n".join(yaml.safe_dump(each, sort_keys=False, width=150) for each in objects)
 
 
-__all__ = ["DASHBOARD_PORT", "Document", "files", "ray_cluster", "ray_job", "ray_service", "render", "run_objects"]
+__all__ = [
+    "DASHBOARD_PORT",
+    "Document",
+    "files",
+    "ray_cluster",
+    "ray_job",
+    "ray_service",
+    "render",
+    "run_objects",
+]

@@ -1,6 +1,8 @@
-"""Why a run is not running, in plain words, from what Kubernetes, KubeRay and Kueue say. Pure functions of their documents.
+"""Why a run is not running, in plain words, from what Kubernetes, KubeRay and Kueue say. Pure functions of
+their documents.
 
-Used by `trainfleet.training.launch.kuberay.follow`. Easy to get wrong: a pod that waits for a node and one whose image cannot be had both are
+Used by `trainfleet.training.launch.kuberay.follow`. Easy to get wrong: a pod that waits for a node and one
+whose image cannot be had both are
 `Pending`; only the first may become right by itself.
 """
 
@@ -12,9 +14,21 @@ from typing import Any
 
 Document = dict[str, Any]
 
-IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable")
+IMAGE_REASONS = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+)
 HOPELESS_AT_ONCE = ("InvalidImageName", "ErrImageNeverPull")
-CONFIG_REASONS = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError")
+CONFIG_REASONS = (
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "PreCreateHookError",
+)
 
 
 @dataclass(frozen=True)
@@ -35,11 +49,19 @@ def pod_wait(pod: Document) -> Wait:
         waiting = container.get("state", {}).get("waiting") or {}
         reason, message = waiting.get("reason", ""), waiting.get("message", "")
         if reason in IMAGE_REASONS:
-            return Wait("image", f"image {container.get('image', '')} cannot be pulled: {_image_reason(message) or reason}")
+            return Wait(
+                "image",
+                f"image {container.get('image', '')} cannot be pulled: {_image_reason(message) or reason}",
+            )
         if reason in CONFIG_REASONS:
-            return Wait("config", f"container {container.get('name', '')} cannot be made: {message or reason}")
+            return Wait(
+                "config", f"container {container.get('name', '')} cannot be made: {message or reason}"
+            )
         if reason == "CrashLoopBackOff":
-            return Wait("crash", f"container {container.get('name', '')} ends again and again ({_last_end(container)})")
+            return Wait(
+                "crash",
+                f"container {container.get('name', '')} ends again and again ({_last_end(container)})",
+            )
     if status.get("phase") == "Pending":
         return Wait("start", "the machine is fetching the image or mounting volumes")
     return Wait("none", "")
@@ -50,11 +72,18 @@ def unschedulable(message: str) -> str:
     head = re.match(r"(\d+)/(\d+) nodes are available: ?(.*)", message, re.DOTALL)
     if not head:
         return message or "no node has been found yet"
-    total, rest = int(head[2]), re.split(r"\.?\s+(?:preemption:|no new claims)", f"{head[3]} ")[0].rstrip(". ")
+    total, rest = (
+        int(head[2]),
+        re.split(r"\.?\s+(?:preemption:|no new claims)", f"{head[3]} ")[0].rstrip(". "),
+    )
     if total == 0:
         return "the cluster has no node"
     reasons = [_node_reason(part.strip()) for part in re.split(r",\s+(?=\d+ )", rest) if part.strip()]
-    return f"none of {total} node{'s' if total != 1 else ''} fits: {'; '.join(reasons)}" if reasons else f"none of {total} nodes fits"
+    return (
+        f"none of {total} node{'s' if total != 1 else ''} fits: {'; '.join(reasons)}"
+        if reasons
+        else f"none of {total} nodes fits"
+    )
 
 
 def _node_reason(part: str) -> str:
@@ -67,14 +96,28 @@ def _node_reason(part: str) -> str:
 
 _NODE_REASONS = (
     (r"(\d+) Insufficient (\S+)", "has too little @ free", "have too little @ free"),
-    (r"(\d+) node\(s\) had untolerated taint\(s\)", "has a taint that the pod does not tolerate", "have taints that the pod does not tolerate"),
+    (
+        r"(\d+) node\(s\) had untolerated taint\(s\)",
+        "has a taint that the pod does not tolerate",
+        "have taints that the pod does not tolerate",
+    ),
     (r"(\d+) node\(s\) had untolerated taint ?(.*)", "has the taint @", "have the taint @"),
-    (r"(\d+) node\(s\) didn't match Pod's node affinity/selector", "lacks the labels asked for", "lack the labels asked for"),
+    (
+        r"(\d+) node\(s\) didn't match Pod's node affinity/selector",
+        "lacks the labels asked for",
+        "lack the labels asked for",
+    ),
     (r"(\d+) node\(s\) were unschedulable", "is closed to new pods", "are closed to new pods"),
-    (r"(\d+) node\(s\) had volume node affinity conflict", "is in another zone than the volume", "are in another zone than the volume"),
+    (
+        r"(\d+) node\(s\) had volume node affinity conflict",
+        "is in another zone than the volume",
+        "are in another zone than the volume",
+    ),
     (r"(\d+) Too many pods", "holds as many pods as it may", "hold as many pods as they may"),
 )
-"""Of kube-scheduler's plugins (pkg/scheduler/framework/plugins): what each says of so many nodes, and how people say it."""
+"""Of kube-scheduler's plugins (pkg/scheduler/framework/plugins): what each says of so many nodes, and how
+people say it.
+"""
 
 
 def _resource(name: str) -> str:
@@ -82,7 +125,9 @@ def _resource(name: str) -> str:
 
 
 def short_of(nodes: list[Document]) -> str:
-    """Which nodes have run short of something, and so are tainted against new pods; the scheduler does not say which taint it was."""
+    """Which nodes have run short of something, and so are tainted against new pods; the scheduler does not
+    say which taint it was.
+    """
     said = [
         f"{node['metadata']['name']} is short of {_SHORT[condition['type']]}"
         for node in nodes
@@ -114,12 +159,21 @@ def _image_reason(message: str) -> str:
 
 def restarts(pod: Document) -> int:
     """How often the containers of a pod were started again."""
-    return sum(int(each.get("restartCount", 0)) for each in pod.get("status", {}).get("containerStatuses", []))
+    return sum(
+        int(each.get("restartCount", 0)) for each in pod.get("status", {}).get("containerStatuses", [])
+    )
 
 
 def last_end(pod: Document) -> str:
     """How the container of a pod that was started again had ended."""
-    return next((_last_end(each) for each in pod.get("status", {}).get("containerStatuses", []) if each.get("restartCount")), "it has not said why")
+    return next(
+        (
+            _last_end(each)
+            for each in pod.get("status", {}).get("containerStatuses", [])
+            if each.get("restartCount")
+        ),
+        "it has not said why",
+    )
 
 
 def _last_end(container: Document) -> str:
@@ -138,7 +192,9 @@ def ended_text(ended: Document) -> str:
 
 def quota(message: str) -> str | None:
     """The words for a refusal by a ResourceQuota, or None where the message is of something else."""
-    found = re.search(r"exceeded quota: ([^,]+), requested: (\S+), used: (\S+), limited: (\S+?)\.?$", message.strip())
+    found = re.search(
+        r"exceeded quota: ([^,]+), requested: (\S+), used: (\S+), limited: (\S+?)\.?$", message.strip()
+    )
     if not found:
         return None
     name, wanted, used, limit = found.groups()
@@ -156,13 +212,22 @@ def why_not_made(events: list[Document]) -> str:
 
 
 def _when(event: Document) -> str:
-    return str(event.get("lastTimestamp") or event.get("eventTime") or event.get("metadata", {}).get("creationTimestamp") or "")
+    return str(
+        event.get("lastTimestamp")
+        or event.get("eventTime")
+        or event.get("metadata", {}).get("creationTimestamp")
+        or ""
+    )
 
 
 def queued(workload: Document | None, queue: str) -> str:
     """What a run in Kueue's queue waits for."""
     for condition in (workload or {}).get("status", {}).get("conditions", []):
-        if condition.get("type") == "QuotaReserved" and condition.get("status") == "False" and condition.get("message"):
+        if (
+            condition.get("type") == "QuotaReserved"
+            and condition.get("status") == "False"
+            and condition.get("message")
+        ):
             return f"queued in `{queue}`: {condition['message']}"
         if condition.get("type") == "Evicted" and condition.get("status") == "True":
             return f"put back into queue `{queue}`: {condition.get('message', '')}"

@@ -1,6 +1,8 @@
-"""What the manifests of a run need to know: the cluster as the contract or the options say it, the pool, and how workers fill pods.
+"""What the manifests of a run need to know: the cluster as the contract or the options say it, the pool, and
+how workers fill pods.
 
-Used by `trainfleet.training.launch.kuberay`. Pure but for the environment that is read once (`forwarded`). Easy to get wrong: a store that answers
+Used by `trainfleet.training.launch.kuberay`. Pure but for the environment that is read once (`forwarded`).
+Easy to get wrong: a store that answers
 this machine need not answer a pod, and a key in this machine's environment must never travel in a manifest.
 """
 
@@ -26,9 +28,24 @@ from trainfleet.training.stores.urls import is_remote
 RAY_VERSION = "2.60.0"
 UNKNOWN = {"cloud": "", "ray_version": RAY_VERSION}
 """What a cluster that no stack describes is, beside its namespace and image."""
-ENDPOINTS = ("TRAINFLEET_S3_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "STORAGE_EMULATOR_HOST", "TRAINFLEET_AZURE_ENDPOINT")
-FORWARDED = (*ENDPOINTS, "AWS_REGION", "AWS_DEFAULT_REGION", "AZURE_STORAGE_ACCOUNT_NAME", "WANDB_MODE", "HF_HUB_OFFLINE")
-"""Variables that say where stores are. None of them is a key: keys come to a pod by a Secret or by its identity."""
+ENDPOINTS = (
+    "TRAINFLEET_S3_ENDPOINT",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "STORAGE_EMULATOR_HOST",
+    "TRAINFLEET_AZURE_ENDPOINT",
+)
+FORWARDED = (
+    *ENDPOINTS,
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AZURE_STORAGE_ACCOUNT_NAME",
+    "WANDB_MODE",
+    "HF_HUB_OFFLINE",
+)
+"""Variables that say where stores are. None of them is a key: keys come to a pod by a Secret or by its
+identity.
+"""
 CA_FILE = "AWS_CA_BUNDLE"
 """Names the authority of a private store; a machine-wide bundle (SSL_CERT_FILE) is no business of pods."""
 LARGEST_CA = 500_000
@@ -69,14 +86,20 @@ class Site:
 
     @property
     def autoscaled(self) -> bool:
-        """Whether Ray asks for pods as it needs them. Kueue admits a run as a whole and refuses one that grows by itself."""
+        """Whether Ray asks for pods as it needs them. Kueue admits a run as a whole and refuses one that
+        grows by itself.
+        """
         return self.elastic and not self.outputs.queue
 
 
 def job_name(run: str) -> str:
     """The RayJob of a run: one name for one run, so that a second launch meets the first."""
     name = f"tf-{run}"
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(run.encode()).hexdigest()[:8]}"
+    return (
+        name
+        if len(name) <= LONGEST_NAME
+        else f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(run.encode()).hexdigest()[:8]}"
+    )
 
 
 def decide(recipe: Recipe, target: Target, env: Mapping[str, str]) -> Site:
@@ -88,16 +111,34 @@ def decide(recipe: Recipe, target: Target, env: Mapping[str, str]) -> Site:
     request = target.request
     problems: list[Problem] = []
     if len(target.places) > 1:
-        problems.append(Problem("--stack", "a run on KubeRay is on one cluster", "name one; `--on sky` chooses between several"))
+        problems.append(
+            Problem(
+                "--stack",
+                "a run on KubeRay is on one cluster",
+                "name one; `--on sky` chooses between several",
+            )
+        )
     if not target.places and request.context is None:
-        problems.append(Problem("--stack", "which cluster?", "--stack OUTPUTS.json, or --context NAME --namespace NS --image REF"))
-    outputs = target.place.outputs if target.place else bare_platform("", request.namespace or "", request.image or "", "").model_copy(update=UNKNOWN)
+        problems.append(
+            Problem(
+                "--stack",
+                "which cluster?",
+                "--stack OUTPUTS.json, or --context NAME --namespace NS --image REF",
+            )
+        )
+    outputs = (
+        target.place.outputs
+        if target.place
+        else bare_platform("", request.namespace or "", request.image or "", "").model_copy(update=UNKNOWN)
+    )
     image = request.image or outputs.image
     namespace = request.namespace or outputs.namespace
     if not target.places and request.context is not None:
         for option, said in (("--namespace", namespace), ("--image", image)):
             if not said:
-                problems.append(Problem(option, "is missing: no stack says it for this context", f"add {option}"))
+                problems.append(
+                    Problem(option, "is missing: no stack says it for this context", f"add {option}")
+                )
     problems += unreachable(recipe.storage, env)
     pool, why = choose_pool(recipe, outputs, request.pool)
     problems += why
@@ -105,7 +146,9 @@ def decide(recipe: Recipe, target: Target, env: Mapping[str, str]) -> Site:
     pods = -(-recipe.scaling.workers // per_pod)
     if pool is not None and pods > pool.max_nodes > 0:
         what = f"{recipe.scaling.workers} workers need {pods} nodes of pool {pool.name}, which grows to {pool.max_nodes}"
-        problems.append(Problem("scaling.workers", what, f"at most {pool.max_nodes * per_pod}, or another pool"))
+        problems.append(
+            Problem("scaling.workers", what, f"at most {pool.max_nodes * per_pod}, or another pool")
+        )
     ca, bad = authority(env)
     problems += bad
     if problems:
@@ -132,18 +175,38 @@ def decide(recipe: Recipe, target: Target, env: Mapping[str, str]) -> Site:
     )
 
 
-def choose_pool(recipe: Recipe, outputs: PlatformOutputs, wanted: str | None) -> tuple[PoolOutput | None, list[Problem]]:
-    """The pool that trains: the one named, else for GPUs the cheapest that is large enough; None for CPUs on a cluster's plain nodes."""
+def choose_pool(
+    recipe: Recipe, outputs: PlatformOutputs, wanted: str | None
+) -> tuple[PoolOutput | None, list[Problem]]:
+    """The pool that trains: the one named, else for GPUs the cheapest that is large enough; None for CPUs on
+    a cluster's plain nodes.
+    """
     named = {pool.name: pool for pool in outputs.pools}
     if wanted is not None:
         if wanted not in named:
-            return None, [Problem("--pool", f"this platform has no pool `{wanted}`", did_you_mean(wanted, named) if named else "it has none at all")]
+            return None, [
+                Problem(
+                    "--pool",
+                    f"this platform has no pool `{wanted}`",
+                    did_you_mean(wanted, named) if named else "it has none at all",
+                )
+            ]
         return named[wanted], []
     if not recipe.scaling.use_gpu or not outputs.name:
         return None, []
     if not named:
-        return None, [Problem("scaling.use_gpu", f"no pool of {outputs.name} has GPUs", "scaling.use_gpu=false, or a platform with a GPU pool")]
-    fitting = [pool for pool in outputs.pools if -(-recipe.scaling.workers // min(pool.per_node, recipe.scaling.workers)) <= pool.max_nodes]
+        return None, [
+            Problem(
+                "scaling.use_gpu",
+                f"no pool of {outputs.name} has GPUs",
+                "scaling.use_gpu=false, or a platform with a GPU pool",
+            )
+        ]
+    fitting = [
+        pool
+        for pool in outputs.pools
+        if -(-recipe.scaling.workers // min(pool.per_node, recipe.scaling.workers)) <= pool.max_nodes
+    ]
     if not fitting:
         most = max(pool.per_node * pool.max_nodes for pool in outputs.pools)
         what = f"no pool of {outputs.name} can have {recipe.scaling.workers} GPUs; the largest has {most}"
@@ -164,7 +227,9 @@ def unreachable(storage: str, env: Mapping[str, str], who: str = "pods") -> list
         return [Problem("storage", f"`{storage}` is a folder of this machine, which {who} do not have", fix)]
     found = []
     for name in ENDPOINTS:
-        host = urlsplit(env[name] if "//" in env[name] else f"//{env[name]}").hostname if env.get(name) else None
+        host = (
+            urlsplit(env[name] if "//" in env[name] else f"//{env[name]}").hostname if env.get(name) else None
+        )
         if host and _loopback(host):
             fix = f"an address that {who} reach too, such as this machine's in their network"
             found.append(Problem(name, f"{env[name]} is this machine itself; elsewhere it is another", fix))
@@ -179,13 +244,20 @@ def _loopback(host: str) -> bool:
 
 
 def trusting(env: Mapping[str, str], file: str) -> dict[str, str]:
-    """What makes a process trust the store's authority in `file`. The clients of GCS and Azure know one variable alone, which is everybody's."""
-    everybody = any(env.get(name, "").startswith("https://") for name in ("STORAGE_EMULATOR_HOST", "TRAINFLEET_AZURE_ENDPOINT"))
+    """What makes a process trust the store's authority in `file`. The clients of GCS and Azure know one
+    variable alone, which is everybody's.
+    """
+    everybody = any(
+        env.get(name, "").startswith("https://")
+        for name in ("STORAGE_EMULATOR_HOST", "TRAINFLEET_AZURE_ENDPOINT")
+    )
     return {CA_FILE: file, **({"SSL_CERT_FILE": file} if everybody else {})}
 
 
 def authority(env: Mapping[str, str]) -> tuple[str, list[Problem]]:
-    """The certificates that this machine trusts for its stores: public, so they may travel; anything else in the file may not."""
+    """The certificates that this machine trusts for its stores: public, so they may travel; anything else in
+    the file may not.
+    """
     if not env.get(CA_FILE):
         return "", []
     try:

@@ -1,6 +1,8 @@
-"""The runs that a cluster holds, for `trainfleet runs` and `trainfleet dashboard`: found by their labels, read, asked to stop.
+"""The runs that a cluster holds, for `trainfleet runs` and `trainfleet dashboard`: found by their labels,
+read, asked to stop.
 
-Easy to get wrong: a run belongs to whoever launched it from wherever; all that is known of it here is what lies in the cluster, its RayJob
+Easy to get wrong: a run belongs to whoever launched it from wherever; all that is known of it here is what
+lies in the cluster, its RayJob
 and the files beside it.
 """
 
@@ -73,7 +75,9 @@ class Held:
 
 def held(cluster: Cluster) -> list[Held]:
     """The runs of a namespace, oldest first."""
-    return sorted((_held(each) for each in cluster.items("RayJob", SELECTOR)), key=lambda run: (run.since, run.name))
+    return sorted(
+        (_held(each) for each in cluster.items("RayJob", SELECTOR)), key=lambda run: (run.since, run.name)
+    )
 
 
 def find(cluster: Cluster, name: str) -> Held:
@@ -86,7 +90,10 @@ def find(cluster: Cluster, name: str) -> Held:
     if job is None:
         known = [each.name for each in held(cluster)]
         fix = did_you_mean(name, known) if known else "it holds none at all"
-        raise InputError("no such run in the cluster", [Problem(f"{cluster.name} {cluster.namespace}", f"holds no run `{name}`", fix)])
+        raise InputError(
+            "no such run in the cluster",
+            [Problem(f"{cluster.name} {cluster.namespace}", f"holds no run `{name}`", fix)],
+        )
     return _held(job)
 
 
@@ -117,7 +124,8 @@ def recipe_of(cluster: Cluster, run: Held) -> str:
     config = cluster.get("ConfigMap", run.job)
     if config is None or RECIPE_FILE not in config.get("data", {}):
         raise TrainfleetError(
-            "the run's recipe is not in the cluster any more", [Problem(run.job, "has lost its ConfigMap", "launch the recipe again")]
+            "the run's recipe is not in the cluster any more",
+            [Problem(run.job, "has lost its ConfigMap", "launch the recipe again")],
         )
     return str(config["data"][RECIPE_FILE])
 
@@ -132,10 +140,14 @@ def lines(cluster: Cluster, run: Held, *, follow: bool) -> Iterator[Line]:
     while True:
         job = cluster.get("RayJob", run.job)
         over = job is None or state_of(job) in ENDED
-        pods = sorted(_submitters(cluster, run), key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
+        pods = sorted(
+            _submitters(cluster, run), key=lambda pod: str(pod["metadata"].get("creationTimestamp"))
+        )
         for pod in pods:
             try:
-                for when, text in cluster.log(pod["metadata"]["name"], CONTAINER, follow=follow and not over and pod is pods[-1]):
+                for when, text in cluster.log(
+                    pod["metadata"]["name"], CONTAINER, follow=follow and not over and pod is pods[-1]
+                ):
                     line = parse(text)
                     if when > last and once(line):
                         last, heard_any = when, True
@@ -146,7 +158,8 @@ def lines(cluster: Cluster, run: Held, *, follow: bool) -> Iterator[Line]:
         if not follow or over:
             if not heard_any:
                 raise TrainfleetError(
-                    "the run has said nothing yet", [Problem(run.name, f"is {run.state}", "trainfleet runs attach says why it waits")]
+                    "the run has said nothing yet",
+                    [Problem(run.name, f"is {run.state}", "trainfleet runs attach says why it waits")],
                 )
             return
         time.sleep(LOOK_EVERY_S)
@@ -176,19 +189,27 @@ def _await_end(cluster: Cluster, run: Held, within_s: float) -> bool:
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         job = cluster.get("RayJob", run.job)
-        if job is None or state_of(job) in ENDED or str(job.get("status", {}).get("jobStatus")) in ("SUCCEEDED", "FAILED", "STOPPED"):
+        if (
+            job is None
+            or state_of(job) in ENDED
+            or str(job.get("status", {}).get("jobStatus")) in ("SUCCEEDED", "FAILED", "STOPPED")
+        ):
             return True
         time.sleep(LOOK_EVERY_S)
     return False
 
 
 def head_of(cluster: Cluster, name: str | None) -> tuple[str, str]:
-    """The head pod and the Ray cluster whose dashboard is wanted: a run's, a long-lived cluster's, or the only one there is.
+    """The head pod and the Ray cluster whose dashboard is wanted: a run's, a long-lived cluster's, or the
+    only one there is.
 
     Raises:
         InputError: none, or several and none was named.
     """
-    heads = {pod["metadata"]["labels"].get("ray.io/cluster", ""): pod for pod in cluster.items("Pod", "ray.io/node-type=head")}
+    heads = {
+        pod["metadata"]["labels"].get("ray.io/cluster", ""): pod
+        for pod in cluster.items("Pod", "ray.io/node-type=head")
+    }
     wanted = name or ""
     if name is not None and name not in heads:
         job = cluster.get("RayJob", job_name(name))
@@ -197,11 +218,27 @@ def head_of(cluster: Cluster, name: str | None) -> tuple[str, str]:
         wanted = next(iter(heads))
     if wanted not in heads:
         known = ", ".join(sorted(heads)) or "none is there"
-        what = f"`{name}` has no Ray head now" if name else "several Ray clusters are there" if heads else "there is no Ray cluster"
-        raise InputError("no dashboard to show", [Problem(f"{cluster.name} {cluster.namespace}", what, f"Ray clusters: {known}")])
+        what = (
+            f"`{name}` has no Ray head now"
+            if name
+            else "several Ray clusters are there"
+            if heads
+            else "there is no Ray cluster"
+        )
+        raise InputError(
+            "no dashboard to show",
+            [Problem(f"{cluster.name} {cluster.namespace}", what, f"Ray clusters: {known}")],
+        )
     pod = heads[wanted]
     if not pod_diagnostics.is_ready(pod):
         raise InputError(
-            "no dashboard to show", [Problem(wanted, pod_diagnostics.pod_wait(pod).text or "the head is not ready yet", "try again in a moment")]
+            "no dashboard to show",
+            [
+                Problem(
+                    wanted,
+                    pod_diagnostics.pod_wait(pod).text or "the head is not ready yet",
+                    "try again in a moment",
+                )
+            ],
         )
     return str(pod["metadata"]["name"]), wanted

@@ -1,6 +1,8 @@
-"""`trainfleet serve --on kuberay`: a RayService that keeps a trained model up, from the run's own recipe and the platform's contract.
+"""`trainfleet serve --on kuberay`: a RayService that keeps a trained model up, from the run's own recipe and
+the platform's contract.
 
-Used by `trainfleet.training.cli.use`. Easy to get wrong: the model lies in a store that this machine and the pods both reach, so a folder
+Used by `trainfleet.training.cli.use`. Easy to get wrong: the model lies in a store that this machine and the
+pods both reach, so a folder
 is refused; and made again under its name it is changed in place, without a gap.
 """
 
@@ -70,7 +72,10 @@ def serve_there(wish: Wish, *, show: bool, as_json: bool) -> None:
     places = tuple(load_stacks(request.stacks)) if request.stacks else ()
     site = decide(recipe, Target(request, places, Path()), os.environ)
     name = (wish.name or f"serve-{recipe.name}")[:LONGEST_NAME].rstrip("-")
-    objects = [*files_of_service(site), ray_service(site, name, source=wish.source, which=wish.which, limits=wish.limits)]
+    objects = [
+        *files_of_service(site),
+        ray_service(site, name, source=wish.source, which=wish.which, limits=wish.limits),
+    ]
     if show:
         sys.stdout.write(render(objects))
         return
@@ -83,7 +88,9 @@ def serve_there(wish: Wish, *, show: bool, as_json: bool) -> None:
         raise in_words(error, cluster) from error
     address = f"http://{name}-serve-svc.{site.namespace}:8000"
     if as_json:
-        print_json({"service": name, "namespace": site.namespace, "address": address, "replicas": wish.replicas})
+        print_json(
+            {"service": name, "namespace": site.namespace, "address": address, "replicas": wish.replicas}
+        )
         return
     for line in (
         f"{site.namespace}/{name} is being served with {wish.replicas} replicas; inside the cluster at {address}",
@@ -97,15 +104,25 @@ def serve_there(wish: Wish, *, show: bool, as_json: bool) -> None:
 def _recipe(wish: Wish) -> Recipe:
     """The recipe of the run that is served, its workers as many as replicas."""
     if not is_remote(wish.source):
-        problem = Problem(wish.source, "is a folder of this machine, which pods do not have", "the URL of a run: s3://BUCKET/runs/NAME")
+        problem = Problem(
+            wish.source,
+            "is a folder of this machine, which pods do not have",
+            "the URL of a run: s3://BUCKET/runs/NAME",
+        )
         raise InputError("pods cannot read this model", [problem])
     try:
         text = open_store(wish.source).read("recipe.yaml")
     except NotThereError as error:
-        raise InputError("no run there", [Problem(wish.source, "holds no recipe.yaml", "the URL of a run: s3://BUCKET/runs/NAME")]) from error
+        raise InputError(
+            "no run there",
+            [Problem(wish.source, "holds no recipe.yaml", "the URL of a run: s3://BUCKET/runs/NAME")],
+        ) from error
     recipe, problems = check(yaml.safe_load(text))
     if recipe is None:
         raise InputError("the run's recipe cannot be read", [problem for _, problem in problems])
     return recipe.model_copy(
-        update={"scaling": Scaling(workers=wish.replicas, use_gpu=wish.pool is not None), "storage": wish.source.rpartition("/")[0]}
+        update={
+            "scaling": Scaling(workers=wish.replicas, use_gpu=wish.pool is not None),
+            "storage": wish.source.rpartition("/")[0],
+        }
     )

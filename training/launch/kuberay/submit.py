@@ -1,7 +1,10 @@
-"""What the submitter's pod does: hand the run to the Ray cluster, repeat its driver's lines, and hand it over again to a new head.
+"""What the submitter's pod does: hand the run to the Ray cluster, repeat its driver's lines, and hand it over
+again to a new head.
 
-Started by the Kubernetes Job that KubeRay makes, with RAY_DASHBOARD_ADDRESS, RAY_JOB_SUBMISSION_ID and the token in its environment.
-Easy to get wrong: a head that comes back knows nothing of the job, and a connection that breaks off is not its end; and the lines
+Started by the Kubernetes Job that KubeRay makes, with RAY_DASHBOARD_ADDRESS, RAY_JOB_SUBMISSION_ID and the
+token in its environment.
+Easy to get wrong: a head that comes back knows nothing of the job, and a connection that breaks off is not
+its end; and the lines
 that were repeated before must not be repeated again.
 """
 
@@ -22,7 +25,9 @@ from trainfleet.training.launch.kuberay.manifest import DOCUMENT, JOB_FILE, RECI
 
 AGAIN_S = 1.0
 CONNECT_S = 3.0
-"""How long a head may take to answer a knock. The address of one that is gone is silent, and a connection waits two minutes for it."""
+"""How long a head may take to answer a knock. The address of one that is gone is silent, and a connection
+waits two minutes for it.
+"""
 LOOK_EVERY_S = 2.0
 
 
@@ -52,7 +57,12 @@ class Submitter:
             except Exception as error:  # noqa: BLE001 - a head that is gone or not yet there raises whatever its connection did
                 if _first_line(error) != told:
                     told = _first_line(error)
-                    _say(json.dumps({"kind": "submitter", "text": f"waiting for Ray at {self.address}: {told}"}) + "\n")
+                    _say(
+                        json.dumps(
+                            {"kind": "submitter", "text": f"waiting for Ray at {self.address}: {told}"}
+                        )
+                        + "\n"
+                    )
             time.sleep(AGAIN_S)
 
     def _where(self) -> tuple[str, int]:
@@ -60,13 +70,17 @@ class Submitter:
         return str(parts.hostname), parts.port or 8265
 
     async def _repeat_while_there(self, client: Any, head: str) -> None:
-        """Repeat the driver's lines until they end, or the name leads to another head: a machine that is gone does not say goodbye."""
+        """Repeat the driver's lines until they end, or the name leads to another head: a machine that is gone
+        does not say goodbye.
+        """
         repeating = asyncio.create_task(self._repeat(client))
         try:
             while not repeating.done():
                 await asyncio.wait({repeating}, timeout=LOOK_EVERY_S)
                 try:
-                    found = await asyncio.get_running_loop().getaddrinfo(*self._where(), type=socket.SOCK_STREAM)
+                    found = await asyncio.get_running_loop().getaddrinfo(
+                        *self._where(), type=socket.SOCK_STREAM
+                    )
                 except OSError:  # a name server that is away says nothing of the head
                     continue
                 if head not in {each[4][0] for each in found} and not repeating.done():
@@ -85,7 +99,10 @@ class Submitter:
         known = {each.submission_id: each for each in client.list_jobs()}
         if self.name not in known:
             client.submit_job(
-                entrypoint=self._entrypoint, submission_id=self.name, runtime_env={"env_vars": self._variables}, metadata=self._metadata
+                entrypoint=self._entrypoint,
+                submission_id=self.name,
+                runtime_env={"env_vars": self._variables},
+                metadata=self._metadata,
             )
             known = {each.submission_id: each for each in client.list_jobs()}
         attempt = str(known[self.name].start_time)

@@ -1,4 +1,5 @@
-"""The token of a Ray cluster, which KubeRay makes and keeps in a Secret: read only for a person who asked for it, or to speak to Ray.
+"""The token of a Ray cluster, which KubeRay makes and keeps in a Secret: read only for a person who asked for
+it, or to speak to Ray.
 
 Easy to get wrong: it must reach neither a log nor a file.
 """
@@ -22,5 +23,8 @@ def token_of(cluster: Cluster, ray_cluster: str) -> str:
     secret = cluster.get("Secret", ray_cluster)
     data = (secret or {}).get("data", {})
     if KEY not in data:
-        raise InputError("no token", [Problem(ray_cluster, "has no secret with one; was it made without token authentication?")])
+        raise InputError(
+            "no token",
+            [Problem(ray_cluster, "has no secret with one; was it made without token authentication?")],
+        )
     return base64.b64decode(data[KEY]).decode()

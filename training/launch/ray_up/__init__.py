@@ -1,7 +1,10 @@
-"""`--on ray-up`: Ray on machines of its own, by Ray's cluster launcher, for whoever has no Kubernetes: on AWS, GCP, Azure or hosts at hand.
+"""`--on ray-up`: Ray on machines of its own, by Ray's cluster launcher, for whoever has no Kubernetes: on
+AWS, GCP, Azure or hosts at hand.
 
-Used by `trainfleet.training.launch.supervise` as any way to start a run. `site` decides, `document` and the module of each cloud write the cluster
-file, `checks` looks before anything is made, and `follow` is the process that stands for the run on this machine.
+Used by `trainfleet.training.launch.supervise` as any way to start a run. `site` decides, `document` and the
+module of each cloud write the cluster
+file, `checks` looks before anything is made, and `follow` is the process that stands for the run on this
+machine.
 """
 
 from __future__ import annotations
@@ -46,7 +49,9 @@ def command(recipe: Recipe, file: Path, target: Target) -> list[str]:
 
 
 def render(recipe: Recipe, target: Target) -> str:
-    """The cluster file, without asking anybody; with `--write FILE` it and what it names are written there, and the next steps are shown."""
+    """The cluster file, without asking anybody; with `--write FILE` it and what it names are written there,
+    and the next steps are shown.
+    """
     from trainfleet.training.launch.ray_up.cluster_yaml import files, next_steps, rendered, write
     from trainfleet.training.launch.ray_up.run_spec import decide
 
@@ -59,7 +64,9 @@ def render(recipe: Recipe, target: Target) -> str:
 
 
 def specification(site: Site, target: Target) -> dict[str, Any]:
-    """What the following process is told, and the files that Ray's launcher reads: they stay while the machines do."""
+    """What the following process is told, and the files that Ray's launcher reads: they stay while the
+    machines do.
+    """
     from trainfleet.training.launch.ray_up.cluster_yaml import job_document, write
     from trainfleet.training.launch.ray_up.run_spec import state_folder
 

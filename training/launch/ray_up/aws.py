@@ -1,6 +1,8 @@
-"""Machines on AWS, as Ray's launcher asks EC2 for them. Used by `document`; like its siblings `gcp`, `azure` and `onprem`.
+"""Machines on AWS, as Ray's launcher asks EC2 for them. Used by `document`; like its siblings `gcp`, `azure`
+and `onprem`.
 
-Easy to get wrong: the head makes the workers, so its own profile must be allowed to start instances and to pass the workers' profile on;
+Easy to get wrong: the head makes the workers, so its own profile must be allowed to start instances and to
+pass the workers' profile on;
 without one Ray makes `ray-autoscaler-v1`. Workers get `--identity` and no right to start anything.
 """
 
@@ -12,14 +14,20 @@ from trainfleet.training.launch.ray_up.run_spec import Site
 
 HEAD_TYPE = "m7i.xlarge"
 CPU_TYPE = "m7i.2xlarge"
-MACHINE_IMAGE = "resolve:ssm:/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
-"""AWS's own base image with the driver, Docker and NVIDIA's container toolkit; EC2 itself looks up the newest."""
+MACHINE_IMAGE = (
+    "resolve:ssm:/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+)
+"""AWS's own base image with the driver, Docker and NVIDIA's container toolkit; EC2 itself looks up the
+newest.
+"""
 ROOT = "/dev/sda1"
 HEAD_GIB, WORKER_GIB = 100, 200
 
 
 def provider(site: Site) -> Document:
-    """Where the machines are made. A machine that is given back is ended, not kept for later: kept disks cost."""
+    """Where the machines are made. A machine that is given back is ended, not kept for later: kept disks
+    cost.
+    """
     zone = {"availability_zone": site.zone} if site.zone else {}
     return {"type": "aws", "region": site.outputs.region, **zone, "cache_stopped_nodes": False}
 
@@ -35,7 +43,10 @@ def node_types(site: Site) -> Document:
     if site.identity:
         worker["IamInstanceProfile"] = {"Arn" if site.identity.startswith("arn:") else "Name": site.identity}
     if site.pool is not None and site.pool.spot:
-        worker["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": {"SpotInstanceType": "one-time"}}
+        worker["InstanceMarketOptions"] = {
+            "MarketType": "spot",
+            "SpotOptions": {"SpotInstanceType": "one-time"},
+        }
     return types(site, _machine(site, HEAD_TYPE, HEAD_GIB), worker)
 
 
@@ -45,7 +56,9 @@ def login(site: Site) -> list[str]:
     if ".dkr.ecr." not in host:
         return []
     region = host.split(".")[3]
-    return [f"aws ecr get-login-password --region {region} | docker login --username AWS --password-stdin {host}"]
+    return [
+        f"aws ecr get-login-password --region {region} | docker login --username AWS --password-stdin {host}"
+    ]
 
 
 def head_setup(site: Site) -> list[str]:  # noqa: ARG001 - the siblings have the same arguments
@@ -55,7 +68,10 @@ def head_setup(site: Site) -> list[str]:  # noqa: ARG001 - the siblings have the
 
 def _machine(site: Site, instance_type: str, gib: int) -> Document:
     disk = {"VolumeSize": gib, "VolumeType": "gp3", "Encrypted": True, "DeleteOnTermination": True}
-    tags = [{"Key": "trainfleet:run", "Value": site.recipe.name}, {"Key": "trainfleet:platform", "Value": site.outputs.name or "none"}]
+    tags = [
+        {"Key": "trainfleet:run", "Value": site.recipe.name},
+        {"Key": "trainfleet:platform", "Value": site.outputs.name or "none"},
+    ]
     return {
         "InstanceType": instance_type,
         "ImageId": site.machine_image or MACHINE_IMAGE,

@@ -1,6 +1,8 @@
-"""Machines on Azure, as Ray's launcher deploys them. Used by `document`; like its siblings `aws`, `gcp` and `onprem`.
+"""Machines on Azure, as Ray's launcher deploys them. Used by `document`; like its siblings `aws`, `gcp` and
+`onprem`.
 
-Easy to get wrong: Ray gives head and workers the one managed identity that the provider names, so that it needs both rights: to make
+Easy to get wrong: Ray gives head and workers the one managed identity that the provider names, so that it
+needs both rights: to make
 machines in the resource group, and in the bucket. Without one Ray makes it, with the first right alone.
 """
 
@@ -12,7 +14,12 @@ from trainfleet.training.launch.ray_up.run_spec import Site
 
 HEAD_SIZE = "Standard_D4s_v5"
 CPU_SIZE = "Standard_D8s_v5"
-MACHINE_IMAGE = {"imagePublisher": "microsoft-dsvm", "imageOffer": "ubuntu-2204", "imageSku": "2204-gen2", "imageVersion": "latest"}
+MACHINE_IMAGE = {
+    "imagePublisher": "microsoft-dsvm",
+    "imageOffer": "ubuntu-2204",
+    "imageSku": "2204-gen2",
+    "imageVersion": "latest",
+}
 """Microsoft's data science machine: driver, Docker, NVIDIA's container toolkit and the az command."""
 HEAD_GIB, WORKER_GIB = 150, 256
 """The image itself takes 120."""
@@ -54,7 +61,10 @@ def login(site: Site) -> list[str]:
     host = site.image.partition("/")[0]
     if not host.endswith(".azurecr.io"):
         return []
-    return ["az login --identity --allow-no-subscriptions --output none", f"az acr login --name {host.partition('.')[0]}"]
+    return [
+        "az login --identity --allow-no-subscriptions --output none",
+        f"az acr login --name {host.partition('.')[0]}",
+    ]
 
 
 def head_setup(site: Site) -> list[str]:  # noqa: ARG001 - the siblings have the same arguments

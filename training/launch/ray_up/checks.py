@@ -1,6 +1,8 @@
-"""What is looked at before the first machine starts: programs and packages that Ray's launcher needs here, and Ray's own judgement.
+"""What is looked at before the first machine starts: programs and packages that Ray's launcher needs here,
+and Ray's own judgement.
 
-Used by `trainfleet.training.launch.ray_up`. Easy to get wrong: Ray fills in defaults before it validates, so it is handed the file as `ray up` hands it.
+Used by `trainfleet.training.launch.ray_up`. Easy to get wrong: Ray fills in defaults before it validates, so
+it is handed the file as `ray up` hands it.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ PACKAGES = {
     },
     "local": {},
 }
-"""By cloud: modules that Ray's launcher imports here, and who has them. Trainfleet does not bring them: it talks to no cloud itself."""
+"""By cloud: modules that Ray's launcher imports here, and who has them. Trainfleet does not bring them: it
+talks to no cloud itself.
+"""
 
 
 def ready_for(site: Site) -> None:
@@ -51,10 +55,18 @@ def ready_for(site: Site) -> None:
         MissingToolError: a program or package is not here.
         InputError: Ray refuses the cluster file.
     """
-    missing = [Problem(program, "is not on the path", f"apt install {package}") for program, package in PROGRAMS.items() if not shutil.which(program)]
+    missing = [
+        Problem(program, "is not on the path", f"apt install {package}")
+        for program, package in PROGRAMS.items()
+        if not shutil.which(program)
+    ]
     absent = [package for module, package in PACKAGES[site.cloud].items() if not _there(module)]
     if absent:
-        missing.append(Problem(f"Ray's launcher for {site.cloud}", "lacks Python packages", f"pip install {' '.join(absent)}"))
+        missing.append(
+            Problem(
+                f"Ray's launcher for {site.cloud}", "lacks Python packages", f"pip install {' '.join(absent)}"
+            )
+        )
     if missing:
         raise MissingToolError("something that `ray up` needs is not here", missing)
     judged_by_ray(cluster_document(site, files(Path("cluster.yaml"))))
@@ -63,17 +75,31 @@ def ready_for(site: Site) -> None:
 
 
 def _let_in(site: Site, host: str) -> list[Problem]:
-    """Why Ray could not use a host. It waits a quarter of an hour for one that does not let it in; a worker need not be reached from here."""
+    """Why Ray could not use a host. It waits a quarter of an hour for one that does not let it in; a worker
+    need not be reached from here.
+    """
     key = ["-i", site.ssh_key, "-o", "IdentitiesOnly=yes"] if site.ssh_key else []
     asked = "command -v rsync >/dev/null || echo lacks-rsync"
     done = subprocess.run(
-        ["ssh", *SSH, *key, f"{site.ssh_user}@{host}", asked], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        ["ssh", *SSH, *key, f"{site.ssh_user}@{host}", asked],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     said = (done.stderr.strip().splitlines() or [f"ssh ended with {done.returncode}"])[-1]
     if done.returncode == SSH_FAILED and (host == site.hosts[0] or "denied" in said.lower()):
-        return [Problem(f"--host {host}", said, "--ssh-user and --ssh-key say who may enter; `ssh` by hand must work without a question")]
+        return [
+            Problem(
+                f"--host {host}",
+                said,
+                "--ssh-user and --ssh-key say who may enter; `ssh` by hand must work without a question",
+            )
+        ]
     if "lacks-rsync" in done.stdout:
-        return [Problem(f"--host {host}", "has no rsync, by which Ray brings files", "apt install rsync there")]
+        return [
+            Problem(f"--host {host}", "has no rsync, by which Ray brings files", "apt install rsync there")
+        ]
     return []
 
 

@@ -1,6 +1,8 @@
-"""The cluster file that `ray up` takes, and the files that it names: what all places share; `aws`, `gcp`, `azure` and `onprem` add their own.
+"""The cluster file that `ray up` takes, and the files that it names: what all places share; `aws`, `gcp`,
+`azure` and `onprem` add their own.
 
-Used by `trainfleet.training.launch.ray_up`. Easy to get wrong: Ray copies the cluster file to the head, so nothing secret may stand in it; the token
+Used by `trainfleet.training.launch.ray_up`. Easy to get wrong: Ray copies the cluster file to the head, so
+nothing secret may stand in it; the token
 and keys are files of their own, which travel by ssh, and the dashboard listens to the head itself only.
 """
 
@@ -20,7 +22,12 @@ from typing import Any
 import yaml
 
 from trainfleet.training.launch.kuberay.manifest import ENTRYPOINT, stop_file
-from trainfleet.training.launch.kuberay.pods import DASHBOARD_PORT, HEAD_PORT, METRICS_PORT, OBJECT_STORE_BYTES
+from trainfleet.training.launch.kuberay.pods import (
+    DASHBOARD_PORT,
+    HEAD_PORT,
+    METRICS_PORT,
+    OBJECT_STORE_BYTES,
+)
 from trainfleet.training.launch.kuberay.run_spec import trusting
 from trainfleet.training.launch.ray_up.run_spec import Site
 from trainfleet.training.recipe.load import dump
@@ -51,7 +58,10 @@ class Files:
 def files(cluster: Path) -> Files:
     """The names of the files that belong to the cluster file `cluster`."""
     stem = cluster.with_suffix("")
-    return Files(cluster, *(stem.with_name(f"{stem.name}.{kind}") for kind in ("recipe.yaml", "token", "keys", "ca.crt")))
+    return Files(
+        cluster,
+        *(stem.with_name(f"{stem.name}.{kind}") for kind in ("recipe.yaml", "token", "keys", "ca.crt")),
+    )
 
 
 def cluster_document(site: Site, beside: Files) -> Document:
@@ -63,7 +73,11 @@ def cluster_document(site: Site, beside: Files) -> Document:
         "upscaling_speed": 1.0,
         "idle_timeout_minutes": IDLE_MINUTES,
         "provider": place.provider(site),
-        "auth": {"ssh_user": site.ssh_user, **({"ssh_private_key": site.ssh_key} if site.ssh_key else {}), **place.auth(site)},
+        "auth": {
+            "ssh_user": site.ssh_user,
+            **({"ssh_private_key": site.ssh_key} if site.ssh_key else {}),
+            **place.auth(site),
+        },
         **({"docker": _container(site)} if site.docker else {}),
         **place.node_types(site),
         "file_mounts": _mounts(site, beside),
@@ -77,12 +91,19 @@ def cluster_document(site: Site, beside: Files) -> Document:
 
 
 def node_type(site: Site, config: Document, worker: bool) -> Document:
-    """One of Ray's node types. What a machine offers to Ray is what the run's workers on it need, and nothing on the head."""
+    """One of Ray's node types. What a machine offers to Ray is what the run's workers on it need, and nothing
+    on the head.
+    """
     if not worker:
         return {"resources": {"CPU": 0}, "min_workers": 0, "max_workers": 0, "node_config": config}
     gpus = {"GPU": site.per_node} if site.recipe.scaling.use_gpu else {}
     fewest = (site.pool.min_nodes if site.pool else 0) if site.stays else site.fewest
-    return {"resources": {"CPU": cpus(site), **gpus}, "min_workers": min(fewest, _most(site)), "max_workers": _most(site), "node_config": config}
+    return {
+        "resources": {"CPU": cpus(site), **gpus},
+        "min_workers": min(fewest, _most(site)),
+        "max_workers": _most(site),
+        "node_config": config,
+    }
 
 
 def node_types(site: Site, head: Document, worker: Document) -> Document:
@@ -90,7 +111,10 @@ def node_types(site: Site, head: Document, worker: Document) -> Document:
     name = site.pool.name if site.pool is not None else WORKERS
     return {
         "head_node_type": HEAD,
-        "available_node_types": {HEAD: node_type(site, head, worker=False), f"worker-{name}": node_type(site, worker, worker=True)},
+        "available_node_types": {
+            HEAD: node_type(site, head, worker=False),
+            f"worker-{name}": node_type(site, worker, worker=True),
+        },
     }
 
 
@@ -106,7 +130,9 @@ def rendered(site: Site, beside: Files) -> str:
 
 
 def write(site: Site, cluster: Path, env: Mapping[str, str]) -> Files:
-    """Write the cluster file and those that it names; a token that is there stays, for its machines may be up."""
+    """Write the cluster file and those that it names; a token that is there stays, for its machines may be
+    up.
+    """
     beside = files(cluster)
     cluster.parent.mkdir(parents=True, exist_ok=True)
     cluster.write_text(rendered(site, _absolute(beside)), encoding="utf-8")
@@ -121,7 +147,9 @@ def write(site: Site, cluster: Path, env: Mapping[str, str]) -> Files:
 
 
 def _absolute(beside: Files) -> Files:
-    return Files(*(path.absolute() for path in (beside.cluster, beside.recipe, beside.token, beside.keys, beside.ca)))
+    return Files(
+        *(path.absolute() for path in (beside.cluster, beside.recipe, beside.token, beside.keys, beside.ca))
+    )
 
 
 def _private(path: Path, text: str) -> None:
@@ -150,7 +178,9 @@ def next_steps(site: Site, cluster: Path) -> str:
 
 def variables_of(site: Site) -> dict[str, str]:
     """Variables of the run, none of them secret."""
-    later = {"TRAINFLEET_AUTOSCALED": "1"}  # `ray up` ends when the head is up; workers come when they are asked for
+    later = {
+        "TRAINFLEET_AUTOSCALED": "1"
+    }  # `ray up` ends when the head is up; workers come when they are asked for
     return {**site.env, **later, **(trusting(site.env, _ca(site)) if site.ca else {})}
 
 
@@ -180,7 +210,12 @@ def _most(site: Site) -> int:
 
 
 def _container(site: Site) -> Document:
-    return {"image": site.image, "container_name": "trainfleet", "pull_before_run": True, "run_options": [f"--ulimit nofile={NOFILE}:{NOFILE}"]}
+    return {
+        "image": site.image,
+        "container_name": "trainfleet",
+        "pull_before_run": True,
+        "run_options": [f"--ulimit nofile={NOFILE}:{NOFILE}"],
+    }
 
 
 def _mounts(site: Site, beside: Files) -> dict[str, str]:
@@ -202,20 +237,35 @@ def _start(site: Site, options: list[str]) -> str:
     if site.secrets:
         steps.append(f"set -a; . $HOME/{FOLDER}/keys; set +a")
     if site.hosts:
-        steps.append("export RAY_enable_autoscaler_v2=0")  # Ray 2.60's newer one does not know the head among hosts, and starts no worker
+        steps.append(
+            "export RAY_enable_autoscaler_v2=0"
+        )  # Ray 2.60's newer one does not know the head among hosts, and starts no worker
     steps += [
         f"export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$HOME/{FOLDER}/token RAY_USAGE_STATS_ENABLED=0",
-        " ".join(["ray start", *options, f"--object-store-memory={OBJECT_STORE_BYTES}", f"--metrics-export-port={METRICS_PORT}"]),
+        " ".join(
+            [
+                "ray start",
+                *options,
+                f"--object-store-memory={OBJECT_STORE_BYTES}",
+                f"--metrics-export-port={METRICS_PORT}",
+            ]
+        ),
     ]
     return "; ".join(steps)
 
 
 def _head_options(site: Site) -> list[str]:
-    """The head trains nothing, and its dashboard is reached by ssh alone. Of a network without a way out Ray does not find its address."""
+    """The head trains nothing, and its dashboard is reached by ssh alone. Of a network without a way out Ray
+    does not find its address.
+    """
     return [
         *([f"--node-ip-address={site.hosts[0]}"] if site.hosts and _is_address(site.hosts[0]) else []),
         *("--head", f"--port={HEAD_PORT}", "--num-cpus=0", "--num-gpus=0"),
-        *("--dashboard-host=127.0.0.1", f"--dashboard-port={DASHBOARD_PORT}", "--autoscaling-config=~/ray_bootstrap_config.yaml"),
+        *(
+            "--dashboard-host=127.0.0.1",
+            f"--dashboard-port={DASHBOARD_PORT}",
+            "--autoscaling-config=~/ray_bootstrap_config.yaml",
+        ),
     ]
 
 

@@ -1,7 +1,10 @@
-"""The process behind `--on ray-up`: start the machines, hand the run to Ray, repeat what it says, and take the machines down at its end.
+"""The process behind `--on ray-up`: start the machines, hand the run to Ray, repeat what it says, and take
+the machines down at its end.
 
-Started by `trainfleet.training.launch.supervise` like any run's process, so that it is watched, asked to stop and ended in the same way. Easy to get
-wrong: machines cost money until `ray down` has come to its end, so whatever happens here, it is the last thing done or the last thing said.
+Started by `trainfleet.training.launch.supervise` like any run's process, so that it is watched, asked to stop
+and ended in the same way. Easy to get
+wrong: machines cost money until `ray down` has come to its end, so whatever happens here, it is the last
+thing done or the last thing said.
 """
 
 from __future__ import annotations
@@ -88,7 +91,9 @@ class Follower:
 
     def _up(self) -> list[str] | None:
         """Let Ray's launcher start the head; what it complains of, or nothing."""
-        child = self._child([*RAY, "up", "--yes", "--no-config-cache", self.spec["file"]], stdout=subprocess.PIPE)
+        child = self._child(
+            [*RAY, "up", "--yes", "--no-config-cache", self.spec["file"]], stdout=subprocess.PIPE
+        )
         last = _Tail(child)
         try:
             while child.poll() is None:
@@ -107,7 +112,16 @@ class Follower:
 
         def keep() -> None:
             while not over.is_set():
-                command = [*RAY, "dashboard", "--no-config-cache", "--port", str(port), "--remote-port", str(DASHBOARD_PORT), self.spec["file"]]
+                command = [
+                    *RAY,
+                    "dashboard",
+                    "--no-config-cache",
+                    "--port",
+                    str(port),
+                    "--remote-port",
+                    str(DASHBOARD_PORT),
+                    self.spec["file"],
+                ]
                 child = self._child(command, stdout=subprocess.DEVNULL)
                 while child.poll() is None and not over.wait(TICK_S):
                     pass
@@ -128,7 +142,9 @@ class Follower:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self.beside.token),
             "RAY_DASHBOARD_ADDRESS": address,
-            "RAY_JOB_SUBMISSION_ID": f"{self.spec['job']}-{self.spec['launch'][:8]}" if self.spec["stays"] else self.spec["job"],
+            "RAY_JOB_SUBMISSION_ID": f"{self.spec['job']}-{self.spec['launch'][:8]}"
+            if self.spec["stays"]
+            else self.spec["job"],
             "TRAINFLEET_FILES": str(self._files()),
             "PYTHONUNBUFFERED": "1",
         }
@@ -149,7 +165,10 @@ class Follower:
                 self._hear()
                 self._look()
                 if child.poll() is not None and not self.started:
-                    raise TrainfleetError("the run could not be handed to Ray", [Problem(str(self.beside.cluster), "ray dashboard says more")])
+                    raise TrainfleetError(
+                        "the run could not be handed to Ray",
+                        [Problem(str(self.beside.cluster), "ray dashboard says more")],
+                    )
                 time.sleep(TICK_S)
         finally:
             _end(child)
@@ -192,7 +211,11 @@ class Follower:
                     continue
                 match line["kind"]:
                     case "attempt":
-                        self.note("the head was lost; the run starts again from its newest checkpoint" if self.started else "the run is with Ray")
+                        self.note(
+                            "the head was lost; the run starts again from its newest checkpoint"
+                            if self.started
+                            else "the run is with Ray"
+                        )
                         self.started = True
                         continue
                     case "submitter":
@@ -221,7 +244,9 @@ class Follower:
         if not self.stepped and waited > self.spec["within_s"]:
             what = f"no step after {duration(waited)}; {self._noted}"
             fix = f"--within MINUTES waits longer; the log has Ray's own words, and while it waits `ray exec {self.spec['file']} 'ray status'`"
-            raise TrainfleetError("the run did not get its machines in time", [Problem(self.spec["name"], what, fix)])
+            raise TrainfleetError(
+                "the run did not get its machines in time", [Problem(self.spec["name"], what, fix)]
+            )
 
     def _client(self, address: str) -> Any:
         environment = self._environment(address)
@@ -233,7 +258,9 @@ class Follower:
     def _ask_ranks(self, address: str) -> bool:
         """Have every rank find the file that asks it to save and end."""
         try:
-            self._client(address).submit_job(entrypoint=f"python -m trainfleet.training.launch.ray_up.stop_signal {stop_file(self.spec['launch'])}")
+            self._client(address).submit_job(
+                entrypoint=f"python -m trainfleet.training.launch.ray_up.stop_signal {stop_file(self.spec['launch'])}"
+            )
         except Exception as error:  # noqa: BLE001 - whatever its connection did
             _say(f"asking the ranks to save: {error}")
             return False
@@ -241,13 +268,17 @@ class Follower:
 
     def _why_failed(self, address: str) -> str:
         try:
-            said = str(self._client(address).get_job_info(self.spec["job"]).message or "").strip().splitlines()
+            said = (
+                str(self._client(address).get_job_info(self.spec["job"]).message or "").strip().splitlines()
+            )
         except Exception as error:  # noqa: BLE001
             said = [str(error)]
         return said[-1] if said else "Ray says no more"
 
     def _take_down(self) -> None:
-        """Give the machines back, or on hosts end Ray and remove what was copied there. A cluster that is to stay, stays."""
+        """Give the machines back, or on hosts end Ray and remove what was copied there. A cluster that is to
+        stay, stays.
+        """
         if not self.up or self.spec["stays"]:
             return
         self.up = False
@@ -272,9 +303,13 @@ class Follower:
             _end(child)
             return None
 
-    def _child(self, command: Sequence[str], *, stdout: int | None, env: dict[str, str] | None = None) -> subprocess.Popen[Any]:
+    def _child(
+        self, command: Sequence[str], *, stdout: int | None, env: dict[str, str] | None = None
+    ) -> subprocess.Popen[Any]:
         quiet = {**(env or os.environ), "RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.STDOUT, env=quiet, text=True)
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.STDOUT, env=quiet, text=True
+        )
 
 
 class _Tail:
@@ -293,15 +328,33 @@ class _Tail:
 
     def complaints(self) -> list[str]:
         """What it said of its failure, at most four lines."""
-        signs = ("error", "lacks", "denied", "refused", "not found", "failed", "unreachable", "no route", "timed out", "could not", "cannot")
+        signs = (
+            "error",
+            "lacks",
+            "denied",
+            "refused",
+            "not found",
+            "failed",
+            "unreachable",
+            "no route",
+            "timed out",
+            "could not",
+            "cannot",
+        )
         return [line for line in self._kept if any(sign in line.lower() for sign in signs)][-4:]
 
 
 def sweep(spec: dict[str, Any]) -> str:
-    """What is run on the head of hosts before they are given back: Ray ends everywhere, the head first, for it would start the workers again."""
-    ours = f"~/{FOLDER} ~/ray_bootstrap_config.yaml /tmp/trainfleet-{spec['name']} {stop_file(spec['launch'])}"
+    """What is run on the head of hosts before they are given back: Ray ends everywhere, the head first, for
+    it would start the workers again.
+    """
+    ours = (
+        f"~/{FOLDER} ~/ray_bootstrap_config.yaml /tmp/trainfleet-{spec['name']} {stop_file(spec['launch'])}"
+    )
     remove = f"rm -rf {ours}; rmdir --ignore-fail-on-non-empty ~/{FOLDER.partition('/')[0]}"
-    options = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ConnectTimeout=20 -o LogLevel=ERROR"
+    options = (
+        "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ConnectTimeout=20 -o LogLevel=ERROR"
+    )
     key = "$(test -f ~/ray_bootstrap_key.pem && echo -i ~/ray_bootstrap_key.pem)"
     stop = "true" if spec["docker"] else "ray stop --force"
     workers = " ".join(spec["hosts"][1:])

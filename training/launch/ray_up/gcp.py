@@ -1,6 +1,8 @@
-"""Machines on GCP, as Ray's launcher asks Compute Engine for them. Used by `document`; like its siblings `aws`, `azure` and `onprem`.
+"""Machines on GCP, as Ray's launcher asks Compute Engine for them. Used by `document`; like its siblings
+`aws`, `azure` and `onprem`.
 
-Easy to get wrong: Ray gives the head a service account of its own (`ray-autoscaler-sa-v1`), which may make machines; workers get the
+Easy to get wrong: Ray gives the head a service account of its own (`ray-autoscaler-sa-v1`), which may make
+machines; workers get the
 platform's training account. A machine with GPUs cannot be moved while it runs and must say so.
 """
 
@@ -12,12 +14,16 @@ from trainfleet.training.launch.ray_up.run_spec import Site
 
 HEAD_TYPE = "e2-standard-4"
 CPU_TYPE = "e2-standard-8"
-MACHINE_IMAGE = "projects/deeplearning-platform-release/global/images/family/common-cu129-ubuntu-2204-nvidia-580"
+MACHINE_IMAGE = (
+    "projects/deeplearning-platform-release/global/images/family/common-cu129-ubuntu-2204-nvidia-580"
+)
 """Google's image with the driver, Docker and NVIDIA's container toolkit."""
 HEAD_GIB, WORKER_GIB = 100, 200
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 ATTACHED = {"n1-": {"T4": "nvidia-tesla-t4"}}
-"""Machines that come without GPUs and have them attached, by the start of their names; all others bring theirs."""
+"""Machines that come without GPUs and have them attached, by the start of their names; all others bring
+theirs.
+"""
 
 
 def provider(site: Site) -> Document:
@@ -45,11 +51,19 @@ def node_types(site: Site) -> Document:
     scheduling: Document = {}
     if pool is not None:
         scheduling["onHostMaintenance"] = "TERMINATE"
-        attached = next((kinds for start, kinds in ATTACHED.items() if pool.instance_type.startswith(start)), {})
+        attached = next(
+            (kinds for start, kinds in ATTACHED.items() if pool.instance_type.startswith(start)), {}
+        )
         if pool.accelerator in attached:
-            worker["guestAccelerators"] = [{"acceleratorType": attached[pool.accelerator], "acceleratorCount": pool.per_node}]
+            worker["guestAccelerators"] = [
+                {"acceleratorType": attached[pool.accelerator], "acceleratorCount": pool.per_node}
+            ]
         if pool.spot:
-            scheduling |= {"provisioningModel": "SPOT", "instanceTerminationAction": "DELETE", "automaticRestart": False}
+            scheduling |= {
+                "provisioningModel": "SPOT",
+                "instanceTerminationAction": "DELETE",
+                "automaticRestart": False,
+            }
     if scheduling:
         worker["scheduling"] = scheduling
     return types(site, _machine(site, HEAD_TYPE, HEAD_GIB), worker)

@@ -1,6 +1,8 @@
-"""Hosts that are there already, as Ray's launcher reaches them by ssh. Used by `document`; like its siblings `aws`, `gcp` and `azure`.
+"""Hosts that are there already, as Ray's launcher reaches them by ssh. Used by `document`; like its siblings
+`aws`, `gcp` and `azure`.
 
-Easy to get wrong: Ray reaches the workers from the head, with the key that it copies there; it knows no types of hosts and scales
+Easy to get wrong: Ray reaches the workers from the head, with the key that it copies there; it knows no types
+of hosts and scales
 nothing, and `ray down` stops Ray on the head alone, so `follow` stops it on the workers.
 """
 

@@ -1,6 +1,8 @@
-"""What a small job on the head does: have every rank on every machine find the file that asks it to save and end.
+"""What a small job on the head does: have every rank on every machine find the file that asks it to save and
+end.
 
-Submitted by `trainfleet.training.launch.ray_up.follow`. Easy to get wrong: ranks look on their own machine, so the file must appear on each.
+Submitted by `trainfleet.training.launch.ray_up.follow`. Easy to get wrong: ranks look on their own machine,
+so the file must appear on each.
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ def main() -> int:
     ray.init(log_to_driver=False)
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]  # ray is typed in part
     touch = ray.remote(Path.touch)
-    asked = [touch.options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(Path(name)) for node in nodes]
+    asked = [
+        touch.options(
+            num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
+        ).remote(Path(name))
+        for node in nodes
+    ]
     done, _ = ray.wait(asked, num_returns=len(asked), timeout=LIMIT_S)
     return 0 if done else 1
 

@@ -1,6 +1,8 @@
-"""What the processes that follow a run elsewhere share: their order, how they say what they see, and how they are ended.
+"""What the processes that follow a run elsewhere share: their order, how they say what they see, and how they
+are ended.
 
-Started by `trainfleet.training.launch.supervise` with a file that holds the order. Easy to get wrong: Ctrl-C reaches the whole terminal, but the launcher
+Started by `trainfleet.training.launch.supervise` with a file that holds the order. Easy to get wrong: Ctrl-C
+reaches the whole terminal, but the launcher
 decides what it means; so SIGINT is not heard here, and SIGTERM once.
 """
 
@@ -29,7 +31,9 @@ class Stopped(Exception):  # noqa: N818 - not a fault
 
 
 def follow(run: Callable[[dict[str, Any], Sink], int]) -> int:
-    """Be the follower's process: call `run(order, sink)` until it returns the exit code, is stopped, or fails with words for the user."""
+    """Be the follower's process: call `run(order, sink)` until it returns the exit code, is stopped, or fails
+    with words for the user.
+    """
     if PARENT in os.environ:
         process.die_with(int(os.environ[PARENT]))
     order = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))

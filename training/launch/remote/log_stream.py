@@ -1,6 +1,8 @@
-"""What a run says, read from its submitter's pod while it goes on: events as documents, everything else as lines.
+"""What a run says, read from its submitter's pod while it goes on: events as documents, everything else as
+lines.
 
-Used by `trainfleet.training.launch.kuberay.follow` and `trainfleet runs`. Easy to get wrong: a log breaks off and begins again (a connection, the
+Used by `trainfleet.training.launch.kuberay.follow` and `trainfleet runs`. Easy to get wrong: a log breaks off
+and begins again (a connection, the
 submitter's container, the head), and nothing may be heard twice.
 """
 
@@ -93,7 +95,9 @@ class RunLog:
     def _read(self, pod: str) -> None:
         last = ""
         while not self._closed.is_set():
-            over = pod in self._done  # looked at before the log is, so that what came in between is read in the next round
+            over = (
+                pod in self._done
+            )  # looked at before the log is, so that what came in between is read in the next round
             try:
                 for when, text in self.cluster.log(pod, CONTAINER, follow=not over, since=_seconds(last)):
                     if when <= last:
@@ -114,5 +118,7 @@ class RunLog:
 
 
 def _seconds(when: str) -> str | None:
-    """A log's time as the API takes it: whole seconds, rounded down, for what stands twice is left out by its own time."""
+    """A log's time as the API takes it: whole seconds, rounded down, for what stands twice is left out by its
+    own time.
+    """
     return re.sub(r"\.\d+", "", when) or None

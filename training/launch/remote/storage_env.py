@@ -1,6 +1,8 @@
-"""What pods must be told to reach the run's storage as this machine does: its address and its authority, and never a key.
+"""What pods must be told to reach the run's storage as this machine does: its address and its authority, and
+never a key.
 
-Used by `trainfleet.training.launch.sky`. Keys come by the pods' identity, by a Secret of the namespace (`--from-secret`) or as a secret of the task
+Used by `trainfleet.training.launch.sky`. Keys come by the pods' identity, by a Secret of the namespace
+(`--from-secret`) or as a secret of the task
 (`--secret`). Easy to get wrong: an address that answers this machine need not answer a pod.
 """
 
@@ -24,7 +26,8 @@ def variables(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def authority(env: Mapping[str, str]) -> str:
-    """The certificates (PEM) by which this machine trusts a store of its own; empty where the cloud's own store is used.
+    """The certificates (PEM) by which this machine trusts a store of its own; empty where the cloud's own
+    store is used.
 
     Raises:
         InputError: the file that is named cannot be read, or is too large.
@@ -35,11 +38,16 @@ def authority(env: Mapping[str, str]) -> str:
     try:
         text = Path(env[name]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError("the store's authority is missing", [Problem(name, f"{env[name]} cannot be read")]) from error
+        raise InputError(
+            "the store's authority is missing", [Problem(name, f"{env[name]} cannot be read")]
+        ) from error
     found = "\n".join(re.findall(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", text, re.DOTALL))
     if len(found) > LARGEST:
         what = f"{env[name]} has {len(found)} letters of certificates, too many for a task"
-        raise InputError("the store's authority is too large", [Problem(name, what, "a file with the one that the store needs")])
+        raise InputError(
+            "the store's authority is too large",
+            [Problem(name, what, "a file with the one that the store needs")],
+        )
     return found
 
 

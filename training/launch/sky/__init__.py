@@ -1,7 +1,9 @@
 """`--on sky`: the recipe as a SkyPilot task on the clusters of one or several platforms, tried best first.
 
-Used by `trainfleet.training.launch.supervise`. What is here imports no SkyPilot, which takes seconds: the process that `command` names does.
-Easy to get wrong: all tries of a run must keep it in one storage, whose keys pods in another cloud do not have by themselves.
+Used by `trainfleet.training.launch.supervise`. What is here imports no SkyPilot, which takes seconds: the
+process that `command` names does.
+Easy to get wrong: all tries of a run must keep it in one storage, whose keys pods in another cloud do not
+have by themselves.
 """
 
 from __future__ import annotations
@@ -98,7 +100,9 @@ def need_skypilot() -> None:
     try:
         found = metadata.version("skypilot")
     except metadata.PackageNotFoundError as error:
-        raise MissingToolError("SkyPilot is not installed here", [Problem("skypilot", "is not here", install)]) from error
+        raise MissingToolError(
+            "SkyPilot is not installed here", [Problem("skypilot", "is not here", install)]
+        ) from error
     if found.split(".")[:2] != VERSION.split(".")[:2]:
         what = f"is {found}, and what is written for it here is for {VERSION}"
         raise MissingToolError("SkyPilot has another version", [Problem("skypilot", what, install)])
@@ -106,7 +110,10 @@ def need_skypilot() -> None:
 
 def named(places: Sequence[Place]) -> list[tuple[str, PlatformOutputs]]:
     """Each platform by the name under which a plan shows it: its file's, or its stack's."""
-    return [(place.file.stem if place.file.suffix == ".json" else place.file.name, place.outputs) for place in places]
+    return [
+        (place.file.stem if place.file.suffix == ".json" else place.file.name, place.outputs)
+        for place in places
+    ]
 
 
 def wishes_of(options: Mapping[str, Any], pool: str | None = None) -> Wishes:
@@ -129,12 +136,22 @@ def platforms_of(target: Target) -> list[tuple[str, PlatformOutputs]]:
         raise InputError("no platform is named", [Problem("--stack", "is missing", fix)])
     if request.image is None:
         raise InputError(
-            "what should the pods run?", [Problem("--image", "is missing with --context", "an image with this Trainfleet, Ray and torch")]
+            "what should the pods run?",
+            [Problem("--image", "is missing with --context", "an image with this Trainfleet, Ray and torch")],
         )
-    return [(request.context, bare_platform(request.context, request.namespace or "default", request.image, request.storage or ""))]
+    return [
+        (
+            request.context,
+            bare_platform(
+                request.context, request.namespace or "default", request.image, request.storage or ""
+            ),
+        )
+    ]
 
 
-def document_of(recipe: Recipe, target: Target, env: Mapping[str, str]) -> tuple[dict[str, Any], Plan, dict[str, PlatformOutputs]]:
+def document_of(
+    recipe: Recipe, target: Target, env: Mapping[str, str]
+) -> tuple[dict[str, Any], Plan, dict[str, PlatformOutputs]]:
     """The task of a launch, with its plan and platforms.
 
     Raises:
@@ -143,21 +160,34 @@ def document_of(recipe: Recipe, target: Target, env: Mapping[str, str]) -> tuple
     request, options = target.request, target.request.options
     platforms = platforms_of(target)
     if request.image is not None:
-        platforms = [(name, outputs.model_copy(update={"image": request.image})) for name, outputs in platforms]
+        platforms = [
+            (name, outputs.model_copy(update={"image": request.image})) for name, outputs in platforms
+        ]
     keys = options.get("secrets") or options.get("from_secrets")
-    plan = make_plan(recipe, platforms, replace(wishes_of(options, request.pool), storage=None if keys else recipe.home_url()))
+    plan = make_plan(
+        recipe,
+        platforms,
+        replace(wishes_of(options, request.pool), storage=None if keys else recipe.home_url()),
+    )
     if not plan.possible:
-        problems = [Problem(f"{each.platform}/{each.pool}".rstrip("/"), "; ".join(each.refusals)) for each in plan.refused]
+        problems = [
+            Problem(f"{each.platform}/{each.pool}".rstrip("/"), "; ".join(each.refusals))
+            for each in plan.refused
+        ]
         raise InputError("no platform can run this recipe", problems)
     names = options.get("secrets") or ()
     if missing := [name for name in names if name not in env]:
-        raise InputError("a secret is missing", [Problem(f"--secret {name}", "is not set here", f"export {name}=...") for name in missing])
+        raise InputError(
+            "a secret is missing",
+            [Problem(f"--secret {name}", "is not set here", f"export {name}=...") for name in missing],
+        )
     wanted = Wanted(
         name=recipe.name,
         managed=bool(options.get("managed")),
         token=secrets.token_hex(32),
         secrets={name: env[name] for name in names},
-        settings=variables(env) | ({events.ALLOW_CHANGES: ",".join(request.allow_changes)} if request.allow_changes else {}),
+        settings=variables(env)
+        | ({events.ALLOW_CHANGES: ",".join(request.allow_changes)} if request.allow_changes else {}),
         authority=authority(env),
         from_secrets=tuple(options.get("from_secrets") or ()),
     )
@@ -178,7 +208,9 @@ def command(recipe: Recipe, file: Path, target: Target) -> list[str]:
         "left_out": left_out(plan),
     }
     if any(trouble(context, namespace) is None for context, namespace in order["contexts"].items()):
-        wake(os.environ, config_path(os.environ))  # before the launcher adopts what its processes leave: the server must outlive it
+        wake(
+            os.environ, config_path(os.environ)
+        )  # before the launcher adopts what its processes leave: the server must outlive it
     task = file.with_name(TASK_FILE)
     task.touch(mode=0o600)
     task.write_text(json.dumps(order), encoding="utf-8")

@@ -1,6 +1,8 @@
-"""Proves that SkyPilot can use a platform: tools, configuration, the cluster's answer, and a small task that runs in its image.
+"""Proves that SkyPilot can use a platform: tools, configuration, the cluster's answer, and a small task that
+runs in its image.
 
-Used by `trainfleet sky check`. Easy to get wrong: each step says what is missing in its own words, and later steps are left out
+Used by `trainfleet sky check`. Easy to get wrong: each step says what is missing in its own words, and later
+steps are left out
 when one before them failed, or every mistake would be told as SkyPilot's last one.
 """
 
@@ -42,10 +44,18 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         problems = [vars(each) for each in self.problems]
-        return {"platform": self.platform, "context": self.context, "ready": not problems, "ran": self.ran, "problems": problems}
+        return {
+            "platform": self.platform,
+            "context": self.context,
+            "ready": not problems,
+            "ran": self.ran,
+            "problems": problems,
+        }
 
 
-def examine(platform: str, outputs: PlatformOutputs, env: Mapping[str, str], *, quick: bool, say: Callable[[str], Any]) -> Report:
+def examine(
+    platform: str, outputs: PlatformOutputs, env: Mapping[str, str], *, quick: bool, say: Callable[[str], Any]
+) -> Report:
     """Look at one platform, step by step, until one fails."""
     context = context_name(outputs)
     need_skypilot()
@@ -65,7 +75,11 @@ def examine(platform: str, outputs: PlatformOutputs, env: Mapping[str, str], *, 
 def missing_tools() -> list[Problem]:
     """Programs that SkyPilot calls and this machine lacks."""
     packages = {"nc": "netcat-openbsd", "ssh": "openssh-client"}
-    return [Problem("", f"`{tool}` is not on the path", f"install {packages.get(tool, tool)}") for tool in TOOLS if shutil.which(tool) is None]
+    return [
+        Problem("", f"`{tool}` is not on the path", f"install {packages.get(tool, tool)}")
+        for tool in TOOLS
+        if shutil.which(tool) is None
+    ]
 
 
 def configured(outputs: PlatformOutputs, env: Mapping[str, str]) -> list[Problem]:
@@ -83,7 +97,9 @@ def configured(outputs: PlatformOutputs, env: Mapping[str, str]) -> list[Problem
         return [Problem(str(file), f"`{context}` is not among kubernetes.allowed_contexts", fix)]
     said = (kubernetes.get("context_configs") or {}).get(context) or {}
     other = [key for key, value in context_config(outputs).items() if said.get(key) != value]
-    what = f"kubernetes.context_configs.{context} is not what the platform's outputs say of {', '.join(other)}"
+    what = (
+        f"kubernetes.context_configs.{context} is not what the platform's outputs say of {', '.join(other)}"
+    )
     return [Problem(str(file), what, f"{fix}, to bring it up to date")] if other else []
 
 
@@ -97,16 +113,32 @@ def try_task(outputs: PlatformOutputs, context: str) -> list[Problem]:
     stream = EventStream(lambda _: None, said.append)
     document = {
         "name": name,
-        "resources": {"infra": f"k8s/{context}", "cpus": 1, "memory": 2, "image_id": f"docker:{outputs.image}"},
+        "resources": {
+            "infra": f"k8s/{context}",
+            "cpus": 1,
+            "memory": 2,
+            "image_id": f"docker:{outputs.image}",
+        },
         "run": 'python -c "import training, ray, torch"',
     }
     try:
         task = sky.Task.from_yaml_config(document)
-        job, _ = sky.stream_and_get(sky.launch(task, cluster_name=name, idle_minutes_to_autostop=1, down=True), output_stream=stream)
+        job, _ = sky.stream_and_get(
+            sky.launch(task, cluster_name=name, idle_minutes_to_autostop=1, down=True), output_stream=stream
+        )
         code = sky.tail_logs(name, job, follow=True, output_stream=stream)
         if code != 0:
-            tail = next((line for line in reversed(said) if "Error" in line), said[-1] if said else f"exit code {code}")
-            return [Problem(context, f"the image cannot run Trainfleet: {tail}", f"an image with this project, Ray and torch; SkyPilot {VERSION}")]
+            tail = next(
+                (line for line in reversed(said) if "Error" in line),
+                said[-1] if said else f"exit code {code}",
+            )
+            return [
+                Problem(
+                    context,
+                    f"the image cannot run Trainfleet: {tail}",
+                    f"an image with this project, Ray and torch; SkyPilot {VERSION}",
+                )
+            ]
     except Exception as error:  # noqa: BLE001 - SkyPilot raises many kinds, and each is an answer here
         reasons = reasons_in("\n".join([str(error), *said[-200:]]))
         first = (str(error).splitlines() or [type(error).__name__])[0]

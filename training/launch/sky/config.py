@@ -1,7 +1,10 @@
-"""What SkyPilot's configuration says of a platform, from its outputs alone: one entry of `kubernetes.context_configs`. Pure.
+"""What SkyPilot's configuration says of a platform, from its outputs alone: one entry of
+`kubernetes.context_configs`. Pure.
 
-Used by `trainfleet sky setup`. What holds for one pool only (node selector, tolerations, fabric) is in the task
-(`trainfleet.training.launch.sky.task`). Easy to get wrong: variables of the pod reach SkyPilot's own Ray too, which knows no TLS; so Ray's
+Used by `trainfleet sky setup`. What holds for one pool only (node selector, tolerations, fabric) is in the
+task
+(`trainfleet.training.launch.sky.task`). Easy to get wrong: variables of the pod reach SkyPilot's own Ray too,
+which knows no TLS; so Ray's
 settings travel in RAY_SETTINGS, and the task alone unpacks them.
 """
 
@@ -13,7 +16,9 @@ from typing import Any
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput, RayCertificates
 
 SCALE_UP_S = 1200
-"""Longest wait for a pod to be placed where nodes come from zero: a GPU node takes 5 to 10 minutes to boot and to get its driver."""
+"""Longest wait for a pod to be placed where nodes come from zero: a GPU node takes 5 to 10 minutes to boot
+and to get its driver.
+"""
 FIXED_S = 120
 """The same where no node can come."""
 RAY_SETTINGS = "TRAINFLEET_RAY_SETTINGS"
@@ -26,10 +31,16 @@ CA_VOLUME, SCRIPT_VOLUME, TLS_VOLUME = "trainfleet-ray-ca", "trainfleet-ray-setu
 def context_name(outputs: PlatformOutputs) -> str:
     """The kubeconfig context of a platform for SkyPilot.
 
-    Two platforms may have clusters of the same name in two clouds, so the region is added, except where SkyPilot reads the name.
+    Two platforms may have clusters of the same name in two clouds, so the region is added, except where
+    SkyPilot reads the name.
     """
     name = outputs.kube_context
-    if name.startswith(GKE) or not outputs.launcher_account or name.endswith(f"-{outputs.region}") or not outputs.region:
+    if (
+        name.startswith(GKE)
+        or not outputs.launcher_account
+        or name.endswith(f"-{outputs.region}")
+        or not outputs.region
+    ):
         return name
     return f"{name}-{outputs.region}"
 
@@ -42,14 +53,17 @@ def context_config(outputs: PlatformOutputs) -> dict[str, Any]:
         # SkyPilot then makes no roles of its own, and pods have the platform's identity in the cloud.
         "remote_identity": outputs.service_account,
         "provision_timeout": SCALE_UP_S if scales else FIXED_S,
-        # It would limit processors too, and throttle SkyPilot's own start and the loaders of data on a node that is idle otherwise: a
-        # task limits memory alone (`trainfleet.training.launch.sky.task`), and tells its Ray how many processors it has.
+        # It would limit processors too, and throttle SkyPilot's own start and the loaders of data on a node
+        # that is idle otherwise: a
+        # task limits memory alone (`trainfleet.training.launch.sky.task`), and tells its Ray how many
+        # processors it has.
         "set_pod_resource_limits": False,
     }
     if outputs.autoscaler:
         found["autoscaler"] = outputs.autoscaler
     if outputs.queue:
-        # No time limit: a training that waits for its share of a full cluster is in order. SkyPilot's clock stands meanwhile.
+        # No time limit: a training that waits for its share of a full cluster is in order. SkyPilot's clock
+        # stands meanwhile.
         found["kueue"] = {"local_queue_name": outputs.queue, "admission_timeout": -1}
     if prices := accelerator_prices(outputs.pools):
         found["pricing"] = {"accelerators": prices}
@@ -58,7 +72,9 @@ def context_config(outputs: PlatformOutputs) -> dict[str, Any]:
 
 
 def accelerator_prices(pools: Iterable[PoolOutput]) -> dict[str, float]:
-    """USD per GPU and hour by SkyPilot's name: of the cheapest pool that has it, since SkyPilot knows one price per context and GPU."""
+    """USD per GPU and hour by SkyPilot's name: of the cheapest pool that has it, since SkyPilot knows one
+    price per context and GPU.
+    """
     prices: dict[str, float] = {}
     for pool in pools:
         if pool.usd_per_hour is not None and pool.per_node:
@@ -77,7 +93,9 @@ def pod_config(outputs: PlatformOutputs) -> dict[str, Any]:
         spec["priorityClassName"] = outputs.priority_classes[len(outputs.priority_classes) // 2]
     if outputs.ray_certificates is not None:
         environment.append({"name": RAY_SETTINGS, "value": ray_settings(outputs.ray_certificates)})
-        container["volumeMounts"] = [{"name": TLS_VOLUME, "mountPath": outputs.ray_certificates.mount, "readOnly": True}]
+        container["volumeMounts"] = [
+            {"name": TLS_VOLUME, "mountPath": outputs.ray_certificates.mount, "readOnly": True}
+        ]
         spec["initContainers"] = [_signer(outputs.ray_certificates, outputs.image)]
         spec["volumes"] = _volumes(outputs.ray_certificates)
     if environment:
@@ -89,7 +107,9 @@ def pod_config(outputs: PlatformOutputs) -> dict[str, Any]:
 
 
 def secret_variable(name: str) -> dict[str, Any]:
-    """The variable with a secret's value, by reference: `hf-token` becomes HF_TOKEN. A secret without a value starts the pod all the same."""
+    """The variable with a secret's value, by reference: `hf-token` becomes HF_TOKEN. A secret without a value
+    starts the pod all the same.
+    """
     reference = {"name": name, "key": "value", "optional": True}
     return {"name": name.upper().replace("-", "_"), "valueFrom": {"secretKeyRef": reference}}
 
@@ -100,16 +120,24 @@ def ray_settings(certificates: RayCertificates) -> str:
 
 
 def _signer(certificates: RayCertificates, image: str) -> dict[str, Any]:
-    """The container that signs the pod's own certificate: the one place in the pod that sees the authority's key."""
+    """The container that signs the pod's own certificate: the one place in the pod that sees the authority's
+    key.
+    """
     fields = {"POD_IP": "status.podIP", "POD_NAMESPACE": "metadata.namespace"}
     return {
         "name": "ray-certificate",
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["sh", f"{certificates.config_mount}/{certificates.script}"],
-        "env": [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()],
-        # The namespace has a quota, so a container without requests would be refused; it takes less than the main one's.
-        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}},
+        "env": [
+            {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()
+        ],
+        # The namespace has a quota, so a container without requests would be refused; it takes less than the
+        # main one's.
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "64Mi"},
+            "limits": {"cpu": "1", "memory": "256Mi"},
+        },
         "volumeMounts": [
             {"name": CA_VOLUME, "mountPath": certificates.ca_mount, "readOnly": True},
             {"name": SCRIPT_VOLUME, "mountPath": certificates.config_mount, "readOnly": True},
@@ -126,12 +154,17 @@ def _volumes(certificates: RayCertificates) -> list[dict[str, Any]]:
     ]
 
 
-def merged(user: Mapping[str, Any], contexts: Mapping[str, Mapping[str, Any]], *, managed: bool = False) -> dict[str, Any]:
+def merged(
+    user: Mapping[str, Any], contexts: Mapping[str, Mapping[str, Any]], *, managed: bool = False
+) -> dict[str, Any]:
     """The user's configuration with these contexts in it.
 
-    What the user wrote for one of these contexts and we say nothing of is kept; the rest of the document is not touched. With
-    `managed` the controllers of managed jobs become processes of the API server where the user has not said otherwise: as pods they
-    would need kubectl from the internet. Only then, for SkyPilot starts a dozen of them at once, which take gigabytes.
+    What the user wrote for one of these contexts and we say nothing of is kept; the rest of the document is
+    not touched. With
+    `managed` the controllers of managed jobs become processes of the API server where the user has not said
+    otherwise: as pods they
+    would need kubectl from the internet. Only then, for SkyPilot starts a dozen of them at once, which take
+    gigabytes.
     """
     document: dict[str, Any] = {**user}
     kubernetes = dict(document.get("kubernetes") or {})

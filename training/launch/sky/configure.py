@@ -1,7 +1,10 @@
-"""Writes what SkyPilot needs to use the platforms' clusters: contexts in the kubeconfig, and its configuration; and takes it back.
+"""Writes what SkyPilot needs to use the platforms' clusters: contexts in the kubeconfig, and its
+configuration; and takes it back.
 
-Used by `trainfleet sky setup`. The files are written whole, each only when those before it are there, and what they were
-before lies in a note beside the configuration until `--undo`. Easy to get wrong: undoing must not take away what the user
+Used by `trainfleet sky setup`. The files are written whole, each only when those before it are there, and
+what they were
+before lies in a note beside the configuration until `--undo`. Easy to get wrong: undoing must not take away
+what the user
 wrote in the meantime, so it refuses a file that was changed since.
 """
 
@@ -22,7 +25,13 @@ from trainfleet.files import write_whole
 from trainfleet.infra.outputs.contract import PlatformOutputs
 from trainfleet.training.launch.sky import yaml_edit
 from trainfleet.training.launch.sky.config import context_config, context_name, merged
-from trainfleet.training.launch.sky.kubeconfig import context_names, kubeconfig_path, masked, read_kubeconfig, with_context
+from trainfleet.training.launch.sky.kubeconfig import (
+    context_names,
+    kubeconfig_path,
+    masked,
+    read_kubeconfig,
+    with_context,
+)
 
 NOTE = "trainfleet-setup.json"
 PLUGIN = "trainfleet.training.launch.sky.plugin.Trainfleet"
@@ -66,13 +75,17 @@ class Setup:
 def config_path(env: Mapping[str, str]) -> Path:
     """SkyPilot's configuration: SKYPILOT_GLOBAL_CONFIG, else ~/.sky/config.yaml."""
     said = env.get("SKYPILOT_GLOBAL_CONFIG")
-    return Path(said).expanduser() if said else Path(env.get("HOME", "~")).expanduser() / ".sky" / "config.yaml"
+    return (
+        Path(said).expanduser() if said else Path(env.get("HOME", "~")).expanduser() / ".sky" / "config.yaml"
+    )
 
 
 def plugins_path(env: Mapping[str, str]) -> Path:
     """The plug-ins of SkyPilot's API server: SKYPILOT_SERVER_PLUGINS_CONFIG, else ~/.sky/plugins.yaml."""
     said = env.get("SKYPILOT_SERVER_PLUGINS_CONFIG")
-    return Path(said).expanduser() if said else Path(env.get("HOME", "~")).expanduser() / ".sky" / "plugins.yaml"
+    return (
+        Path(said).expanduser() if said else Path(env.get("HOME", "~")).expanduser() / ".sky" / "plugins.yaml"
+    )
 
 
 def prepare(
@@ -83,10 +96,12 @@ def prepare(
     replace: bool = False,
     managed: bool = False,
 ) -> Setup:
-    """What would be written for these platforms, each with the launcher's token, or None where its context is there already.
+    """What would be written for these platforms, each with the launcher's token, or None where its context is
+    there already.
 
     Raises:
-        InputError: a file that cannot be read, two platforms with one context, a context that is missing, or one that is the user's.
+        InputError: a file that cannot be read, two platforms with one context, a context that is missing, or
+        one that is the user's.
     """
     _refuse_twins([outputs for outputs, _ in platforms])
     access = kubeconfig or kubeconfig_path(env)
@@ -98,7 +113,9 @@ def prepare(
             document = with_context(document, outputs, token, replace=replace)
         elif context_name(outputs) not in context_names(document):
             what = f"has no context `{context_name(outputs)}`, and the platform no launcher account to make one of"
-            problems.append(Problem(str(access), what, "write the cluster's context there first, or --kubeconfig FILE"))
+            problems.append(
+                Problem(str(access), what, "write the cluster's context there first, or --kubeconfig FILE")
+            )
     if problems:
         raise InputError("no context to reach a platform by", problems)
     contexts = {context_name(outputs): context_config(outputs) for outputs, _ in platforms}
@@ -108,7 +125,10 @@ def prepare(
     new, lost = yaml_edit.changed(old or "", merged(user, contexts, managed=managed))
     was = _text(access)
     then = was if document == before else yaml.safe_dump(document, sort_keys=False, width=150)
-    changes = [Change(access, was, then, (masked(before), masked(document))), Change(config, old, new, (old or "", new))]
+    changes = [
+        Change(access, was, then, (masked(before), masked(document))),
+        Change(config, old, new, (old or "", new)),
+    ]
     if managed:
         changes.append(_with_plugin(plugins_path(env)))
     return Setup(tuple(changes), config.with_name(NOTE), lost, tuple(contexts))
@@ -135,7 +155,11 @@ def apply(setup: Setup) -> None:
     kept: dict[str, dict[str, Any]] = {}
     for change in setup.changes:
         known = note.get(str(change.file))
-        first = known["before"] if known is not None and known["written"] == _digest(change.before) else change.before
+        first = (
+            known["before"]
+            if known is not None and known["written"] == _digest(change.before)
+            else change.before
+        )
         kept[str(change.file)] = {"before": first, "written": _digest(change.after)}
     done: list[Change] = []
     try:
@@ -160,14 +184,19 @@ def undo(env: Mapping[str, str]) -> list[Change]:
     note_file = config_path(env).with_name(NOTE)
     note = _note(note_file)
     if not note:
-        raise InputError("there is nothing to undo", [Problem(str(note_file), "is not there: `trainfleet sky setup` wrote nothing here")])
+        raise InputError(
+            "there is nothing to undo",
+            [Problem(str(note_file), "is not there: `trainfleet sky setup` wrote nothing here")],
+        )
     changes, problems = [], []
     for name, known in note.items():
         file = Path(name)
         now = _text(file)
         if _digest(now) != known["written"] and now != known["before"]:
             fix = f"what it was before stands in {note_file} under `before`"
-            problems.append(Problem(name, "was changed since the setup, and taking it back would lose that", fix))
+            problems.append(
+                Problem(name, "was changed since the setup, and taking it back would lose that", fix)
+            )
         shown = _shown(now), _shown(known["before"])
         changes.append(Change(file, now, known["before"], shown))
     if problems:
@@ -194,7 +223,12 @@ def _refuse_twins(platforms: Sequence[PlatformOutputs]) -> None:
     twins = sorted({name for name in names if names.count(name) > 1})
     if twins:
         problems = [
-            Problem("--stack", f"two platforms have the context `{name}`", "their clusters need different names, or regions") for name in twins
+            Problem(
+                "--stack",
+                f"two platforms have the context `{name}`",
+                "their clusters need different names, or regions",
+            )
+            for name in twins
         ]
         raise InputError("two platforms cannot be told apart", problems)
 
@@ -205,16 +239,24 @@ def _text(file: Path) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError("cannot read a file", [Problem(str(file), getattr(error, "strerror", None) or "is not text")]) from error
+        raise InputError(
+            "cannot read a file", [Problem(str(file), getattr(error, "strerror", None) or "is not text")]
+        ) from error
 
 
 def _document(file: Path, text: str | None, part: str = "kubernetes", kind: type = dict) -> dict[str, Any]:
     try:
         document = yaml.safe_load(text or "") or {}
     except yaml.YAMLError as error:
-        raise InputError("cannot read SkyPilot's configuration", [Problem(str(file), str(error).splitlines()[0], "mend it first")]) from error
+        raise InputError(
+            "cannot read SkyPilot's configuration",
+            [Problem(str(file), str(error).splitlines()[0], "mend it first")],
+        ) from error
     if not isinstance(document, dict) or not isinstance(document.get(part) or kind(), kind):
-        raise InputError("cannot read SkyPilot's configuration", [Problem(str(file), "is no group of keys", "mend it first")])
+        raise InputError(
+            "cannot read SkyPilot's configuration",
+            [Problem(str(file), "is no group of keys", "mend it first")],
+        )
     return document
 
 

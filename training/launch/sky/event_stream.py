@@ -1,6 +1,7 @@
 """Reads what a task writes, far away, out of SkyPilot's log: the run's events between everybody's words.
 
-Used by `trainfleet.training.launch.sky.follow`. Easy to get wrong: SkyPilot puts `(head, rank=0, pid=1)` and colours before a line of several pods,
+Used by `trainfleet.training.launch.sky.follow`. Easy to get wrong: SkyPilot puts `(head, rank=0, pid=1)` and
+colours before a line of several pods,
 a line may come in pieces, and a log that is fetched again after a broken connection tells everything twice.
 """
 
@@ -69,7 +70,10 @@ def _event(text: str) -> dict[str, Any] | None:
 
 
 NOTES = (
-    (re.compile(r"Launching (?:on|an? ).*?(?:Kubernetes|k8s)[ (/]+([\w.@/:-]*\w)", re.IGNORECASE), "asking {0} for pods"),
+    (
+        re.compile(r"Launching (?:on|an? ).*?(?:Kubernetes|k8s)[ (/]+([\w.@/:-]*\w)", re.IGNORECASE),
+        "asking {0} for pods",
+    ),
     (re.compile(r"Cluster launched"), "pods are up; setting up SkyPilot in them"),
     (re.compile(r"Job submitted, ID: (\d+)"), "the task is queued as job {0}"),
     (re.compile(r"Failed to acquire resources in (.+?)(?: for|\.|$)"), "no room in {0}"),
@@ -87,18 +91,33 @@ def note_of(line: str) -> str | None:
 
 
 REASONS = (
-    (re.compile(r"exceeded quota: ([\w.-]+)[^,]*, requested: ([^,]+)", re.IGNORECASE), "the quota `{0}` has no room for {1}"),
-    (re.compile(r"(ErrImagePull|ImagePullBackOff|InvalidImageName)"), "the image cannot be pulled ({0}): is it there, and may the nodes read it?"),
+    (
+        re.compile(r"exceeded quota: ([\w.-]+)[^,]*, requested: ([^,]+)", re.IGNORECASE),
+        "the quota `{0}` has no room for {1}",
+    ),
+    (
+        re.compile(r"(ErrImagePull|ImagePullBackOff|InvalidImageName)"),
+        "the image cannot be pulled ({0}): is it there, and may the nodes read it?",
+    ),
     (re.compile(r"untolerated taint \{([^}]+)\}"), "no node without the taint {0} has room"),
     (re.compile(r"Insufficient ([\w./-]*\w)"), "no node has enough {0} left"),
     (
         re.compile(r"satisfying the request: .*?\((?:.*?\{[^}]*\}, )?cpus=([\d.]+), mem=([\d.]+)"),
         "no node there has {0} processors and {1} GiB for one pod",
     ),
-    (re.compile(r"didn't match Pod's node affinity/selector"), "no node of that pool is there, and none came in time"),
-    (re.compile(r"(?:Unauthorized|\(401\))"), "the context's token is no longer valid: `trainfleet sky setup` writes a new one"),
+    (
+        re.compile(r"didn't match Pod's node affinity/selector"),
+        "no node of that pool is there, and none came in time",
+    ),
+    (
+        re.compile(r"(?:Unauthorized|\(401\))"),
+        "the context's token is no longer valid: `trainfleet sky setup` writes a new one",
+    ),
     (re.compile(r"\(403\)|[Ff]orbidden"), "the launcher's account may not do that there"),
-    (re.compile(r"(?:Max retries exceeded|Connection refused|timed out|No route to host)"), "the cluster does not answer"),
+    (
+        re.compile(r"(?:Max retries exceeded|Connection refused|timed out|No route to host)"),
+        "the cluster does not answer",
+    ),
 )
 
 

@@ -1,8 +1,12 @@
-"""Has SkyPilot run a task, tells the launcher what it says, and leaves nothing running: `python -m trainfleet.training.launch.sky.follow TASK`.
+"""Has SkyPilot run a task, tells the launcher what it says, and leaves nothing running: `python -m
+trainfleet.training.launch.sky.follow TASK`.
 
-Started by `trainfleet.training.launch.supervise` as the process of a run with `--on sky`. A process of its own because SkyPilot takes seconds to import
-and its calls block. Easy to get wrong: from the moment that pods are asked for, every way out of here must take them down, except
-when the user detached; and SkyPilot takes them down by itself soon after the task has ended, should this process be killed.
+Started by `trainfleet.training.launch.supervise` as the process of a run with `--on sky`. A process of its
+own because SkyPilot takes seconds to import
+and its calls block. Easy to get wrong: from the moment that pods are asked for, every way out of here must
+take them down, except
+when the user detached; and SkyPilot takes them down by itself soon after the task has ended, should this
+process be killed.
 """
 
 from __future__ import annotations
@@ -99,7 +103,9 @@ class Drive:
                 self._wait(self.take_down())
 
     def take_down(self) -> Any:
-        """Ask for the end of whatever was started; the request of SkyPilot's server that does it, which is not waited for."""
+        """Ask for the end of whatever was started; the request of SkyPilot's server that does it, which is
+        not waited for.
+        """
         self.launched = False
         with contextlib.suppress(Exception):
             if self.request is not None and not self.placed.is_set():
@@ -113,7 +119,9 @@ class Drive:
         return None
 
     def _wait(self, request: Any) -> None:
-        """See the end of a request, for a while: a name whose pods are still going would be refused to the next launch."""
+        """See the end of a request, for a while: a name whose pods are still going would be refused to the
+        next launch.
+        """
 
         def see() -> None:
             with contextlib.suppress(Exception):
@@ -126,15 +134,21 @@ class Drive:
 
     def _see_contexts(self) -> None:
         """Leave out contexts that do not answer, so that SkyPilot loses no time with them."""
-        found = {context: trouble(context, namespace) for context, namespace in self.order["contexts"].items()}
+        found = {
+            context: trouble(context, namespace) for context, namespace in self.order["contexts"].items()
+        }
         bad = {context: why for context, why in found.items() if why is not None}
         if len(bad) == len(found):
-            raise TrainfleetError("no context can be used", [Problem(context, why) for context, why in bad.items()])
+            raise TrainfleetError(
+                "no context can be used", [Problem(context, why) for context, why in bad.items()]
+            )
         for context, why in bad.items():
             self.tell("warning", text=f"{context} is left out: {why}")
         resources = self.order["task"]["resources"]
         if bad and "ordered" in resources:
-            resources["ordered"] = [each for each in resources["ordered"] if each["infra"].removeprefix("k8s/") not in bad]
+            resources["ordered"] = [
+                each for each in resources["ordered"] if each["infra"].removeprefix("k8s/") not in bad
+            ]
         for each in self.order["left_out"]:
             self.tell("note", text=f"not tried: {each}")
 
@@ -147,15 +161,22 @@ class Drive:
             try:
                 records = self.sky.get(jobs.queue_v2(refresh=False, skip_finished=True))[0]
             except Exception as error:
-                if type(error).__name__ != "ClusterNotUpError":  # no job was ever given to controllers in pods
+                if (
+                    type(error).__name__ != "ClusterNotUpError"
+                ):  # no job was ever given to controllers in pods
                     raise
                 records = []
             live = [record for record in records if record.job_name == name]
         else:
-            live = [record for record in self.sky.get(self.sky.status(cluster_names=[name])) if record is not None]
+            live = [
+                record for record in self.sky.get(self.sky.status(cluster_names=[name])) if record is not None
+            ]
         if live:
             self.launched = False
-            raise InputError("this run is going on already", [Problem(name, "SkyPilot has a run of this name", f"{fix}; to end it: sky down {name}")])
+            raise InputError(
+                "this run is going on already",
+                [Problem(name, "SkyPilot has a run of this name", f"{fix}; to end it: sky down {name}")],
+            )
 
     def _launch(self) -> int:
         """The job's number, once it is queued on pods (managed: once its controller has it)."""
@@ -169,7 +190,9 @@ class Drive:
                 self.request = jobs.launch(task, name=self.name)
                 found, _ = self.sky.stream_and_get(self.request, output_stream=stream)
                 return int(found[0])
-            self.request = self.sky.launch(task, cluster_name=self.name, idle_minutes_to_autostop=IDLE_MINUTES, down=True)
+            self.request = self.sky.launch(
+                task, cluster_name=self.name, idle_minutes_to_autostop=IDLE_MINUTES, down=True
+            )
             job, _ = self.sky.stream_and_get(self.request, output_stream=stream)
         except TrainfleetError:
             raise
@@ -180,19 +203,27 @@ class Drive:
     def _failure(self, error: Exception) -> TrainfleetError:
         text = "\n".join([str(error), *self.said[-200:]])
         reasons = reasons_in(text)
-        problems = [Problem("", reason) for reason in reasons] or [Problem("", line) for line in str(error).splitlines()[:3] if line.strip()]
+        problems = [Problem("", reason) for reason in reasons] or [
+            Problem("", line) for line in str(error).splitlines()[:3] if line.strip()
+        ]
         if self.late or self.stopping:
             return self._taken_back(text)
         if type(error).__name__ == "ResourcesUnavailableError":
             return TrainfleetError(f"no room anywhere; tried {self._tried()}", problems)
-        return TrainfleetError(f"SkyPilot could not start the run: {(str(error).splitlines() or [type(error).__name__])[0]}", problems)
+        return TrainfleetError(
+            f"SkyPilot could not start the run: {(str(error).splitlines() or [type(error).__name__])[0]}",
+            problems,
+        )
 
     def _taken_back(self, text: str) -> TrainfleetError:
         """What became of a launch that was given up before it had pods."""
         if not self.late:
             return TrainfleetError("stopped before the run had pods; what was asked for is taken back")
         within = f"{self.order['within_s'] / 60:g} minutes"
-        return TrainfleetError(f"no room anywhere within {within}; tried {self._tried()}", [Problem("", each) for each in reasons_in(text)])
+        return TrainfleetError(
+            f"no room anywhere within {within}; tried {self._tried()}",
+            [Problem("", each) for each in reasons_in(text)],
+        )
 
     def _tried(self) -> str:
         return ", ".join(dict.fromkeys(self.order["contexts"]))
@@ -210,10 +241,14 @@ class Drive:
             raise TrainfleetError("stopped before the run had begun; its pods are taken down")
         reasons = reasons_in("\n".join(self.said[-50:]))
         last = self.said[-1] if self.said else "its log ended"
-        raise TrainfleetError("the run ended without a word of its own", [Problem("", each) for each in (reasons or [last])])
+        raise TrainfleetError(
+            "the run ended without a word of its own", [Problem("", each) for each in (reasons or [last])]
+        )
 
     def _follow_managed(self, job: int, stream: EventStream) -> int:
-        """The same of a managed job, whose log ends whenever its pods are lost: what it said last counts only when SkyPilot says so too."""
+        """The same of a managed job, whose log ends whenever its pods are lost: what it said last counts only
+        when SkyPilot says so too.
+        """
         from sky import jobs
 
         while True:
@@ -237,7 +272,9 @@ class Drive:
             why = (getattr(record, "failure_reason", None) or "").strip().splitlines()
             status = getattr(getattr(record, "status", None), "value", "gone")
             reasons = reasons_in("\n".join([*why, self._controller_log(job)]))
-            raise TrainfleetError(f"the managed job ended: {status}", [Problem("", each) for each in (reasons or why[:1])])
+            raise TrainfleetError(
+                f"the managed job ended: {status}", [Problem("", each) for each in (reasons or why[:1])]
+            )
         self.launched = False  # SkyPilot takes its pods down
         return stream.exit_code
 
@@ -267,7 +304,12 @@ class Drive:
         def moved(move: dict[str, Any]) -> None:
             self.tell("moved", text=words(move), **move)
 
-        moves = Moves(self.order["task"]["num_nodes"], lambda: look(self.order["contexts"], self.order["run"]), noticed, moved)
+        moves = Moves(
+            self.order["task"]["num_nodes"],
+            lambda: look(self.order["contexts"], self.order["run"]),
+            noticed,
+            moved,
+        )
         threading.Thread(target=self._look, args=(moves,), daemon=True, name="sky-pods").start()
         return moves
 
@@ -296,7 +338,10 @@ class Drive:
             late = not self.placed.is_set() and time.monotonic() - began > self.order["within_s"]
             if late:
                 self.late = True
-                self.tell("warning", text=f"no pods within {self.order['within_s'] / 60:g} minutes: taking back what was asked for")
+                self.tell(
+                    "warning",
+                    text=f"no pods within {self.order['within_s'] / 60:g} minutes: taking back what was asked for",
+                )
             if late or (stop and Path(stop).exists() and not self.stopping):
                 self.stopping = True
                 if not self.stepped or not ask_to_stop(self.order["contexts"], self.order["run"]):
@@ -314,8 +359,16 @@ class Drive:
 
     def _how(self, job: int) -> list[str]:
         if self.order["managed"]:
-            return [f"managed job {job} of SkyPilot, {self.name}", f"follow     sky jobs logs {job}", f"end        sky jobs cancel {job}"]
-        return [f"job {job} on SkyPilot's cluster {self.name}", f"follow     sky logs {self.name} {job}", f"end        sky down {self.name}"]
+            return [
+                f"managed job {job} of SkyPilot, {self.name}",
+                f"follow     sky jobs logs {job}",
+                f"end        sky jobs cancel {job}",
+            ]
+        return [
+            f"job {job} on SkyPilot's cluster {self.name}",
+            f"follow     sky logs {self.name} {job}",
+            f"end        sky down {self.name}",
+        ]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,7 +1,10 @@
-"""Where a recipe could run, what it would cost there, and why not elsewhere: every pool of every platform, best first. Pure.
+"""Where a recipe could run, what it would cost there, and why not elsewhere: every pool of every platform,
+best first. Pure.
 
-Used by `trainfleet plan` and to order what SkyPilot tries. A pool's price is a node's: nodes of an autoscaled pool are paid whole,
-however few of their GPUs are used. Easy to get wrong: cheapest by the hour is not cheapest by the sample, so pools are
+Used by `trainfleet plan` and to order what SkyPilot tries. A pool's price is a node's: nodes of an autoscaled
+pool are paid whole,
+however few of their GPUs are used. Easy to get wrong: cheapest by the hour is not cheapest by the sample, so
+pools are
 compared by what a sample costs; and a price that is not known is no price of zero.
 """
 
@@ -29,14 +32,17 @@ class Speed:
     Attributes:
         mfu: share of the GPUs' peak.
         apart: the same over several nodes without a fabric between them.
-        samples_per_worker: measured samples per second of one worker, which holds for the kind of worker it was measured on.
+        samples_per_worker: measured samples per second of one worker, which holds for the kind of worker it
+        was measured on.
         source: in words, for the reader.
     """
 
     mfu: float | None = MFU
     apart: float | None = MFU_APART
     samples_per_worker: float | None = None
-    source: str = f"assumed: {MFU:.0%} of the GPUs' bf16 peak, {MFU_APART:.0%} over several nodes without a fabric"
+    source: str = (
+        f"assumed: {MFU:.0%} of the GPUs' bf16 peak, {MFU_APART:.0%} over several nodes without a fabric"
+    )
 
 
 STORES = ("s3", "gs", "az")
@@ -75,7 +81,12 @@ class Candidate:
         return self.usd_per_hour / 3600 / self.samples_per_second * 1e6
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "refusals": list(self.refusals), "usd": self.usd, "usd_per_million_samples": self.usd_per_million}
+        return {
+            **asdict(self),
+            "refusals": list(self.refusals),
+            "usd": self.usd,
+            "usd_per_million_samples": self.usd_per_million,
+        }
 
 
 @dataclass(frozen=True)
@@ -126,10 +137,16 @@ class Plan:
         }
 
 
-def make_plan(recipe: Recipe, platforms: Iterable[tuple[str, PlatformOutputs]], wishes: Wishes | None = None, speed: Speed | None = None) -> Plan:
+def make_plan(
+    recipe: Recipe,
+    platforms: Iterable[tuple[str, PlatformOutputs]],
+    wishes: Wishes | None = None,
+    speed: Speed | None = None,
+) -> Plan:
     """Look at every pool of every platform, each by the name that the user knows the platform by.
 
-    Spot comes before on-demand at the same price per sample and, being cheaper, mostly before everything; where prices are not
+    Spot comes before on-demand at the same price per sample and, being cheaper, mostly before everything;
+    where prices are not
     known at all (machines of one's own) the order is that of the platforms and their pools.
     """
     wishes = wishes or Wishes()
@@ -137,14 +154,18 @@ def make_plan(recipe: Recipe, platforms: Iterable[tuple[str, PlatformOutputs]], 
     found: list[Candidate] = []
     for name, outputs in platforms:
         if recipe.scaling.use_gpu:
-            here = [_on_pool(name, outputs, pool, asked) for pool in outputs.pools] or [_no_pools(name, outputs)]
+            here = [_on_pool(name, outputs, pool, asked) for pool in outputs.pools] or [
+                _no_pools(name, outputs)
+            ]
         else:
             here = [_anywhere(name, outputs, asked)]
         found += [replace(each, refusals=(*each.refusals, *closed(outputs, wishes.storage))) for each in here]
     if any(each.usd_per_hour is not None and not each.refusals for each in found):
         fix = "its price is not known, so it cannot be compared: --price {}=USD"
         found = [
-            replace(each, refusals=(fix.format(f"{each.platform}/{each.pool}"),)) if each.usd_per_hour is None and not each.refusals else each
+            replace(each, refusals=(fix.format(f"{each.platform}/{each.pool}"),))
+            if each.usd_per_hour is None and not each.refusals
+            else each
             for each in found
         ]
     best = sorted((each for each in found if not each.refusals), key=_rank)
@@ -162,17 +183,27 @@ class _Asked:
 
 
 def shape(workers: int, per_node: int) -> tuple[int, int]:
-    """Nodes, and workers on each: as few nodes as can share the workers evenly, for every pod of a SkyPilot cluster is alike."""
-    nodes = next(count for count in range(1, workers + 1) if workers % count == 0 and workers // count <= max(1, per_node))
+    """Nodes, and workers on each: as few nodes as can share the workers evenly, for every pod of a SkyPilot
+    cluster is alike.
+    """
+    nodes = next(
+        count
+        for count in range(1, workers + 1)
+        if workers % count == 0 and workers // count <= max(1, per_node)
+    )
     return nodes, workers // nodes
 
 
 def closed(outputs: PlatformOutputs, storage: str | None) -> list[str]:
-    """Why a platform's pods cannot open the run's storage, where nothing but their identity lets them in: that opens the platform's own kind."""
+    """Why a platform's pods cannot open the run's storage, where nothing but their identity lets them in:
+    that opens the platform's own kind.
+    """
     own, asked = outputs.bucket_url.partition("://")[0], (storage or "").partition("://")[0]
     if own == asked or own not in STORES or asked not in STORES:
         return []
-    return [f"{CLOSED}{own}:// and not {storage}: --from-secret NAME or --secret VARIABLE with keys, or another --storage"]
+    return [
+        f"{CLOSED}{own}:// and not {storage}: --from-secret NAME or --secret VARIABLE with keys, or another --storage"
+    ]
 
 
 def _rank(candidate: Candidate) -> tuple[float, bool, float]:
@@ -190,7 +221,9 @@ def _on_pool(name: str, outputs: PlatformOutputs, pool: PoolOutput, asked: _Aske
     hours = needs.samples / rate / 3600 if needs.samples and rate else None
     total = None if price is None else price * nodes
     context = context_name(outputs)
-    return Candidate(name, context, pool.name, pool.accelerator, nodes, gpus, pool.spot, total, rate, hours, tuple(reasons))
+    return Candidate(
+        name, context, pool.name, pool.accelerator, nodes, gpus, pool.spot, total, rate, hours, tuple(reasons)
+    )
 
 
 def _refusals(pool: PoolOutput, asked: _Asked, nodes: int) -> list[str]:
@@ -204,10 +237,14 @@ def _refusals(pool: PoolOutput, asked: _Asked, nodes: int) -> list[str]:
     if pool.spot and not wishes.spot:
         found.append("spot was refused: --no-spot")
     if pool.kind != "nodes":
-        found.append(f"it is a pool of kind {pool.kind}, whose nodes run their own recovery; use --on kuberay")
+        found.append(
+            f"it is a pool of kind {pool.kind}, whose nodes run their own recovery; use --on kuberay"
+        )
     if nodes > pool.max_nodes:
         have = pool.max_nodes * pool.per_node
-        found.append(f"too few GPUs: {recipe.scaling.workers} workers need {nodes} nodes, the pool has at most {pool.max_nodes} ({have} GPUs)")
+        found.append(
+            f"too few GPUs: {recipe.scaling.workers} workers need {nodes} nodes, the pool has at most {pool.max_nodes} ({have} GPUs)"
+        )
     need = asked.needs.gpu_bytes(recipe, recipe.scaling.workers)
     if need is not None and pool.gpu_memory_gib and need > USABLE * pool.gpu_memory_gib * GIB:
         fix = ", or strategy=fsdp" if recipe.strategy == "ddp" and recipe.scaling.workers > 1 else ""
@@ -236,20 +273,27 @@ def _anywhere(name: str, outputs: PlatformOutputs, asked: _Asked) -> Candidate:
     recipe, needs, wishes, speed = asked.recipe, asked.needs, asked.wishes, asked.speed
     refusals = []
     if recipe.scaling.workers % wishes.nodes:
-        refusals.append(f"{recipe.scaling.workers} workers cannot be shared by {wishes.nodes} nodes: --nodes with a divisor")
+        refusals.append(
+            f"{recipe.scaling.workers} workers cannot be shared by {wishes.nodes} nodes: --nodes with a divisor"
+        )
     rate = speed.samples_per_worker * recipe.scaling.workers if speed.samples_per_worker else None
     hours = needs.samples / rate / 3600 if needs.samples and rate else None
     price = (wishes.prices or {}).get(name)
     total = None if price is None else price * wishes.nodes
-    return Candidate(name, context_name(outputs), "", "", wishes.nodes, 0, False, total, rate, hours, tuple(refusals))
+    return Candidate(
+        name, context_name(outputs), "", "", wishes.nodes, 0, False, total, rate, hours, tuple(refusals)
+    )
 
 
 def _no_pools(name: str, outputs: PlatformOutputs) -> Candidate:
-    return Candidate(name, context_name(outputs), "", "", 0, 0, False, None, refusals=("the platform has no GPU pool",))
+    return Candidate(
+        name, context_name(outputs), "", "", 0, 0, False, None, refusals=("the platform has no GPU pool",)
+    )
 
 
 def measured(rows: Sequence[Mapping[str, Any]], workers: int, run: str) -> Speed:
-    """The speed of a run that was measured: its MFU where it had GPUs, else its samples per second and worker.
+    """The speed of a run that was measured: its MFU where it had GPUs, else its samples per second and
+    worker.
 
     The middle of the later half of its rows: the first ones have the warm-up in them.
     """
@@ -262,4 +306,9 @@ def measured(rows: Sequence[Mapping[str, Any]], workers: int, run: str) -> Speed
     if not rates:
         return Speed()
     rate = rates[len(rates) // 2] / max(1, workers)
-    return Speed(None, None, rate, f"measured: {rate:.3g} samples per second and worker, as {run} reached on its own machine")
+    return Speed(
+        None,
+        None,
+        rate,
+        f"measured: {rate:.3g} samples per second and worker, as {run} reached on its own machine",
+    )

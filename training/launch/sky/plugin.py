@@ -1,8 +1,12 @@
-"""A plug-in of SkyPilot's API server for managed jobs: the clusters are asked whether there is a network, and a few controllers do.
+"""A plug-in of SkyPilot's API server for managed jobs: the clusters are asked whether there is a network, and
+a few controllers do.
 
-Named in SkyPilot's plugins.yaml by `trainfleet sky setup --managed`; SkyPilot imports it in its server, its workers and its jobs' controllers.
-Before it believes that pods are lost, SkyPilot itself asks 8.8.8.8 and 1.1.1.1, so behind a wall that lets only the clusters through no job
-ever recovers; and it starts as many controllers as the memory holds. Easy to get wrong: a network that is down must still be
+Named in SkyPilot's plugins.yaml by `trainfleet sky setup --managed`; SkyPilot imports it in its server, its
+workers and its jobs' controllers.
+Before it believes that pods are lost, SkyPilot itself asks 8.8.8.8 and 1.1.1.1, so behind a wall that lets
+only the clusters through no job
+ever recovers; and it starts as many controllers as the memory holds. Easy to get wrong: a network that is
+down must still be
 said to be down, or healthy jobs would be started again.
 """
 
@@ -26,7 +30,8 @@ class Trainfleet(plugins.BasePlugin):
     """Puts the clusters' own addresses before SkyPilot's two, and limits the controllers.
 
     Args:
-        controllers: processes that look after managed jobs; each can look after hundreds, and launch eight at once.
+        controllers: processes that look after managed jobs; each can look after hundreds, and launch eight at
+        once.
     """
 
     def __init__(self, controllers: int = 2) -> None:
@@ -60,18 +65,29 @@ def any_answers() -> bool:
     from sky import skypilot_config
 
     allowed = skypilot_config.get_nested(("kubernetes", "allowed_contexts"), None)
-    return any(_connects(host, port) for host, port in addresses(os.environ, allowed if isinstance(allowed, list) else None))
+    return any(
+        _connects(host, port)
+        for host, port in addresses(os.environ, allowed if isinstance(allowed, list) else None)
+    )
 
 
 def addresses(env: Any, allowed: list[str] | None) -> Iterator[tuple[str, int]]:
-    """Host and port of each cluster in the kubeconfig, each once; of these contexts alone where they are named."""
+    """Host and port of each cluster in the kubeconfig, each once; of these contexts alone where they are
+    named.
+    """
     seen = set()
-    files = [Path(each).expanduser() for each in env.get("KUBECONFIG", "").split(os.pathsep) if each] or [Path.home() / ".kube" / "config"]
+    files = [Path(each).expanduser() for each in env.get("KUBECONFIG", "").split(os.pathsep) if each] or [
+        Path.home() / ".kube" / "config"
+    ]
     for file in files:
         try:
             document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
             clusters = {each["name"]: each["cluster"]["server"] for each in document.get("clusters") or []}
-            wanted = [each["context"]["cluster"] for each in document.get("contexts") or [] if allowed is None or each["name"] in allowed]
+            wanted = [
+                each["context"]["cluster"]
+                for each in document.get("contexts") or []
+                if allowed is None or each["name"] in allowed
+            ]
         except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, AttributeError):
             continue  # SkyPilot itself says what is wrong with it
         for server in (urlsplit(str(clusters.get(name, ""))) for name in wanted):

@@ -1,6 +1,8 @@
-"""Asks the clusters themselves, by kubectl: whether a context answers, and the pods of a run to stop after their step.
+"""Asks the clusters themselves, by kubectl: whether a context answers, and the pods of a run to stop after
+their step.
 
-Used by `trainfleet.training.launch.sky.follow` and `trainfleet sky check`. SkyPilot needs kubectl too, so nothing more is asked of the machine.
+Used by `trainfleet.training.launch.sky.follow` and `trainfleet sky check`. SkyPilot needs kubectl too, so
+nothing more is asked of the machine.
 Easy to get wrong: a context that does not answer must cost seconds, not kubectl's own patience.
 """
 
@@ -25,10 +27,20 @@ def kubectl(context: str, *arguments: str, timeout_s: float = ANSWER_S) -> subpr
     """
     program = shutil.which("kubectl")
     if program is None:
-        raise MissingToolError("kubectl is not installed here", [Problem("kubectl", "is not on the path", "SkyPilot needs it, and socat and nc")])
+        raise MissingToolError(
+            "kubectl is not installed here",
+            [Problem("kubectl", "is not on the path", "SkyPilot needs it, and socat and nc")],
+        )
     command = [program, "--context", context, f"--request-timeout={timeout_s:.0f}s", *arguments]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s + 5, stdin=subprocess.DEVNULL)
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s + 5,
+            stdin=subprocess.DEVNULL,
+        )
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 1, "", f"no answer within {timeout_s:.0f} s")
 
@@ -53,7 +65,9 @@ def ask_to_stop(contexts: Mapping[str, str], run: str) -> int:
     told = 0
     for context, namespace in contexts.items():
         here = ("--namespace", namespace)
-        listed = kubectl(context, "get", "pods", *here, "--selector", f"{RUN_LABEL}={run}", "--output", "name")
+        listed = kubectl(
+            context, "get", "pods", *here, "--selector", f"{RUN_LABEL}={run}", "--output", "name"
+        )
         for pod in listed.stdout.split():
             done = kubectl(context, "exec", *here, pod, "--container", "ray-node", "--", "touch", STOP_FILE)
             told += done.returncode == 0

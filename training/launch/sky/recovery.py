@@ -1,6 +1,8 @@
-"""How a managed job comes back when its pods are gone, in seconds: until it was noticed, until pods had a place, until the loop ran, until its next step.
+"""How a managed job comes back when its pods are gone, in seconds: until it was noticed, until pods had a
+place, until the loop ran, until its next step.
 
-Used by `trainfleet.training.launch.sky.follow`, which looks at the pods every few seconds and hears what the run says. Easy to get wrong: what a run
+Used by `trainfleet.training.launch.sky.follow`, which looks at the pods every few seconds and hears what the
+run says. Easy to get wrong: what a run
 said before its pods were lost may arrive after that, so words count only once there are new pods.
 """
 
@@ -103,21 +105,29 @@ class Moves:
         for each in pods:
             if each.placed:
                 by_context.setdefault(each.context, []).append(each)
-        return next((frozenset(those) for those in by_context.values() if len(those) == self.nodes), frozenset())
+        return next(
+            (frozenset(those) for those in by_context.values() if len(those) == self.nodes), frozenset()
+        )
 
 
 def summary(times: Mapping[str, float], old: str, new: str) -> dict[str, Any]:
     """A move that is over: from where to where, and the seconds of each part."""
     marks = [times["lost"], *(times[part] for part in PARTS)]
     at = datetime.fromtimestamp(marks[-1], UTC).isoformat(timespec="seconds")
-    seconds = {part: round(until - since, 1) for part, since, until in zip(PARTS, marks, marks[1:], strict=False)}
+    seconds = {
+        part: round(until - since, 1) for part, since, until in zip(PARTS, marks, marks[1:], strict=False)
+    }
     return {"at": at, "from": old, "to": new, "seconds": seconds, "whole": round(marks[-1] - marks[0], 1)}
 
 
 def words(move: Mapping[str, Any]) -> str:
     """A move in a line."""
     seconds = move["seconds"]
-    where = f"came back on {move['to']}" if move["from"] == move["to"] else f"moved from {move['from']} to {move['to']}"
+    where = (
+        f"came back on {move['to']}"
+        if move["from"] == move["to"]
+        else f"moved from {move['from']} to {move['to']}"
+    )
     parts = f"{seconds['noticed']:.0f} s until noticed, {seconds['placed']:.0f} for new pods, {seconds['set_up']:.0f} to set up"
     return f"{where} in {move['whole']:.0f} s: {parts}, {seconds['resumed']:.0f} to the next step"
 
@@ -127,7 +137,16 @@ def look(contexts: Mapping[str, str], run: str) -> list[Pod] | None:
     found: list[Pod] = []
     answers = 0
     for context, namespace in contexts.items():
-        arguments = ("--namespace", namespace, "get", "pods", "--selector", f"{RUN_LABEL}={run}", "--output", "json")
+        arguments = (
+            "--namespace",
+            namespace,
+            "get",
+            "pods",
+            "--selector",
+            f"{RUN_LABEL}={run}",
+            "--output",
+            "json",
+        )
         done = kubectl(context, *arguments, timeout_s=ANSWER_S)
         if done.returncode != 0:
             continue
@@ -137,7 +156,10 @@ def look(contexts: Mapping[str, str], run: str) -> list[Pod] | None:
 
 
 def _stays(pod: Mapping[str, Any]) -> bool:
-    return "deletionTimestamp" not in pod["metadata"] and pod.get("status", {}).get("phase") in ("Pending", "Running")
+    return "deletionTimestamp" not in pod["metadata"] and pod.get("status", {}).get("phase") in (
+        "Pending",
+        "Running",
+    )
 
 
 def _pod(context: str, pod: Mapping[str, Any]) -> Pod:

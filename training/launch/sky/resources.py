@@ -1,7 +1,10 @@
-"""What a recipe needs of a GPU: memory, and operations per sample; and what each kind of GPU can do. Pure, and without torch.
+"""What a recipe needs of a GPU: memory, and operations per sample; and what each kind of GPU can do. Pure,
+and without torch.
 
-Used by `trainfleet.training.launch.sky.plan`. Every figure is an estimate that errs on the small side: a machine that is refused is too small for
-sure, one that is taken may still run out of memory. Easy to get wrong: weights, gradients and AdamW's two moments are kept
+Used by `trainfleet.training.launch.sky.plan`. Every figure is an estimate that errs on the small side: a
+machine that is refused is too small for
+sure, one that is taken may still run out of memory. Easy to get wrong: weights, gradients and AdamW's two
+moments are kept
 in 32 bits under either precision, and under fsdp each rank holds its share of all four.
 """
 
@@ -26,13 +29,17 @@ BF16_FLOPS = {
     "L40S": 362e12,
     "RTXPRO6000": 503.8e12,
 }
-"""Dense bf16 operations per second by SkyPilot's name. Source: NVIDIA's data sheets, without sparsity. T4 has no bf16."""
+"""Dense bf16 operations per second by SkyPilot's name. Source: NVIDIA's data sheets, without sparsity. T4 has
+no bf16.
+"""
 FP32_SHARE = 0.5
 """fp32 matrices run in TF32 on these GPUs, at half of bf16's rate."""
 STATE_BYTES = 16
 """Per parameter: weight, gradient and two moments in 32 bits."""
 USABLE = 0.92
-"""Share of a GPU's memory that is left beside the CUDA context, NCCL's buffers and what the allocator cannot join."""
+"""Share of a GPU's memory that is left beside the CUDA context, NCCL's buffers and what the allocator cannot
+join.
+"""
 GIB = 2**30
 
 
@@ -52,7 +59,9 @@ class Needs:
         """Memory that each rank needs at least; None where the size of the model is not known."""
         if self.parameters is None:
             return None
-        shards = {"ddp": 1, "fsdp": workers}.get(recipe.strategy) or max(1, workers // (recipe.sharding.replicas or 1))
+        shards = {"ddp": 1, "fsdp": workers}.get(recipe.strategy) or max(
+            1, workers // (recipe.sharding.replicas or 1)
+        )
         states = STATE_BYTES * self.parameters / shards
         if recipe.strategy == "ddp":
             states += 4 * self.parameters  # the buckets in which gradients travel
@@ -62,7 +71,9 @@ class Needs:
 
 
 def needs_of(recipe: Recipe, parameters: float | None = None) -> Needs:
-    """What can be said of a recipe's needs; `parameters` says the model's size where it is not declared in the recipe."""
+    """What can be said of a recipe's needs; `parameters` says the model's size where it is not declared in
+    the recipe.
+    """
     samples = None if recipe.steps is None else float(recipe.steps * recipe.batch.global_batch)
     workload = recipe.workload
     if not isinstance(workload, LmSettings):
@@ -94,8 +105,10 @@ def gpt_parameters(model: GptSettings, vocabulary: int) -> float:
 def _activations(recipe: Recipe, model: GptSettings, vocabulary: int) -> float:
     """What a forward pass leaves for the backward one.
 
-    With fused attention about 34 numbers of 2 bytes per token, layer and unit of width without recomputing (Korthikanti et al. 2022,
-    equation 2, without the attention matrix), and one where everything is recomputed; and the logits with their gradient.
+    With fused attention about 34 numbers of 2 bytes per token, layer and unit of width without recomputing
+    (Korthikanti et al. 2022,
+    equation 2, without the attention matrix), and one where everything is recomputed; and the logits with
+    their gradient.
     """
     tokens = recipe.batch.micro_batch * model.context
     width = 2 if recipe.precision == "bf16" else 4

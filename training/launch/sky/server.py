@@ -1,6 +1,7 @@
 """SkyPilot's API server on this machine: started before a launch, and to outlive it.
 
-Used by `trainfleet.training.launch.sky`. Easy to get wrong: a launch ends whatever its processes have left behind, so a server that SkyPilot's client
+Used by `trainfleet.training.launch.sky`. Easy to get wrong: a launch ends whatever its processes have left
+behind, so a server that SkyPilot's client
 starts in the midst of one would end with it, and every managed job with the server.
 """
 
@@ -19,7 +20,9 @@ import yaml
 from trainfleet.errors import Problem, TrainfleetError
 
 TRIES = 4
-"""SkyPilot's client gives a server that it starts a minute, too little on a busy machine, where the server comes all the same."""
+"""SkyPilot's client gives a server that it starts a minute, too little on a busy machine, where the server
+comes all the same.
+"""
 ANSWER_S = 5.0
 
 
@@ -36,9 +39,16 @@ def wake(env: Mapping[str, str], config: Path) -> None:
         if answers(env):
             return
         command = [sys.executable, "-c", "from sky.client import sdk; sdk.api_start()"]
-        # Outside of the caller's session, as a server that Ctrl-C in this terminal ends is of no use to the next launch.
+        # Outside of the caller's session, as a server that Ctrl-C in this terminal ends is of no use to the
+        # next launch.
         done = subprocess.run(
-            command, env={**os.environ, **env}, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, start_new_session=True
+            command,
+            env={**os.environ, **env},
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
         said = (done.stderr.strip() or done.stdout.strip() or "no word").splitlines()[-1]
     if not answers(env):
@@ -49,12 +59,19 @@ def wake(env: Mapping[str, str], config: Path) -> None:
 def answers(env: Mapping[str, str]) -> bool:
     """Whether the server on this machine is there."""
     port = env.get("SKYPILOT_API_SERVER_LOCAL_PORT", "46580")
-    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/api/health", timeout=ANSWER_S) as answer:
+    with (
+        contextlib.suppress(OSError),
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/api/health", timeout=ANSWER_S) as answer,
+    ):
         return bool(answer.status == 200)
     return False
 
 
 def _elsewhere(config: Path) -> bool:
     with contextlib.suppress(OSError, yaml.YAMLError, AttributeError):
-        return bool(((yaml.safe_load(config.read_text(encoding="utf-8")) or {}).get("api_server") or {}).get("endpoint"))
+        return bool(
+            ((yaml.safe_load(config.read_text(encoding="utf-8")) or {}).get("api_server") or {}).get(
+                "endpoint"
+            )
+        )
     return False

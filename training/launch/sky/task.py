@@ -1,8 +1,12 @@
-"""The SkyPilot task of a recipe, as a document that SkyPilot's own parser reads: what runs, on how many pods, where in which order.
+"""The SkyPilot task of a recipe, as a document that SkyPilot's own parser reads: what runs, on how many pods,
+where in which order.
 
-Used by `trainfleet launch --on sky`. Pure; `trainfleet.training.launch.sky.launcher` hands it to SkyPilot. Easy to get wrong: a pool of a platform
-is reached by its labels and not by SkyPilot's `use_spot`, which knows spot nodes of two clouds only; and SkyPilot tells two tries apart by
-context, GPU and size alone, so the second pool of one context with the same GPUs asks for a little more memory than the first.
+Used by `trainfleet launch --on sky`. Pure; `trainfleet.training.launch.sky.launcher` hands it to SkyPilot.
+Easy to get wrong: a pool of a platform
+is reached by its labels and not by SkyPilot's `use_spot`, which knows spot nodes of two clouds only; and
+SkyPilot tells two tries apart by
+context, GPU and size alone, so the second pool of one context with the same GPUs asks for a little more
+memory than the first.
 """
 
 from __future__ import annotations
@@ -26,7 +30,9 @@ SPARE_CPUS = 1
 """For Ray's head and the driver, beside the workers."""
 FEWEST_CPUS = 0.5
 WORKER_GIB, GPU_WORKER_GIB, POD_GIB = 1.5, 8.0, 2.0
-"""Memory of a worker's process on a CPU and beside a GPU (libraries, CUDA's host side, batches), and of Ray with SkyPilot's own."""
+"""Memory of a worker's process on a CPU and beside a GPU (libraries, CUDA's host side, batches), and of Ray
+with SkyPilot's own.
+"""
 LONGEST_NAME = 40
 """SkyPilot cuts a cluster's name at 42 letters on Kubernetes."""
 TOKEN = "RAY_AUTH_TOKEN"
@@ -55,16 +61,29 @@ class Wanted:
     from_secrets: tuple[str, ...] = ()
 
 
-def task_document(recipe: Recipe, candidates: Sequence[Candidate], platforms: Mapping[str, PlatformOutputs], wanted: Wanted) -> dict[str, Any]:
+def task_document(
+    recipe: Recipe, candidates: Sequence[Candidate], platforms: Mapping[str, PlatformOutputs], wanted: Wanted
+) -> dict[str, Any]:
     """The task, with every candidate as an alternative in the order given.
 
     Raises:
-        InputError: no candidate is left, or they need different numbers of pods, of which a task can have one.
+        InputError: no candidate is left, or they need different numbers of pods, of which a task can have
+        one.
     """
     same = [each for each in candidates if each.nodes == candidates[0].nodes]
     if not same:
-        raise InputError("nowhere to run", [Problem("--stack", "no pool can run this recipe", "`trainfleet plan` says why each was refused")])
-    resources = [_resources(recipe, each, platforms[each.platform], wanted, same[:number]) for number, each in enumerate(same)]
+        raise InputError(
+            "nowhere to run",
+            [
+                Problem(
+                    "--stack", "no pool can run this recipe", "`trainfleet plan` says why each was refused"
+                )
+            ],
+        )
+    resources = [
+        _resources(recipe, each, platforms[each.platform], wanted, same[:number])
+        for number, each in enumerate(same)
+    ]
     token = any(platforms[each.platform].ray_token_auth for each in same)
     document: dict[str, Any] = {
         "name": cluster_name(wanted.name),
@@ -81,7 +100,11 @@ def left_out(plan: Plan) -> list[str]:
     """What a launch does not try though it could run there, and why: each as `PLATFORM/POOL: reason`."""
     best = plan.possible[0].nodes if plan.possible else 0
     found = [(each, "it needs another number of pods") for each in plan.possible if each.nodes != best]
-    found += [(each, each.refusals[0]) for each in plan.refused if len(each.refusals) == 1 and each.refusals[0].startswith(CLOSED)]
+    found += [
+        (each, each.refusals[0])
+        for each in plan.refused
+        if len(each.refusals) == 1 and each.refusals[0].startswith(CLOSED)
+    ]
     return [f"{each.platform}/{each.pool}".rstrip("/") + f": {why}" for each, why in found]
 
 
@@ -92,23 +115,38 @@ def cluster_name(run: str) -> str:
 
 def redacted(document: Mapping[str, Any]) -> dict[str, Any]:
     """The task as it may be shown."""
-    return {**document, **({"secrets": dict.fromkeys(document["secrets"], "<hidden>")} if document.get("secrets") else {})}
+    return {
+        **document,
+        **({"secrets": dict.fromkeys(document["secrets"], "<hidden>")} if document.get("secrets") else {}),
+    }
 
 
 def cpus_of(recipe: Recipe, candidate: Candidate) -> float:
-    """Processors of each pod. Beside GPUs there is one more; without them a small cluster may have none to spare."""
+    """Processors of each pod. Beside GPUs there is one more; without them a small cluster may have none to
+    spare.
+    """
     wanted = _workers_per_node(recipe, candidate) * recipe.scaling.cpus_per_worker
     return float(math.ceil(wanted) + SPARE_CPUS) if recipe.scaling.use_gpu else max(FEWEST_CPUS, wanted)
 
 
 def memory_of(recipe: Recipe, candidate: Candidate) -> int:
-    """GiB of each pod: a limit, so it counts the copy of the states from which a checkpoint is written behind the loop."""
+    """GiB of each pod: a limit, so it counts the copy of the states from which a checkpoint is written behind
+    the loop.
+    """
     workers = _workers_per_node(recipe, candidate)
     each = GPU_WORKER_GIB if recipe.scaling.use_gpu else WORKER_GIB
-    streamed = getattr(getattr(recipe.workload, "data", None), "memory_mib", 0) / 1024 if recipe.scaling.use_gpu else 0.0
+    streamed = (
+        getattr(getattr(recipe.workload, "data", None), "memory_mib", 0) / 1024
+        if recipe.scaling.use_gpu
+        else 0.0
+    )
     states = (needs_of(recipe).parameters or 0.0) * STATE_BYTES / GIB
     whole = workers if recipe.strategy == "ddp" and not recipe.scaling.use_gpu else 1
-    shared = states * whole if recipe.strategy == "ddp" else states / candidate.nodes * (2 if recipe.sharding.cpu_offload else 1)
+    shared = (
+        states * whole
+        if recipe.strategy == "ddp"
+        else states / candidate.nodes * (2 if recipe.sharding.cpu_offload else 1)
+    )
     return math.ceil(POD_GIB + workers * (each + streamed) + shared)
 
 
@@ -119,8 +157,17 @@ def run_script(recipe: Recipe, candidate: Candidate, authority: str = "") -> str
     mark = "END_OF_RECIPE"
     while mark in document.splitlines():
         mark += "_"
-    trust = f"cat > ca.crt <<'END_OF_AUTHORITY'\n{authority}\nEND_OF_AUTHORITY\nexport AWS_CA_BUNDLE=$PWD/ca.crt\n" if authority else ""
-    values = {"@AUTHORITY@\n": trust, "@CPUS@": str(math.ceil(cpus_of(recipe, candidate))), "@MARK@": mark, "@RECIPE@": document}
+    trust = (
+        f"cat > ca.crt <<'END_OF_AUTHORITY'\n{authority}\nEND_OF_AUTHORITY\nexport AWS_CA_BUNDLE=$PWD/ca.crt\n"
+        if authority
+        else ""
+    )
+    values = {
+        "@AUTHORITY@\n": trust,
+        "@CPUS@": str(math.ceil(cpus_of(recipe, candidate))),
+        "@MARK@": mark,
+        "@RECIPE@": document,
+    }
     for name, value in values.items():
         text = text.replace(name, value)
     return text
@@ -130,7 +177,13 @@ def _workers_per_node(recipe: Recipe, candidate: Candidate) -> int:
     return max(1, recipe.scaling.workers // max(1, candidate.nodes))
 
 
-def _resources(recipe: Recipe, candidate: Candidate, outputs: PlatformOutputs, wanted: Wanted, before: Sequence[Candidate]) -> dict[str, Any]:
+def _resources(
+    recipe: Recipe,
+    candidate: Candidate,
+    outputs: PlatformOutputs,
+    wanted: Wanted,
+    before: Sequence[Candidate],
+) -> dict[str, Any]:
     """One alternative."""
     pool = next((each for each in outputs.pools if each.name == candidate.pool), None)
     kin = (candidate.context, candidate.accelerator, candidate.gpus_per_node)
@@ -145,12 +198,15 @@ def _resources(recipe: Recipe, candidate: Candidate, outputs: PlatformOutputs, w
     if candidate.accelerator:
         found["accelerators"] = f"{candidate.accelerator}:{candidate.gpus_per_node}"
     if pool is not None and candidate.nodes > 1 and pool.rdma.startswith("gpudirect-tcp"):
-        # NCCL's way over TCP is a daemon beside the training, of a version that goes with the node's: SkyPilot adds it. It judges by the
-        # first node of such a kind in the whole cluster, and leaves the place out when it finds none, so one pod alone does not ask.
+        # NCCL's way over TCP is a daemon beside the training, of a version that goes with the node's:
+        # SkyPilot adds it. It judges by the
+        # first node of such a kind in the whole cluster, and leaves the place out when it finds none, so one
+        # pod alone does not ask.
         found["network_tier"] = "best"
     if wanted.managed:
         found["job_recovery"] = {"max_restarts_on_errors": 0}
-    # Memory is limited, so that a pod that takes too much hits itself and Ray sees what it may use; processors are not.
+    # Memory is limited, so that a pod that takes too much hits itself and Ray sees what it may use;
+    # processors are not.
     container: dict[str, Any] = {"resources": {"limits": {"memory": f"{found['memory']}G"}}}
     if wanted.from_secrets:
         container["envFrom"] = [{"secretRef": {"name": name}} for name in wanted.from_secrets]
@@ -158,14 +214,17 @@ def _resources(recipe: Recipe, candidate: Candidate, outputs: PlatformOutputs, w
     return found
 
 
-def _overrides(outputs: PlatformOutputs, pool: PoolOutput | None, candidate: Candidate, container: dict[str, Any]) -> dict[str, Any]:
+def _overrides(
+    outputs: PlatformOutputs, pool: PoolOutput | None, candidate: Candidate, container: dict[str, Any]
+) -> dict[str, Any]:
     """What a pod of this pool carries beside what the context's configuration says of all pods."""
     if pool is None:
         return {"pod_config": {"spec": {"containers": [container]}}}
     spec: dict[str, Any] = {"nodeSelector": dict(pool.node_selector)}
     if pool.tolerations:
         spec["tolerations"] = [dict(each) for each in pool.tolerations]
-    # Half a node would keep the other half's adapters from everyone, and a pod that is alone has nobody to talk to.
+    # Half a node would keep the other half's adapters from everyone, and a pod that is alone has nobody to
+    # talk to.
     whole = candidate.gpus_per_node == pool.per_node and candidate.nodes > 1
     if pool.rdma_resource and whole:
         amount = {pool.rdma_resource: pool.rdma_nics}
@@ -173,7 +232,9 @@ def _overrides(outputs: PlatformOutputs, pool: PoolOutput | None, candidate: Can
         # To hold memory for the adapters; the namespace allows it where there is a fabric.
         container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
     if pool.environment and whole:
-        container["env"] = [{"name": name, "value": value} for name, value in sorted(pool.environment.items())]
+        container["env"] = [
+            {"name": name, "value": value} for name, value in sorted(pool.environment.items())
+        ]
     spec["containers"] = [container]
     found: dict[str, Any] = {"pod_config": {"spec": spec}}
     if pool.pod_annotations and whole:

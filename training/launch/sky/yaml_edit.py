@@ -1,7 +1,10 @@
-"""Changes a YAML file key by key in its text, so that comments, order and the rest of it stay as the user wrote them. Pure.
+"""Changes a YAML file key by key in its text, so that comments, order and the rest of it stay as the user
+wrote them. Pure.
 
-Used for SkyPilot's configuration. Easy to get wrong: a value's place in the text is where PyYAML says it starts and ends, and the end
-of a block is the start of whatever comes next, comments before that included; what cannot be changed in place (a flow
+Used for SkyPilot's configuration. Easy to get wrong: a value's place in the text is where PyYAML says it
+starts and ends, and the end
+of a block is the start of whatever comes next, comments before that included; what cannot be changed in place
+(a flow
 mapping, an anchor) makes the whole file be written anew, which the caller is told.
 """
 
@@ -25,7 +28,9 @@ def changed(text: str, wanted: Mapping[str, Any]) -> tuple[str, bool]:
 
 
 def _comments_lost(before: str, after: str) -> bool:
-    """Whether a comment went with the value that it stood behind; a `#` in a value may be taken for one, which costs a needless word."""
+    """Whether a comment went with the value that it stood behind; a `#` in a value may be taken for one,
+    which costs a needless word.
+    """
     return any(line[line.index("#") :] not in after for line in before.splitlines() if "#" in line)
 
 
@@ -63,7 +68,13 @@ def _next_edit(text: str, node: yaml.Node, wanted: Mapping[str, Any], indent: in
         key, old = have[name]
         if _value(old) == value:
             continue
-        if isinstance(value, Mapping) and value and isinstance(old, yaml.MappingNode) and not old.flow_style and old.value:
+        if (
+            isinstance(value, Mapping)
+            and value
+            and isinstance(old, yaml.MappingNode)
+            and not old.flow_style
+            and old.value
+        ):
             deeper = old.value[0][0].start_mark.column
             return _next_edit(text, old, value, deeper)
         start = key.start_mark.index
@@ -79,7 +90,9 @@ def _value(node: yaml.Node) -> Any:
 
 
 def _end_of(text: str, node: yaml.Node, key: yaml.Node | None = None) -> int:
-    """Where the last line of a value ends, after its newline; blank lines and comments behind it are not its own."""
+    """Where the last line of a value ends, after its newline; blank lines and comments behind it are not its
+    own.
+    """
     last = node
     while isinstance(last, yaml.CollectionNode) and not last.flow_style and last.value:
         inner = last.value[-1]

@@ -1,7 +1,10 @@
-"""Controllers: learning rate and batch size changed by what the run itself measures. Off unless the recipe switches them on.
+"""Controllers: learning rate and batch size changed by what the run itself measures. Off unless the recipe
+switches them on.
 
-Used by the step loop: `Steering` is asked before a step and told after it. Easy to get wrong: a decision must follow from
-values that are equal on all ranks, is logged with its reason, and is part of the checkpoint, so that a resumed run decides the same.
+Used by the step loop: `Steering` is asked before a step and told after it. Easy to get wrong: a decision must
+follow from
+values that are equal on all ranks, is logged with its reason, and is part of the checkpoint, so that a
+resumed run decides the same.
 """
 
 from __future__ import annotations
@@ -11,7 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainfleet.training.recipe.load import Recipe
-from trainfleet.training.trainer.controllers.batch import BatchController, choose_micro_batch, micro_batch_sizes
+from trainfleet.training.trainer.controllers.batch import (
+    BatchController,
+    choose_micro_batch,
+    micro_batch_sizes,
+)
 from trainfleet.training.trainer.controllers.rate import RateController, make_rate_controller
 from trainfleet.training.trainer.optimizer import learning_rate
 
@@ -25,7 +32,8 @@ class Live:
     Attributes:
         step: steps done.
         loss: mean over the global batch.
-        noise: norms of the gradient over the first half and over the whole batch, for steps that `wants_noise` named.
+        noise: norms of the gradient over the first half and over the whole batch, for steps that
+        `wants_noise` named.
         figures: the validation's metrics, for a step that was validated.
     """
 
@@ -46,11 +54,20 @@ class Decision:
     why: str
 
     def row(self) -> dict[str, Any]:
-        return {"kind": "decision", "step": self.step, "what": self.what, "old": self.old, "new": self.new, "why": self.why}
+        return {
+            "kind": "decision",
+            "step": self.step,
+            "what": self.what,
+            "old": self.old,
+            "new": self.new,
+            "why": self.why,
+        }
 
 
 class Steering:
-    """A run's course: the schedule's learning rate and the recipe's batch, changed by the controllers that are switched on."""
+    """A run's course: the schedule's learning rate and the recipe's batch, changed by the controllers that
+    are switched on.
+    """
 
     def __init__(self, recipe: Recipe, steps: int) -> None:
         self._recipe, self._steps = recipe, steps
@@ -64,9 +81,14 @@ class Steering:
         return self._batch.size
 
     def rate(self, position: int) -> float:
-        """The learning rate of the step that begins at sample `position`: the schedule goes by samples, whatever the batch is."""
+        """The learning rate of the step that begins at sample `position`: the schedule goes by samples,
+        whatever the batch is.
+        """
         factor = (self._rate.factor if self._rate is not None else 1.0) * self._batch.rate_factor
-        return learning_rate(self._recipe.optimizer, position / self._recipe.batch.global_batch, self._steps) * factor
+        return (
+            learning_rate(self._recipe.optimizer, position / self._recipe.batch.global_batch, self._steps)
+            * factor
+        )
 
     def wants_noise(self, step: int) -> bool:
         """Whether the gradient's norm is wanted half way through step `step` (from 0), too."""
@@ -87,13 +109,19 @@ class Steering:
         return decisions
 
     def choose_micro_batch(self, world_size: int, seconds: Callable[[int], float | None]) -> list[Decision]:
-        """Take the fastest micro batch that fits; `seconds` as in `trainfleet.training.trainer.controllers.batch.choose_micro_batch`."""
+        """Take the fastest micro batch that fits; `seconds` as in
+        `trainfleet.training.trainer.controllers.batch.choose_micro_batch`.
+        """
         old, sizes = self.micro_batch, micro_batch_sizes(self.global_batch, world_size)
         self.micro_batch, why = choose_micro_batch(sizes, old, seconds)
         return [Decision(0, "micro batch", old, self.micro_batch, why)]
 
     def state(self) -> dict[str, Any]:
-        return {"rate": self._rate.state() if self._rate is not None else None, "batch": self._batch.state(), "micro_batch": self.micro_batch}
+        return {
+            "rate": self._rate.state() if self._rate is not None else None,
+            "batch": self._batch.state(),
+            "micro_batch": self.micro_batch,
+        }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint; a controller that was switched on since starts afresh."""

@@ -1,7 +1,10 @@
-"""The batch size, steered: grown towards the gradient noise scale, and the micro batch chosen by memory and throughput.
+"""The batch size, steered: grown towards the gradient noise scale, and the micro batch chosen by memory and
+throughput.
 
-Used by `Steering` and, for the micro batch, by the step loop before its first step. The noise scale (McCandlish et al.,
-arXiv:1812.06162, appendix A.1) comes from the gradient's norm over half a batch and over the whole one. Easy to get
+Used by `Steering` and, for the micro batch, by the step loop before its first step. The noise scale
+(McCandlish et al.,
+arXiv:1812.06162, appendix A.1) comes from the gradient's norm over half a batch and over the whole one. Easy
+to get
 wrong: both estimates are noisy and are averaged apart; only their averages are divided.
 """
 
@@ -56,7 +59,11 @@ class BatchController:
         return float((self.size / self.first) ** power)
 
     def wants_noise(self, step: int) -> bool:
-        return self.settings.kind == "noise" and step % self.settings.every == 0 and 2 * self.size <= self.settings.largest
+        return (
+            self.settings.kind == "noise"
+            and step % self.settings.every == 0
+            and 2 * self.size <= self.settings.largest
+        )
 
     def observe(self, norms: tuple[float, float] | None) -> str:
         """Learn from a measured step; where the batch was grown, returns why."""
@@ -65,7 +72,11 @@ class BatchController:
         self.scale.add(*norms, self.size)
         self.measured += 1
         noise = self.scale.value()
-        if self.measured < MEASURED_AT_LEAST or noise < 2 * self.size or 2 * self.size > self.settings.largest:
+        if (
+            self.measured < MEASURED_AT_LEAST
+            or noise < 2 * self.size
+            or 2 * self.size > self.settings.largest
+        ):
             return ""
         self.size, self.measured = 2 * self.size, 0
         said = f"{noise:.0f}" if math.isfinite(noise) else "beyond measure"
@@ -80,21 +91,29 @@ class BatchController:
 
 
 def micro_batch_sizes(global_batch: int, world_size: int) -> list[int]:
-    """Micro batches that share a global batch over the ranks without a rest, small to large: what a probe may try."""
+    """Micro batches that share a global batch over the ranks without a rest, small to large: what a probe may
+    try.
+    """
     share = global_batch // world_size
-    return [size for size in range(1, share + 1) if share % size == 0] if global_batch % world_size == 0 else []
+    return (
+        [size for size in range(1, share + 1) if share % size == 0] if global_batch % world_size == 0 else []
+    )
 
 
-def choose_micro_batch(sizes: Sequence[int], start: int, seconds: Callable[[int], float | None]) -> tuple[int, str]:
+def choose_micro_batch(
+    sizes: Sequence[int], start: int, seconds: Callable[[int], float | None]
+) -> tuple[int, str]:
     """The fastest micro batch per sample that fits into memory.
 
     Args:
         sizes: what may be chosen, small to large.
         start: the recipe's own.
-        seconds: the time of a forward and backward pass of a size, the same on all ranks; None where it does not fit.
+        seconds: the time of a forward and backward pass of a size, the same on all ranks; None where it does
+        not fit.
 
     Returns:
-        The size and why. Growing ends at the first size that does not fit or is no faster per sample than the one before it.
+        The size and why. Growing ends at the first size that does not fit or is no faster per sample than the
+        one before it.
     """
     tried: dict[int, float] = {}
     for size in [each for each in sizes if each >= start]:

@@ -1,6 +1,8 @@
-"""Controllers of the learning rate: down on a plateau, warm restarts, and a step back after a spike of the loss.
+"""Controllers of the learning rate: down on a plateau, warm restarts, and a step back after a spike of the
+loss.
 
-Used by `Steering`. A controller holds one factor, by which the schedule's rate is multiplied. Warm restarts follow Loshchilov and
+Used by `Steering`. A controller holds one factor, by which the schedule's rate is multiplied. Warm restarts
+follow Loshchilov and
 Hutter (arXiv:1608.03983), except that a cycle which has not improved the metric lowers the next one's peak.
 """
 
@@ -36,7 +38,11 @@ class _Kept:
         self.factor = 1.0
 
     def state(self) -> dict[str, Any]:
-        return {name: list(value) if isinstance(value, deque) else value for name, value in vars(self).items() if name != "settings"}
+        return {
+            name: list(value) if isinstance(value, deque) else value
+            for name, value in vars(self).items()
+            if name != "settings"
+        }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         for name, value in state.items():
@@ -45,7 +51,9 @@ class _Kept:
 
 
 class Plateau(_Kept):
-    """Multiplies the rate by `factor` when `patience` validations in a row were no better than the best by `threshold`."""
+    """Multiplies the rate by `factor` when `patience` validations in a row were no better than the best by
+    `threshold`.
+    """
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -69,7 +77,9 @@ class Plateau(_Kept):
 
 
 class Restarts(_Kept):
-    """Half a cosine down from a peak over `cycle` steps, then up again; each cycle is `stretch` times as long as the one before."""
+    """Half a cosine down from a peak over `cycle` steps, then up again; each cycle is `stretch` times as long
+    as the one before.
+    """
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -81,24 +91,34 @@ class Restarts(_Kept):
 
     def observe(self, step: int, loss: float, figures: Mapping[str, float] | None) -> str:  # noqa: ARG002 - siblings use them
         if figures and self.settings.metric in figures:
-            self.best = min(self.best, figures[self.settings.metric] * (1 if self.settings.mode == "min" else -1))
+            self.best = min(
+                self.best, figures[self.settings.metric] * (1 if self.settings.mode == "min" else -1)
+            )
         self.place += 1
         if self.place < self.length:
             low = self.settings.floor
-            self.factor = self.peak * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * self.place / self.length)))
+            self.factor = self.peak * (
+                low + (1 - low) * 0.5 * (1 + math.cos(math.pi * self.place / self.length))
+            )
             return ""
         better = self.best < self.best_before or math.isinf(self.best)
         self.peak *= 1.0 if better else self.settings.factor
         why = f"a cycle of {self.length} steps ended" + (
             "" if better else f"; {self.settings.metric} is no better than before it, so the peak is lower"
         )
-        self.length, self.place, self.best_before = round(self.length * self.settings.stretch), 0, min(self.best, self.best_before)
+        self.length, self.place, self.best_before = (
+            round(self.length * self.settings.stretch),
+            0,
+            min(self.best, self.best_before),
+        )
         self.factor = self.peak
         return why
 
 
 class BackOff(_Kept):
-    """Multiplies the rate by `factor` when a step's loss leaps out of the last `window` ones, and lets it grow back over `recover` steps."""
+    """Multiplies the rate by `factor` when a step's loss leaps out of the last `window` ones, and lets it
+    grow back over `recover` steps.
+    """
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -120,7 +140,11 @@ class BackOff(_Kept):
         return why
 
 
-_KINDS: dict[str, type[Plateau] | type[Restarts] | type[BackOff]] = {"plateau": Plateau, "restarts": Restarts, "backoff": BackOff}
+_KINDS: dict[str, type[Plateau] | type[Restarts] | type[BackOff]] = {
+    "plateau": Plateau,
+    "restarts": Restarts,
+    "backoff": BackOff,
+}
 
 
 def make_rate_controller(settings: Settings) -> RateController | None:

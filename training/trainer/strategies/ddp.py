@@ -1,7 +1,10 @@
-"""DDP: every rank holds the whole model and gradients are averaged over ranks; with one rank, the model as it is.
+"""DDP: every rank holds the whole model and gradients are averaged over ranks; with one rank, the model as it
+is.
 
-Used through `trainfleet.training.trainer.strategies.make_strategy`. Easy to get wrong: DDP settles the order in which gradients are summed only
-after its first backward pass, and with it the last bits; `settle` has that pass over with before step one, in a fresh and a
+Used through `trainfleet.training.trainer.strategies.make_strategy`. Easy to get wrong: DDP settles the order
+in which gradients are summed only
+after its first backward pass, and with it the last bits; `settle` has that pass over with before step one, in
+a fresh and a
 resumed run alike.
 """
 
@@ -36,7 +39,9 @@ class Replicated(Strategy):
         recompute(blocks, recipe.activation_checkpointing)
         if recipe.compile:
             compile_blocks(module, blocks)
-        self._autocast = (context.device.partition(":")[0], torch.bfloat16) if recipe.precision == "bf16" else None
+        self._autocast = (
+            (context.device.partition(":")[0], torch.bfloat16) if recipe.precision == "bf16" else None
+        )
         if context.world_size > 1:
             ids = [torch.device(context.device)] if context.device.startswith("cuda") else None
             self.parallel = DistributedDataParallel(module, device_ids=ids, gradient_as_bucket_view=True)

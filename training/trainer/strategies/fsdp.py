@@ -1,8 +1,12 @@
-"""FSDP2: each block's parameters are spread over ranks and gathered while it computes; hsdp keeps whole sets of shards besides.
+"""FSDP2: each block's parameters are spread over ranks and gathered while it computes; hsdp keeps whole sets
+of shards besides.
 
-Used through `trainfleet.training.trainer.strategies.make_strategy`, for `fsdp` (one dimension of ranks) and `hsdp` (replicas x shards). Easy to
-get wrong: a forward pass is collective, so ranks with fewer batches must go through the motions; and between the micro batches
-of a step gradients stay whole on each rank, unless `sharding.reduce_every` trades that memory for communication.
+Used through `trainfleet.training.trainer.strategies.make_strategy`, for `fsdp` (one dimension of ranks) and
+`hsdp` (replicas x shards). Easy to
+get wrong: a forward pass is collective, so ranks with fewer batches must go through the motions; and between
+the micro batches
+of a step gradients stay whole on each rank, unless `sharding.reduce_every` trades that memory for
+communication.
 """
 
 from __future__ import annotations
@@ -16,7 +20,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.recipe.load import Recipe
@@ -40,14 +50,19 @@ class Sharded(Strategy):
         if recipe.compile:
             compile_blocks(built.model, blocks)
         half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        offload = CPUOffloadPolicy(pin_memory=context.device.startswith("cuda")) if settings.cpu_offload else OffloadPolicy()
+        offload = (
+            CPUOffloadPolicy(pin_memory=context.device.startswith("cuda"))
+            if settings.cpu_offload
+            else OffloadPolicy()
+        )
         mesh = _mesh(recipe, context)
         for part in (*blocks, built.model):  # one after the other, so that never more than one is whole
             built.materialise(part)
             fully_shard(
                 part,
                 mesh=mesh,
-                reshard_after_forward=settings.reshard and part is not built.model,  # the root is needed at once by the backward pass
+                reshard_after_forward=settings.reshard
+                and part is not built.model,  # the root is needed at once by the backward pass
                 mp_policy=half if recipe.precision == "bf16" else MixedPrecisionPolicy(),
                 offload_policy=offload,
             )
@@ -76,11 +91,17 @@ def _mesh(recipe: Recipe, context: RunContext) -> DeviceMesh:
     replicas = recipe.sharding.replicas or _replicas(world, context)
     if world % replicas:
         what = f"{world} ranks cannot be shared out to {replicas} replicas"
-        raise InputError("the ranks do not fit the replicas", [Problem("sharding.replicas", what, f"a divisor of {world}")])
+        raise InputError(
+            "the ranks do not fit the replicas", [Problem("sharding.replicas", what, f"a divisor of {world}")]
+        )
     return init_device_mesh(kind, (replicas, world // replicas), mesh_dim_names=("replicate", "shard"))
 
 
 def _replicas(world: int, context: RunContext) -> int:
     """One replica per machine; on one machine the least number that shares the ranks out."""
     machines = world // context.local_world_size if world % context.local_world_size == 0 else 1
-    return machines if machines > 1 else next((number for number in range(2, world + 1) if world % number == 0), 1)
+    return (
+        machines
+        if machines > 1
+        else next((number for number in range(2, world + 1) if world % number == 0), 1)
+    )

@@ -1,8 +1,12 @@
-"""A model's first weights: made at once, or (meta_init) recorded without memory and made later, one tensor at a time.
+"""A model's first weights: made at once, or (meta_init) recorded without memory and made later, one tensor at
+a time.
 
-Used by every strategy. With `meta_init` the model is built on the meta device while every operation on its tensors is
-recorded; a tensor is then made by playing back what led to it, on the CPU, with a generator seeded from the seed and the
-tensor's name, so it comes out the same under every strategy, world size and device. Easy to get wrong: a weight that is read
+Used by every strategy. With `meta_init` the model is built on the meta device while every operation on its
+tensors is
+recorded; a tensor is then made by playing back what led to it, on the CPU, with a generator seeded from the
+seed and the
+tensor's name, so it comes out the same under every strategy, world size and device. Easy to get wrong: a
+weight that is read
 from a file while the model is built cannot be recorded.
 """
 
@@ -27,14 +31,18 @@ _REMEDY = "sharding.meta_init=false"
 
 
 class Built:
-    """A model whose weights may still have to be made; `materialise` makes those of a part of it that are not there yet."""
+    """A model whose weights may still have to be made; `materialise` makes those of a part of it that are not
+    there yet.
+    """
 
     def __init__(self, model: nn.Module, seed: int, record: _Record | None) -> None:
         self.model = model
         self._seed, self._record = seed, record
         self._names = {id(tensor): name for name, tensor in _named(model)} if record else {}
         self._made: dict[int, weakref.ref[torch.Tensor]] = {}
-        """By the id of the meta tensor, which `_kept` keeps alive: one with two owners is made once, and let go when it is cut into shards."""
+        """By the id of the meta tensor, which `_kept` keeps alive: one with two owners is made once, and let
+        go when it is cut into shards.
+        """
         self._kept: list[torch.Tensor] = []
 
     def materialise(self, part: nn.Module | None = None) -> nn.Module:
@@ -69,7 +77,8 @@ def build(make: Callable[[], nn.Module], seed: int, meta: bool) -> Built:
     """Call `make` with the generators at `seed`, for real or on the meta device.
 
     Raises:
-        InputError: the model looks at its weights, or takes them from elsewhere, while it is built on the meta device.
+        InputError: the model looks at its weights, or takes them from elsewhere, while it is built on the
+        meta device.
     """
     torch.manual_seed(seed)
     if not meta:
@@ -80,7 +89,9 @@ def build(make: Callable[[], nn.Module], seed: int, meta: bool) -> Built:
             model = make()
     except (RuntimeError, NotImplementedError) as error:
         what = f"the model cannot be built without memory: {str(error).splitlines()[0]}"
-        raise InputError("meta_init does not suit this model", [Problem("sharding.meta_init", what, _REMEDY)]) from error
+        raise InputError(
+            "meta_init does not suit this model", [Problem("sharding.meta_init", what, _REMEDY)]
+        ) from error
     unknown = [name for name, tensor in _named(model) if not record.knows(tensor)]
     if unknown:
         what = f"{', '.join(unknown[:3])} {'is' if len(unknown) == 1 else 'are'} not made by operations that can be played back"
@@ -93,7 +104,9 @@ class _Record(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch type
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch types it not
-        self._played: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any, frozenset[int], frozenset[int]]] = []
+        self._played: list[
+            tuple[Any, tuple[Any, ...], dict[str, Any], Any, frozenset[int], frozenset[int]]
+        ] = []
         self._made: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -120,16 +133,23 @@ class _Record(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch type
         def stand_in(each: torch.Tensor) -> torch.Tensor:
             if not each.is_meta:
                 return each
-            return torch.empty(0, dtype=each.dtype).set_(real[_storage(each)], each.storage_offset(), each.shape, each.stride())
+            return torch.empty(0, dtype=each.dtype).set_(
+                real[_storage(each)], each.storage_offset(), each.shape, each.stride()
+            )
 
         for func, args, kwargs, out, _, _ in self._leading_to(_storage(tensor)):
             moved = {**kwargs, "device": torch.device("cpu")} if kwargs.get("device") is not None else kwargs
-            result = func(*tree_map_only(torch.Tensor, stand_in, args), **tree_map_only(torch.Tensor, stand_in, moved))
+            result = func(
+                *tree_map_only(torch.Tensor, stand_in, args), **tree_map_only(torch.Tensor, stand_in, moved)
+            )
             for meta, made in zip(_tensors(out), _tensors(result), strict=True):
                 real.setdefault(_storage(meta), made.untyped_storage())
         value = stand_in(tensor)
         if value.shape != tensor.shape:
-            raise InputError("meta_init does not suit this model", [Problem("sharding.meta_init", f"{name} cannot be made", _REMEDY)])
+            raise InputError(
+                "meta_init does not suit this model",
+                [Problem("sharding.meta_init", f"{name} cannot be made", _REMEDY)],
+            )
         return value.clone() if value.untyped_storage().nbytes() > value.nbytes else value
 
     def _leading_to(self, storage: int) -> list[Any]:
@@ -144,7 +164,9 @@ class _Record(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch type
 
 @contextlib.contextmanager
 def _initialisers(record: _Record) -> Iterator[None]:
-    """Record those functions of `torch.nn.init` that do nothing on the meta device (but not under a name imported from there)."""
+    """Record those functions of `torch.nn.init` that do nothing on the meta device (but not under a name
+    imported from there).
+    """
 
     def noted(func: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         def call(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -165,7 +187,9 @@ def _initialisers(record: _Record) -> Iterator[None]:
 
 
 class _Constants(TorchFunctionMode):
-    """Numbers that a program writes into a tensor: the meta device would forget them, so they are copied there by an operation."""
+    """Numbers that a program writes into a tensor: the meta device would forget them, so they are copied
+    there by an operation.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

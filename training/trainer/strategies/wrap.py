@@ -1,6 +1,7 @@
 """A model's blocks: the unit that is sharded, recomputed and compiled. Used by every strategy.
 
-A block is a member of an `nn.ModuleList` or `nn.Sequential` whose class fills it: a transformer's layers. Easy to get wrong:
+A block is a member of an `nn.ModuleList` or `nn.Sequential` whose class fills it: a transformer's layers.
+Easy to get wrong:
 nothing here wraps a module, so that parameters keep the names that a checkpoint knows them by.
 """
 
@@ -22,7 +23,8 @@ Recompute = Literal["none", "selective", "full"]
 
 
 def find_blocks(model: nn.Module, names: Sequence[str] = ()) -> list[nn.Module]:
-    """The outermost blocks in the model's order: of the classes `names`, or else of those that repeat in a list of modules.
+    """The outermost blocks in the model's order: of the classes `names`, or else of those that repeat in a
+    list of modules.
 
     Raises:
         InputError: the model has no module of a class in `names`.
@@ -30,7 +32,9 @@ def find_blocks(model: nn.Module, names: Sequence[str] = ()) -> list[nn.Module]:
     if names:
         classes = {type(each).__name__ for each in model.modules()}
         problems = [
-            Problem("sharding.blocks", f"the model has no `{name}`", did_you_mean(name, sorted(classes))) for name in names if name not in classes
+            Problem("sharding.blocks", f"the model has no `{name}`", did_you_mean(name, sorted(classes)))
+            for name in names
+            if name not in classes
         ]
         if problems:
             raise InputError("no such block in the model", problems)
@@ -55,7 +59,9 @@ def _repeats(parent: nn.Module, child: nn.Module) -> bool:
 
 
 def recompute(blocks: Sequence[nn.Module], what: Recompute) -> None:
-    """Keep less of the blocks' activations for the backward pass: `selective` keeps products of matrices and attention, `full` only inputs."""
+    """Keep less of the blocks' activations for the backward pass: `selective` keeps products of matrices and
+    attention, `full` only inputs.
+    """
     if what == "none":
         return
     more: dict[str, Any] = {}

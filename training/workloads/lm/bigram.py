@@ -1,6 +1,7 @@
 """A bigram model of bytes: what a language model must beat to have learnt more than which byte follows which.
 
-Used by the `lm` workload for the report. Easy to get wrong: it must be judged on the same bytes as the model, with the
+Used by the `lm` workload for the report. Easy to get wrong: it must be judged on the same bytes as the model,
+with the
 byte before each, and its counts must come from the training split alone.
 """
 
@@ -27,7 +28,9 @@ def pair_counts(chunks: Iterable[bytes | NDArray[Any]]) -> NDArray[np.int64]:
 
 
 def nats_per_byte(train: NDArray[np.int64], judged: NDArray[np.int64]) -> float:
-    """Cross entropy of the pairs `judged` under the smoothed bigram model counted in `train` (both [256, 256])."""
+    """Cross entropy of the pairs `judged` under the smoothed bigram model counted in `train` (both [256,
+    256]).
+    """
     single = train.sum(axis=0) + 1.0
     smooth = SMOOTHING * single / single.sum()
     probability = (train + smooth) / (train.sum(axis=1, keepdims=True) + SMOOTHING)

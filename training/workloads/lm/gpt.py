@@ -1,6 +1,8 @@
-"""A GPT: RMSNorm before each block, rotary positions, fused causal attention with normalised queries and keys, tied head.
+"""A GPT: RMSNorm before each block, rotary positions, fused causal attention with normalised queries and
+keys, tied head.
 
-Used by the `lm` workload. Shapes: B samples of T tokens, width D, H heads of size D/H, vocabulary V. Easy to get wrong:
+Used by the `lm` workload. Shapes: B samples of T tokens, width D, H heads of size D/H, vocabulary V. Easy to
+get wrong:
 the head shares the embedding's matrix, so an optimizer must see it once.
 """
 
@@ -38,7 +40,9 @@ class Gpt(nn.Module):
         return logits
 
     def _initialise(self) -> None:
-        """Blocks start as the identity (their last matrices are zero), so that a high learning rate is safe from the first step."""
+        """Blocks start as the identity (their last matrices are zero), so that a high learning rate is safe
+        from the first step.
+        """
         nn.init.normal_(self.embedding.weight, std=1 / math.sqrt(self.settings.width))
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -105,7 +109,9 @@ class Mlp(nn.Module):
 
 
 def rotary_angles(length: int, size: int, device: torch.device) -> Tensor:
-    """Angles [length, size/2] by which pairs of a head's numbers are turned (Su et al. 2021, arXiv:2104.09864)."""
+    """Angles [length, size/2] by which pairs of a head's numbers are turned (Su et al. 2021,
+    arXiv:2104.09864).
+    """
     frequencies = ROTARY_BASE ** (-torch.arange(0, size, 2, dtype=torch.float32, device=device) / size)
     return torch.outer(torch.arange(length, dtype=torch.float32, device=device), frequencies)
 
@@ -118,5 +124,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def flops_per_token(parameters: int, settings: GptSettings) -> float:
-    """Forward and backward: 6 per parameter, and 12·layers·width·context for attention (Chowdhery et al. 2022, appendix B)."""
+    """Forward and backward: 6 per parameter, and 12·layers·width·context for attention (Chowdhery et al.
+    2022, appendix B).
+    """
     return 6.0 * parameters + 12.0 * settings.layers * settings.width * settings.context

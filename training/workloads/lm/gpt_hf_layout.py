@@ -1,8 +1,12 @@
-"""The GPT of this package in Hugging Face's layout, so that `AutoModelForCausalLM` and `AutoTokenizer` load it, and back.
+"""The GPT of this package in Hugging Face's layout, so that `AutoModelForCausalLM` and `AutoTokenizer` load
+it, and back.
 
-Used by the `lm` workload. With SwiGLU it is, number by number, a Qwen3: rotary positions, RMSNorm, queries and keys normalised per
-head (with gains of one), tied head. With GELU it is none of transformers' models and keeps a layout of its own (`read_gpt` loads both).
-Easy to get wrong: queries, keys and values are one matrix here and three there, and the gate comes before the value.
+Used by the `lm` workload. With SwiGLU it is, number by number, a Qwen3: rotary positions, RMSNorm, queries
+and keys normalised per
+head (with gains of one), tied head. With GELU it is none of transformers' models and keeps a layout of its
+own (`read_gpt` loads both).
+Easy to get wrong: queries, keys and values are one matrix here and three there, and the gate comes before the
+value.
 """
 
 from __future__ import annotations
@@ -18,7 +22,14 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.training.workloads.lm.gpt import ROTARY_BASE, Gpt
 from trainfleet.training.workloads.lm.hf_tokenizer import byte_of
 from trainfleet.training.workloads.lm.settings import GptSettings
-from trainfleet.training.workloads.model_folder import CONFIG, WEIGHTS, need_transformers, read_config, read_weights, write_model
+from trainfleet.training.workloads.model_folder import (
+    CONFIG,
+    WEIGHTS,
+    need_transformers,
+    read_config,
+    read_weights,
+    write_model,
+)
 
 KIND = "trainfleet-gpt"
 EPSILON = float(torch.finfo(torch.float32).eps)
@@ -71,7 +82,9 @@ def read_gpt(folder: Path) -> Gpt:
     try:
         document: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError("there is no model", [Problem(str(folder / CONFIG), str(error), "a folder that an export wrote")]) from error
+        raise InputError(
+            "there is no model", [Problem(str(folder / CONFIG), str(error), "a folder that an export wrote")]
+        ) from error
     if document.get("model_type") == KIND:
         config = read_config(folder, KIND)
         settings = GptSettings.model_validate(config["settings"])
@@ -80,7 +93,14 @@ def read_gpt(folder: Path) -> Gpt:
         return model
     if "trainfleet" not in document:
         fix = "workload.model.pretrained reads others"
-        raise InputError("another model", [Problem(str(folder), f"holds a `{document.get('model_type')}` that Trainfleet did not write", fix)])
+        raise InputError(
+            "another model",
+            [
+                Problem(
+                    str(folder), f"holds a `{document.get('model_type')}` that Trainfleet did not write", fix
+                )
+            ],
+        )
     from safetensors.torch import load_file
 
     settings = GptSettings.model_validate(document["trainfleet"]["settings"])
@@ -117,11 +137,15 @@ def from_qwen3(state: dict[str, Tensor], settings: GptSettings) -> dict[str, Ten
     for number in range(settings.layers):
         mine, theirs = f"blocks.{number}", f"model.layers.{number}"
         out |= {
-            f"{mine}.attention.qkv.weight": torch.cat([state[f"{theirs}.self_attn.{name}_proj.weight"] for name in "qkv"]),
+            f"{mine}.attention.qkv.weight": torch.cat(
+                [state[f"{theirs}.self_attn.{name}_proj.weight"] for name in "qkv"]
+            ),
             f"{mine}.attention.out.weight": state[f"{theirs}.self_attn.o_proj.weight"],
             f"{mine}.attention_norm.weight": state[f"{theirs}.input_layernorm.weight"],
             f"{mine}.mlp_norm.weight": state[f"{theirs}.post_attention_layernorm.weight"],
-            f"{mine}.mlp.up.weight": torch.cat([state[f"{theirs}.mlp.{name}_proj.weight"] for name in ("gate", "up")]),
+            f"{mine}.mlp.up.weight": torch.cat(
+                [state[f"{theirs}.mlp.{name}_proj.weight"] for name in ("gate", "up")]
+            ),
             f"{mine}.mlp.down.weight": state[f"{theirs}.mlp.down_proj.weight"],
         }
     return out
@@ -142,4 +166,6 @@ def write_tokenizer(folder: Path, tokenizer: bytes | None, end_text: str | None)
     else:
         made = Tokenizer.from_str(tokenizer.decode())
     named = {"eos_token": end_text} if end_text else {}
-    need_transformers("export").PreTrainedTokenizerFast(tokenizer_object=made, **named).save_pretrained(folder)
+    need_transformers("export").PreTrainedTokenizerFast(tokenizer_object=made, **named).save_pretrained(
+        folder
+    )

@@ -1,7 +1,10 @@
-"""The tokens of a pretrained model: its tokenizer as an encoder of text, and the bytes that each token stands for.
+"""The tokens of a pretrained model: its tokenizer as an encoder of text, and the bytes that each token stands
+for.
 
-Used by the `lm` workload with `tokens: model`. Easy to get wrong: a token's bytes are needed for losses per byte, and tokenizers
-write them in three ways: byte by byte as printable characters (GPT-2), with a mark for the blank (SentencePiece), or plainly.
+Used by the `lm` workload with `tokens: model`. Easy to get wrong: a token's bytes are needed for losses per
+byte, and tokenizers
+write them in three ways: byte by byte as printable characters (GPT-2), with a mark for the blank
+(SentencePiece), or plainly.
 """
 
 from __future__ import annotations
@@ -45,14 +48,24 @@ class ModelEncoder:
         special = {each["id"]: each["content"] for each in document.get("added_tokens", [])}
         by_bytes = '"ByteLevel"' in json.dumps([document.get("decoder"), document.get("pre_tokenizer")])
         known = ((number, tokenizer.id_to_token(number)) for number in range(self.vocabulary))
-        spelt = [b"" if token is None else special[number].encode() if number in special else spelt_bytes(token, by_bytes) for number, token in known]
+        spelt = [
+            b""
+            if token is None
+            else special[number].encode()
+            if number in special
+            else spelt_bytes(token, by_bytes)
+            for number, token in known
+        ]
         spelt[self.end] = b"\0"
         return spelt
 
     def encode(self, documents: Sequence[bytes]) -> list[NDArray[Any]]:
         kind = "uint8" if self.vocabulary <= 2**8 else "uint16" if self.vocabulary <= 2**16 else "uint32"
         texts = [document.decode("utf-8", "replace") for document in documents]
-        return [np.asarray(each.ids, dtype=kind) for each in _loaded(self.tokenizer).encode_batch_fast(texts, add_special_tokens=False)]
+        return [
+            np.asarray(each.ids, dtype=kind)
+            for each in _loaded(self.tokenizer).encode_batch_fast(texts, add_special_tokens=False)
+        ]
 
 
 def model_encoder(name: str) -> ModelEncoder:
@@ -67,10 +80,15 @@ def model_encoder(name: str) -> ModelEncoder:
     except (OSError, ValueError, KeyError) as error:
         what = f"`{name}`: {(str(error).splitlines() or [type(error).__name__])[0][:200]}"
         fix = "a folder of save_pretrained, or a model's name on the hub (which must be reached, or be in its cache)"
-        raise InputError("there is no such model", [Problem("workload.model.pretrained", what, fix)]) from error
+        raise InputError(
+            "there is no such model", [Problem("workload.model.pretrained", what, fix)]
+        ) from error
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        raise InputError("a tokenizer without tokenizer.json", [Problem("workload.model.pretrained", f"`{name}` has none", "another model")])
+        raise InputError(
+            "a tokenizer without tokenizer.json",
+            [Problem("workload.model.pretrained", f"`{name}` has none", "another model")],
+        )
     backend.no_truncation()
     backend.no_padding()
     vocabulary = max(int(config.get_text_config().vocab_size), len(tokenizer))
@@ -89,10 +107,14 @@ def spelt_bytes(token: str, by_bytes: bool) -> bytes:
 
 @lru_cache(maxsize=1)
 def byte_of() -> dict[str, int]:
-    """How byte-level BPE writes a byte: as itself where that is printable, else as a character from U+0100 on."""
+    """How byte-level BPE writes a byte: as itself where that is printable, else as a character from U+0100
+    on.
+    """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [value for value in range(256) if value not in set(printable)]
-    return {chr(value): value for value in printable} | {chr(0x100 + place): value for place, value in enumerate(others)}
+    return {chr(value): value for value in printable} | {
+        chr(0x100 + place): value for place, value in enumerate(others)
+    }
 
 
 @lru_cache(maxsize=4)

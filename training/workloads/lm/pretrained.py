@@ -1,6 +1,8 @@
-"""Pretrained causal language models of Hugging Face's, trained whole or by LoRA. Used by the `lm` workload with `model.pretrained`.
+"""Pretrained causal language models of Hugging Face's, trained whole or by LoRA. Used by the `lm` workload
+with `model.pretrained`.
 
-Easy to get wrong: weights are kept in fp32 and computed with in the recipe's precision, whatever type they were saved in; and an
+Easy to get wrong: weights are kept in fp32 and computed with in the recipe's precision, whatever type they
+were saved in; and an
 exported LoRA model has its low-rank parts added in, so that whoever loads it needs no peft.
 """
 
@@ -30,14 +32,29 @@ class Causal(nn.Module):
         logits: Tensor = self.inner(input_ids=tokens, use_cache=False).logits
         return logits
 
-    def write(self, prompts: Sequence[Sequence[int]], most: int, temperature: float, top_k: int, end: int) -> list[list[int]]:
+    def write(
+        self, prompts: Sequence[Sequence[int]], most: int, temperature: float, top_k: int, end: int
+    ) -> list[list[int]]:
         """Continue prompts by transformers' own `generate`, which remembers what it computed."""
         longest = max(len(each) for each in prompts)
         device = next(self.inner.parameters()).device
         tokens = torch.tensor([[end] * (longest - len(each)) + list(each) for each in prompts], device=device)
-        seen = torch.tensor([[0] * (longest - len(each)) + [1] * len(each) for each in prompts], device=device)
-        how = {"do_sample": True, "temperature": temperature, "top_k": top_k} if temperature else {"do_sample": False}
-        found = self.inner.generate(input_ids=tokens, attention_mask=seen, max_new_tokens=most, pad_token_id=end, eos_token_id=end, **how)
+        seen = torch.tensor(
+            [[0] * (longest - len(each)) + [1] * len(each) for each in prompts], device=device
+        )
+        how = (
+            {"do_sample": True, "temperature": temperature, "top_k": top_k}
+            if temperature
+            else {"do_sample": False}
+        )
+        found = self.inner.generate(
+            input_ids=tokens,
+            attention_mask=seen,
+            max_new_tokens=most,
+            pad_token_id=end,
+            eos_token_id=end,
+            **how,
+        )
         return [list(row) for row in found[:, longest:].tolist()]
 
 
@@ -51,13 +68,16 @@ def build(settings: GptSettings) -> Causal:
     tools = need_transformers(f"workload.model.pretrained {settings.pretrained}")
     try:
         if torch.empty(0).is_meta:
-            inner = tools.AutoModelForCausalLM.from_config(tools.AutoConfig.from_pretrained(settings.pretrained))
+            inner = tools.AutoModelForCausalLM.from_config(
+                tools.AutoConfig.from_pretrained(settings.pretrained)
+            )
         else:
             inner = tools.AutoModelForCausalLM.from_pretrained(settings.pretrained, dtype=torch.float32)
     except (OSError, ValueError, KeyError) as error:
         what = f"`{settings.pretrained}`: {(str(error).splitlines() or [type(error).__name__])[0][:200]}"
         raise InputError(
-            "there is no such causal language model", [Problem("workload.model.pretrained", what, "a model that writes text")]
+            "there is no such causal language model",
+            [Problem("workload.model.pretrained", what, "a model that writes text")],
         ) from error
     return Causal(inner if settings.lora is None else _with_lora(inner, settings.lora))
 
@@ -82,7 +102,10 @@ def _with_lora(inner: Any, settings: LoraSettings) -> Any:
     try:
         import peft as package
     except ImportError as error:
-        raise InputError("peft is not installed", [Problem("workload.model.lora", "is done by it", "pip install trainfleet[hf]")]) from error
+        raise InputError(
+            "peft is not installed",
+            [Problem("workload.model.lora", "is done by it", "pip install trainfleet[hf]")],
+        ) from error
     peft: Any = package
     config = peft.LoraConfig(
         r=settings.rank,
@@ -94,6 +117,11 @@ def _with_lora(inner: Any, settings: LoraSettings) -> Any:
     try:
         return peft.get_peft_model(inner, config)
     except ValueError as error:
-        names = sorted({name.rpartition(".")[2] for name, part in inner.named_modules() if isinstance(part, nn.Linear)})
+        names = sorted(
+            {name.rpartition(".")[2] for name, part in inner.named_modules() if isinstance(part, nn.Linear)}
+        )
         what = f"{', '.join(settings.targets)}: the model has {', '.join(names)}"
-        raise InputError("LoRA has nothing to train", [Problem("workload.model.lora.targets", what, "names of linear layers")]) from error
+        raise InputError(
+            "LoRA has nothing to train",
+            [Problem("workload.model.lora.targets", what, "names of linear layers")],
+        ) from error

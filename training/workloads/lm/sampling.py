@@ -1,6 +1,7 @@
 """Continuing a text with the GPT of this package, token by token. Used by the `lm` workload's `predict`.
 
-Easy to get wrong: prompts of unlike length share a batch by what stands behind them, which a causal model never looks at; and a
+Easy to get wrong: prompts of unlike length share a batch by what stands behind them, which a causal model
+never looks at; and a
 text longer than the model's context is seen through a window that moves along.
 """
 
@@ -13,7 +14,14 @@ from torch import Tensor, nn
 
 
 def continued(
-    model: nn.Module, prompts: Sequence[Sequence[int]], most: int, *, context: int, temperature: float, top_k: int, end: int
+    model: nn.Module,
+    prompts: Sequence[Sequence[int]],
+    most: int,
+    *,
+    context: int,
+    temperature: float,
+    top_k: int,
+    end: int,
 ) -> list[list[int]]:
     """Up to `most` further tokens of each prompt; a text ends at the token `end`.
 

@@ -1,6 +1,8 @@
-"""What a recipe may say about the language model: its shape, its text and its tokens. Without torch, so that checks are quick.
+"""What a recipe may say about the language model: its shape, its text and its tokens. Without torch, so that
+checks are quick.
 
-Used by `trainfleet.training.recipe.sections`. Easy to get wrong: `width` must be divisible by `heads` into an even number (rotary positions
+Used by `trainfleet.training.recipe.sections`. Easy to get wrong: `width` must be divisible by `heads` into an
+even number (rotary positions
 turn pairs of numbers).
 """
 
@@ -23,20 +25,30 @@ class LoraSettings(Part):
     rank: int = Field(8, ge=1)
     alpha: float = Field(16.0, gt=0, description="What is learnt counts alpha/rank times.")
     dropout: float = Field(0.0, ge=0, lt=1)
-    targets: tuple[str, ...] = Field((), description="Linear layers by name, such as q_proj; empty: all but the head.")
+    targets: tuple[str, ...] = Field(
+        (), description="Linear layers by name, such as q_proj; empty: all but the head."
+    )
 
 
 class GptSettings(Part):
     """The shape of the GPT, or a pretrained model instead (then only `context` and `lora` count)."""
 
-    pretrained: str | None = Field(None, description="A Hugging Face causal model by name or folder; goes with data.tokens=model.")
-    lora: LoraSettings | None = Field(None, description="Train low-rank parts beside the pretrained weights; null: train all.")
+    pretrained: str | None = Field(
+        None, description="A Hugging Face causal model by name or folder; goes with data.tokens=model."
+    )
+    lora: LoraSettings | None = Field(
+        None, description="Train low-rank parts beside the pretrained weights; null: train all."
+    )
     layers: int = Field(4, ge=1)
     width: int = Field(128, ge=2)
     heads: int = Field(4, ge=1)
     context: int = Field(128, ge=2, description="Tokens per sample.")
     mlp: Literal["swiglu", "gelu"] = "swiglu"
-    mlp_ratio: float = Field(8 / 3, gt=0, description="Hidden width of the MLP over `width`; 8/3 gives SwiGLU the size of a plain MLP of 4.")
+    mlp_ratio: float = Field(
+        8 / 3,
+        gt=0,
+        description="Hidden width of the MLP over `width`; 8/3 gives SwiGLU the size of a plain MLP of 4.",
+    )
     dropout: float = Field(0.0, ge=0, lt=1)
 
 
@@ -47,20 +59,39 @@ class TextSettings(Part):
         "stdlib",
         description="`stdlib`: the Python standard library's own source; else a folder, a file, an object store's URL, hf:NAME, or prepared data.",
     )
-    glob: str = Field("**/*.py", description="Which files of a folder: a text is a document; of .parquet and .jsonl each row is one.")
+    glob: str = Field(
+        "**/*.py",
+        description="Which files of a folder: a text is a document; of .parquet and .jsonl each row is one.",
+    )
     column: str = Field("text", description="Which column of parquet files, JSON lines and datasets.")
-    tokens: Literal["bytes", "bpe", "model"] = Field("bytes", description="`model`: those of the pretrained model.")
-    vocabulary: int = Field(8192, ge=257, le=65536, description="Size of the BPE vocabulary, trained on the training split.")
+    tokens: Literal["bytes", "bpe", "model"] = Field(
+        "bytes", description="`model`: those of the pretrained model."
+    )
+    vocabulary: int = Field(
+        8192, ge=257, le=65536, description="Size of the BPE vocabulary, trained on the training split."
+    )
     validation_share: float = Field(0.05, gt=0, lt=0.5, description="Share of the files (parquet: rows).")
     test_share: float = Field(0.05, gt=0, lt=0.5)
-    split_seed: int = Field(0, ge=0, description="Changes which file goes where, independent of the run's seed.")
-    integrity: Literal["refuse", "quarantine"] = Field(
-        "refuse", description="What happens to files and rows that cannot be used: an end, or left out and named."
+    split_seed: int = Field(
+        0, ge=0, description="Changes which file goes where, independent of the run's seed."
     )
-    quarantine_limit: float = Field(0.01, ge=0, le=1, description="The largest share of files and rows that `quarantine` leaves out.")
-    stream: Literal["auto"] | bool = Field("auto", description="Read block by block in a windowed shuffle (`order`); auto: from 4 GiB of tokens on.")
-    block_rows: int | None = Field(None, ge=1, description="Samples per block file; null: as many as make about 8 MiB.")
-    memory_mib: int = Field(1024, ge=1, description="Memory for open blocks per worker that streams; elsewhere all are kept open.")
+    integrity: Literal["refuse", "quarantine"] = Field(
+        "refuse",
+        description="What happens to files and rows that cannot be used: an end, or left out and named.",
+    )
+    quarantine_limit: float = Field(
+        0.01, ge=0, le=1, description="The largest share of files and rows that `quarantine` leaves out."
+    )
+    stream: Literal["auto"] | bool = Field(
+        "auto",
+        description="Read block by block in a windowed shuffle (`order`); auto: from 4 GiB of tokens on.",
+    )
+    block_rows: int | None = Field(
+        None, ge=1, description="Samples per block file; null: as many as make about 8 MiB."
+    )
+    memory_mib: int = Field(
+        1024, ge=1, description="Memory for open blocks per worker that streams; elsewhere all are kept open."
+    )
     disk_gib: float = Field(64, gt=0, description="Disk for blocks of an object store per machine.")
 
 
@@ -78,13 +109,25 @@ class LmSettings(WorkloadSettings):
             what = f"{model.width} cannot be cut into {model.heads} heads of even width"
             yield "workload.model.width workload.model.heads", what, f"a multiple of {2 * model.heads}"
         if model.pretrained is not None and tokens != "model":
-            yield "workload.data.tokens workload.model.pretrained", f"`{tokens}` are not the tokens that the pretrained model knows", "model"
+            yield (
+                "workload.data.tokens workload.model.pretrained",
+                f"`{tokens}` are not the tokens that the pretrained model knows",
+                "model",
+            )
         if model.pretrained is None and tokens == "model":
             what = "there is no pretrained model whose tokens these could be"
-            yield "workload.data.tokens workload.model.pretrained", what, "bytes or bpe, or name workload.model.pretrained"
+            yield (
+                "workload.data.tokens workload.model.pretrained",
+                what,
+                "bytes or bpe, or name workload.model.pretrained",
+            )
         if model.pretrained is None and model.lora is not None:
             what = "LoRA leaves the model's own weights as they are, so they must be pretrained"
-            yield "workload.model.lora workload.model.pretrained", what, "name workload.model.pretrained, or leave it out"
+            yield (
+                "workload.model.lora workload.model.pretrained",
+                what,
+                "name workload.model.pretrained, or leave it out",
+            )
         if model.pretrained is not None and recipe.sharding.meta_init:
             what = "a pretrained model's weights are read, not made"
             yield "sharding.meta_init workload.model.pretrained", what, "sharding.meta_init=false"

@@ -1,6 +1,8 @@
-"""Text into blocks of tokens: found, split by document, tokenised and packed, once per machine and whole or not at all.
+"""Text into blocks of tokens: found, split by document, tokenised and packed, once per machine and whole or
+not at all.
 
-Used by the `lm` workload. Easy to get wrong: the split is a hash of a document's own path, so a new file never moves
+Used by the `lm` workload. Easy to get wrong: the split is a hash of a document's own path, so a new file
+never moves
 another one to a different split; and the tokenizer sees the training split only.
 """
 
@@ -21,7 +23,20 @@ from numpy.typing import NDArray
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
-from trainfleet.training.data import Bad, Blocks, Column, Integrity, Prepared, Row, Source, SplitRule, find_source, open_prepared, prepare, spread
+from trainfleet.training.data import (
+    Bad,
+    Blocks,
+    Column,
+    Integrity,
+    Prepared,
+    Row,
+    Source,
+    SplitRule,
+    find_source,
+    open_prepared,
+    prepare,
+    spread,
+)
 from trainfleet.training.data.progress import announce
 from trainfleet.training.data.remote import filesystem, is_url
 from trainfleet.training.data.sources import rows_of
@@ -105,14 +120,18 @@ class BpeEncoder:
         """Byte-level BPE writes a byte as a printable character: itself, or one from U+0100 on."""
         tokenizer = _loaded(self.tokenizer)
         tokens = (str(tokenizer.id_to_token(token)) for token in range(tokenizer.get_vocab_size()))
-        return [b"\0" if token == END else bytes(byte_of()[character] for character in token) for token in tokens]
+        return [
+            b"\0" if token == END else bytes(byte_of()[character] for character in token) for token in tokens
+        ]
 
     @property
     def end(self) -> int:
         return int(_loaded(self.tokenizer).token_to_id(END) or 0)
 
     def encode(self, documents: Sequence[bytes]) -> list[NDArray[Any]]:
-        encoded = _loaded(self.tokenizer).encode_batch_fast([document.decode("utf-8", "replace") for document in documents])
+        encoded = _loaded(self.tokenizer).encode_batch_fast(
+            [document.decode("utf-8", "replace") for document in documents]
+        )
         return [np.asarray(each.ids, dtype=token_type(self.vocabulary)) for each in encoded]
 
 
@@ -136,7 +155,9 @@ class Tokens:
         encoded = iter(self.encoder.encode([each for each in texts if isinstance(each, bytes)]))
         end = np.array([self.encoder.end], dtype=token_type(self.encoder.vocabulary))
         return [
-            each if isinstance(each, Bad) else {"tokens": np.concatenate((next(encoded), end)) if row.get("last", True) else next(encoded)}
+            each
+            if isinstance(each, Bad)
+            else {"tokens": np.concatenate((next(encoded), end)) if row.get("last", True) else next(encoded)}
             for row, each in zip(rows, texts, strict=True)
         ]
 
@@ -147,7 +168,8 @@ class TokenFiles:
 
     Attributes:
         prepared: the folder and what its manifest says.
-        blocks: per split, samples of `context` + 1 tokens in a column `tokens`, each beginning with the last of the one before.
+        blocks: per split, samples of `context` + 1 tokens in a column `tokens`, each beginning with the last
+        of the one before.
         vocabulary: how many tokens there are.
         encoder: turns text into the same tokens.
         spelling: the bytes of each token; the byte 0 stands for the end of a document.
@@ -164,25 +186,38 @@ class TokenFiles:
     streamed: bool
 
     def tokens(self, split: Split, at_most: int | None = None) -> Iterator[NDArray[Any]]:
-        """A split's tokens block by block, each piece beginning with the last token before it; `at_most` so many blocks, evenly spread."""
+        """A split's tokens block by block, each piece beginning with the last token before it; `at_most` so
+        many blocks, evenly spread.
+        """
         blocks = self.blocks[split]
         for number in spread(len(blocks.entries), at_most):
             rows = blocks.block(number)["tokens"]
             yield np.concatenate((rows[:, :-1].reshape(-1), rows[-1:, -1]))
 
 
-def token_files(settings: TextSettings, cache: Path, context: int, given: Encoder | None = None) -> TokenFiles:
-    """Open the blocks for these settings, preparing them first where the cache lacks them; `given` are a pretrained model's tokens.
+def token_files(
+    settings: TextSettings, cache: Path, context: int, given: Encoder | None = None
+) -> TokenFiles:
+    """Open the blocks for these settings, preparing them first where the cache lacks them; `given` are a
+    pretrained model's tokens.
 
     Raises:
-        InputError: there is no such text, some of it cannot be used, there is too little, or the cache cannot be written.
+        InputError: there is no such text, some of it cannot be used, there is too little, or the cache cannot
+        be written.
     """
     prepared = _prepared(settings, cache, context, given)
     stream = prepared.manifest.bytes() >= STREAM_FROM if settings.stream == "auto" else settings.stream
-    remote = {"cache": cache / "blocks", "disk": int(settings.disk_gib * 2**30)} if is_url(prepared.where) else {}
-    blocks = {split: prepared.blocks(split, memory=settings.memory_mib << 20 if stream else ALL, **remote) for split in SPLITS}
+    remote = (
+        {"cache": cache / "blocks", "disk": int(settings.disk_gib * 2**30)} if is_url(prepared.where) else {}
+    )
+    blocks = {
+        split: prepared.blocks(split, memory=settings.memory_mib << 20 if stream else ALL, **remote)
+        for split in SPLITS
+    }
     encoder = _encoder_of(prepared)
-    return TokenFiles(prepared, blocks, encoder, encoder.vocabulary, encoder.spelling, prepared.manifest.digest(), stream)
+    return TokenFiles(
+        prepared, blocks, encoder, encoder.vocabulary, encoder.spelling, prepared.manifest.digest(), stream
+    )
 
 
 def split_of(name: str, settings: TextSettings) -> Split:
@@ -202,7 +237,11 @@ def _prepared(settings: TextSettings, cache: Path, context: int, given: Encoder 
         if given is not None:
             want["vocabulary"] = given.vocabulary
         wrong = [
-            Problem("workload.data.source", f"{settings.source} was prepared with {key} {have.get(key)}, the recipe says {value}", "make them agree")
+            Problem(
+                "workload.data.source",
+                f"{settings.source} was prepared with {key} {have.get(key)}, the recipe says {value}",
+                "make them agree",
+            )
             for key, value in want.items()
             if have.get(key) != value
         ]
@@ -210,7 +249,9 @@ def _prepared(settings: TextSettings, cache: Path, context: int, given: Encoder 
             raise InputError("the prepared data is not what the recipe says", wrong)
         return prepared
     source = _source(settings)
-    encoder = given or (ByteEncoder() if settings.tokens == "bytes" else _trained_bpe(settings, source, cache))
+    encoder = given or (
+        ByteEncoder() if settings.tokens == "bytes" else _trained_bpe(settings, source, cache)
+    )
     return prepare(
         source,
         Tokens(encoder, settings.column),
@@ -220,7 +261,12 @@ def _prepared(settings: TextSettings, cache: Path, context: int, given: Encoder 
         integrity=Integrity(settings.integrity, settings.quarantine_limit),
         pack=context,
         rows_per_block=settings.block_rows,
-        notes={"tokens": settings.tokens, "context": context, "vocabulary": encoder.vocabulary, **({"end": given.end} if given else {})},
+        notes={
+            "tokens": settings.tokens,
+            "context": context,
+            "vocabulary": encoder.vocabulary,
+            **({"end": given.end} if given else {}),
+        },
         extras={TOKENIZER: encoder.tokenizer} if encoder.tokenizer else {},
         settings=settings.model_dump(mode="json"),
         progress=announce("text"),
@@ -238,11 +284,19 @@ def _source(settings: TextSettings) -> Source:
     columns = (settings.column,)
     if settings.source == "stdlib":  # an empty module is a module
         root = sysconfig.get_paths()["stdlib"]
-        return find_source(root, "**/*.py", columns=columns, keep=lambda name: not LEFT_OUT.intersection(name.split("/")), allow_empty=True)
+        return find_source(
+            root,
+            "**/*.py",
+            columns=columns,
+            keep=lambda name: not LEFT_OUT.intersection(name.split("/")),
+            allow_empty=True,
+        )
     try:
         return find_source(settings.source, settings.glob, columns=columns)
     except InputError as error:
-        problems = [Problem(f"workload.data.source {each.where}", each.what, each.fix) for each in error.problems]
+        problems = [
+            Problem(f"workload.data.source {each.where}", each.what, each.fix) for each in error.problems
+        ]
         raise InputError("there is no text to train on", problems) from error
 
 
@@ -256,7 +310,10 @@ def _text(row: Row, column: str) -> bytes | Bad:
         return held
     if isinstance(held, str):
         return held.encode("utf-8", "replace")
-    return Bad(row["name"], f"{column} is null" if held is None else f"{column} holds {type(held).__name__} instead of text")
+    return Bad(
+        row["name"],
+        f"{column} is null" if held is None else f"{column} holds {type(held).__name__} instead of text",
+    )
 
 
 def _trained_bpe(settings: TextSettings, source: Source, cache: Path) -> BpeEncoder:
@@ -271,7 +328,9 @@ def _trained_bpe(settings: TextSettings, source: Source, cache: Path) -> BpeEnco
             return BpeEncoder(path.read_bytes())
     except OSError as error:
         fix = "set TRAINFLEET_CACHE to a folder that can be written"
-        raise InputError("cannot prepare the data", [Problem(str(cache), error.strerror or str(error), fix)]) from error
+        raise InputError(
+            "cannot prepare the data", [Problem(str(cache), error.strerror or str(error), fix)]
+        ) from error
 
 
 def _train(settings: TextSettings, source: Source) -> str:
@@ -281,7 +340,9 @@ def _train(settings: TextSettings, source: Source) -> str:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=settings.vocabulary, special_tokens=[END], initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=settings.vocabulary, special_tokens=[END], initial_alphabet=alphabet, show_progress=False
+    )
     tokenizer.train_from_iterator(_training_text(settings, source), trainer)
     return str(tokenizer.to_str())
 

@@ -1,7 +1,9 @@
 """The language-model workload: a GPT or a pretrained model on packed text, and a bigram model beside it.
 
-Used by the step loop through the `Workload` protocol. Easy to get wrong: sample `i` is tokens i·T to i·T + T of its
-split, inputs and targets overlapping by one, so a split of n tokens holds (n - 1) // T samples, and its last few are left out.
+Used by the step loop through the `Workload` protocol. Easy to get wrong: sample `i` is tokens i·T to i·T + T
+of its
+split, inputs and targets overlapping by one, so a split of n tokens holds (n - 1) // T samples, and its last
+few are left out.
 """
 
 from __future__ import annotations
@@ -53,7 +55,11 @@ class LanguageModel:
         return self.files.digest
 
     def build_model(self) -> torch.nn.Module:
-        model: torch.nn.Module = Gpt(self.settings.model, self.files.vocabulary) if self._own else _pretrained().build(self.settings.model)
+        model: torch.nn.Module = (
+            Gpt(self.settings.model, self.files.vocabulary)
+            if self._own
+            else _pretrained().build(self.settings.model)
+        )
         return model
 
     def size(self, split: Split) -> int:
@@ -89,7 +95,9 @@ class LanguageModel:
         return Outcome(loss, count, {"nats_per_byte": (loss.detach(), written), "accuracy": (right, count)})
 
     def baseline(self, indices: Sequence[int]) -> dict[str, float]:
-        """Bigram cross entropy on the bytes that the validation samples `indices` ask for, each after the byte before it."""
+        """Bigram cross entropy on the bytes that the validation samples `indices` ask for, each after the
+        byte before it.
+        """
         train = pair_counts(self._train_bytes())
         spelling, judged = self.files.spelling, []
         for sample in self.files.blocks["validation"].rows(indices)["tokens"]:
@@ -107,27 +115,45 @@ class LanguageModel:
         if problems:
             raise InputError("there are rows without a text", problems)
         encoder = self.files.encoder
-        tokens = [each.tolist() or [encoder.end] for each in encoder.encode([str(row["text"]).encode() for row in rows])]
+        tokens = [
+            each.tolist() or [encoder.end]
+            for each in encoder.encode([str(row["text"]).encode() for row in rows])
+        ]
         longest = max(len(each) for each in tokens)
         padded = torch.tensor([each + [encoder.end] * (longest - len(each)) for each in tokens])
         return {"tokens": padded, "length": torch.tensor([len(each) for each in tokens])}
 
     @torch.no_grad()
-    def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor], **settings: Any) -> list[dict[str, Any]]:
-        """What follows each text: `max_tokens` (64) tokens at most, sampled at `temperature` (0.8; 0: the likeliest) from the `top_k` (50)
+    def predict(
+        self, model: torch.nn.Module, batch: dict[str, torch.Tensor], **settings: Any
+    ) -> list[dict[str, Any]]:
+        """What follows each text: `max_tokens` (64) tokens at most, sampled at `temperature` (0.8; 0: the
+        likeliest) from the `top_k` (50)
         likeliest, the same for the same `seed` (0) and batch."""
-        most, temperature, top_k = int(settings.get("max_tokens", 64)), float(settings.get("temperature", 0.8)), int(settings.get("top_k", 50))
+        most, temperature, top_k = (
+            int(settings.get("max_tokens", 64)),
+            float(settings.get("temperature", 0.8)),
+            int(settings.get("top_k", 50)),
+        )
         if most < 1 or temperature < 0 or top_k < 0:
             what = f"max_tokens {most}, temperature {temperature}, top_k {top_k}"
-            raise InputError("cannot sample so", [Problem("predict", what, "max_tokens from 1, temperature and top_k from 0")])
-        prompts = [row[:length] for row, length in zip(batch["tokens"].tolist(), batch["length"].tolist(), strict=True)]
+            raise InputError(
+                "cannot sample so",
+                [Problem("predict", what, "max_tokens from 1, temperature and top_k from 0")],
+            )
+        prompts = [
+            row[:length]
+            for row, length in zip(batch["tokens"].tolist(), batch["length"].tolist(), strict=True)
+        ]
         end = self.files.encoder.end
         devices = [batch["tokens"].device] if batch["tokens"].is_cuda else []
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(int(settings.get("seed", 0)))
             if self._own:
                 context = self.settings.model.context
-                found = continued(model, prompts, most, context=context, temperature=temperature, top_k=top_k, end=end)
+                found = continued(
+                    model, prompts, most, context=context, temperature=temperature, top_k=top_k, end=end
+                )
             else:
                 found = model.write(prompts, most, temperature, top_k, end)  # type: ignore[operator]  # it is a pretrained_lm.Causal
         return [{"text": self._text(tokens)} for tokens in found]
@@ -144,7 +170,11 @@ class LanguageModel:
         """Build a model from what `export` wrote."""
         if self._own:
             return read_gpt(folder)
-        model: torch.nn.Module = _pretrained().build(self.settings.model.model_copy(update={"pretrained": str(folder), "lora": None})).eval()
+        model: torch.nn.Module = (
+            _pretrained()
+            .build(self.settings.model.model_copy(update={"pretrained": str(folder), "lora": None}))
+            .eval()
+        )
         return model
 
     @property
@@ -158,7 +188,9 @@ class LanguageModel:
         return b"".join(self.files.spelling[token] for token in kept).decode("utf-8", "replace")
 
     def _train_bytes(self) -> Iterator[bytes]:
-        """The training split as bytes, in pieces that overlap by one byte so that no pair is lost or counted twice; of a large one a part."""
+        """The training split as bytes, in pieces that overlap by one byte so that no pair is lost or counted
+        twice; of a large one a part.
+        """
         spelling = self.files.spelling
         for tokens in self.files.tokens("train", at_most=_BASELINE_BLOCKS):
             if self.settings.data.tokens == "bytes":

@@ -1,7 +1,10 @@
-"""What a speech model hears, learns and writes: one class per way of recognising. Used by the `speech` workload.
+"""What a speech model hears, learns and writes: one class per way of recognising. Used by the `speech`
+workload.
 
-`Letters` is the small model made here; the pretrained ones are in `trainfleet.training.workloads.speech.pretrained`. Easy to get wrong: the
-loss of an utterance is per letter (or token) of its own transcript, so a batch weighs as many as it has utterances, which every
+`Letters` is the small model made here; the pretrained ones are in
+`trainfleet.training.workloads.speech.pretrained`. Easy to get wrong: the
+loss of an utterance is per letter (or token) of its own transcript, so a batch weighs as many as it has
+utterances, which every
 rank knows of all ranks without reading their sounds.
 """
 
@@ -87,7 +90,9 @@ class Letters(Recogniser):
 
     def transcripts(self, model: Any, batch: dict[str, Tensor]) -> list[str]:
         logits, steps = self._heard(model, batch)
-        return ["".join(self.letters[number] for number in each) for each in collapsed(logits, steps, blank=0)]
+        return [
+            "".join(self.letters[number] for number in each) for each in collapsed(logits, steps, blank=0)
+        ]
 
     def export(self, model: nn.Module, folder: Path) -> None:
         write_model(folder, KIND, model, {"model": self.settings.model_dump(mode="json"), "rate": self.rate})
@@ -96,7 +101,9 @@ class Letters(Recogniser):
         return "".join(self.letters[number] for number in targets)
 
     def plain(self, text: str) -> str:
-        return " ".join("".join(letter if letter in self._numbers else " " for letter in text.lower()).split())
+        return " ".join(
+            "".join(letter if letter in self._numbers else " " for letter in text.lower()).split()
+        )
 
     def _heard(self, model: Any, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         with torch.autocast(batch["sound"].device.type, enabled=False):
@@ -105,7 +112,9 @@ class Letters(Recogniser):
 
 
 def load_exported(folder: Path) -> tuple[nn.Module, Letters]:
-    """The small model from an exported folder, and what turns sounds into its inputs and its outputs into text."""
+    """The small model from an exported folder, and what turns sounds into its inputs and its outputs into
+    text.
+    """
     config = read_config(folder, KIND)
     letters = Letters(SpeechModelSettings.model_validate(config["model"]), config["rate"])
     return read_weights(folder, letters.build()), letters
@@ -128,10 +137,14 @@ def filled(targets: Sequence[Sequence[int]]) -> Tensor:
 
 
 def ctc_losses(logits: Tensor, steps: Tensor, targets: Tensor, blank: int) -> Tensor:
-    """CTC loss per letter of each utterance [B] (Graves et al. 2006); zero where a sound has too few steps for its transcript."""
+    """CTC loss per letter of each utterance [B] (Graves et al. 2006); zero where a sound has too few steps
+    for its transcript.
+    """
     lengths = (targets != IGNORED).sum(dim=1)
     scores = logits.float().log_softmax(dim=-1).transpose(0, 1)
-    found = F.ctc_loss(scores, targets.clamp(min=0), steps, lengths, blank=blank, reduction="none", zero_infinity=True)
+    found = F.ctc_loss(
+        scores, targets.clamp(min=0), steps, lengths, blank=blank, reduction="none", zero_infinity=True
+    )
     return found / lengths.clamp(min=1)
 
 
@@ -139,4 +152,11 @@ def collapsed(logits: Tensor, steps: Tensor, blank: int) -> list[list[int]]:
     """The best letter of each step, repetitions and blanks taken out."""
     best = logits.argmax(dim=-1).tolist()
     rows = (row[:count] for row, count in zip(best, steps.tolist(), strict=True))
-    return [[letter for place, letter in enumerate(row) if letter != blank and (not place or row[place - 1] != letter)] for row in rows]
+    return [
+        [
+            letter
+            for place, letter in enumerate(row)
+            if letter != blank and (not place or row[place - 1] != letter)
+        ]
+        for row in rows
+    ]

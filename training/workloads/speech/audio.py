@@ -1,7 +1,9 @@
 """Sounds and transcripts into blocks: read or spoken, one channel, one rate, 16 bits; once per machine.
 
-Used by the `speech` workload. Common Voice comes as a Hugging Face dataset (`hf:NAME@de`) or as the folder that Mozilla offers
-(train.tsv, dev.tsv, test.tsv and clips). Easy to get wrong: sounds are kept as whole numbers of 16 bits; whoever hears them divides.
+Used by the `speech` workload. Common Voice comes as a Hugging Face dataset (`hf:NAME@de`) or as the folder
+that Mozilla offers
+(train.tsv, dev.tsv, test.tsv and clips). Easy to get wrong: sounds are kept as whole numbers of 16 bits;
+whoever hears them divides.
 """
 
 from __future__ import annotations
@@ -20,7 +22,17 @@ from numpy.typing import NDArray
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
-from trainfleet.training.data import Bad, Column, Integrity, Prepared, Row, Source, SplitRule, find_source, prepare
+from trainfleet.training.data import (
+    Bad,
+    Column,
+    Integrity,
+    Prepared,
+    Row,
+    Source,
+    SplitRule,
+    find_source,
+    prepare,
+)
 from trainfleet.training.data.progress import announce
 from trainfleet.training.data.readers import UnreadableError, decode_audio
 from trainfleet.training.workloads.speech.settings import SoundSettings
@@ -85,7 +97,8 @@ def sound_blocks(settings: SoundSettings, cache: Path) -> Prepared:
 
 
 def sound_of(held: Any, rate: Any = None) -> tuple[NDArray[np.float32], int]:
-    """One channel of a sound, from -1 to 1, and its rate, of whatever a row holds: samples with a rate, an encoded file, or its path.
+    """One channel of a sound, from -1 to 1, and its rate, of whatever a row holds: samples with a rate, an
+    encoded file, or its path.
 
     Raises:
         UnreadableError: it is no sound.
@@ -105,7 +118,9 @@ def sound_of(held: Any, rate: Any = None) -> tuple[NDArray[np.float32], int]:
     except ValueError as error:
         raise UnreadableError("is no sound") from error
     if sound.dtype.kind not in "fi" or sound.ndim not in (1, 2) or not len(sound):
-        raise UnreadableError(f"is no sound: {sound.dtype} {list(sound.shape)} instead of samples [time] or [time, channels]")
+        raise UnreadableError(
+            f"is no sound: {sound.dtype} {list(sound.shape)} instead of samples [time] or [time, channels]"
+        )
     if not isinstance(rate, int) or rate <= 0:
         raise UnreadableError("has no rate in Hz")
     sound = sound.astype(np.float32) / (np.iinfo(sound.dtype).max + 1.0 if sound.dtype.kind == "i" else 1.0)
@@ -115,11 +130,15 @@ def sound_of(held: Any, rate: Any = None) -> tuple[NDArray[np.float32], int]:
 
 
 def resampled(sound: NDArray[np.float32], rate: int, wanted: int) -> NDArray[np.float32]:
-    """A sound at another rate, by its spectrum: exact below both rates' limits, and without a filter to design."""
+    """A sound at another rate, by its spectrum: exact below both rates' limits, and without a filter to
+    design.
+    """
     if rate == wanted or not len(sound):
         return sound
     common = math.gcd(rate, wanted)
-    times = _smooth(-(-len(sound) // (rate // common)))  # zeros behind the end, to a length whose transform is quick
+    times = _smooth(
+        -(-len(sound) // (rate // common))
+    )  # zeros behind the end, to a length whose transform is quick
     before, after = times * (rate // common), times * (wanted // common)
     spectrum = np.fft.rfft(sound.astype(np.float64), before)[: after // 2 + 1]
     longer = np.fft.irfft(spectrum, after) * (after / before)
@@ -149,18 +168,29 @@ def _source(settings: SoundSettings, cache: Path) -> Source:
             return find_source(_kept(cache, "spoken", listing(settings)), unit_bytes=64 << 10)
         folder = Path(settings.source)
         if (folder / "train.tsv").is_file() and (folder / "clips").is_dir():
-            return find_source(_kept(cache, "common-voice", "".join(_common_voice(folder, settings))), unit_bytes=256 << 10)
+            return find_source(
+                _kept(cache, "common-voice", "".join(_common_voice(folder, settings))), unit_bytes=256 << 10
+            )
         found = find_source(settings.source, settings.glob, keep=lambda name: not name.endswith(".txt"))
         if found.units and all(piece.kind == "parquet" for unit in found.units for piece in unit.pieces):
-            return find_source(settings.source, settings.glob, columns=(settings.audio, settings.text), keep=lambda name: not name.endswith(".txt"))
+            return find_source(
+                settings.source,
+                settings.glob,
+                columns=(settings.audio, settings.text),
+                keep=lambda name: not name.endswith(".txt"),
+            )
         return found
     except InputError as error:
-        problems = [Problem(f"workload.data.source {each.where}", each.what, each.fix) for each in error.problems]
+        problems = [
+            Problem(f"workload.data.source {each.where}", each.what, each.fix) for each in error.problems
+        ]
         raise InputError("there is no speech to train on", problems) from error
 
 
 def _kept(cache: Path, name: str, content: str) -> str:
-    """A list of what to read or speak, as a file of the cache: its name says its content, so its rows stay where they are."""
+    """A list of what to read or speak, as a file of the cache: its name says its content, so its rows stay
+    where they are.
+    """
     path = cache / f"{name}-{hashlib.sha256(content.encode()).hexdigest()[:20]}.jsonl"
     if not path.is_file():
         try:
@@ -168,7 +198,9 @@ def _kept(cache: Path, name: str, content: str) -> str:
             write_whole(path, content)
         except OSError as error:
             fix = "set TRAINFLEET_CACHE to a folder that can be written"
-            raise InputError("cannot prepare the data", [Problem(str(cache), error.strerror or str(error), fix)]) from error
+            raise InputError(
+                "cannot prepare the data", [Problem(str(cache), error.strerror or str(error), fix)]
+            ) from error
     return str(path)
 
 
@@ -180,4 +212,10 @@ def _common_voice(folder: Path, settings: SoundSettings) -> Iterator[str]:
         with (folder / name).open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
                 clip = str(folder.absolute() / "clips" / (row.get("path") or ""))
-                yield json.dumps({settings.audio: clip, settings.text: row.get("sentence"), "split": split}, ensure_ascii=False) + "\n"
+                yield (
+                    json.dumps(
+                        {settings.audio: clip, settings.text: row.get("sentence"), "split": split},
+                        ensure_ascii=False,
+                    )
+                    + "\n"
+                )

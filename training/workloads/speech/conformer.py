@@ -1,7 +1,10 @@
-"""A small speech recogniser: log-mel spectrogram, two convolutions that shorten it four times, Conformer-like blocks, letters by CTC.
+"""A small speech recogniser: log-mel spectrogram, two convolutions that shorten it four times, Conformer-like
+blocks, letters by CTC.
 
-Used by the `speech` workload where nothing pretrained is named. Shapes: B sounds, F frames of 10 ms, T = F/4 steps, width D, K
-letters. Easy to get wrong: what stands behind a sound's end must be zero before every convolution and unseen by attention, or a
+Used by the `speech` workload where nothing pretrained is named. Shapes: B sounds, F frames of 10 ms, T = F/4
+steps, width D, K
+letters. Easy to get wrong: what stands behind a sound's end must be zero before every convolution and unseen
+by attention, or a
 sound's letters would depend on the longer ones beside it.
 """
 
@@ -25,7 +28,9 @@ class SmallCtc(nn.Module):
     def __init__(self, settings: SpeechModelSettings, letters: int) -> None:
         super().__init__()
         width = settings.width
-        self.shorten = nn.ModuleList([nn.Conv1d(settings.mels, width, 5, 2, 2), nn.Conv1d(width, width, 5, 2, 2)])
+        self.shorten = nn.ModuleList(
+            [nn.Conv1d(settings.mels, width, 5, 2, 2), nn.Conv1d(width, width, 5, 2, 2)]
+        )
         self.blocks = nn.ModuleList(Block(settings) for _ in range(settings.layers))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, letters)
@@ -53,7 +58,10 @@ class Block(nn.Module):
         self.heads, self.size = settings.heads, width // settings.heads
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.gate, self.near = nn.Linear(width, 2 * width), nn.Conv1d(width, width, settings.kernel, padding="same", groups=width)
+        self.gate, self.near = (
+            nn.Linear(width, 2 * width),
+            nn.Conv1d(width, width, settings.kernel, padding="same", groups=width),
+        )
         self.near_norm, self.mix = nn.LayerNorm(width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.dropout = nn.Dropout(settings.dropout)
@@ -67,7 +75,9 @@ class Block(nn.Module):
     def _attend(self, x: Tensor, seen: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
         batch, length, width = x.shape
         q, k, v = self.qkv(x).view(batch, length, 3, self.heads, self.size).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(rotate(q, *rotation), rotate(k, *rotation), v, attn_mask=seen[:, None, None])
+        y = F.scaled_dot_product_attention(
+            rotate(q, *rotation), rotate(k, *rotation), v, attn_mask=seen[:, None, None]
+        )
         out: Tensor = self.out(y.transpose(1, 2).reshape(batch, length, width))
         return out
 
@@ -89,10 +99,19 @@ def steps_of(counts: Tensor) -> Tensor:
 
 
 def log_mel(sound: Tensor, lengths: Tensor, rate: int, mels: int) -> tuple[Tensor, Tensor]:
-    """Sounds [B, S] of `lengths` samples to log-mel frames [B, F, mels], each sound's with mean 0 and deviation 1, and their numbers [B]."""
+    """Sounds [B, S] of `lengths` samples to log-mel frames [B, F, mels], each sound's with mean 0 and
+    deviation 1, and their numbers [B].
+    """
     window, hop = round(rate * WINDOW_S), round(rate * HOP_S)
     sound = F.pad(sound.float(), (0, max(0, window - sound.shape[1])))
-    spectrum = torch.stft(sound, window, hop, window=torch.hann_window(window, device=sound.device), center=False, return_complex=True)
+    spectrum = torch.stft(
+        sound,
+        window,
+        hop,
+        window=torch.hann_window(window, device=sound.device),
+        center=False,
+        return_complex=True,
+    )
     power = torch.view_as_real(spectrum).square().sum(-1).transpose(1, 2)
     frames = torch.log(power @ mel_bands(mels, window, rate).to(sound.device) + 1e-6)
     counts = (lengths.clamp(min=window) - window) // hop + 1
@@ -103,7 +122,9 @@ def log_mel(sound: Tensor, lengths: Tensor, rate: int, mels: int) -> tuple[Tenso
 
 
 def mel_bands(mels: int, window: int, rate: int) -> Tensor:
-    """Triangles [window/2 + 1, mels] that are equally wide on the mel scale (O'Shaughnessy 1987), from 20 Hz to half the rate."""
+    """Triangles [window/2 + 1, mels] that are equally wide on the mel scale (O'Shaughnessy 1987), from 20 Hz
+    to half the rate.
+    """
     edges = torch.linspace(_mel(20.0), _mel(rate / 2), mels + 2)
     heights = 700 * (10 ** (edges / 2595) - 1)
     frequencies = torch.linspace(0, rate / 2, window // 2 + 1)[:, None]

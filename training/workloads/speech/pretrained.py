@@ -1,7 +1,10 @@
-"""Pretrained speech models of Hugging Face's: wav2vec2 and its kin (CTC), Whisper and its kin (encoder and decoder).
+"""Pretrained speech models of Hugging Face's: wav2vec2 and its kin (CTC), Whisper and its kin (encoder and
+decoder).
 
-Used by the `speech` workload where `model.pretrained` names one, by name or folder. Easy to get wrong: writing calls the decoder many
-times, which under fsdp every rank must do equally often and from inside the model's own forward pass, where its weights are gathered.
+Used by the `speech` workload where `model.pretrained` names one, by name or folder. Easy to get wrong:
+writing calls the decoder many
+times, which under fsdp every rank must do equally often and from inside the model's own forward pass, where
+its weights are gathered.
 """
 
 from __future__ import annotations
@@ -18,7 +21,13 @@ from torch import Tensor, nn
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.workloads.model_folder import need_transformers
-from trainfleet.training.workloads.speech.asr_models import IGNORED, Letters, Recogniser, collapsed, ctc_losses
+from trainfleet.training.workloads.speech.asr_models import (
+    IGNORED,
+    Letters,
+    Recogniser,
+    collapsed,
+    ctc_losses,
+)
 from trainfleet.training.workloads.speech.settings import SpeechModelSettings, SpeechSettings
 
 
@@ -41,7 +50,10 @@ class _Pretrained(Recogniser):
         self.hearing = self.opened(self.tools.AutoFeatureExtractor)
         if self.hearing.sampling_rate != rate:
             what = f"{self.name} hears {self.hearing.sampling_rate} samples per second, the data has {rate}"
-            raise InputError("the data's rate is not the model's", [Problem("workload.data.rate", what, str(self.hearing.sampling_rate))])
+            raise InputError(
+                "the data's rate is not the model's",
+                [Problem("workload.data.rate", what, str(self.hearing.sampling_rate))],
+            )
 
     def opened(self, kind: Any, **settings: Any) -> Any:
         """What one of transformers' Auto classes finds under the name.
@@ -54,7 +66,10 @@ class _Pretrained(Recogniser):
         except (OSError, ValueError, KeyError) as error:
             what = f"`{self.name}`: {(str(error).splitlines() or [type(error).__name__])[0][:200]}"
             fix = "a folder of save_pretrained, or a model's name on the hub (which must be reached, or be in its cache)"
-            raise InputError(f"there is no {kind.__name__.removeprefix('Auto')}", [Problem("workload.model.pretrained", what, fix)]) from error
+            raise InputError(
+                f"there is no {kind.__name__.removeprefix('Auto')}",
+                [Problem("workload.model.pretrained", what, fix)],
+            ) from error
 
     def _heard(self, sounds: Sequence[NDArray[np.int16]], **settings: Any) -> dict[str, Tensor]:
         scaled = [each.astype(np.float32) / 32768 for each in sounds]
@@ -63,7 +78,9 @@ class _Pretrained(Recogniser):
 
 
 class Frames(_Pretrained):
-    """wav2vec2 and its kin: letters per frame. With an `alphabet` the model gets a new head for it, else it keeps its own letters."""
+    """wav2vec2 and its kin: letters per frame. With an `alphabet` the model gets a new head for it, else it
+    keeps its own letters.
+    """
 
     def __init__(self, settings: SpeechModelSettings, rate: int) -> None:
         super().__init__(settings, rate)
@@ -76,15 +93,23 @@ class Frames(_Pretrained):
             self.blank = 0
 
     def build(self) -> nn.Module:
-        more: dict[str, Any] = {"layerdrop": 0.0}  # a layer left out by one rank alone would keep the others waiting
+        more: dict[str, Any] = {
+            "layerdrop": 0.0
+        }  # a layer left out by one rank alone would keep the others waiting
         if self.tokenizer is None:
-            more |= {"vocab_size": len(self.letters.letters), "pad_token_id": 0, "ignore_mismatched_sizes": True}
+            more |= {
+                "vocab_size": len(self.letters.letters),
+                "pad_token_id": 0,
+                "ignore_mismatched_sizes": True,
+            }
         model = self.opened(self.tools.AutoModelForCTC, **more)
         if self.settings.freeze_encoder and hasattr(model, "freeze_feature_encoder"):
             model.freeze_feature_encoder()
         for name, parameter in model.named_parameters():
             if name.endswith("masked_spec_embed"):
-                parameter.requires_grad_(False)  # unused where nothing is masked, which ddp takes for a mistake
+                parameter.requires_grad_(
+                    False
+                )  # unused where nothing is masked, which ddp takes for a mistake
         return Hearing(model)
 
     def inputs(self, sounds: Sequence[NDArray[np.int16]]) -> dict[str, Tensor]:
@@ -94,7 +119,11 @@ class Frames(_Pretrained):
     def targets(self, text: str) -> list[int]:
         if self.tokenizer is None:
             return self.letters.targets(text)
-        return [number for number in self.tokenizer(self._cased(text)).input_ids if number != self.tokenizer.unk_token_id]
+        return [
+            number
+            for number in self.tokenizer(self._cased(text)).input_ids
+            if number != self.tokenizer.unk_token_id
+        ]
 
     def losses(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
         logits, steps = model(batch["sound"], batch["heard"])
@@ -120,10 +149,14 @@ class Frames(_Pretrained):
             return
         import json
 
-        letters = {letter.replace(" ", "|") or "<pad>": number for number, letter in enumerate(self.letters.letters)}
+        letters = {
+            letter.replace(" ", "|") or "<pad>": number for number, letter in enumerate(self.letters.letters)
+        }
         vocabulary = folder / "vocab.json"
         vocabulary.write_text(json.dumps(letters, ensure_ascii=False), encoding="utf-8")
-        self.tools.Wav2Vec2CTCTokenizer(str(vocabulary), unk_token="<pad>", bos_token=None, eos_token=None).save_pretrained(folder)
+        self.tools.Wav2Vec2CTCTokenizer(
+            str(vocabulary), unk_token="<pad>", bos_token=None, eos_token=None
+        ).save_pretrained(folder)
 
     def _cased(self, text: str) -> str:
         """As the model's letters are: some know large ones alone."""
@@ -156,18 +189,27 @@ class Decoder(_Pretrained):
 
     def targets(self, text: str) -> list[int]:
         """What follows the start, the prefix included, the end's token last."""
-        body = [token for token in self.tokenizer(text, add_special_tokens=False).input_ids if token not in self.special]
+        body = [
+            token
+            for token in self.tokenizer(text, add_special_tokens=False).input_ids
+            if token not in self.special
+        ]
         return [*self.prefix[1:], *body, self.end]
 
     def losses(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
         targets = batch["target"]
         before = torch.cat((torch.full_like(targets[:, :1], self.start), targets[:, :-1]), dim=1)
         logits = model(batch["sound"], before.masked_fill(before == IGNORED, self.end))
-        losses = F.cross_entropy(logits.float().transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
+        losses = F.cross_entropy(
+            logits.float().transpose(1, 2), targets, ignore_index=IGNORED, reduction="none"
+        )
         return losses.sum(dim=1) / (targets != IGNORED).sum(dim=1).clamp(min=1)
 
     def transcripts(self, model: Any, batch: dict[str, Tensor]) -> list[str]:
-        return [self.tokenizer.decode(row, skip_special_tokens=True).strip() for row in model(batch["sound"]).tolist()]
+        return [
+            self.tokenizer.decode(row, skip_special_tokens=True).strip()
+            for row in model(batch["sound"]).tolist()
+        ]
 
     def spelt(self, targets: Sequence[int]) -> str:
         return self.plain(self.tokenizer.decode(list(targets), skip_special_tokens=True))
@@ -199,11 +241,15 @@ class Hearing(nn.Module):
             self.inner.config.mask_time_length = min(self.inner.config.mask_time_length, max(1, shortest - 1))
         taken = {"attention_mask": heard} if self.inner.config.feat_extract_norm == "layer" else {}
         logits: Tensor = self.inner(sound.to(self.inner.lm_head.weight.dtype), **taken).logits
-        return logits, self.inner._get_feat_extract_output_lengths(heard.sum(dim=1)).clamp(max=logits.shape[1])
+        return logits, self.inner._get_feat_extract_output_lengths(heard.sum(dim=1)).clamp(
+            max=logits.shape[1]
+        )
 
 
 class Writing(nn.Module):
-    """An encoder and decoder: with tokens [B, L] their followers' logits [B, L, V], without, the tokens it writes itself [B, N]."""
+    """An encoder and decoder: with tokens [B, L] their followers' logits [B, L, V], without, the tokens it
+    writes itself [B, N].
+    """
 
     def __init__(self, inner: Any, prefix: Sequence[int], end: int, most: int) -> None:
         super().__init__()
@@ -217,9 +263,15 @@ class Writing(nn.Module):
         encoded = self.inner.get_encoder()(sound)
         written = torch.tensor([self.prefix] * len(sound), device=sound.device)
         ended = torch.zeros(len(sound), dtype=torch.bool, device=sound.device)
-        together = any(type(each).__name__ == "DTensor" for each in self.inner.parameters())  # then every rank takes as many steps
+        together = any(
+            type(each).__name__ == "DTensor" for each in self.inner.parameters()
+        )  # then every rank takes as many steps
         for _ in range(self.most):
-            found = self.inner(encoder_outputs=encoded, decoder_input_ids=written, use_cache=False).logits[:, -1].argmax(dim=-1)
+            found = (
+                self.inner(encoder_outputs=encoded, decoder_input_ids=written, use_cache=False)
+                .logits[:, -1]
+                .argmax(dim=-1)
+            )
             found = found.masked_fill(ended, self.end)
             written, ended = torch.cat((written, found[:, None]), dim=1), ended | (found == self.end)
             if bool(ended.all()) and not together:
@@ -229,7 +281,9 @@ class Writing(nn.Module):
 
 def plain_words(text: str) -> str:
     """Small letters and single blanks, without punctuation."""
-    return " ".join("".join(letter if letter.isalnum() or letter == "'" else " " for letter in text.lower()).split())
+    return " ".join(
+        "".join(letter if letter.isalnum() or letter == "'" else " " for letter in text.lower()).split()
+    )
 
 
 def _inner(model: nn.Module) -> Any:

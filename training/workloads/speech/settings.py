@@ -1,6 +1,7 @@
 """What a recipe may say about speech to text: the model, and where sound and transcripts are. Without torch.
 
-Used by `trainfleet.training.workloads.settings`. Easy to get wrong: `spoken` is no recording of people but sentences spoken by espeak-ng,
+Used by `trainfleet.training.workloads.settings`. Easy to get wrong: `spoken` is no recording of people but
+sentences spoken by espeak-ng,
 to have something real to learn on a laptop; what it says of a model for people's speech is nothing.
 """
 
@@ -22,10 +23,17 @@ GERMAN = "abcdefghijklmnopqrstuvwxyzäöüß'"
 class SpeechModelSettings(Part):
     """A small recogniser made here, or a pretrained one of Hugging Face's."""
 
-    kind: Literal["ctc", "seq2seq"] = Field("ctc", description="`ctc`: letters per frame (wav2vec2 and its kin); `seq2seq`: Whisper and its kin.")
-    pretrained: str | None = Field(None, description="A Hugging Face model by name or folder; null: a small one, from the first weight on.")
+    kind: Literal["ctc", "seq2seq"] = Field(
+        "ctc", description="`ctc`: letters per frame (wav2vec2 and its kin); `seq2seq`: Whisper and its kin."
+    )
+    pretrained: str | None = Field(
+        None,
+        description="A Hugging Face model by name or folder; null: a small one, from the first weight on.",
+    )
     alphabet: str | None = Field(
-        GERMAN, min_length=2, description="Letters that are learnt, besides the blank between words; null: those of the pretrained model."
+        GERMAN,
+        min_length=2,
+        description="Letters that are learnt, besides the blank between words; null: those of the pretrained model.",
     )
     width: int = Field(128, ge=8, description="Of the small model.")
     layers: int = Field(3, ge=1)
@@ -33,8 +41,12 @@ class SpeechModelSettings(Part):
     kernel: int = Field(15, ge=3, description="Frames that a layer's convolution spans.")
     mels: int = Field(40, ge=8, le=128, description="Frequency bands of its spectrogram.")
     dropout: float = Field(0.0, ge=0, lt=1)
-    freeze_encoder: bool = Field(True, description="Leave the layers that turn sound into features as they were pretrained.")
-    language: str | None = Field(None, description="seq2seq: what the model is told to write, such as german.")
+    freeze_encoder: bool = Field(
+        True, description="Leave the layers that turn sound into features as they were pretrained."
+    )
+    language: str | None = Field(
+        None, description="seq2seq: what the model is told to write, such as german."
+    )
     most_tokens: int = Field(128, ge=1, description="seq2seq: longest transcript that is written.")
 
 
@@ -49,19 +61,32 @@ class SoundSettings(Part):
     glob: str = Field("**/*", description="Which files of a folder.")
     audio: str = Field("audio", description="Column of the sound.")
     text: str = Field("text", description="Column of the transcript; `sentence` in Common Voice.")
-    rate: int = Field(16_000, ge=4_000, le=48_000, description="Samples per second that the model hears; sounds are brought to it.")
+    rate: int = Field(
+        16_000,
+        ge=4_000,
+        le=48_000,
+        description="Samples per second that the model hears; sounds are brought to it.",
+    )
     shortest: float = Field(0.2, ge=0, description="Seconds; shorter ones are left out.")
     longest: float = Field(20.0, gt=0, description="Seconds; longer ones are left out.")
     utterances: int = Field(1500, ge=20, description="spoken: how many.")
     voices: tuple[str, ...] = Field(
-        ("de+m1", "de+f1", "de+m3", "de+f2", "de+m5", "de+f4"), min_length=1, description="spoken: espeak-ng's voices, with variants."
+        ("de+m1", "de+f1", "de+m3", "de+f2", "de+m5", "de+f4"),
+        min_length=1,
+        description="spoken: espeak-ng's voices, with variants.",
     )
     speeds: tuple[int, ...] = Field((110, 130, 150), min_length=1, description="spoken: words per minute.")
     validation_share: float = Field(0.08, gt=0, lt=0.5)
     test_share: float = Field(0.08, gt=0, lt=0.5)
-    split_seed: int = Field(0, ge=0, description="Changes which utterance goes where, independent of the run's seed.")
-    integrity: Literal["refuse", "quarantine"] = Field("refuse", description="What happens to sounds and rows that cannot be used.")
-    quarantine_limit: float = Field(0.01, ge=0, le=1, description="The largest share of them that `quarantine` leaves out.")
+    split_seed: int = Field(
+        0, ge=0, description="Changes which utterance goes where, independent of the run's seed."
+    )
+    integrity: Literal["refuse", "quarantine"] = Field(
+        "refuse", description="What happens to sounds and rows that cannot be used."
+    )
+    quarantine_limit: float = Field(
+        0.01, ge=0, le=1, description="The largest share of them that `quarantine` leaves out."
+    )
 
 
 class SpeechSettings(WorkloadSettings):
@@ -76,16 +101,28 @@ class SpeechSettings(WorkloadSettings):
         model, data = self.model, self.data
         if model.kind == "seq2seq" and model.pretrained is None:
             what = "there is no small model of this kind, only pretrained ones"
-            yield "workload.model.kind workload.model.pretrained", what, "workload.model.pretrained=openai/whisper-small, or kind=ctc"
+            yield (
+                "workload.model.kind workload.model.pretrained",
+                what,
+                "workload.model.pretrained=openai/whisper-small, or kind=ctc",
+            )
         if model.pretrained is None and model.alphabet is None:
-            yield "workload.model.alphabet workload.model.pretrained", "a model without pretraining needs letters", "leave it out: German's"
+            yield (
+                "workload.model.alphabet workload.model.pretrained",
+                "a model without pretraining needs letters",
+                "leave it out: German's",
+            )
         if model.pretrained is None and model.width % (2 * model.heads):
             what = f"{model.width} cannot be cut into {model.heads} heads of even width"
             yield "workload.model.width workload.model.heads", what, f"a multiple of {2 * model.heads}"
         if model.kernel % 2 == 0:
             yield "workload.model.kernel", f"{model.kernel} has no middle", "an odd number"
         if data.shortest >= data.longest:
-            yield "workload.data.shortest workload.data.longest", f"nothing is longer than {data.shortest} s and shorter than {data.longest} s", ""
+            yield (
+                "workload.data.shortest workload.data.longest",
+                f"nothing is longer than {data.shortest} s and shorter than {data.longest} s",
+                "",
+            )
         if model.pretrained is not None and recipe.sharding.meta_init:
             what = "a pretrained model's weights are read, not made"
             yield "sharding.meta_init workload.model.pretrained", what, "sharding.meta_init=false"

@@ -1,7 +1,10 @@
-"""The speech-to-text workload: sounds to transcripts by CTC or an encoder and decoder; word and letter error rates by torchmetrics.
+"""The speech-to-text workload: sounds to transcripts by CTC or an encoder and decoder; word and letter error
+rates by torchmetrics.
 
-Used by the step loop through the `Workload` protocol. Easy to get wrong: error rates are of what the model writes by itself, so
-they are measured in evaluation only; and words are compared as the model can write them, in small letters without punctuation.
+Used by the step loop through the `Workload` protocol. Easy to get wrong: error rates are of what the model
+writes by itself, so
+they are measured in evaluation only; and words are compared as the model can write them, in small letters
+without punctuation.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ _LARGE = 4 << 30
 
 
 class Speech:
-    """See `trainfleet.training.workloads.Workload` and `Predicts`. Batches hold what the recogniser hears, and `target`, int64 [B, L]."""
+    """See `trainfleet.training.workloads.Workload` and `Predicts`. Batches hold what the recogniser hears,
+    and `target`, int64 [B, L].
+    """
 
     metrics: tuple[str, ...] = ()
     sample_tokens = 0
@@ -87,9 +92,13 @@ class Speech:
         return {"wer": WordErrorRate(), "cer": CharErrorRate()}
 
     def baseline(self, indices: Sequence[int]) -> dict[str, float]:
-        """Error rates of always writing one sentence: the one of the training's that fits others of the training's best."""
+        """Error rates of always writing one sentence: the one of the training's that fits others of the
+        training's best.
+        """
         rates, train = self.collections("validation"), self._blocks["train"]
-        texts = [self.recogniser.plain(text) for text in self._texts("train", spread(train.size, _TRIED + _JUDGED))]
+        texts = [
+            self.recogniser.plain(text) for text in self._texts("train", spread(train.size, _TRIED + _JUDGED))
+        ]
         tried, judged = texts[::2], texts[1::2] or texts
         said = [self.recogniser.plain(text) for text in self._texts("validation", indices)]
         best = min(tried, key=lambda text: float(rates["wer"]([text] * len(judged), judged)))
@@ -103,13 +112,24 @@ class Speech:
                 sound, rate = sound_of(row.get("audio"), row.get("rate"))
                 sounds.append(as_int16(resampled(sound, rate, wanted)))
             except UnreadableError as error:
-                problems.append(Problem(f"row {number}", f"audio {error}", "a path, an encoded file, or samples with their `rate`"))
+                problems.append(
+                    Problem(
+                        f"row {number}",
+                        f"audio {error}",
+                        "a path, an encoded file, or samples with their `rate`",
+                    )
+                )
         if problems:
             raise InputError("there are rows without sound", problems)
         return self.recogniser.inputs(sounds)
 
     @torch.no_grad()
-    def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor], **settings: Any) -> list[dict[str, Any]]:  # noqa: ARG002 - it has none
+    def predict(
+        self,
+        model: torch.nn.Module,
+        batch: dict[str, torch.Tensor],
+        **settings: Any,  # noqa: ARG002 - it has none
+    ) -> list[dict[str, Any]]:
         """What was said."""
         return [{"text": text} for text in self.recogniser.transcripts(model, batch)]
 
@@ -120,7 +140,9 @@ class Speech:
         """Build a model from what `export` wrote."""
         if self.settings.model.pretrained is None:
             return load_exported(folder)[0]
-        settings = self.settings.model_copy(update={"model": self.settings.model.model_copy(update={"pretrained": str(folder)})})
+        settings = self.settings.model_copy(
+            update={"model": self.settings.model.model_copy(update={"pretrained": str(folder)})}
+        )
         return make_recogniser(settings).build().eval()
 
     def _texts(self, split: Split, indices: Sequence[int]) -> list[str]:

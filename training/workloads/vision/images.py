@@ -1,6 +1,8 @@
-"""Pictures into blocks: found, decoded, cut to a square and scaled, once per machine; and the names of their classes.
+"""Pictures into blocks: found, decoded, cut to a square and scaled, once per machine; and the names of their
+classes.
 
-Used by the `vision` workload. Easy to get wrong: classes are numbered in the order of their names, over all splits, so that a
+Used by the `vision` workload. Easy to get wrong: classes are numbered in the order of their names, over all
+splits, so that a
 class that happens to be missing from the training split does not shift the others.
 """
 
@@ -18,7 +20,17 @@ from numpy.typing import NDArray
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
-from trainfleet.training.data import Bad, Column, Integrity, Prepared, Row, Source, SplitRule, find_source, prepare
+from trainfleet.training.data import (
+    Bad,
+    Column,
+    Integrity,
+    Prepared,
+    Row,
+    Source,
+    SplitRule,
+    find_source,
+    prepare,
+)
 from trainfleet.training.data.progress import announce
 from trainfleet.training.data.readers import UnreadableError, decode_image
 from trainfleet.training.data.sources import rows_of
@@ -55,7 +67,10 @@ class Pictures:
         if label is None:
             return Bad(row["name"], f"has no {self.label}")
         try:
-            return {"image": square(pixels_of(row.get(self.image)), self.size, self.channels), "label": numbers[str(label)]}
+            return {
+                "image": square(pixels_of(row.get(self.image)), self.size, self.channels),
+                "label": numbers[str(label)],
+            }
         except UnreadableError as error:
             return Bad(row["name"], str(error))
 
@@ -88,7 +103,8 @@ def picture_blocks(settings: PictureSettings, cache: Path) -> tuple[Prepared, tu
 
 
 def pixels_of(held: Any) -> NDArray[np.uint8]:
-    """Pixels [height, width] or [height, width, channels] of whatever a row holds: an array, nested lists, encoded bytes, a path.
+    """Pixels [height, width] or [height, width, channels] of whatever a row holds: an array, nested lists,
+    encoded bytes, a path.
 
     Raises:
         UnreadableError: it is no picture.
@@ -107,7 +123,9 @@ def pixels_of(held: Any) -> NDArray[np.uint8]:
     except ValueError as error:
         raise UnreadableError("its rows of pixels differ in length") from error
     if pixels.dtype.kind not in "ui" or pixels.ndim not in (2, 3) or not pixels.size:
-        raise UnreadableError(f"is no picture: {pixels.dtype} {list(pixels.shape)} instead of whole numbers [height, width] or with channels")
+        raise UnreadableError(
+            f"is no picture: {pixels.dtype} {list(pixels.shape)} instead of whole numbers [height, width] or with channels"
+        )
     if pixels.ndim == 3 and pixels.shape[2] not in (1, 3, 4):
         raise UnreadableError(f"has {pixels.shape[2]} channels instead of 1, 3 or 4")
     if int(pixels.min()) < 0 or int(pixels.max()) > 255:
@@ -125,7 +143,9 @@ def square(pixels: NDArray[np.uint8], size: int, channels: int) -> NDArray[np.ui
         picture = Image.fromarray(pixels).convert("L" if channels == 1 else "RGB")
         side = min(picture.size)
         left, top = (picture.width - side) // 2, (picture.height - side) // 2
-        picture = picture.crop((left, top, left + side, top + side)).resize((size, size), Image.Resampling.BILINEAR)
+        picture = picture.crop((left, top, left + side, top + side)).resize(
+            (size, size), Image.Resampling.BILINEAR
+        )
         pixels = np.asarray(picture)
     return np.ascontiguousarray(pixels[None] if channels == 1 else pixels.transpose(2, 0, 1))
 
@@ -137,10 +157,14 @@ def _source(settings: PictureSettings, cache: Path) -> Source:
     try:
         found = find_source(where, settings.glob)
         columns = (settings.image, settings.label)
-        tables = found.units and all(piece.kind in ("parquet", "hf", "jsonl") for unit in found.units for piece in unit.pieces)
+        tables = found.units and all(
+            piece.kind in ("parquet", "hf", "jsonl") for unit in found.units for piece in unit.pieces
+        )
         return find_source(where, settings.glob, columns=columns) if tables else found
     except InputError as error:
-        problems = [Problem(f"workload.data.source {each.where}", each.what, each.fix) for each in error.problems]
+        problems = [
+            Problem(f"workload.data.source {each.where}", each.what, each.fix) for each in error.problems
+        ]
         raise InputError("there are no pictures to train on", problems) from error
 
 
@@ -151,7 +175,10 @@ def _digits(cache: Path) -> Path:
         try:
             from sklearn.datasets import load_digits
         except ImportError as error:
-            raise InputError("scikit-learn is not installed", [Problem("digits", "comes with it", "pip install trainfleet[vision]")]) from error
+            raise InputError(
+                "scikit-learn is not installed",
+                [Problem("digits", "comes with it", "pip install trainfleet[vision]")],
+            ) from error
         import io
 
         import pyarrow as pa
@@ -166,12 +193,16 @@ def _digits(cache: Path) -> Path:
             write_whole(path, buffer.getvalue())
         except OSError as error:
             fix = "set TRAINFLEET_CACHE to a folder that can be written"
-            raise InputError("cannot prepare the data", [Problem(str(cache), error.strerror or str(error), fix)]) from error
+            raise InputError(
+                "cannot prepare the data", [Problem(str(cache), error.strerror or str(error), fix)]
+            ) from error
     return path
 
 
 def _classes(settings: PictureSettings, source: Source, cache: Path) -> tuple[str, ...]:
-    """The classes' names in order. Of files the folders' names; of tables one pass over the labels' column, kept for the next start."""
+    """The classes' names in order. Of files the folders' names; of tables one pass over the labels' column,
+    kept for the next start.
+    """
     pieces = [piece for unit in source.units for piece in unit.pieces]
     if all(piece.kind == "image" for piece in pieces):
         return tuple(sorted({PurePosixPath(piece.path).parent.name for piece in pieces}))

@@ -1,6 +1,7 @@
 """Two small image classifiers: a residual network with group norm, and a vision transformer.
 
-Used by the `vision` workload. Both take pixels, uint8 [B, C, S, S], to logits [B, K]. Easy to get wrong: batch norm's running
+Used by the `vision` workload. Both take pixels, uint8 [B, C, S, S], to logits [B, K]. Easy to get wrong:
+batch norm's running
 means would make the same samples give other losses on another number of ranks, so there is none.
 """
 
@@ -15,7 +16,11 @@ from trainfleet.training.workloads.vision.settings import PictureModelSettings
 
 def make_model(settings: PictureModelSettings, size: int, channels: int, classes: int) -> nn.Module:
     """The model that the settings describe, for pictures of side `size`."""
-    return ResNet(settings, channels, classes) if settings.kind == "cnn" else VisionTransformer(settings, size, channels, classes)
+    return (
+        ResNet(settings, channels, classes)
+        if settings.kind == "cnn"
+        else VisionTransformer(settings, size, channels, classes)
+    )
 
 
 def scaled(pixels: Tensor, like: Tensor) -> Tensor:
@@ -54,7 +59,11 @@ class Residual(nn.Module):
         self.norm1, self.norm2 = _norm(before), _norm(width)
         self.conv1 = nn.Conv2d(before, width, 3, stride, 1, bias=False)
         self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
-        self.skip = nn.Conv2d(before, width, 1, stride, bias=False) if (before, stride) != (width, 1) else nn.Identity()
+        self.skip = (
+            nn.Conv2d(before, width, 1, stride, bias=False)
+            if (before, stride) != (width, 1)
+            else nn.Identity()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.skip(x) + self.conv2(F.relu(self.norm2(self.conv1(F.relu(self.norm1(x))))))
@@ -70,7 +79,13 @@ class VisionTransformer(nn.Module):
         self.positions = nn.Parameter(torch.randn(1, (size // settings.patch) ** 2, settings.width) * 0.02)
         self.blocks = nn.ModuleList(
             nn.TransformerEncoderLayer(
-                settings.width, settings.heads, 4 * settings.width, settings.dropout, "gelu", batch_first=True, norm_first=True
+                settings.width,
+                settings.heads,
+                4 * settings.width,
+                settings.dropout,
+                "gelu",
+                batch_first=True,
+                norm_first=True,
             )
             for _ in range(settings.layers)
         )

@@ -1,6 +1,8 @@
-"""What a recipe may say about image classification: the model's shape and where the pictures are. Without torch.
+"""What a recipe may say about image classification: the model's shape and where the pictures are. Without
+torch.
 
-Used by `trainfleet.training.workloads.settings`. Easy to get wrong: `size` is the side of the square that every picture is brought to, and
+Used by `trainfleet.training.workloads.settings`. Easy to get wrong: `size` is the side of the square that
+every picture is brought to, and
 the ViT's `patch` must divide it.
 """
 
@@ -21,8 +23,16 @@ class PictureModelSettings(Part):
     """The shape of the model: a residual convolutional network, or a vision transformer."""
 
     kind: Literal["cnn", "vit"] = "cnn"
-    width: int = Field(32, ge=4, description="Channels of the first stage (cnn; each further stage has twice as many), or the width (vit).")
-    stages: tuple[int, ...] = Field((2, 2), min_length=1, description="cnn: residual blocks per stage; between stages the sides are halved.")
+    width: int = Field(
+        32,
+        ge=4,
+        description="Channels of the first stage (cnn; each further stage has twice as many), or the width (vit).",
+    )
+    stages: tuple[int, ...] = Field(
+        (2, 2),
+        min_length=1,
+        description="cnn: residual blocks per stage; between stages the sides are halved.",
+    )
     layers: int = Field(4, ge=1, description="vit: transformer blocks.")
     heads: int = Field(4, ge=1, description="vit: attention heads.")
     patch: int = Field(4, ge=1, description="vit: side of a patch in pixels.")
@@ -38,17 +48,30 @@ class PictureSettings(Part):
         "hf:NAME.",
     )
     glob: str = Field("**/*", description="Which files of a folder.")
-    image: str = Field("image", description="Column of the pictures in parquet and datasets: encoded bytes, or rows of pixels.")
+    image: str = Field(
+        "image",
+        description="Column of the pictures in parquet and datasets: encoded bytes, or rows of pixels.",
+    )
     label: str = Field("label", description="Column of the class.")
-    size: int = Field(8, ge=4, description="Side of the square that pictures are cut and scaled to, in pixels.")
+    size: int = Field(
+        8, ge=4, description="Side of the square that pictures are cut and scaled to, in pixels."
+    )
     channels: Literal[1, 3] = 1
-    shift: int = Field(0, ge=0, description="In training pictures are moved by up to so many pixels at random.")
+    shift: int = Field(
+        0, ge=0, description="In training pictures are moved by up to so many pixels at random."
+    )
     flip: bool = Field(False, description="In training every other picture is mirrored, at random.")
     validation_share: float = Field(0.1, gt=0, lt=0.5)
     test_share: float = Field(0.1, gt=0, lt=0.5)
-    split_seed: int = Field(0, ge=0, description="Changes which picture goes where, independent of the run's seed.")
-    integrity: Literal["refuse", "quarantine"] = Field("refuse", description="What happens to files that are no pictures.")
-    quarantine_limit: float = Field(0.01, ge=0, le=1, description="The largest share of pictures that `quarantine` leaves out.")
+    split_seed: int = Field(
+        0, ge=0, description="Changes which picture goes where, independent of the run's seed."
+    )
+    integrity: Literal["refuse", "quarantine"] = Field(
+        "refuse", description="What happens to files that are no pictures."
+    )
+    quarantine_limit: float = Field(
+        0.01, ge=0, le=1, description="The largest share of pictures that `quarantine` leaves out."
+    )
 
 
 class VisionSettings(WorkloadSettings):
@@ -62,7 +85,11 @@ class VisionSettings(WorkloadSettings):
     def broken(self, recipe: Recipe) -> Iterator[Broken]:  # noqa: ARG002 - its rules are about itself alone
         model, data = self.model, self.data
         if model.kind == "vit" and data.size % model.patch:
-            yield "workload.model.patch workload.data.size", f"{model.patch} does not divide the side of {data.size}", f"a divisor of {data.size}"
+            yield (
+                "workload.model.patch workload.data.size",
+                f"{model.patch} does not divide the side of {data.size}",
+                f"a divisor of {data.size}",
+            )
         if model.kind == "vit" and model.width % model.heads:
             what = f"{model.width} cannot be cut into {model.heads} heads"
             yield "workload.model.width workload.model.heads", what, f"a multiple of {model.heads}"
@@ -70,4 +97,8 @@ class VisionSettings(WorkloadSettings):
             what = f"{len(model.stages)} stages halve pictures of side {data.size} to nothing"
             yield "workload.model.stages workload.data.size", what, "fewer stages, or larger pictures"
         if data.shift >= data.size:
-            yield "workload.data.shift workload.data.size", f"{data.shift} moves pictures of side {data.size} out of sight", "less"
+            yield (
+                "workload.data.shift workload.data.size",
+                f"{data.shift} moves pictures of side {data.size} out of sight",
+                "less",
+            )

@@ -1,7 +1,10 @@
-"""The image-classification workload: a small convolutional network or vision transformer, accuracy and F1 by torchmetrics.
+"""The image-classification workload: a small convolutional network or vision transformer, accuracy and F1 by
+torchmetrics.
 
-Used by the step loop through the `Workload` protocol. Easy to get wrong: pictures stay bytes until they are on the device, and
-what is random about them in training (shift, flip) is drawn there from torch's generator, which is part of a checkpoint.
+Used by the step loop through the `Workload` protocol. Easy to get wrong: pictures stay bytes until they are
+on the device, and
+what is random about them in training (shift, flip) is drawn there from torch's generator, which is part of a
+checkpoint.
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ _BASELINE_BLOCKS = 16
 
 
 class Vision:
-    """See `trainfleet.training.workloads.Workload` and `Predicts`. Batches hold `image`, uint8 [B, C, S, S], and `label`, int64 [B]."""
+    """See `trainfleet.training.workloads.Workload` and `Predicts`. Batches hold `image`, uint8 [B, C, S, S],
+    and `label`, int64 [B].
+    """
 
     metrics: tuple[str, ...] = ()
     describe = "nats/image"
@@ -41,7 +46,12 @@ class Vision:
         self.settings = settings
         self.prepared, self.classes = picture_blocks(settings.data, cache)
         self._blocks = {split: self.prepared.blocks(split) for split in ("train", "validation", "test")}
-        self.streamed = sum(self.prepared.manifest.rows(split) for split in self._blocks) * settings.data.size**2 * settings.data.channels > 4 << 30
+        self.streamed = (
+            sum(self.prepared.manifest.rows(split) for split in self._blocks)
+            * settings.data.size**2
+            * settings.data.channels
+            > 4 << 30
+        )
 
     def fingerprint(self) -> str:
         return self.prepared.manifest.digest()
@@ -78,17 +88,26 @@ class Vision:
             images = augmented(images, self.settings.data.shift, self.settings.data.flip)
         logits = model(images).float()
         found = logits.detach().argmax(dim=-1)
-        return Outcome(F.cross_entropy(logits, labels, reduction="sum"), len(labels), seen={"accuracy": (found, labels), "f1": (found, labels)})
+        return Outcome(
+            F.cross_entropy(logits, labels, reduction="sum"),
+            len(labels),
+            seen={"accuracy": (found, labels), "f1": (found, labels)},
+        )
 
     def collections(self, split: Split) -> dict[str, Any]:  # noqa: ARG002 - every split is measured alike
         """Accuracy over all pictures, and F1 as the mean over classes."""
         from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
         count = len(self.classes)
-        return {"accuracy": MulticlassAccuracy(count, average="micro"), "f1": MulticlassF1Score(count, average="macro")}
+        return {
+            "accuracy": MulticlassAccuracy(count, average="micro"),
+            "f1": MulticlassF1Score(count, average="macro"),
+        }
 
     def baseline(self, indices: Sequence[int]) -> dict[str, float]:
-        """Accuracy of two models without training, on the validation pictures `indices`: the commonest class, and the nearest mean picture."""
+        """Accuracy of two models without training, on the validation pictures `indices`: the commonest class,
+        and the nearest mean picture.
+        """
         train, count = self._blocks["train"], len(self.classes)
         sums, numbers = np.zeros((count, int(np.prod(self._shape())))), np.zeros(count)
         for number in spread(len(train.entries), _BASELINE_BLOCKS):
@@ -109,15 +128,21 @@ class Vision:
         images, problems = [], []
         for number, row in enumerate(rows):
             try:
-                images.append(square(pixels_of(row.get("image")), self.settings.data.size, self.settings.data.channels))
+                images.append(
+                    square(pixels_of(row.get("image")), self.settings.data.size, self.settings.data.channels)
+                )
             except UnreadableError as error:
-                problems.append(Problem(f"row {number}", f"image {error}", "a path, encoded bytes, or rows of pixels"))
+                problems.append(
+                    Problem(f"row {number}", f"image {error}", "a path, encoded bytes, or rows of pixels")
+                )
         if problems:
             raise InputError("there are rows without a picture", problems)
         return {"image": torch.from_numpy(np.stack(images))}
 
     @torch.no_grad()
-    def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor], **settings: Any) -> list[dict[str, Any]]:
+    def predict(
+        self, model: torch.nn.Module, batch: dict[str, torch.Tensor], **settings: Any
+    ) -> list[dict[str, Any]]:
         """The best class, its probability, and the `top` best ones where asked for."""
         top = min(int(settings.get("top", 1)), len(self.classes))
         scores, found = model(batch["image"]).float().softmax(dim=-1).topk(top)
@@ -129,7 +154,12 @@ class Vision:
 
     def export(self, model: torch.nn.Module, folder: Path) -> None:
         data = self.settings.data
-        config = {"model": self.settings.model.model_dump(mode="json"), "size": data.size, "channels": data.channels, "classes": list(self.classes)}
+        config = {
+            "model": self.settings.model.model_dump(mode="json"),
+            "size": data.size,
+            "channels": data.channels,
+            "classes": list(self.classes),
+        }
         write_model(folder, KIND, model, config)
 
     def import_(self, folder: Path) -> torch.nn.Module:
@@ -145,11 +175,15 @@ def load_exported(folder: Path) -> torch.nn.Module:
     """A classifier from an exported folder; `config.json` there names its classes in order."""
     config = read_config(folder, KIND)
     settings = PictureModelSettings.model_validate(config["model"])
-    return read_weights(folder, make_model(settings, config["size"], config["channels"], len(config["classes"])))
+    return read_weights(
+        folder, make_model(settings, config["size"], config["channels"], len(config["classes"]))
+    )
 
 
 def augmented(images: torch.Tensor, shift: int, flip: bool) -> torch.Tensor:
-    """Each picture [B, C, S, S] moved by up to `shift` pixels (its border repeated), and mirrored or not, at random."""
+    """Each picture [B, C, S, S] moved by up to `shift` pixels (its border repeated), and mirrored or not, at
+    random.
+    """
     if flip:
         chosen = torch.rand(len(images)).to(images.device) < 0.5
         images = torch.where(chosen[:, None, None, None], images.flip(-1), images)
@@ -158,5 +192,7 @@ def augmented(images: torch.Tensor, shift: int, flip: bool) -> torch.Tensor:
         moves = torch.randint(-shift, shift + 1, (2, count)).to(images.device)
         rows = (torch.arange(height, device=images.device)[None] + moves[0][:, None]).clamp(0, height - 1)
         columns = (torch.arange(width, device=images.device)[None] + moves[1][:, None]).clamp(0, width - 1)
-        images = images[torch.arange(count, device=images.device)[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+        images = images[
+            torch.arange(count, device=images.device)[:, None, None], :, rows[:, :, None], columns[:, None, :]
+        ].permute(0, 3, 1, 2)
     return images

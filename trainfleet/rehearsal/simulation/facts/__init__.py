@@ -1,11 +1,17 @@
-"""What the clouds' own API models say of a property's value, by input class: sets of values, ranges, lengths, counts, patterns.
+"""What the clouds' own API models say of a property's value, by input class: sets of values, ranges, lengths,
+counts, patterns.
 
-The SDK's classes and their documentation leave most of this out. `facts/<package>/<module>.json` is made from the API's model by the
-cloud's gatherer (`gather_aws.py` …) and never edited by hand; only the file of a class in use is read. Used by `schema.py`, judged by
-`check.py`. Easy to get wrong: a provider may take words of its own, so what the documentation quotes is right too (see `check.py`).
+The SDK's classes and their documentation leave most of this out. `facts/<package>/<module>.json` is made from
+the API's model by the
+cloud's gatherer (`gather_aws.py` …) and never edited by hand; only the file of a class in use is read. Used
+by `schema.py`, judged by
+`check.py`. Easy to get wrong: a provider may take words of its own, so what the documentation quotes is right
+too (see `check.py`).
 
-A file holds `source`, `shapes` (name: facts) and `types` (input class: property: name of a shape). Facts are `values` (all there are; with
-`open` only a near miss is refused), `range` and `length` and `count` ([least, most], null for none), `pattern` (for
+A file holds `source`, `shapes` (name: facts) and `types` (input class: property: name of a shape). Facts are
+`values` (all there are; with
+`open` only a near miss is refused), `range` and `length` and `count` ([least, most], null for none),
+`pattern` (for
 the whole text) and `also` (right although outside the range).
 """
 
@@ -27,7 +33,9 @@ ANY: Limits = (None, None)
 
 @dataclass(frozen=True)
 class Fact:
-    """What an API takes as one property's value; of a list, `count` is about the list and the rest about each item."""
+    """What an API takes as one property's value; of a list, `count` is about the list and the rest about each
+    item.
+    """
 
     values: tuple[str, ...] = ()
     closed: bool = True
@@ -50,7 +58,9 @@ def facts_of(args: type) -> dict[str, Fact]:
         return {}
     held = _file(package.removeprefix("pulumi_"), module, FACTS)
     shapes = held.get("shapes", {})
-    return {name: _fact(shapes[shape]) for name, shape in held.get("types", {}).get(args.__name__, {}).items()}
+    return {
+        name: _fact(shapes[shape]) for name, shape in held.get("types", {}).get(args.__name__, {}).items()
+    }
 
 
 @functools.cache
@@ -61,7 +71,9 @@ def _file(package: str, module: str, where: Path) -> dict[str, Any]:
     try:
         held: dict[str, Any] = json.loads(file.read_text())
     except (OSError, ValueError) as error:
-        raise InputError("the API's facts cannot be read", [Problem(str(file), str(error), "gather them again")]) from error
+        raise InputError(
+            "the API's facts cannot be read", [Problem(str(file), str(error), "gather them again")]
+        ) from error
     return held
 
 
@@ -82,11 +94,17 @@ def _limits(pair: list[float | None] | None) -> Limits:
 
 
 def faults(file: Path) -> list[str]:
-    """Return what is wrong with one file of facts: words that nothing reads, shapes that are missing or unused, bad expressions."""
+    """Return what is wrong with one file of facts: words that nothing reads, shapes that are missing or
+    unused, bad expressions.
+    """
     held = json.loads(file.read_text())
     shapes = held["shapes"]
     used = {shape for properties in held["types"].values() for shape in properties.values()}
-    found = [f"{shape} says {key}, which nothing reads" for shape, entry in shapes.items() for key in sorted(set(entry) - _KEYS)]
+    found = [
+        f"{shape} says {key}, which nothing reads"
+        for shape, entry in shapes.items()
+        for key in sorted(set(entry) - _KEYS)
+    ]
     found += [f"{shape} is used and not there" for shape in sorted(used - set(shapes))]
     found += [f"{shape} is not used" for shape in sorted(set(shapes) - used)]
     for shape, entry in shapes.items():

@@ -1,6 +1,8 @@
-"""AWS's API models as botocore holds them: structures, scalars and what each says of its values, and a shape as a JSON schema.
+"""AWS's API models as botocore holds them: structures, scalars and what each says of its values, and a shape
+as a JSON schema.
 
-Used by `trainfleet.rehearsal.simulation.facts.gather_aws`. Easy to get wrong: lists and `Items` wrappers stand between a member and what it holds.
+Used by `trainfleet.rehearsal.simulation.facts.gather_aws`. Easy to get wrong: lists and `Items` wrappers
+stand between a member and what it holds.
 """
 
 from __future__ import annotations
@@ -23,7 +25,15 @@ VERBS = re.compile(
     r"(?:BatchCreate|Create|Put|Register|Run|Update|Modify|Set|Start|Enable|Associate|Attach|Add|Import|Publish|Allocate|Request|Configure|Authorize"
     r"|Change|Provision|Grant|Purchase|Subscribe|Apply|Upload|Invite|Share|Deploy|Upsert|Define|Accept)(?=[A-Z0-9])"
 )
-KINDS = {"string": "text", "integer": "number", "long": "number", "float": "number", "double": "number", "boolean": "boolean", "structure": "object"}
+KINDS = {
+    "string": "text",
+    "integer": "number",
+    "long": "number",
+    "float": "number",
+    "double": "number",
+    "boolean": "boolean",
+    "structure": "object",
+}
 
 
 def plain(name: str) -> str:
@@ -50,7 +60,9 @@ class Model:
         self.name = name
         self.shapes: dict[str, Shape] = document["shapes"]
         self.operations: dict[str, str] = {
-            name: operation["input"]["shape"] for name, operation in document["operations"].items() if "input" in operation and VERBS.match(name)
+            name: operation["input"]["shape"]
+            for name, operation in document["operations"].items()
+            if "input" in operation and VERBS.match(name)
         }
         self.version = str(document["metadata"].get("apiVersion", ""))
 
@@ -58,7 +70,10 @@ class Model:
     def structures(self) -> dict[str, dict[str, Member]]:
         """Return the members of every structure by plain name: plain member name to shape and documentation."""
         return {
-            name: {plain(member): (held["shape"], held.get("documentation", "")) for member, held in shape.get("members", {}).items()}
+            name: {
+                plain(member): (held["shape"], held.get("documentation", ""))
+                for member, held in shape.get("members", {}).items()
+            }
             for name, shape in self.shapes.items()
             if shape["type"] == "structure" and not shape.get("exception")
         }
@@ -90,7 +105,9 @@ class Model:
     def inner(self, name: str) -> str:
         """Return the structure that a shape is, is a list of, or wraps in `Items`."""
         shape = self.shapes[name]
-        while shape["type"] == "list" or (shape["type"] == "structure" and "Items" in shape["members"] and "Quantity" in shape["members"]):
+        while shape["type"] == "list" or (
+            shape["type"] == "structure" and "Items" in shape["members"] and "Quantity" in shape["members"]
+        ):
             name = shape["member"]["shape"] if shape["type"] == "list" else shape["members"]["Items"]["shape"]
             shape = self.shapes[name]
         return name if shape["type"] == "structure" else ""
@@ -123,7 +140,9 @@ class Model:
         if holder and holder.get("max"):
             entry["count"] = [None, holder["max"]]
         kind = KINDS.get(shape["type"], "")
-        if not set(entry) - {"count"} and (said := promised(document or shape.get("documentation", ""), kind)):
+        if not set(entry) - {"count"} and (
+            said := promised(document or shape.get("documentation", ""), kind)
+        ):
             entry |= said
         return leaf, entry, kind
 
@@ -132,9 +151,14 @@ def read_models(folder: Path) -> dict[str, Model]:
     found = {}
     for service in sorted(path for path in (folder / "botocore" / "data").iterdir() if path.is_dir()):
         versions = sorted(path for path in service.iterdir() if path.is_dir())
-        file = next((file for version in reversed(versions) for file in version.glob("service-2.json*")), None)
+        file = next(
+            (file for version in reversed(versions) for file in version.glob("service-2.json*")), None
+        )
         if file is not None:
-            found[service.name] = Model(service.name, json.loads(gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()))
+            found[service.name] = Model(
+                service.name,
+                json.loads(gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()),
+            )
     return found
 
 
@@ -147,13 +171,18 @@ def schema(model: Model, name: str, seen: tuple[str, ...] = ()) -> dict[str, Any
     if kind == "structure":
         found: dict[str, Any] = {
             "type": "object",
-            "properties": {key: schema(model, held["shape"], (*seen, name)) for key, held in shape["members"].items()},
+            "properties": {
+                key: schema(model, held["shape"], (*seen, name)) for key, held in shape["members"].items()
+            },
         }
         return found | ({"required": shape["required"]} if shape.get("required") else {})
     if kind == "list":
         return {"type": "array", "items": schema(model, shape["member"]["shape"], (*seen, name))}
     if kind == "map":
-        return {"type": "object", "additionalProperties": schema(model, shape["value"]["shape"], (*seen, name))}
+        return {
+            "type": "object",
+            "additionalProperties": schema(model, shape["value"]["shape"], (*seen, name)),
+        }
     if kind == "string":
         return {"type": "string", "enum": sorted(shape["enum"])} if shape.get("enum") else {"type": "string"}
     return {"type": {"boolean": "boolean", "integer": "integer", "long": "integer"}.get(kind, "number")}

@@ -1,6 +1,8 @@
-"""Reads which properties exclude each other out of an SDK's documentation: rows for `rules/reader.py`, by path.
+"""Reads which properties exclude each other out of an SDK's documentation: rows for `rules/reader.py`, by
+path.
 
-The provider refuses these pairs itself (ConflictsWith, ExactlyOneOf) and its documentation says so in fixed words. Used by `gather_aws.py`.
+The provider refuses these pairs itself (ConflictsWith, ExactlyOneOf) and its documentation says so in fixed
+words. Used by `gather_aws.py`.
 Easy to get wrong: a sentence with a condition ("when", "unless") says less than the words, and is left alone.
 """
 
@@ -15,7 +17,8 @@ from trainfleet.rehearsal.simulation.schema import Kind, documents_of, inputs_of
 Row = dict[str, Any]
 _NAMES = r"(`\w+`(?:(?:, | and | or |, and |, or )`\w+`)*)"
 _CONFLICT = re.compile(
-    rf"(?:^|\. |\) |; )(?:Conflicts with|Cannot be used with|Mutually exclusive with):? (?:the )?{_NAMES}(?: arguments?)?(?=\.|$)", re.I
+    rf"(?:^|\. |\) |; )(?:Conflicts with|Cannot be used with|Mutually exclusive with):? (?:the )?{_NAMES}(?: arguments?)?(?=\.|$)",
+    re.I,
 )
 _EXACTLY = re.compile(
     rf"(?:^|\. )(?:You must specify )?Exactly one of (?:either )?{_NAMES} (?:must be (?:specified|configured|set|provided|defined)|is required)(?=\.|$)",
@@ -32,7 +35,9 @@ def _class(kind: Kind) -> type | None:
 
 
 def exclusive(args: type, path: str = "", seen: tuple[type, ...] = ()) -> Iterator[Row]:
-    """Yield a row for every set of properties, of an input class and those inside, of which the documentation allows one."""
+    """Yield a row for every set of properties, of an input class and those inside, of which the documentation
+    allows one.
+    """
     if args in seen:
         return
     from pulumi import _types

@@ -1,7 +1,10 @@
-"""Reads Google's discovery documents: of each property of an API's schemas, its values, its format and what its description limits.
+"""Reads Google's discovery documents: of each property of an API's schemas, its values, its format and what
+its description limits.
 
-`Apis(folder)` is used by `gather_gcp.py`; the folder is `googleapiclient/discovery_cache/documents` of google-api-python-client. Easy to get
-wrong: versions of one API differ, so a set of values is the union of all of them; and a value that stands for "not said" is right too.
+`Apis(folder)` is used by `gather_gcp.py`; the folder is `googleapiclient/discovery_cache/documents` of
+google-api-python-client. Easy to get
+wrong: versions of one API differ, so a set of values is the union of all of them; and a value that stands for
+"not said" is right too.
 """
 
 from __future__ import annotations
@@ -28,7 +31,9 @@ FORMATS: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Api:
-    """One API in all its versions: properties by schema and by name, under names without capitals and plurals."""
+    """One API in all its versions: properties by schema and by name, under names without capitals and
+    plurals.
+    """
 
     name: str
     revision: str = ""
@@ -44,7 +49,9 @@ class Api:
 
 
 def normal(name: str) -> str:
-    """Return a name as Pulumi, Terraform and the API agree on it: without capitals, underscores and the plural."""
+    """Return a name as Pulumi, Terraform and the API agree on it: without capitals, underscores and the
+    plural.
+    """
     bare = name.replace("_", "").lower()
     if bare.endswith("ies"):
         return bare[:-3] + "y"
@@ -58,9 +65,15 @@ def read_apis(folder: Path, names: list[str]) -> list[Api]:
     found = []
     for name in names:
         api = Api(name)
-        for file in sorted(folder.glob(f"{name}.v*.json")) + sorted(folder.glob(f"{name}.alpha.json")) + sorted(folder.glob(f"{name}.beta.json")):
+        for file in (
+            sorted(folder.glob(f"{name}.v*.json"))
+            + sorted(folder.glob(f"{name}.alpha.json"))
+            + sorted(folder.glob(f"{name}.beta.json"))
+        ):
             document = json.loads(file.read_text())
-            api.versions.append({schema: _properties(body) for schema, body in document.get("schemas", {}).items()})
+            api.versions.append(
+                {schema: _properties(body) for schema, body in document.get("schemas", {}).items()}
+            )
             api.ids.append(_ids(document))
             api.revision = max(api.revision, str(document.get("revision", "")))
         if api.versions:
@@ -73,7 +86,9 @@ def _ids(holder: dict[str, Any]) -> dict[str, dict[str, str]]:
     for method in holder.get("methods", {}).values():
         for name, entry in method.get("parameters", {}).items() if method.get("httpMethod") == "POST" else ():
             if name.endswith("Id") and entry.get("location") == "query" and name != "requestId":
-                found.setdefault(str(method.get("request", {}).get("$ref", "")), {})[normal(name)] = str(entry.get("description", ""))
+                found.setdefault(str(method.get("request", {}).get("$ref", "")), {})[normal(name)] = str(
+                    entry.get("description", "")
+                )
     for inside in holder.get("resources", {}).values():
         for schema, held in _ids(inside).items():
             found.setdefault(schema, {}).update(held)
@@ -92,7 +107,9 @@ def inner(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def facts(entries: list[dict[str, Any]], *, number: bool) -> dict[str, Any]:
-    """Return what all descriptions of one property agree on; `entries` are the same property in several versions."""
+    """Return what all descriptions of one property agree on; `entries` are the same property in several
+    versions.
+    """
     plain = [inner(entry) for entry in entries]
     if plain and all(entry.get("enum") for entry in plain):
         return {"values": sorted({str(value) for entry in plain for value in entry["enum"]})}
@@ -117,7 +134,9 @@ def _described(entries: list[dict[str, Any]], *, number: bool) -> dict[str, Any]
         found["length"] = list(_widest([one.length for one in said]))
     if not number and all(one.values and one.closed for one in said):
         values = {value for one in said for value in (*one.values, *_words(one.mentioned))}
-        if all(re.fullmatch(r"[A-Z][A-Z0-9_]+", value) for value in values):  # other words in prose are examples as often as not
+        if all(
+            re.fullmatch(r"[A-Z][A-Z0-9_]+", value) for value in values
+        ):  # other words in prose are examples as often as not
             found["values"] = sorted(values)
     return found
 

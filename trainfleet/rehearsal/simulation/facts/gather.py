@@ -1,6 +1,8 @@
-"""Writes what was gathered of a cloud's API model as files that `facts/__init__.py` reads: one per module of the SDK, shapes said once.
+"""Writes what was gathered of a cloud's API model as files that `facts/__init__.py` reads: one per module of
+the SDK, shapes said once.
 
-Shared by the gatherers of all clouds. A gatherer yields `Found`; what the SDK's documentation contradicts is left out here.
+Shared by the gatherers of all clouds. A gatherer yields `Found`; what the SDK's documentation contradicts is
+left out here.
 Easy to get wrong: files are sorted and compact, so that gathering again from the same model changes nothing.
 """
 
@@ -22,7 +24,9 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class Found:
-    """One fact: the SDK's module and input class, the property by its wire name, the shape's name in the API and what it says."""
+    """One fact: the SDK's module and input class, the property by its wire name, the shape's name in the API
+    and what it says.
+    """
 
     module: str
     cls: str
@@ -32,16 +36,34 @@ class Found:
 
 
 def scalar(kind: Kind) -> str:
-    """Return the plain kind of a property's value, or of a list's items: text, number, boolean, object or nothing."""
+    """Return the plain kind of a property's value, or of a list's items: text, number, boolean, object or
+    nothing.
+    """
     if kind.name == "list" and kind.item:
         return scalar(kind.item)
     if kind.name == "union":
-        return next((scalar(choice) for choice in kind.choices if choice.name in ("string", "enum", "integer", "number")), "")
-    return {"string": "text", "enum": "text", "integer": "number", "number": "number", "boolean": "boolean", "object": "object"}.get(kind.name, "")
+        return next(
+            (
+                scalar(choice)
+                for choice in kind.choices
+                if choice.name in ("string", "enum", "integer", "number")
+            ),
+            "",
+        )
+    return {
+        "string": "text",
+        "enum": "text",
+        "integer": "number",
+        "number": "number",
+        "boolean": "boolean",
+        "object": "object",
+    }.get(kind.name, "")
 
 
 def agreed(name: str, declared: Property, entry: Entry) -> Entry:
-    """Return what of an entry does not contradict the SDK: what it is a fact about, and what its documentation says."""
+    """Return what of an entry does not contradict the SDK: what it is a fact about, and what its
+    documentation says.
+    """
     kind, said, kept = scalar(declared.kind), declared.said, relaxed(name, entry)
     for key in {"text": ("range", "also"), "number": ("length", "pattern")}.get(kind, tuple(kept)):
         kept.pop(key, None)
@@ -62,11 +84,16 @@ def agreed(name: str, declared: Property, entry: Entry) -> Entry:
 
 def _covers(limits: list[float | None], said: tuple[float | None, float | None]) -> bool:
     low, high = limits
-    return not ((low is not None and said[0] is not None and said[0] < low) or (high is not None and said[1] is not None and said[1] > high))
+    return not (
+        (low is not None and said[0] is not None and said[0] < low)
+        or (high is not None and said[1] is not None and said[1] > high)
+    )
 
 
 def anchored(pattern: str) -> str:
-    """Return an expression to ask of a whole text: one that is anchored at one end alone says nothing of the other."""
+    """Return an expression to ask of a whole text: one that is anchored at one end alone says nothing of the
+    other.
+    """
     if pattern.startswith("^") == pattern.endswith("$") or "|" in pattern or not pattern:
         return pattern
     return f"{pattern}.*" if pattern.startswith("^") else f".*{pattern}"
@@ -76,7 +103,9 @@ _DIGITS = re.compile(r"(\[[^\]]+\]|\\[dwS])\{(?!12\})(\d+)(?:,\d*)?\}")
 
 
 def relaxed(name: str, entry: Entry) -> Entry:
-    """Return what an entry says of an id without how many digits it has: people shorten ids, and what they shorten is no mistake."""
+    """Return what an entry says of an id without how many digits it has: people shorten ids, and what they
+    shorten is no mistake.
+    """
     if not re.search(r"(?<!ccount)(Id|Arn|Identifier)s?$|^(id|arn)s?$", name):
         return entry
     found = dict(entry)
@@ -90,15 +119,21 @@ def relaxed(name: str, entry: Entry) -> Entry:
 
 
 def usable(pattern: str) -> bool:
-    """Say whether an expression can be asked of a whole text: valid in Python, of more than one character, not everything."""
+    """Say whether an expression can be asked of a whole text: valid in Python, of more than one character,
+    not everything.
+    """
     if (
         len(pattern) > 600
         or "\\\\" in pattern
         or (pattern.startswith("/") and pattern.endswith("/"))
-        or re.search(r"\\p\{|\\P\{|\[:|&&|\\[hXZRG]|\(\?<[a-z]|\\x\{|[\uD800-\uDFFF]|\\u\{|\\uD[89a-fA-F]", pattern)
+        or re.search(
+            r"\\p\{|\\P\{|\[:|&&|\\[hXZRG]|\(\?<[a-z]|\\x\{|[\uD800-\uDFFF]|\\u\{|\\uD[89a-fA-F]", pattern
+        )
     ):
         return False
-    if not re.search(r"[*+{?|]", pattern) or re.fullmatch(r"[\^]?[(]?(\.|\[\\s\\S\]|\[\^\]|\\S)[*+]?[)]?[$]?", pattern):
+    if not re.search(r"[*+{?|]", pattern) or re.fullmatch(
+        r"[\^]?[(]?(\.|\[\\s\\S\]|\[\^\]|\\S)[*+]?[)]?[$]?", pattern
+    ):
         return False
     try:
         expression = re.compile(pattern)
@@ -108,9 +143,14 @@ def usable(pattern: str) -> bool:
 
 
 def write(
-    package: str, source: str, found: Iterable[Found], where: Path = FACTS, rules: dict[str, dict[str, list[dict[str, Any]]]] | None = None
+    package: str,
+    source: str,
+    found: Iterable[Found],
+    where: Path = FACTS,
+    rules: dict[str, dict[str, list[dict[str, Any]]]] | None = None,
 ) -> dict[str, int]:
-    """Write a package's files and return how many facts each holds; files of modules without facts are removed.
+    """Write a package's files and return how many facts each holds; files of modules without facts are
+    removed.
 
     `rules` are rows of `rules/reader.py` by module and type (see `relations.py`).
     """
@@ -143,12 +183,25 @@ def _text(source: str, items: list[Found], rules: dict[str, list[dict[str, Any]]
             names[key], shapes[name] = name, item.entry
         types[item.cls][item.name] = names[key]
     lines = [f'{{"source": {json.dumps(source)},', '"shapes": {']
-    lines += [",\n".join(f"{json.dumps(name)}: {json.dumps(entry, sort_keys=True, separators=(',', ':'))}" for name, entry in sorted(shapes.items()))]
+    lines += [
+        ",\n".join(
+            f"{json.dumps(name)}: {json.dumps(entry, sort_keys=True, separators=(',', ':'))}"
+            for name, entry in sorted(shapes.items())
+        )
+    ]
     lines += ["},", '"types": {']
-    lines += [",\n".join(f"{json.dumps(cls)}: {json.dumps(held, sort_keys=True, separators=(',', ':'))}" for cls, held in sorted(types.items()))]
+    lines += [
+        ",\n".join(
+            f"{json.dumps(cls)}: {json.dumps(held, sort_keys=True, separators=(',', ':'))}"
+            for cls, held in sorted(types.items())
+        )
+    ]
     if rules:
         lines += ["},", '"rules": {']
         lines += [
-            ",\n".join(f"{json.dumps(name)}: {json.dumps(rows, sort_keys=True, separators=(',', ':'))}" for name, rows in sorted(rules.items()))
+            ",\n".join(
+                f"{json.dumps(name)}: {json.dumps(rows, sort_keys=True, separators=(',', ':'))}"
+                for name, rows in sorted(rules.items())
+            )
         ]
     return "\n".join([*lines, "}}", ""])

@@ -1,8 +1,12 @@
-"""Gathers facts about AWS's input classes from botocore's API models: `python -m trainfleet.rehearsal.simulation.facts.gather_aws --models FOLDER`.
+"""Gathers facts about AWS's input classes from botocore's API models: `python -m
+trainfleet.rehearsal.simulation.facts.gather_aws --models FOLDER`.
 
-FOLDER is an installed `botocore` (`pip install --target FOLDER botocore`), which is no dependency of the project. A resource is laid beside
-the inputs of the operations that make and change it, nested classes beside the structures inside, by name; what has no counterpart by name
-gets a fact only where the whole service means the same by the name. Easy to get wrong: the provider singularises, flattens and renames.
+FOLDER is an installed `botocore` (`pip install --target FOLDER botocore`), which is no dependency of the
+project. A resource is laid beside
+the inputs of the operations that make and change it, nested classes beside the structures inside, by name;
+what has no counterpart by name
+gets a fact only where the whole service means the same by the name. Easy to get wrong: the provider
+singularises, flattens and renames.
 """
 
 from __future__ import annotations
@@ -18,7 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet.rehearsal.simulation.facts import FACTS
-from trainfleet.rehearsal.simulation.facts.botocore_models import VERBS, Member, Model, forms, plain, read_models, schema
+from trainfleet.rehearsal.simulation.facts.botocore_models import (
+    VERBS,
+    Member,
+    Model,
+    forms,
+    plain,
+    read_models,
+    schema,
+)
 from trainfleet.rehearsal.simulation.facts.conflicts import exclusive
 from trainfleet.rehearsal.simulation.facts.gather import Entry, Found, agreed, scalar, write
 from trainfleet.rehearsal.simulation.schema import Kind, Package, Property, inputs_of, packages
@@ -60,7 +72,13 @@ class Gatherer:
         scored = []
         for operation, structure in model.operations.items():
             noun = plain(VERBS.sub("", operation, count=1))
-            alike = 2 if noun in forms(wanted) else 1 if noun.endswith(wanted) or wanted.endswith(noun) or noun.startswith(wanted) else 0
+            alike = (
+                2
+                if noun in forms(wanted)
+                else 1
+                if noun.endswith(wanted) or wanted.endswith(noun) or noun.startswith(wanted)
+                else 0
+            )
             members = self.members(model, structure)
             shared = sum(any(form in members for form in forms(name)) for name in names) / max(1, len(names))
             if alike == 2 or (alike == 1 and shared >= _ENOUGH) or shared >= _SAME:
@@ -73,13 +91,19 @@ class Gatherer:
         """Return a structure's members, those of its wrappers among them."""
         own = model.structures.get(structure, {})
         found = dict(own)
-        wrappers = [shape for member, (shape, _) in own.items() if model.shapes[shape]["type"] == "structure" and _wraps(member, structure)]
+        wrappers = [
+            shape
+            for member, (shape, _) in own.items()
+            if model.shapes[shape]["type"] == "structure" and _wraps(member, structure)
+        ]
         for wrapper in wrappers:
             for member, shape in model.structures.get(wrapper, {}).items():
                 found.setdefault(member, shape)
         return found
 
-    def object(self, model: Model, structure: str, args: type, noun: str, seen: tuple[tuple[type, str], ...]) -> None:
+    def object(
+        self, model: Model, structure: str, args: type, noun: str, seen: tuple[tuple[type, str], ...]
+    ) -> None:
         """Gather the facts of an input class that a structure is the counterpart of."""
         if (args, structure) in seen:
             return
@@ -96,7 +120,9 @@ class Gatherer:
                 self.take(model, args, name, declared, member)
 
     def rest(self, model: Model, args: type, seen: tuple[type, ...]) -> None:
-        """Gather what has no counterpart by place: nested classes by structure, words by what the whole service means by them."""
+        """Gather what has no counterpart by place: nested classes by structure, words by what the whole
+        service means by them.
+        """
         if args in seen:
             return
         untouched = not any((args.__name__, name) in self.found for name in inputs_of(args))
@@ -107,7 +133,11 @@ class Gatherer:
             cls = _class(declared.kind)
             if cls is not None:
                 self.rest(model, cls, (*seen, args))
-            elif scalar(declared.kind) == "text" and (args.__name__, name) not in self.found and plain(name) not in _GENERIC:
+            elif (
+                scalar(declared.kind) == "text"
+                and (args.__name__, name) not in self.found
+                and plain(name) not in _GENERIC
+            ):
                 members = {member for form in forms(plain(name))[:2] for member in model.words.get(form, ())}
                 entries = [model.entry(member) for member in sorted(members)]
                 texts = [entry.get("values") for _, entry, kind in entries if kind == "text"]
@@ -148,7 +178,12 @@ def _wraps(member: str, structure: str) -> bool:
     return (
         bool(title)
         and member.startswith(title)
-        and bool(re.search(r"(config|configuration|data|options|settings|spec|specification|input|request|properties|)$", member))
+        and bool(
+            re.search(
+                r"(config|configuration|data|options|settings|spec|specification|input|request|properties|)$",
+                member,
+            )
+        )
     )
 
 
@@ -165,14 +200,19 @@ def _both(one: Entry, other: Entry) -> Entry:
             found[key] = sorted({*one[key], *other[key]})
         elif key in ("range", "length", "count"):
             (low, high), (least, most) = one[key], other[key]
-            limits = [None if low is None or least is None else min(low, least), None if high is None or most is None else max(high, most)]
+            limits = [
+                None if low is None or least is None else min(low, least),
+                None if high is None or most is None else max(high, most),
+            ]
             if limits != [None, None]:
                 found[key] = limits
     return found
 
 
 def _counterpart(members: dict[str, Member], name: str, noun: str, structure: str) -> Member | None:
-    """Return the shape of the member that a property is: of its name, or with the noun in front of one of the two."""
+    """Return the shape of the member that a property is: of its name, or with the noun in front of one of the
+    two.
+    """
     for form in forms(name):
         if form in members:
             return members[form]
@@ -197,7 +237,9 @@ def _class(kind: Kind) -> type | None:
 
 
 def gather(models: dict[str, Model], package: Package, settings: dict[str, Any]) -> Iterator[Found]:
-    """Yield every fact of a package's input classes; `settings` names services and what to leave out (facts/aws.toml)."""
+    """Yield every fact of a package's input classes; `settings` names services and what to leave out
+    (facts/aws.toml).
+    """
     services: dict[str, list[str]] = settings["services"]
     left_out = {f"{entry['class']}.{entry['property']}": entry.get("facts") for entry in settings["without"]}
     by_name = {plain(name): name for name in models}
@@ -209,13 +251,19 @@ def gather(models: dict[str, Model], package: Package, settings: dict[str, Any])
             continue
         names = services.get(module) or [name for name in [by_name.get(plain(module))] if name]
         place = resource.args.__module__.split(".")[1]
-        gatherer = gatherers.setdefault(place, Gatherer([models[name] for name in names if name in models], place))
+        gatherer = gatherers.setdefault(
+            place, Gatherer([models[name] for name in names if name in models], place)
+        )
         gatherer.resource(resource.args, token.rsplit(":", 1)[-1])
     for place, gatherer in gatherers.items():
         for (cls, name), (shape, entry) in gatherer.found.items():
             key = f"{cls}.{name}"
             facts = left_out.get(key, []) if key in left_out else []
-            kept = {} if key in left_out and facts is None else {what: value for what, value in entry.items() if what not in (facts or ())}
+            kept = (
+                {}
+                if key in left_out and facts is None
+                else {what: value for what, value in entry.items() if what not in (facts or ())}
+            )
             if kept:
                 yield Found(place, cls, name, shape, kept)
 
@@ -225,7 +273,12 @@ def relations(package: Package, settings: dict[str, Any]) -> dict[str, dict[str,
     found: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(dict)
     for token in sorted(package.classes):
         resource, short = package.resource(token), token.split(":", 1)[1]
-        if resource and resource.args and short not in settings["free"] and (rows := list(exclusive(resource.args))):
+        if (
+            resource
+            and resource.args
+            and short not in settings["free"]
+            and (rows := list(exclusive(resource.args)))
+        ):
             found[short.partition("/")[0]][short] = rows
     return dict(found)
 
@@ -235,25 +288,41 @@ DOCUMENTS = {
     "batch-container": ("batch", "ContainerProperties"),
     "batch-nodes": ("batch", "NodeProperties"),
 }
-"""Text that is JSON laid out as a shape of the API: the name by which `bodies.py` asks for it, service and shape."""
+"""Text that is JSON laid out as a shape of the API: the name by which `bodies.py` asks for it, service and
+shape.
+"""
 
 
 def main(arguments: list[str]) -> int:
     """Gather and write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--models", type=Path, required=True, help="the folder that botocore was installed into")
+    parser.add_argument(
+        "--models", type=Path, required=True, help="the folder that botocore was installed into"
+    )
     parser.add_argument("--out", type=Path, default=FACTS, help="where the files go")
     options = parser.parse_args(arguments)
-    version = next((path.name.split("-")[1].removesuffix(".dist") for path in options.models.glob("botocore-*.dist-info")), "unknown")
+    version = next(
+        (
+            path.name.split("-")[1].removesuffix(".dist")
+            for path in options.models.glob("botocore-*.dist-info")
+        ),
+        "unknown",
+    )
     models = read_models(options.models)
     settings = tomllib.loads((FACTS / "aws.toml").read_text())
     package = packages()["aws"]
-    source = f"botocore {version}, botocore/data/*/service-2.json; documentation of pulumi-aws {package.version}"
-    counts = write("aws", source, gather(models, package, settings), options.out, relations(package, settings))
+    source = (
+        f"botocore {version}, botocore/data/*/service-2.json; documentation of pulumi-aws {package.version}"
+    )
+    counts = write(
+        "aws", source, gather(models, package, settings), options.out, relations(package, settings)
+    )
     for name, (service, shape) in DOCUMENTS.items():
         held = {"source": f"botocore {version}, {service}, {shape}", "schema": schema(models[service], shape)}
         (options.out / "aws_documents").mkdir(exist_ok=True)
-        (options.out / "aws_documents" / f"{name}.json").write_text(json.dumps(held, sort_keys=True, indent=1) + "\n")
+        (options.out / "aws_documents" / f"{name}.json").write_text(
+            json.dumps(held, sort_keys=True, indent=1) + "\n"
+        )
     sys.stdout.write(f"{sum(counts.values())} facts in {len(counts)} files\n")
     return 0
 

@@ -1,8 +1,12 @@
-"""Gathers the schemas of other people's custom resources: `python -m trainfleet.rehearsal.simulation.facts.gather_crds --from FOLDER`.
+"""Gathers the schemas of other people's custom resources: `python -m
+trainfleet.rehearsal.simulation.facts.gather_crds --from FOLDER`.
 
-FOLDER holds one folder per Go module and version (`sigs.k8s.io_karpenter@v1.15.0/`, a slash written as `_`) with the YAML of its definitions, from
-`go mod download`. What does not refuse anything (descriptions, status, defaults) is left out, and a part that repeats is written once. Kueue's file is
-written by hand. Used through `facts/custom.py`. Easy to get wrong: what has a default is not required, because the API server fills it in before
+FOLDER holds one folder per Go module and version (`sigs.k8s.io_karpenter@v1.15.0/`, a slash written as `_`)
+with the YAML of its definitions, from
+`go mod download`. What does not refuse anything (descriptions, status, defaults) is left out, and a part that
+repeats is written once. Kueue's file is
+written by hand. Used through `facts/custom.py`. Easy to get wrong: what has a default is not required,
+because the API server fills it in before
 it validates.
 """
 
@@ -64,7 +68,11 @@ def pruned(schema: Schema) -> Schema:
     properties = {name: pruned(held) for name, held in (schema.get("properties") or {}).items()}
     if properties:
         kept["properties"] = properties
-    required = [name for name in schema.get("required") or () if "default" not in schema.get("properties", {}).get(name, {})]
+    required = [
+        name
+        for name in schema.get("required") or ()
+        if "default" not in schema.get("properties", {}).get(name, {})
+    ]
     if required:
         kept["required"] = required
     for key in ("items", "additionalProperties"):
@@ -95,7 +103,9 @@ def definitions(folder: Path) -> Iterator[tuple[str, str, Schema]]:
                 if schema and version.get("served"):
                     whole = dict(schema)
                     whole["properties"] = {
-                        name: held for name, held in schema["properties"].items() if name not in ("apiVersion", "kind", "metadata", "status")
+                        name: held
+                        for name, held in schema["properties"].items()
+                        if name not in ("apiVersion", "kind", "metadata", "status")
                     }
                     yield spec["group"], f"{version['name']}:{spec['names']['kind']}", pruned(whole)
 
@@ -136,7 +146,13 @@ def shared(kinds: dict[str, Schema]) -> dict[str, Any]:
 def main(arguments: list[str]) -> int:
     """Gather and write one file per group."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--from", dest="folder", type=Path, required=True, help="the folder with one folder per project and version")
+    parser.add_argument(
+        "--from",
+        dest="folder",
+        type=Path,
+        required=True,
+        help="the folder with one folder per project and version",
+    )
     parser.add_argument("--out", type=Path, default=FACTS / "kubernetes", help="where the files go")
     options = parser.parse_args(arguments)
     groups: dict[str, dict[str, Schema]] = defaultdict(dict)
@@ -150,7 +166,10 @@ def main(arguments: list[str]) -> int:
         held = {"source": f"the definitions of the Go module {sources[group]}", **shared(kinds)}
         lines = [f'{{"source": {json.dumps(held["source"])}']
         for key in ("kinds", "parts"):
-            inside = ",\n".join(f"{json.dumps(name)}: {json.dumps(part, sort_keys=True, separators=(',', ':'))}" for name, part in held[key].items())
+            inside = ",\n".join(
+                f"{json.dumps(name)}: {json.dumps(part, sort_keys=True, separators=(',', ':'))}"
+                for name, part in held[key].items()
+            )
             lines.append(f',"{key}": {{\n{inside}\n}}')
         (options.out / f"{group}.json").write_text("\n".join([*lines, "}", ""]))
         sys.stdout.write(f"{group}: {len(kinds)} kinds\n")

@@ -1,9 +1,12 @@
-"""Makes trainfleet/rehearsal/simulation/facts/gcp from Google's discovery documents and the SDK's own documentation.
+"""Makes trainfleet/rehearsal/simulation/facts/gcp from Google's discovery documents and the SDK's own
+documentation.
 
     python -m trainfleet.rehearsal.simulation.facts.gather_gcp --documents FOLDER [--module NAME ...]
 
-`--documents` is `googleapiclient/discovery_cache/documents` of google-api-python-client. Run by hand when the SDK moves. Easy to get
-wrong: names decide what belongs together, so an input class is matched only when most of its properties are there.
+`--documents` is `googleapiclient/discovery_cache/documents` of google-api-python-client. Run by hand when the
+SDK moves. Easy to get
+wrong: names decide what belongs together, so an input class is matched only when most of its properties are
+there.
 """
 
 from __future__ import annotations
@@ -27,7 +30,22 @@ from trainfleet.rehearsal.simulation.schema import Kind, Property, documents_of,
 LEAST = 0.5
 """How much of an input class a schema must have."""
 _ANYWHERE = frozenset(
-    map(normal, ("project", "region", "zone", "location", "labels", "annotations", "name", "parent", "deletionPolicy", "deletionProtection", "etag"))
+    map(
+        normal,
+        (
+            "project",
+            "region",
+            "zone",
+            "location",
+            "labels",
+            "annotations",
+            "name",
+            "parent",
+            "deletionPolicy",
+            "deletionProtection",
+            "etag",
+        ),
+    )
 )
 _SCALARS = {"string": False, "enum": False, "integer": True, "number": True}
 
@@ -61,7 +79,8 @@ def input_class(kind: Kind) -> type | None:
     return input_class(kind.item) if kind.name == "list" and kind.item else kind.cls
 
 
-# The API's documents ---------------------------------------------------------------------------------------------------------
+# The API's documents
+# ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -102,12 +121,22 @@ class Documents:
             kind = scalar(declared.kind)
             nested = input_class(declared.kind)
             if nested is not None and depth < 10:
-                inside = [(api, index, schema) for api, index, entry in entries if (schema := inner(entry).get("$ref", ""))]
+                inside = [
+                    (api, index, schema)
+                    for api, index, entry in entries
+                    if (schema := inner(entry).get("$ref", ""))
+                ]
                 inside = [place for place in inside if self._fits(nested, place)]
                 if inside:
                     self.walk(gathered, nested, inside, depth + 1)
             elif kind in _SCALARS and declared.kind.name != "map":
-                self.add(gathered, cls, name, declared, facts([entry for *_, entry in entries], number=_SCALARS[kind]))
+                self.add(
+                    gathered,
+                    cls,
+                    name,
+                    declared,
+                    facts([entry for *_, entry in entries], number=_SCALARS[kind]),
+                )
 
     def entries(self, places: list[tuple[Api, int, str]], name: str) -> list[tuple[Api, int, Entry]]:
         """Return a property in every version, also where the SDK has drawn it out of an object inside."""
@@ -122,7 +151,15 @@ class Documents:
                 for entry in properties.values()
                 if (deeper := api.versions[index].get(entry.get("$ref", ""), {})) and normal(name) in deeper
             ]
-            if len(below) == 1 and normal(name) not in ("type", "name", "id", "kind", "state", "mode", "value"):
+            if len(below) == 1 and normal(name) not in (
+                "type",
+                "name",
+                "id",
+                "kind",
+                "state",
+                "mode",
+                "value",
+            ):
                 found.append((api, index, below[0]))
         return found
 
@@ -143,7 +180,9 @@ class Documents:
         known = {*said.values, *map(str, declared.kind.values)}
         if values and known and not known & set(values):
             return  # other words than the API's
-        if "range" in found and (said.numbers != (None, None) or scalar(declared.kind) not in ("integer", "number")):
+        if "range" in found and (
+            said.numbers != (None, None) or scalar(declared.kind) not in ("integer", "number")
+        ):
             found = {key: value for key, value in found.items() if key != "range"}
         if "length" in found and said.length != (None, None):
             found = {key: value for key, value in found.items() if key != "length"}
@@ -151,7 +190,8 @@ class Documents:
             gathered.add(cls, name, found)
 
 
-# Names -----------------------------------------------------------------------------------------------------------------------
+# Names
+# -----------------------------------------------------------------------------------------------------------------------
 
 _NAMES = re.compile(r"name|id|\w+(?:Id|Name)")
 _PLACE = "(?:.+/)?"
@@ -172,13 +212,20 @@ def from_prose(gathered: Gathered, cls: type, seen: set[type]) -> None:
 def add_name(gathered: Gathered, cls: type, name: str, declared: Property, text: str) -> None:
     """Add the rule of a name, which may come with the path before it."""
     found = name_rule(text)
-    if not found or gathered.types[cls.__name__].get(name, {}).keys() & {"pattern", "values"} or declared.said.values or declared.said.pattern:
+    if (
+        not found
+        or gathered.types[cls.__name__].get(name, {}).keys() & {"pattern", "values"}
+        or declared.said.values
+        or declared.said.pattern
+    ):
         return
     if limits := found.pop("length", None):
         found["pattern"] = f"(?=[^/]{{{limits[0] or 1},{limits[1]}}}$){found['pattern']}"
     if "(default)" in text:
         found["pattern"] = rf"(?:\(default\)|{found['pattern']})"
-    gathered.add(cls, name, {**gathered.types[cls.__name__].pop(name, {}), "pattern": f"{_PLACE}{found['pattern']}"})
+    gathered.add(
+        cls, name, {**gathered.types[cls.__name__].pop(name, {}), "pattern": f"{_PLACE}{found['pattern']}"}
+    )
 
 
 def own_name(gathered: Gathered, cls: type, places: list[tuple[Api, int, str]]) -> None:
@@ -191,7 +238,8 @@ def own_name(gathered: Gathered, cls: type, places: list[tuple[Api, int, str]]) 
             add_name(gathered, cls, name, inputs[name], text)
 
 
-# Files -----------------------------------------------------------------------------------------------------------------------
+# Files
+# -----------------------------------------------------------------------------------------------------------------------
 
 
 def gather(documents: Path, only: set[str]) -> dict[str, Gathered]:
@@ -219,7 +267,9 @@ def gather(documents: Path, only: set[str]) -> dict[str, Gathered]:
             own_name(gathered, resource.args, places)
     for gathered in result.values():
         for cls, properties in gathered.types.items():
-            gathered.types[cls] = {name: found for name, found in properties.items() if found and (cls, name) not in doubtful}
+            gathered.types[cls] = {
+                name: found for name, found in properties.items() if found and (cls, name) not in doubtful
+            }
     return result
 
 
@@ -233,15 +283,25 @@ def written(gathered: Gathered, source: str) -> str:
             shapes.setdefault(text, f"s{len(shapes) + 1}")
             types.setdefault(cls, {})[name] = shapes[text]
     lines = [f' "source": {json.dumps(source)}']
-    lines.append(' "shapes": {\n' + ",\n".join(f"  {json.dumps(name)}: {text}" for text, name in shapes.items()) + "\n }")
-    lines.append(' "types": {\n' + ",\n".join(f"  {json.dumps(cls)}: {json.dumps(types[cls])}" for cls in types) + "\n }")
+    lines.append(
+        ' "shapes": {\n'
+        + ",\n".join(f"  {json.dumps(name)}: {text}" for text, name in shapes.items())
+        + "\n }"
+    )
+    lines.append(
+        ' "types": {\n'
+        + ",\n".join(f"  {json.dumps(cls)}: {json.dumps(types[cls])}" for cls in types)
+        + "\n }"
+    )
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def main(options: list[str]) -> int:
     """Gather and write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--documents", type=Path, required=True, help="the discovery documents of google-api-python-client")
+    parser.add_argument(
+        "--documents", type=Path, required=True, help="the discovery documents of google-api-python-client"
+    )
     parser.add_argument("--module", action="append", default=[], help="only this module of the SDK")
     arguments = parser.parse_args(options)
     folder = FACTS / "gcp"

@@ -1,7 +1,10 @@
-"""Reads the rule for an id or a name out of prose: an expression that stands there, or which characters, beginning, end and length it names.
+"""Reads the rule for an id or a name out of prose: an expression that stands there, or which characters,
+beginning, end and length it names.
 
-`name_rule(text)` is used by `gather_gcp.py` on the API's descriptions and on the SDK's documentation. Easy to get wrong: a text that gives an
-example or speaks of several properties names characters too, so a rule needs a word of command and the hyphen or underscore beside letters.
+`name_rule(text)` is used by `gather_gcp.py` on the API's descriptions and on the SDK's documentation. Easy to
+get wrong: a text that gives an
+example or speaks of several properties names characters too, so a rule needs a word of command and the hyphen
+or underscore beside letters.
 """
 
 from __future__ import annotations
@@ -9,17 +12,27 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_WRITTEN = re.compile(r"[`(/\s]\^?((?:\(\?:|\()?\[(?:a-z|A-Z|0-9|\\w)[^`\s]*?[\]})*+?])\$?(?:[`)/](?=[\s.,;:]|$)|(?=\s|[.,;](?:\s|$)|$))")
+_WRITTEN = re.compile(
+    r"[`(/\s]\^?((?:\(\?:|\()?\[(?:a-z|A-Z|0-9|\\w)[^`\s]*?[\]})*+?])\$?(?:[`)/](?=[\s.,;:]|$)|(?=\s|[.,;](?:\s|$)|$))"
+)
 _COMMAND = re.compile(
     r"\b(?:must|may|can|should|value is|valid|allowed|only|consists? of|restricts?|containing|contains?|restricted|comprised|string of|be made up)\b",
     re.I,
 )
 _LETTERS = re.compile(r"\b(?:letters?|alpha-?numeric|characters? (?:in|are|from)? ?a-z|a-z|alphabet)", re.I)
-_LOWER = re.compile(r"\b(?:lower-? ?cased?|small) ?(?:alphanumeric|letters?|ASCII|characters?|roman|,|a-z|\(|\[|or|and)|lower-cased", re.I)
+_LOWER = re.compile(
+    r"\b(?:lower-? ?cased?|small) ?(?:alphanumeric|letters?|ASCII|characters?|roman|,|a-z|\(|\[|or|and)|lower-cased",
+    re.I,
+)
 _UPPER = re.compile(r"[Uu]pper-? ?case|A-Z|case-sensitive")
 _LENGTHS = (
-    re.compile(r"\b(?:between )?(\d{1,2}) ?(?:-|–|to|and) ?(\d{1,3}) (?:ASCII |lower-?case |alphanumeric )*(?:characters|letters|chars)", re.I),
-    re.compile(r"\blength (?:of |between |must be |should be |is )*(\d{1,2}) ?(?:-|to|and) ?(\d{1,3})\b", re.I),
+    re.compile(
+        r"\b(?:between )?(\d{1,2}) ?(?:-|–|to|and) ?(\d{1,3}) (?:ASCII |lower-?case |alphanumeric )*(?:characters|letters|chars)",
+        re.I,
+    ),
+    re.compile(
+        r"\blength (?:of |between |must be |should be |is )*(\d{1,2}) ?(?:-|to|and) ?(\d{1,3})\b", re.I
+    ),
     re.compile(
         r"()(?:maximum (?:length|size) (?:of|is)|max(?:\.|imum)? (?:length )?(?:of|is|:)?|up to|at most|no (?:more|longer) than|exceed|limited to|"
         r"fewer than or equal to) (\d{1,3})(?: characters|\b(?! ?(?:bytes|KB)))",
@@ -37,7 +50,10 @@ _ENDS = re.compile(
     r"cannot be a dash|not end with a hyphen|last character (?:must be|cannot)",
     re.I,
 )
-_ELSE = re.compile(r"e-?mail|domain name|URL|URI|path|unicode|UTF-8|spaces?\b|any character|encoded|wildcard|glob|printable|[Cc]olon|%|~", re.I)
+_ELSE = re.compile(
+    r"e-?mail|domain name|URL|URI|path|unicode|UTF-8|spaces?\b|any character|encoded|wildcard|glob|printable|[Cc]olon|%|~",
+    re.I,
+)
 
 
 def name_rule(text: str) -> dict[str, Any]:
@@ -48,7 +64,11 @@ def name_rule(text: str) -> dict[str, Any]:
 
 def _written(said: str) -> dict[str, Any]:
     found = [match[1] for match in _WRITTEN.finditer(said)]
-    if len(set(found)) != 1 or re.search(r"e\.g\.|for example", said[: said.find(found[0])][-30:], re.I) or "\\p{" in found[0]:
+    if (
+        len(set(found)) != 1
+        or re.search(r"e\.g\.|for example", said[: said.find(found[0])][-30:], re.I)
+        or "\\p{" in found[0]
+    ):
         return {}
     expression = found[0].rstrip("$")
     if not re.search(r"[*+}]", expression):
@@ -57,7 +77,9 @@ def _written(said: str) -> dict[str, Any]:
         re.compile(expression)
     except re.error:
         return {}
-    if re.fullmatch(expression, "a b") or not (re.fullmatch(expression, "abcdefgh") or re.fullmatch(expression, "abc-defg1")):
+    if re.fullmatch(expression, "a b") or not (
+        re.fullmatch(expression, "abcdefgh") or re.fullmatch(expression, "abc-defg1")
+    ):
         return {}
     return {"pattern": expression, **_length(said)}
 
@@ -75,9 +97,13 @@ def _length(said: str) -> dict[str, Any]:
 def _told(said: str) -> dict[str, Any]:
     if re.search(r"[\[/]\^|\{\d", said):
         return {}  # an expression of which a part was lost
-    slashed = re.search(r"characters are `?/(a-z(?:\[?0-9\]?)?[-_]+)/|characters (?:are )?`?\[(a-z0-9[^\]]*)\]", said)
+    slashed = re.search(
+        r"characters are `?/(a-z(?:\[?0-9\]?)?[-_]+)/|characters (?:are )?`?\[(a-z0-9[^\]]*)\]", said
+    )
     inner = (slashed[1] or slashed[2]) if slashed else ""
-    if not slashed and not (_COMMAND.search(said) and _LETTERS.search(said) and re.search(r"hyphen|dash|underscore", said, re.I)):
+    if not slashed and not (
+        _COMMAND.search(said) and _LETTERS.search(said) and re.search(r"hyphen|dash|underscore", said, re.I)
+    ):
         return {}
     if _ELSE.search(said):
         return {}
@@ -85,10 +111,20 @@ def _told(said: str) -> dict[str, Any]:
     dash = bool(re.search(r"hyphen|dash|`-`|\(-\)", said, re.I) or "-" in re.sub(r"\w-\w", "", inner))
     low_line = bool(re.search(r"underscore|`_`", said, re.I) or "_" in inner)
     dot = bool(re.search(r"period|\bdots?\b|`\.`", said, re.I))
-    negated = bool(re.search(r"(?:no|not|without|except|cannot|disallowed)[^.;]{0,30}(?:underscore|period|dot)", said, re.I))
+    negated = bool(
+        re.search(
+            r"(?:no|not|without|except|cannot|disallowed)[^.;]{0,30}(?:underscore|period|dot)", said, re.I
+        )
+    )
     if negated:
         return {}
-    inside = f"a-z0-9{'' if lower else 'A-Z'}{'_' if low_line else ''}{'.' if dot else ''}{'-' if dash else ''}"
-    first = f"[a-z{'' if lower else 'A-Z'}]" if _BEGINS.search(said) and not re.search(r"letter or (?:a )?(?:number|digit)", said) else f"[{inside}]"
+    inside = (
+        f"a-z0-9{'' if lower else 'A-Z'}{'_' if low_line else ''}{'.' if dot else ''}{'-' if dash else ''}"
+    )
+    first = (
+        f"[a-z{'' if lower else 'A-Z'}]"
+        if _BEGINS.search(said) and not re.search(r"letter or (?:a )?(?:number|digit)", said)
+        else f"[{inside}]"
+    )
     last = f"(?:[{inside}]*[a-z0-9{'' if lower else 'A-Z'}])?" if _ENDS.search(said) else f"[{inside}]*"
     return {"pattern": f"{first}{last}", **_length(said)}

@@ -1,6 +1,8 @@
-"""Reads the documentation inside an API's model: HTML to the plain words that `docstrings.read` understands, and what they promise as facts.
+"""Reads the documentation inside an API's model: HTML to the plain words that `docstrings.read` understands,
+and what they promise as facts.
 
-Many AWS services say limits in prose alone ("Must be a value from 0 to 35"). Used by gatherers. Easy to get wrong: what is quoted beside a
+Many AWS services say limits in prose alone ("Must be a value from 0 to 35"). Used by gatherers. Easy to get
+wrong: what is quoted beside a
 list of values may be one more value, so all of it is let through (`also`).
 """
 
@@ -27,7 +29,9 @@ def text(document: str) -> str:
         r"between \1 and \2 characters",
         said,
     )
-    said = re.sub(r"(?i)\bmust be (\d+) to (\d+) (?:letters|alphanumeric)", r"between \1 and \2 characters", said)
+    said = re.sub(
+        r"(?i)\bmust be (\d+) to (\d+) (?:letters|alphanumeric)", r"between \1 and \2 characters", said
+    )
     said = re.sub(r"(?i)\bmust be between (\d+) and (\d+) characters", r"between \1 and \2 characters", said)
     return re.sub(r"[ \t]+", " ", said).strip()
 
@@ -46,15 +50,23 @@ def promised(document: str, kind: str) -> Entry:
             found["values"] = list(said.values)
         low, high = said.numbers
         beside = sorted(int(word) for word in said.mentioned if re.fullmatch(r"-?\d{1,9}", word))
-        beside = [number for number in beside if (low is not None and number < low) or (high is not None and number > high)]
+        beside = [
+            number
+            for number in beside
+            if (low is not None and number < low) or (high is not None and number > high)
+        ]
         if beside and "range" in found:
             found["also"] = [str(number) for number in beside]
         return found
     if said.values and said.closed:
-        found["values"] = sorted({*said.values, *(word for word in said.mentioned if re.fullmatch(r"[\w.:/+-]{1,60}", word))})
+        found["values"] = sorted(
+            {*said.values, *(word for word in said.mentioned if re.fullmatch(r"[\w.:/+-]{1,60}", word))}
+        )
     elif said.length != (None, None):
         found["length"] = list(said.length)
-        if re.search(r"(?i)first character must be a letter", words) and re.search(r"(?i)consecutive hyphens", words):
+        if re.search(r"(?i)first character must be a letter", words) and re.search(
+            r"(?i)consecutive hyphens", words
+        ):
             found["pattern"] = _IDENTIFIER
     return found
 

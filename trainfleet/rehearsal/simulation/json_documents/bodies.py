@@ -1,7 +1,10 @@
-"""Judges JSON documents that are no policies: state machines, dashboards, filters, and lists that an API's own model describes.
+"""Judges JSON documents that are no policies: state machines, dashboards, filters, and lists that an API's
+own model describes.
 
-Used by `documents.py`, which knows the policies. Sources: the Amazon States Language specification; the CloudWatch API reference, "Dashboard
-body structure and syntax"; for containers the models that `facts/gather_aws.py` reads. Easy to get wrong: AWS decodes containers without
+Used by `documents.py`, which knows the policies. Sources: the Amazon States Language specification; the
+CloudWatch API reference, "Dashboard
+body structure and syntax"; for containers the models that `facts/gather_aws.py` reads. Easy to get wrong: AWS
+decodes containers without
 regard to capitals, and a state machine may ask for JSONata or JSONPath.
 """
 
@@ -30,7 +33,15 @@ _STATE_KEYS = frozenset(
     Output Assign Items
     """.split()  # noqa: SIM905 - a block of names is easier to compare with the specification
 )
-_MACHINE_KEYS = ("Comment", "StartAt", "States", "TimeoutSeconds", "Version", "QueryLanguage", "ProcessorConfig")
+_MACHINE_KEYS = (
+    "Comment",
+    "StartAt",
+    "States",
+    "TimeoutSeconds",
+    "Version",
+    "QueryLanguage",
+    "ProcessorConfig",
+)
 _NEEDS = {"Task": ("Resource",), "Choice": ("Choices",), "Parallel": ("Branches",)}
 _WAITS = ("Seconds", "SecondsPath", "Timestamp", "TimestampPath")
 _WIDGETS = ("metric", "text", "log", "alarm", "explorer", "custom")
@@ -70,7 +81,11 @@ def _state(where: str, state: dict[str, Any], states: dict[str, Any]) -> Iterato
     kind = state.get("Type")
     yield from _keys(where, state, _STATE_KEYS)
     if kind not in (*_STATES, UNKNOWN):
-        yield f"{where}.Type", f"{kind!r} is no type of a state" if kind else "missing", did_you_mean(str(kind), _STATES)
+        yield (
+            f"{where}.Type",
+            f"{kind!r} is no type of a state" if kind else "missing",
+            did_you_mean(str(kind), _STATES),
+        )
         return
     for name in _NEEDS.get(str(kind), ()):
         if name not in state:
@@ -80,7 +95,11 @@ def _state(where: str, state: dict[str, Any], states: dict[str, Any]) -> Iterato
         yield from _goes(f"{where}.Choices[{index}].Next", choice.get("Next"), states, needed=True)
     yield from _goes(f"{where}.Default", state.get("Default"), states)
     if kind == "Wait" and sum(name in state for name in _WAITS) != 1:
-        yield f"{where}.Seconds", "missing" if not any(name in state for name in _WAITS) else "is not alone", f"give one of {', '.join(_WAITS)}"
+        yield (
+            f"{where}.Seconds",
+            "missing" if not any(name in state for name in _WAITS) else "is not alone",
+            f"give one of {', '.join(_WAITS)}",
+        )
     for index, catch in enumerate(_dicts(state.get("Catch"))):
         yield from _goes(f"{where}.Catch[{index}].Next", catch.get("Next"), states, needed=True)
         yield from _errors(f"{where}.Catch[{index}]", catch)
@@ -146,7 +165,11 @@ def _widget(where: str, widget: dict[str, Any]) -> Iterator[Found]:
     yield from _keys(where, widget, ("type", "x", "y", "width", "height", "properties"))
     kind, properties = widget.get("type"), widget.get("properties")
     if kind not in (*_WIDGETS, UNKNOWN):
-        yield f"{where}.type", f"{kind!r} is no type of a widget" if kind else "missing", did_you_mean(str(kind), _WIDGETS)
+        yield (
+            f"{where}.type",
+            f"{kind!r} is no type of a widget" if kind else "missing",
+            did_you_mean(str(kind), _WIDGETS),
+        )
     for name, low, high in (("width", 1, 24), ("height", 1, 1000), ("x", 0, 23), ("y", 0, 1_000_000)):
         yield from _number(f"{where}.{name}", widget.get(name), low, high)
     if properties is None:
@@ -155,12 +178,24 @@ def _widget(where: str, widget: dict[str, Any]) -> Iterator[Found]:
         return
     view = properties.get("view")
     if view not in (None, UNKNOWN, *_VIEWS):
-        yield f"{where}.properties.view", f"{view!r} is not one of the values", did_you_mean(str(view), _VIEWS)
+        yield (
+            f"{where}.properties.view",
+            f"{view!r} is not one of the values",
+            did_you_mean(str(view), _VIEWS),
+        )
     if not any(name in properties for name in ("metrics", "annotations")):
-        yield f"{where}.properties.metrics", "missing", "a metric widget shows metrics, or an alarm in annotations"
+        yield (
+            f"{where}.properties.metrics",
+            "missing",
+            "a metric widget shows metrics, or an alarm in annotations",
+        )
     period = properties.get("period")
     if isinstance(period, int) and period not in (1, 5, 10, 20, 30) and (period < 1 or period % 60):
-        yield f"{where}.properties.period", f"{period} is not a period", "it must be 1, 5, 10, 20, 30 or a multiple of 60"
+        yield (
+            f"{where}.properties.period",
+            f"{period} is not a period",
+            "it must be 1, 5, 10, 20, 30 or a multiple of 60",
+        )
 
 
 def _redrive_allow(value: Any) -> Iterator[Found]:
@@ -171,7 +206,11 @@ def _redrive_allow(value: Any) -> Iterator[Found]:
     yield from _keys("", value, ("redrivePermission", "sourceQueueArns"))
     permission = value.get("redrivePermission")
     if permission not in (*known, UNKNOWN):
-        yield "redrivePermission", f"{permission!r} is not one of the values" if permission else "missing", did_you_mean(str(permission), known)
+        yield (
+            "redrivePermission",
+            f"{permission!r} is not one of the values" if permission else "missing",
+            did_you_mean(str(permission), known),
+        )
     if permission == "byQueue" and not value.get("sourceQueueArns"):
         yield "sourceQueueArns", "missing, because redrivePermission is 'byQueue'", ""
 
@@ -252,27 +291,45 @@ def _bindings(value: Any) -> Iterator[Found]:
         if role is None:
             yield f"{where}.role", "missing", "a role is like roles/viewer"
         elif not (isinstance(role, str) and (UNKNOWN in role or _ROLE.fullmatch(role))):
-            yield f"{where}.role", f"{role!r} is not a role", "a role is like roles/viewer or projects/P/roles/NAME"
+            yield (
+                f"{where}.role",
+                f"{role!r} is not a role",
+                "a role is like roles/viewer or projects/P/roles/NAME",
+            )
         if members is not None and not isinstance(members, list) and members != UNKNOWN:
             yield f"{where}.members", f"must be a list, not {members!r}", ""
         for number, member in enumerate(members if isinstance(members, list) else ()):
             if not (isinstance(member, str) and (UNKNOWN in member or _MEMBER.fullmatch(member))):
-                yield f"{where}.members[{number}]", f"{member!r} is not a member", "a member is like user:name@example.com or serviceAccount:..."
+                yield (
+                    f"{where}.members[{number}]",
+                    f"{member!r} is not a member",
+                    "a member is like user:name@example.com or serviceAccount:...",
+                )
         condition = binding.get("condition")
         if isinstance(condition, dict):
-            yield from _keys(f"{where}.condition", condition, ("title", "description", "expression", "location"))
-            yield from ((f"{where}.condition.{name}", "missing", "") for name in ("title", "expression") if not condition.get(name))
+            yield from _keys(
+                f"{where}.condition", condition, ("title", "description", "expression", "location")
+            )
+            yield from (
+                (f"{where}.condition.{name}", "missing", "")
+                for name in ("title", "expression")
+                if not condition.get(name)
+            )
 
 
 _LAYOUTS = ("gridLayout", "mosaicLayout", "rowLayout", "columnLayout")
 
 
 def _google_dashboard(value: Any) -> Iterator[Found]:
-    """A dashboard of Cloud Monitoring (Monitoring API reference, Dashboard): one layout, widgets of one kind each."""
+    """A dashboard of Cloud Monitoring (Monitoring API reference, Dashboard): one layout, widgets of one kind
+    each.
+    """
     if not isinstance(value, dict):
         yield "", "is not a JSON object", "a dashboard is {'displayName': ..., 'mosaicLayout': {...}}"
         return
-    yield from _keys("", value, ("name", "displayName", "etag", "dashboardFilters", "annotations", "labels", *_LAYOUTS))
+    yield from _keys(
+        "", value, ("name", "displayName", "etag", "dashboardFilters", "annotations", "labels", *_LAYOUTS)
+    )
     if not value.get("displayName"):
         yield "displayName", "missing", "a dashboard has a name"
     given = [name for name in _LAYOUTS if name in value]
@@ -283,7 +340,9 @@ def _google_dashboard(value: Any) -> Iterator[Found]:
         yield from _keys("mosaicLayout", mosaic, ("columns", "tiles"))
         yield from _number("mosaicLayout.columns", mosaic.get("columns"), 1, 48)
         for index, tile in enumerate(_dicts(mosaic.get("tiles"))):
-            yield from _keys(f"mosaicLayout.tiles[{index}]", tile, ("xPos", "yPos", "width", "height", "widget"))
+            yield from _keys(
+                f"mosaicLayout.tiles[{index}]", tile, ("xPos", "yPos", "width", "height", "widget")
+            )
 
 
 BODIES: dict[str, Callable[[Any], Iterator[Found]]] = {

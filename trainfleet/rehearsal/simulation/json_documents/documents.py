@@ -1,8 +1,11 @@
 """Judges the JSON documents inside inputs: IAM policies of every kind, lifecycle policies, configurations.
 
-Used by the rules (`document = "trust-policy"`). A document arrives as text or, where an SDK types it, as an object.
-Sources: the IAM user guide, "JSON policy element reference" and "Grammar of the IAM JSON policy language"; the Amazon ECR
-user guide, "Lifecycle policy properties". Easy to get wrong: a policy for a resource (bucket, key, repository) needs a
+Used by the rules (`document = "trust-policy"`). A document arrives as text or, where an SDK types it, as an
+object.
+Sources: the IAM user guide, "JSON policy element reference" and "Grammar of the IAM JSON policy language";
+the Amazon ECR
+user guide, "Lifecycle policy properties". Easy to get wrong: a policy for a resource (bucket, key,
+repository) needs a
 Principal, a policy for an identity must have none, and a trust policy has no Resource.
 """
 
@@ -22,13 +25,54 @@ Found = tuple[str, str, str]
 """Where in the document, what is wrong, what would be right."""
 
 _KEYS = ("Version", "Id", "Statement")
-_STATEMENT = ("Sid", "Effect", "Principal", "NotPrincipal", "Action", "NotAction", "Resource", "NotResource", "Condition")
+_STATEMENT = (
+    "Sid",
+    "Effect",
+    "Principal",
+    "NotPrincipal",
+    "Action",
+    "NotAction",
+    "Resource",
+    "NotResource",
+    "Condition",
+)
 _PRINCIPALS = ("AWS", "Service", "Federated", "CanonicalUser")
 _OPERATORS = (
-    *("StringEquals", "StringNotEquals", "StringEqualsIgnoreCase", "StringNotEqualsIgnoreCase", "StringLike", "StringNotLike"),
-    *("NumericEquals", "NumericNotEquals", "NumericLessThan", "NumericLessThanEquals", "NumericGreaterThan", "NumericGreaterThanEquals"),
-    *("DateEquals", "DateNotEquals", "DateLessThan", "DateLessThanEquals", "DateGreaterThan", "DateGreaterThanEquals"),
-    *("Bool", "BinaryEquals", "IpAddress", "NotIpAddress", "ArnEquals", "ArnLike", "ArnNotEquals", "ArnNotLike", "Null"),
+    *(
+        "StringEquals",
+        "StringNotEquals",
+        "StringEqualsIgnoreCase",
+        "StringNotEqualsIgnoreCase",
+        "StringLike",
+        "StringNotLike",
+    ),
+    *(
+        "NumericEquals",
+        "NumericNotEquals",
+        "NumericLessThan",
+        "NumericLessThanEquals",
+        "NumericGreaterThan",
+        "NumericGreaterThanEquals",
+    ),
+    *(
+        "DateEquals",
+        "DateNotEquals",
+        "DateLessThan",
+        "DateLessThanEquals",
+        "DateGreaterThan",
+        "DateGreaterThanEquals",
+    ),
+    *(
+        "Bool",
+        "BinaryEquals",
+        "IpAddress",
+        "NotIpAddress",
+        "ArnEquals",
+        "ArnLike",
+        "ArnNotEquals",
+        "ArnNotLike",
+        "Null",
+    ),
 )
 _TRUST_ACTIONS = (
     "sts:AssumeRole",
@@ -40,7 +84,9 @@ _TRUST_ACTIONS = (
 )
 _ARN = re.compile(r"arn:[\w*?${}-]+:[\w.*?${}-]*:[\w*?${}-]*:[^:]*:.+", re.S)
 _PARTITIONS = re.compile(r"aws(?:-cn|-us-gov|-iso(?:-[a-z])?|-eusc)?|\*|\$\{.*\}")
-_SERVICE_HOST = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.(?:amazonaws\.com(?:\.cn)?|aws\.internal)|alexa-[a-z]+\.amazon\.com|\*")
+_SERVICE_HOST = re.compile(
+    r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.(?:amazonaws\.com(?:\.cn)?|aws\.internal)|alexa-[a-z]+\.amazon\.com|\*"
+)
 
 
 def document_mistakes(value: Any, kind: str) -> list[Found]:
@@ -69,7 +115,9 @@ def _policy(value: Any, kind: str) -> Iterator[Found]:
     if version is not None and version not in ("2012-10-17", "2008-10-17", UNKNOWN):
         yield "Version", f"{version!r} is not a version of the policy language", "it must be '2012-10-17'"
     statements = value.get("Statement")
-    if not value:  # what small programs and tests write for "some policy"; a policy that is meant has a statement
+    if (
+        not value
+    ):  # what small programs and tests write for "some policy"; a policy that is meant has a statement
         return
     if statements is None:
         yield "Statement", "missing", "a policy needs at least one statement"
@@ -115,7 +163,12 @@ def _statement(where: str, statement: dict[str, Any], kind: str) -> Iterator[Fou
         for at, resource in _texts(f"{where}.{key}", statement.get(key)):
             yield from _resource(at, resource)
     sid = statement.get("Sid")
-    if isinstance(sid, str) and sid != UNKNOWN and kind == "identity" and not re.fullmatch(r"[A-Za-z0-9]*", sid):
+    if (
+        isinstance(sid, str)
+        and sid != UNKNOWN
+        and kind == "identity"
+        and not re.fullmatch(r"[A-Za-z0-9]*", sid)
+    ):
         yield f"{where}.Sid", f"{sid!r} is not valid", "a Sid has letters and digits only"
     yield from _conditions(f"{where}.Condition", statement.get("Condition"))
 
@@ -149,7 +202,9 @@ def _parties(where: str, statement: dict[str, Any], kind: str) -> Iterator[Found
 
 
 def _way_in(principals: set[str], actions: dict[str, str]) -> Iterator[Found]:
-    """An outside identity comes in by a token, everybody else without one (IAM Access Analyzer, mismatched action for principal)."""
+    """An outside identity comes in by a token, everybody else without one (IAM Access Analyzer, mismatched
+    action for principal).
+    """
     for at, action in actions.items():
         by_token = action in ("sts:AssumeRoleWithWebIdentity", "sts:AssumeRoleWithSAML")
         if principals == {"Federated"} and action == "sts:AssumeRole":
@@ -159,13 +214,21 @@ def _way_in(principals: set[str], actions: dict[str, str]) -> Iterator[Found]:
                 "it must be 'sts:AssumeRoleWithWebIdentity' or 'sts:AssumeRoleWithSAML'",
             )
         elif principals and "Federated" not in principals and by_token:
-            yield at, f"{action!r} needs a Federated principal, not {' and '.join(sorted(principals))}", "it must be 'sts:AssumeRole'"
+            yield (
+                at,
+                f"{action!r} needs a Federated principal, not {' and '.join(sorted(principals))}",
+                "it must be 'sts:AssumeRole'",
+            )
 
 
 def _principal(where: str, principal: Any) -> Iterator[Found]:
     if isinstance(principal, str):
         if principal != "*":
-            yield where, f"{principal!r} is not a principal", "it must be '*' or an object like {'Service': 'ec2.amazonaws.com'}"
+            yield (
+                where,
+                f"{principal!r} is not a principal",
+                "it must be '*' or an object like {'Service': 'ec2.amazonaws.com'}",
+            )
         return
     if not isinstance(principal, dict):
         yield where, f"must be an object, not {principal!r}", "as in {'Service': 'ec2.amazonaws.com'}"
@@ -177,10 +240,20 @@ def _principal(where: str, principal: Any) -> Iterator[Found]:
         for at, name in _texts(f"{where}.{key}", value):
             if key == "Service" and not _SERVICE_HOST.fullmatch(name):
                 yield at, f"{name!r} is not a service", "it must be like 'ec2.amazonaws.com'"
-            if key == "AWS" and not (name == "*" or re.fullmatch(r"\d{12}|A[A-Z0-9]{15,}", name) or _is_arn(name)):
-                yield at, f"{name!r} is not an AWS principal", "it must be an account of 12 digits, an ARN or '*'"
+            if key == "AWS" and not (
+                name == "*" or re.fullmatch(r"\d{12}|A[A-Z0-9]{15,}", name) or _is_arn(name)
+            ):
+                yield (
+                    at,
+                    f"{name!r} is not an AWS principal",
+                    "it must be an account of 12 digits, an ARN or '*'",
+                )
             if key == "Federated" and not (_is_arn(name) or "." in name):
-                yield at, f"{name!r} is not an identity provider", "it must be the provider's ARN or its host name"
+                yield (
+                    at,
+                    f"{name!r} is not an identity provider",
+                    "it must be the provider's ARN or its host name",
+                )
 
 
 def _action(where: str, action: str, kind: str) -> Iterator[Found]:
@@ -192,9 +265,17 @@ def _action(where: str, action: str, kind: str) -> Iterator[Found]:
     service = action.split(":", maxsplit=1)[0]
     if kind == "trust":
         if not any(_like(action, known) for known in _TRUST_ACTIONS):
-            yield where, f"{action!r} is not an action of a trust policy", did_you_mean(action, _TRUST_ACTIONS)
+            yield (
+                where,
+                f"{action!r} is not an action of a trust policy",
+                did_you_mean(action, _TRUST_ACTIONS),
+            )
     elif service.lower() not in SERVICES:
-        yield where, f"{action!r}: {service!r} is not the prefix of a service", did_you_mean(service.lower(), SERVICES)
+        yield (
+            where,
+            f"{action!r}: {service!r} is not the prefix of a service",
+            did_you_mean(service.lower(), SERVICES),
+        )
 
 
 def _like(pattern: str, text: str) -> bool:
@@ -223,16 +304,28 @@ def _conditions(where: str, conditions: Any) -> Iterator[Found]:
         if plain.lower() not in {known.lower() for known in _OPERATORS}:
             yield f"{where}.{operator}", "unknown operator of a condition", did_you_mean(plain, _OPERATORS)
         elif not isinstance(tests, dict) and tests != UNKNOWN:
-            yield f"{where}.{operator}", f"must be an object of keys and values, not {tests!r}", "as in {'aws:SourceAccount': '111122223333'}"
+            yield (
+                f"{where}.{operator}",
+                f"must be an object of keys and values, not {tests!r}",
+                "as in {'aws:SourceAccount': '111122223333'}",
+            )
         else:
             for key in tests if isinstance(tests, dict) else ():
                 if ":" not in key and UNKNOWN not in key:
-                    yield f"{where}.{operator}.{key}", "is not a key of a condition", "it must be like 'aws:SourceAccount'"
+                    yield (
+                        f"{where}.{operator}.{key}",
+                        "is not a key of a condition",
+                        "it must be like 'aws:SourceAccount'",
+                    )
 
 
 def _texts(where: str, value: Any) -> Iterator[tuple[str, str]]:
     """Yield the known texts of a text or a list of texts."""
-    for at, item in ((f"{where}[{index}]", item) for index, item in enumerate(value)) if isinstance(value, list) else ((where, value),):
+    for at, item in (
+        ((f"{where}[{index}]", item) for index, item in enumerate(value))
+        if isinstance(value, list)
+        else ((where, value),)
+    ):
         if isinstance(item, str) and UNKNOWN not in item:
             yield at, item
 
@@ -243,7 +336,15 @@ def _unknown_keys(where: str, value: dict[str, Any], known: tuple[str, ...]) -> 
             yield f"{where}.{key}" if where else key, "unknown key", did_you_mean(key, known)
 
 
-_SELECTION = ("tagStatus", "tagPrefixList", "tagPatternList", "countType", "countUnit", "countNumber", "storageClass")
+_SELECTION = (
+    "tagStatus",
+    "tagPrefixList",
+    "tagPatternList",
+    "countType",
+    "countUnit",
+    "countNumber",
+    "storageClass",
+)
 _COUNTS = ("imageCountMoreThan", "sinceImagePushed", "sinceImagePulled", "sinceImageTransitioned")
 
 
@@ -267,7 +368,11 @@ def _ecr_lifecycle(value: Any) -> Iterator[Found]:
         priorities.add(priority)
         action = rule.get("action")
         if isinstance(action, dict) and action.get("type") not in ("expire", "transition", UNKNOWN):
-            yield f"{where}.action.type", f"{action.get('type')!r} is not one of the values", "it must be 'expire'"
+            yield (
+                f"{where}.action.type",
+                f"{action.get('type')!r} is not one of the values",
+                "it must be 'expire'",
+            )
         if isinstance(rule.get("selection"), dict):
             yield from _selection(f"{where}.selection", rule["selection"])
 
@@ -277,13 +382,25 @@ def _selection(where: str, selection: dict[str, Any]) -> Iterator[Found]:
     yield from _required(where, selection, ("tagStatus", "countType", "countNumber"))
     status, count = selection.get("tagStatus"), selection.get("countType")
     if status not in ("tagged", "untagged", "any", None):
-        yield f"{where}.tagStatus", f"{status!r} is not one of the values", did_you_mean(str(status), ("tagged", "untagged", "any"))
+        yield (
+            f"{where}.tagStatus",
+            f"{status!r} is not one of the values",
+            did_you_mean(str(status), ("tagged", "untagged", "any")),
+        )
     if count not in (*_COUNTS, None):
         yield f"{where}.countType", f"{count!r} is not one of the values", did_you_mean(str(count), _COUNTS)
     if status == "tagged" and not (selection.get("tagPrefixList") or selection.get("tagPatternList")):
-        yield f"{where}.tagPrefixList", "missing, because tagStatus is 'tagged'", "give tagPrefixList or tagPatternList"
+        yield (
+            f"{where}.tagPrefixList",
+            "missing, because tagStatus is 'tagged'",
+            "give tagPrefixList or tagPatternList",
+        )
     if count is not None and count != "imageCountMoreThan" and selection.get("countUnit") != "days":
-        yield f"{where}.countUnit", f"must be 'days', not {selection.get('countUnit')!r}, because countType is {count!r}", ""
+        yield (
+            f"{where}.countUnit",
+            f"must be 'days', not {selection.get('countUnit')!r}, because countType is {count!r}",
+            "",
+        )
     number = selection.get("countNumber")
     if number is not None and (isinstance(number, (str, bool)) or number < 1):
         yield f"{where}.countNumber", f"{number!r} is not a number above 0", ""

@@ -1,7 +1,10 @@
-"""Rules about inputs that only a cloud's API knows: one readable TOML file per package, each rule with its source.
+"""Rules about inputs that only a cloud's API knows: one readable TOML file per package, each rule with its
+source.
 
-`Habits.check` asks `broken(package, token, inputs)` after the SDK's own types were checked. What a row may say stands in
-`reader.py`; what the words mean in `words.py`. Easy to get wrong: a value that is not known yet breaks no rule.
+`Habits.check` asks `broken(package, token, inputs)` after the SDK's own types were checked. What a row may
+say stands in
+`reader.py`; what the words mean in `words.py`. Easy to get wrong: a value that is not known yet breaks no
+rule.
 """
 
 from __future__ import annotations

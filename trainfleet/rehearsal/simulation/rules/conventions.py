@@ -1,8 +1,12 @@
-"""Applies rules/conventions.toml: what a property's name, or the words of its documentation, say of its value in every type of a cloud.
+"""Applies rules/conventions.toml: what a property's name, or the words of its documentation, say of its value
+in every type of a cloud.
 
-Used by `Habits.check` beside the rules of single types. A `[[convention]]` names `packages`, `names` (an expression over the property's name),
-`kind` (number, text or json), one word of `words.py`, and may ask for words in the documentation (`says`) or refuse them (`unless`) and leave
-out `Class.property` (`but`). Easy to get wrong: a convention holds for thousands of types, so it is measured on the SDKs' own examples.
+Used by `Habits.check` beside the rules of single types. A `[[convention]]` names `packages`, `names` (an
+expression over the property's name),
+`kind` (number, text or json), one word of `words.py`, and may ask for words in the documentation (`says`) or
+refuse them (`unless`) and leave
+out `Class.property` (`but`). Easy to get wrong: a convention holds for thousands of types, so it is measured
+on the SDKs' own examples.
 """
 
 from __future__ import annotations
@@ -53,7 +57,9 @@ class Convention:
 
 def _scalar(kind: Kind) -> str:
     if kind.name == "union":  # text, or a class for one of its enums
-        return next((choice.name for choice in kind.choices if choice.name in ("string", *_NUMBERS)), kind.name)
+        return next(
+            (choice.name for choice in kind.choices if choice.name in ("string", *_NUMBERS)), kind.name
+        )
     return _scalar(kind.item) if kind.name == "list" and kind.item else kind.name
 
 
@@ -89,7 +95,9 @@ def _held(package: str, args: type) -> dict[str, tuple[Convention, ...]]:
         name: tuple(
             convention
             for convention in conventions()
-            if convention.holds_for(package, args.__name__, name, declared, " ".join(documents.get(name, "").split()))
+            if convention.holds_for(
+                package, args.__name__, name, declared, " ".join(documents.get(name, "").split())
+            )
         )
         for name, declared in inputs_of(args).items()
     }
@@ -105,10 +113,14 @@ def _object(package: str, args: type, path: str, value: dict[str, Any]) -> Itera
     held, declared = _held(package, args), inputs_of(args)
     for name, item in value.items():
         if name in declared and known(item):
-            yield from _value(package, declared[name].kind, held.get(name, ()), f"{path}.{name}" if path else name, item)
+            yield from _value(
+                package, declared[name].kind, held.get(name, ()), f"{path}.{name}" if path else name, item
+            )
 
 
-def _value(package: str, kind: Kind, held: tuple[Convention, ...], path: str, value: Any) -> Iterator[Mistake]:
+def _value(
+    package: str, kind: Kind, held: tuple[Convention, ...], path: str, value: Any
+) -> Iterator[Mistake]:
     if not known(value):
         return
     if isinstance(value, list):
@@ -116,7 +128,9 @@ def _value(package: str, kind: Kind, held: tuple[Convention, ...], path: str, va
         for index, entry in enumerate(value):
             yield from _value(package, item, held, f"{path}[{index}]", entry)
     elif isinstance(value, dict):
-        choices = [choice for choice in kind.choices if choice.cls is not None] if kind.name == "union" else [kind]
+        choices = (
+            [choice for choice in kind.choices if choice.cls is not None] if kind.name == "union" else [kind]
+        )
         if len(choices) == 1 and choices[0].cls is not None:
             yield from _object(package, choices[0].cls, path, value)
         elif kind.name == "map" and kind.item is not None and kind.item.cls is not None:

@@ -1,6 +1,7 @@
 """What a rule may ask of one value: each function returns what is wrong with it, or nothing.
 
-The names are the keys of a row in the TOML files. A function gets the value (known, not empty) and the row's argument.
+The names are the keys of a row in the TOML files. A function gets the value (known, not empty) and the row's
+argument.
 Easy to get wrong: numbers may come as text, because a bridged provider takes both.
 """
 
@@ -33,16 +34,28 @@ def shown(value: Any) -> str:
 
 
 def matches(value: Any, expression: str) -> list[Complaint]:
-    return [] if re.fullmatch(expression, str(value), re.S) else [(f"{shown(value)} is not valid here", f"it must match {expression}")]
+    return (
+        []
+        if re.fullmatch(expression, str(value), re.S)
+        else [(f"{shown(value)} is not valid here", f"it must match {expression}")]
+    )
 
 
 def not_matches(value: Any, expression: str) -> list[Complaint]:
-    return [(f"{shown(value)} is not valid here", f"it must not match {expression}")] if re.search(expression, str(value)) else []
+    return (
+        [(f"{shown(value)} is not valid here", f"it must not match {expression}")]
+        if re.search(expression, str(value))
+        else []
+    )
 
 
 def one_of(value: Any, values: list[Any]) -> list[Complaint]:
     known = [str(choice) for choice in values]
-    return [] if str(value) in known else [(f"{shown(value)} is not one of the values", did_you_mean(str(value), known))]
+    return (
+        []
+        if str(value) in known
+        else [(f"{shown(value)} is not one of the values", did_you_mean(str(value), known))]
+    )
 
 
 def within(value: Any, limits: list[float]) -> list[Complaint]:
@@ -55,7 +68,11 @@ def within(value: Any, limits: list[float]) -> list[Complaint]:
 
 def step(value: Any, size: int) -> list[Complaint]:
     number = _number(value)
-    return [] if number is None or number % size == 0 else [(f"{shown(value)} is not a multiple of {size}", f"it must be a multiple of {size}")]
+    return (
+        []
+        if number is None or number % size == 0
+        else [(f"{shown(value)} is not a multiple of {size}", f"it must be a multiple of {size}")]
+    )
 
 
 def length(value: Any, limits: list[int]) -> list[Complaint]:
@@ -74,7 +91,9 @@ def count(value: Any, limits: list[int]) -> list[Complaint]:
 
 def keys(value: Any, expression: str) -> list[Complaint]:
     """Every key of a map matches."""
-    wrong = [key for key in value if not re.fullmatch(expression, str(key))] if isinstance(value, dict) else []
+    wrong = (
+        [key for key in value if not re.fullmatch(expression, str(key))] if isinstance(value, dict) else []
+    )
     return [(f"{shown(key)} is not a valid key", f"a key must match {expression}") for key in wrong]
 
 
@@ -106,7 +125,9 @@ def _cidr(value: Any, prefix: list[int], *, strict: bool) -> list[Complaint]:
         return [(f"{shown(value)} begins inside its network", f"did you mean `{network}`?")]
     low, high = prefix
     if network.version == 4 and not low <= network.prefixlen <= high:
-        return [(f"{shown(value)} has a prefix of /{network.prefixlen}", f"it must be from /{low} to /{high}")]
+        return [
+            (f"{shown(value)} has a prefix of /{network.prefixlen}", f"it must be from /{low} to /{high}")
+        ]
     return []
 
 
@@ -124,7 +145,11 @@ def address_or_range(value: Any, wanted: bool) -> list[Complaint]:
 
 def tag_or_range(value: Any, wanted: bool) -> list[Complaint]:
     """A service tag, `*`, an address or a range."""
-    return [] if value == "*" or (str(value)[:1].isalpha() and ":" not in str(value)) else address_or_range(value, wanted)
+    return (
+        []
+        if value == "*" or (str(value)[:1].isalpha() and ":" not in str(value))
+        else address_or_range(value, wanted)
+    )
 
 
 def port(value: Any, wanted: bool) -> list[Complaint]:
@@ -135,26 +160,46 @@ def port(value: Any, wanted: bool) -> list[Complaint]:
     numbers = [int(part) for part in parts if re.fullmatch(r"\d+", part)]
     if len(numbers) != len(parts) or len(parts) > 2 or any(number > 65535 for number in numbers):
         return [(f"{shown(value)} is not a port", "ports are from 0 to 65535, a range is like 8000-8080")]
-    return [(f"{shown(value)} is an empty range of ports", "the first must be the lower one")] if numbers != sorted(numbers) else []
+    return (
+        [(f"{shown(value)} is an empty range of ports", "the first must be the lower one")]
+        if numbers != sorted(numbers)
+        else []
+    )
 
 
 def port_or_name(value: Any, wanted: bool) -> list[Complaint]:
     """A port as a number, or the name of one."""
     text = str(value)
     if text.isdigit():
-        return [] if 1 <= int(text) <= 65535 else [(f"{shown(value)} is not a port", "ports are from 1 to 65535")]
-    return [] if re.fullmatch(r"(?=.*[a-z])[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?", text) else [(f"{shown(value)} is not the name of a port", "")]
+        return (
+            []
+            if 1 <= int(text) <= 65535
+            else [(f"{shown(value)} is not a port", "ports are from 1 to 65535")]
+        )
+    return (
+        []
+        if re.fullmatch(r"(?=.*[a-z])[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?", text)
+        else [(f"{shown(value)} is not the name of a port", "")]
+    )
 
 
 def near(value: Any, values: list[Any]) -> list[Complaint]:
     """Not all but one of the names that are known, where there are others too: only a slip is refused."""
     known = [str(choice) for choice in values]
     close = nearest(str(value), known)
-    slip = close and str(value) not in known and difflib.SequenceMatcher(None, str(value).lower(), close.lower()).ratio() >= ALL_BUT
+    slip = (
+        close
+        and str(value) not in known
+        and difflib.SequenceMatcher(None, str(value).lower(), close.lower()).ratio() >= ALL_BUT
+    )
     return [(f"{shown(value)} is not one of the values", did_you_mean(str(value), known))] if slip else []
 
 
-_SCHEDULES = {"kubernetes": "0 3 * * *", "google": "0 3 * * *", "amazon": "rate(5 minutes) or cron(0 12 * * ? *)"}
+_SCHEDULES = {
+    "kubernetes": "0 3 * * *",
+    "google": "0 3 * * *",
+    "amazon": "rate(5 minutes) or cron(0 12 * * ? *)",
+}
 
 
 def schedule(value: Any, kind: str) -> list[Complaint]:
@@ -162,13 +207,21 @@ def schedule(value: Any, kind: str) -> list[Complaint]:
     if not isinstance(value, str) or UNKNOWN in value:
         return []
     fault = FAULTS[kind](value)
-    return [(f"{shown(value)} is not a schedule: {fault}", f"a schedule is like {_SCHEDULES[kind]}")] if fault else []
+    return (
+        [(f"{shown(value)} is not a schedule: {fault}", f"a schedule is like {_SCHEDULES[kind]}")]
+        if fault
+        else []
+    )
 
 
 def time_zone(value: Any, case: str) -> list[Complaint]:
     """A name of the IANA time zone database, in its own capitals (`exact`) or in any (`any`)."""
     fault = zone_fault(str(value), any_case=case == "any")
-    return [(f"{shown(value)} is not a time zone: {fault}", "a time zone is like Europe/Berlin or Etc/UTC")] if fault else []
+    return (
+        [(f"{shown(value)} is not a time zone: {fault}", "a time zone is like Europe/Berlin or Etc/UTC")]
+        if fault
+        else []
+    )
 
 
 def json_text(value: Any, wanted: bool) -> list[Complaint]:
@@ -183,7 +236,9 @@ def json_text(value: Any, wanted: bool) -> list[Complaint]:
 
 
 def document(value: Any, kind: str) -> list[Complaint]:
-    return [(f"{where + ': ' if where else ''}{what}", fix) for where, what, fix in document_mistakes(value, kind)]
+    return [
+        (f"{where + ': ' if where else ''}{what}", fix) for where, what, fix in document_mistakes(value, kind)
+    ]
 
 
 def _number(value: Any) -> float | None:

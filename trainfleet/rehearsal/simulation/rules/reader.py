@@ -1,9 +1,13 @@
 """Reads rules/<package>.toml and applies it to a resource's inputs.
 
-A `[[rule]]` names `types` (patterns over the token without its package), what it leaves out (`but`), a `source`, and `rows`. A row asks something of
-one value (`path` and a word of `words.py`), or of several (`exactly_one`, `at_most_one`, `at_least_one`, `together`, `ordered`,
-`unique`, `inside`), inside `at` where given and only `when` another value is as named. Paths are dotted and cover every item of a list;
-`**.` is any depth and `*` any part of a name. Easy to get wrong: `say` replaces the words of what would be right.
+A `[[rule]]` names `types` (patterns over the token without its package), what it leaves out (`but`), a
+`source`, and `rows`. A row asks something of
+one value (`path` and a word of `words.py`), or of several (`exactly_one`, `at_most_one`, `at_least_one`,
+`together`, `ordered`,
+`unique`, `inside`), inside `at` where given and only `when` another value is as named. Paths are dotted and
+cover every item of a list;
+`**.` is any depth and `*` any part of a name. Easy to get wrong: `say` replaces the words of what would be
+right.
 """
 
 from __future__ import annotations
@@ -27,7 +31,18 @@ from trainfleet.rehearsal.simulation.pulumi_values import SIGNATURE, UNKNOWN
 from trainfleet.rehearsal.simulation.rules.predicates import WORDS
 
 RULES = Path(__file__).parent
-_RELATIONS = ("exactly_one", "at_most_one", "at_least_one", "together", "ordered", "unique", "inside", "needs", "forbids", "never")
+_RELATIONS = (
+    "exactly_one",
+    "at_most_one",
+    "at_least_one",
+    "together",
+    "ordered",
+    "unique",
+    "inside",
+    "needs",
+    "forbids",
+    "never",
+)
 _KEYS = {"path", "at", "when", "say", "soft", *_RELATIONS, *WORDS}
 
 
@@ -42,7 +57,9 @@ class Rule:
 
     def holds_for(self, short: str) -> bool:
         """Say whether a type, without its package, is meant."""
-        return any(fnmatchcase(short, pattern) for pattern in self.types) and not any(fnmatchcase(short, pattern) for pattern in self.but)
+        return any(fnmatchcase(short, pattern) for pattern in self.types) and not any(
+            fnmatchcase(short, pattern) for pattern in self.but
+        )
 
 
 @functools.cache
@@ -59,10 +76,15 @@ def rules(package: str, where: Path = RULES) -> tuple[Rule, ...]:
         entries = tomllib.loads(file.read_text()).get("rule", [])
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise InputError("the rules cannot be read", [Problem(str(file), str(error))]) from error
-    problems = [problem for index, entry in enumerate(entries) for problem in _faults(file.name, index, entry)]
+    problems = [
+        problem for index, entry in enumerate(entries) for problem in _faults(file.name, index, entry)
+    ]
     if problems:
         raise InputError("the rules cannot be read", problems)
-    return tuple(Rule(tuple(entry["types"]), entry["source"], tuple(entry["rows"]), tuple(entry.get("but", ()))) for entry in entries)
+    return tuple(
+        Rule(tuple(entry["types"]), entry["source"], tuple(entry["rows"]), tuple(entry.get("but", ())))
+        for entry in entries
+    )
 
 
 def _faults(file: str, index: int, entry: dict[str, Any]) -> Iterator[Problem]:
@@ -80,13 +102,24 @@ def _faults(file: str, index: int, entry: dict[str, Any]) -> Iterator[Problem]:
 @functools.cache
 def rules_of(package: str, token: str) -> tuple[dict[str, Any], ...]:
     """Return the rows that hold for a type."""
-    short = re.sub(r"/v\d{8}\w*(?=:)", "", token.split(":", 1)[-1])  # azure-native names the API's version in the module
-    return (*(row for rule in rules(package) if rule.holds_for(short) for row in rule.rows), *gathered_rows(package, short))
+    short = re.sub(
+        r"/v\d{8}\w*(?=:)", "", token.split(":", 1)[-1]
+    )  # azure-native names the API's version in the module
+    return (
+        *(row for rule in rules(package) if rule.holds_for(short) for row in rule.rows),
+        *gathered_rows(package, short),
+    )
 
 
 def softened(package: str, token: str) -> frozenset[str]:
-    """Return the paths (without list indexes) whose documentation is not to be taken at its word, or is said better here."""
-    return frozenset(row["path"] for row in rules_of(package, token) if row.get("soft") or ("one_of" in row and "when" not in row))
+    """Return the paths (without list indexes) whose documentation is not to be taken at its word, or is said
+    better here.
+    """
+    return frozenset(
+        row["path"]
+        for row in rules_of(package, token)
+        if row.get("soft") or ("one_of" in row and "when" not in row)
+    )
 
 
 def broken(package: str, token: str, inputs: dict[str, Any]) -> list[Mistake]:
@@ -111,7 +144,9 @@ def _values(row: dict[str, Any], path: str, scope: dict[str, Any]) -> Iterator[M
             if isinstance(value, (list, dict)) and word not in ("count", "keys", "document"):
                 continue
             for what, fix in WORDS[word](value, argument):
-                yield Mistake(_join(path, where), what, row.get("say", fix) if "did you mean" not in fix else fix)
+                yield Mistake(
+                    _join(path, where), what, row.get("say", fix) if "did you mean" not in fix else fix
+                )
 
 
 def _relations(row: dict[str, Any], path: str, scope: dict[str, Any]) -> Iterator[Mistake]:
@@ -119,10 +154,16 @@ def _relations(row: dict[str, Any], path: str, scope: dict[str, Any]) -> Iterato
     yield from _together(row, path, scope, say)
     for name in row.get("needs", ()):
         if not _is_given(scope, name):
-            yield Mistake(_join(path, name), f"missing, because {_reason(row, scope)}" if "when" in row else "missing required property", say)
+            yield Mistake(
+                _join(path, name),
+                f"missing, because {_reason(row, scope)}" if "when" in row else "missing required property",
+                say,
+            )
     for name in row.get("forbids", ()):
         if _is_given(scope, name):
-            yield Mistake(_join(path, name), f"{_value(scope, name)} is not allowed, because {_reason(row, scope)}", say)
+            yield Mistake(
+                _join(path, name), f"{_value(scope, name)} is not allowed, because {_reason(row, scope)}", say
+            )
     if row.get("never") and "path" in row:
         for where, value in find(scope, row["path"]):
             yield Mistake(_join(path, where), f"{value!r} is not allowed, because {_reason(row, scope)}", say)
@@ -141,21 +182,38 @@ def _together(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) -
         given = [name for name in names if _is_given(scope, name)]
         words = ", ".join(f"`{name}`" for name in names)
         if relation in ("exactly_one", "at_most_one") and len(given) > 1:
-            yield Mistake(_join(path, given[-1]), f"{_value(scope, given[-1])} conflicts with `{given[0]}`", say or f"give one of {words}")
-        empty = relation == "at_least_one" and any(name in scope for name in names)  # a list without entries was thought of
+            yield Mistake(
+                _join(path, given[-1]),
+                f"{_value(scope, given[-1])} conflicts with `{given[0]}`",
+                say or f"give one of {words}",
+            )
+        empty = relation == "at_least_one" and any(
+            name in scope for name in names
+        )  # a list without entries was thought of
         if relation in ("exactly_one", "at_least_one") and not given and not empty:
             yield Mistake(_join(path, names[0]), f"missing: one of {words} is needed", say)
         if relation == "together" and 0 < len(given) < len(names):
             missing = next(name for name in names if name not in given)
-            yield Mistake(_join(path, missing), f"missing, because `{given[0]}` is given", say or f"give all of {words}")
+            yield Mistake(
+                _join(path, missing), f"missing, because `{given[0]}` is given", say or f"give all of {words}"
+            )
 
 
 def _ordered(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) -> Iterator[Mistake]:
     names = row.get("ordered", ())
-    numbers = [(name, value) for name in names for _, value in find(scope, name) if isinstance(value, (int, float)) and not isinstance(value, bool)]
+    numbers = [
+        (name, value)
+        for name in names
+        for _, value in find(scope, name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    ]
     for (low, first), (high, second) in pairwise(numbers):
         if first > second:
-            yield Mistake(_join(path, low), f"{first} is more than `{high}`, which is {second}", say or f"`{low}` must be at most `{high}`")
+            yield Mistake(
+                _join(path, low),
+                f"{first} is more than `{high}`, which is {second}",
+                say or f"`{low}` must be at most `{high}`",
+            )
 
 
 def _inside(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) -> Iterator[Mistake]:
@@ -166,7 +224,11 @@ def _inside(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) -> 
         if not (isinstance(small, str) and isinstance(large, str) and known(small) and known(large)):
             continue
         with contextlib.suppress(ValueError, TypeError):  # what is no range was said already
-            if not ipaddress.ip_network(small, strict=False).subnet_of(ipaddress.ip_network(large, strict=False)):  # type: ignore[arg-type] # of one version, or TypeError
+            inside, outside = (
+                ipaddress.ip_network(small, strict=False),
+                ipaddress.ip_network(large, strict=False),
+            )
+            if not inside.subnet_of(outside):  # type: ignore[arg-type] # TypeError for two IP versions
                 yield Mistake(_join(path, where), f"{small!r} is not inside `{outer}`, which is {large}", say)
 
 
@@ -175,12 +237,18 @@ def _unique(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) -> 
     for where, value in find(scope, row["unique"]):
         if known(value) and not isinstance(value, (dict, list)):
             if str(value) in seen:
-                yield Mistake(_join(path, where), f"{value!r} is given twice, first in {seen[str(value)]}", say or "each must be different")
+                yield Mistake(
+                    _join(path, where),
+                    f"{value!r} is given twice, first in {seen[str(value)]}",
+                    say or "each must be different",
+                )
             seen.setdefault(str(value), where)
 
 
 def _holds(condition: Any, scope: dict[str, Any]) -> bool:
-    """Say whether a condition (or all of a list of them) holds for sure: with a value that is not known yet it does not."""
+    """Say whether a condition (or all of a list of them) holds for sure: with a value that is not known yet
+    it does not.
+    """
     if not isinstance(condition, dict):
         return all(_holds(part, scope) for part in condition or ())
     values = [value for _, value in find(scope, condition["path"]) if value is not None]
@@ -198,7 +266,9 @@ def _reason(row: dict[str, Any], scope: dict[str, Any]) -> str:
     parts = []
     for condition in conditions if isinstance(conditions, list) else [conditions]:
         value = next((value for _, value in find(scope, condition["path"]) if value is not None), None)
-        parts.append(f"`{condition['path']}` is {'not given' if value is None else 'given' if isinstance(value, (dict, list)) else repr(value)}")
+        parts.append(
+            f"`{condition['path']}` is {'not given' if value is None else 'given' if isinstance(value, (dict, list)) else repr(value)}"
+        )
     return " and ".join(parts) or "of the API's rule"
 
 

@@ -1,6 +1,8 @@
-"""Rules of a cloud that depend on what else exists there: what is still in use, ranges that overlap, zones, quotas.
+"""Rules of a cloud that depend on what else exists there: what is still in use, ranges that overlap, zones,
+quotas.
 
-The rules are the TOML files here, one per provider, each row with its source; `cloud_refuses` judges one operation by them.
+The rules are the TOML files here, one per provider, each row with its source; `cloud_refuses` judges one
+operation by them.
 Easy to get wrong: a program may name a thing by id, name, ARN or self link, so all of them count.
 """
 
@@ -37,17 +39,29 @@ def rules() -> Rows:
         for kind, rows in tomllib.loads(file.read_text()).items():
             for row in rows:
                 assert kind in KINDS, f"{file.name}: {kind} is no kind of rule"
-                assert KINDS[kind] <= set(row), f"{file.name} [{kind}] {row.get('type')} needs {', '.join(sorted(KINDS[kind]))}"
+                assert KINDS[kind] <= set(row), (
+                    f"{file.name} [{kind}] {row.get('type')} needs {', '.join(sorted(KINDS[kind]))}"
+                )
                 found[kind].setdefault(row["type"], []).append(row)
     return found
 
 
 def cloud_refuses(verb: str, record: Record, others: Iterable[Record], quotas: Mapping[str, int]) -> str:
-    """Return why a cloud refuses to create, update or delete a thing among others, or nothing when it does not."""
-    rest = [other for other in others if other is not record and (other.token, other.id) != (record.token, record.id)]
+    """Return why a cloud refuses to create, update or delete a thing among others, or nothing when it does
+    not.
+    """
+    rest = [
+        other
+        for other in others
+        if other is not record and (other.token, other.id) != (record.token, record.id)
+    ]
     if verb == "delete":
         return _in_use(record, rest)
-    return _ranges(record, rest) or _zones(record, rest) or (_quota(record, rest, quotas) if verb == "create" else "")
+    return (
+        _ranges(record, rest)
+        or _zones(record, rest)
+        or (_quota(record, rest, quotas) if verb == "create" else "")
+    )
 
 
 def _in_use(record: Record, others: list[Record]) -> str:
@@ -67,13 +81,25 @@ def _ranges(record: Record, others: list[Record]) -> str:
     for row in rules()["inside"].get(record.token, ()):
         own = [network for path in row["ranges"] for network in _networks(record, path)]
         token, path = row["network"].split(" ")
-        home = next((other for other in others if other.token == token and names_of(other) & set(_texts(record, path))), None)
+        home = next(
+            (
+                other
+                for other in others
+                if other.token == token and names_of(other) & set(_texts(record, path))
+            ),
+            None,
+        )
         if home is None:
             continue
         space = [network for each in row["of"] for network in _networks(home, each)]
         for extra in row.get("more", ()):
             kind, reference, what = extra.split(" ")
-            space += [n for other in others if other.token == kind and names_of(home) & set(_texts(other, reference)) for n in _networks(other, what)]
+            space += [
+                n
+                for other in others
+                if other.token == kind and names_of(home) & set(_texts(other, reference))
+                for n in _networks(other, what)
+            ]
         for network in own:
             if space and not any(_lies_in(network, whole) for whole in space):
                 return f"{network} does not lie in {', '.join(map(str, space))} of {_logical(home)}"
@@ -97,16 +123,27 @@ def _zones(record: Record, others: list[Record]) -> str:
 
 
 def _quota(record: Record, others: list[Record], quotas: Mapping[str, int]) -> str:
-    most = quotas.get(record.token, next((row["most"] for row in rules()["quota"].get(record.token, ())), None))
+    most = quotas.get(
+        record.token, next((row["most"] for row in rules()["quota"].get(record.token, ())), None)
+    )
     there = sum(other.token == record.token for other in others)
-    return f"the quota is {most} of {record.token}, and {there} exist" if most is not None and there >= most else ""
+    return (
+        f"the quota is {most} of {record.token}, and {there} exist"
+        if most is not None and there >= most
+        else ""
+    )
 
 
 def names_of(record: Record) -> set[str]:
     """Return everything by which a program may name a thing."""
     outputs = plain(record.outputs)
     return {
-        value for value in (record.id, *(outputs.get(name) for name in ("arn", "name", "selfLink", "bucket", "address"))) if isinstance(value, str)
+        value
+        for value in (
+            record.id,
+            *(outputs.get(name) for name in ("arn", "name", "selfLink", "bucket", "address")),
+        )
+        if isinstance(value, str)
     }
 
 

@@ -1,4 +1,6 @@
-"""The smallest project that a diff takes for one of Trainfleet's: a spec, and a program whose `infra` is its own."""
+"""The smallest project that a diff takes for one of Trainfleet's: a spec, and a program whose `infra` is its
+own.
+"""
 
 import pulumi
 
