@@ -49,7 +49,19 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 def serving(cluster: Cluster, folder: Path) -> Iterator[Shown]:
     with socket.create_server((str(cluster.state.outside), 0)) as probe:
         port = probe.getsockname()[1]
-    command = [str(PROGRAM), "cluster", "store", "--name", cluster.name, "--namespace", NAMESPACE, "--folder", str(folder), "--port", str(port)]
+    command = [
+        str(PROGRAM),
+        "cluster",
+        "store",
+        "--name",
+        cluster.name,
+        "--namespace",
+        NAMESPACE,
+        "--folder",
+        str(folder),
+        "--port",
+        str(port),
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
     try:
@@ -59,11 +71,21 @@ def serving(cluster: Cluster, folder: Path) -> Iterator[Shown]:
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
-        assert not [each for each in psutil.process_iter(["cmdline"]) if str(folder) in (each.info["cmdline"] or [])]
+        assert not [
+            each for each in psutil.process_iter(["cmdline"]) if str(folder) in (each.info["cmdline"] or [])
+        ]
 
 
 def bash(*lines: str, folder: Path) -> str:
-    done = subprocess.run(["bash", "-e"], input="\n".join(lines), cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        ["bash", "-e"],
+        input="\n".join(lines),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -72,24 +94,68 @@ def python(act: str) -> str:
     return f"{sys.executable} - <<'E'{READ_BACK.format(act=act)}E"
 
 
-def test_what_was_stored_is_there_at_the_next_start_under_the_same_keys(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_what_was_stored_is_there_at_the_next_start_under_the_same_keys(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
     folder = tmp_path / "store"
     with serving(cluster, folder) as shown:
         bash(shown.source, python('store.open_output_stream(path).write(b"hello")'), folder=tmp_path)
         environment = (folder / "environment").read_text()
         assert (folder / "environment").stat().st_mode & 0o077 == 0
     secret = json.loads(cluster.kubectl("-n", namespace, "get", "secret", "s3-keys", "-o", "json"))["data"]
-    assert f"AWS_SECRET_ACCESS_KEY={base64.b64decode(secret['AWS_SECRET_ACCESS_KEY']).decode()}" in environment
+    assert (
+        f"AWS_SECRET_ACCESS_KEY={base64.b64decode(secret['AWS_SECRET_ACCESS_KEY']).decode()}" in environment
+    )
     with serving(cluster, folder) as shown:
-        assert bash(shown.source, python("print(store.open_input_stream(path).read())"), folder=tmp_path) == "b'hello'\n"
+        assert (
+            bash(shown.source, python("print(store.open_input_stream(path).read())"), folder=tmp_path)
+            == "b'hello'\n"
+        )
         again = (folder / "environment").read_text()
     assert re.sub(r":\d+", "", again) == re.sub(r":\d+", "", environment)
+
+
+def test_a_detached_store_answers_when_the_command_returns_and_can_be_ended(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "store"
+    with socket.create_server((str(cluster.state.outside), 0)) as probe:
+        port = str(probe.getsockname()[1])
+    arguments = [
+        "cluster",
+        "store",
+        "--name",
+        cluster.name,
+        "--namespace",
+        NAMESPACE,
+        "--folder",
+        str(folder),
+    ]
+    done = trainfleet(*arguments, "--port", port, "--detach")
+    servers = [
+        each for each in psutil.process_iter(["cmdline"]) if str(folder) in (each.info["cmdline"] or [])
+    ]
+    try:
+        assert (done.returncode, f"source {folder / 'environment'}" in done.stdout) == (0, True), done.stderr
+        bash(
+            f"source {folder / 'environment'}",
+            python('store.open_output_stream(path).write(b"x")'),
+            folder=tmp_path,
+        )
+        again = trainfleet(*arguments, "--port", port, "--detach")
+        assert (again.returncode, "in use" in again.stderr) == (1, True), again.stderr
+    finally:
+        for each in servers:
+            each.send_signal(signal.SIGINT)
+        psutil.wait_procs(servers, 30)
 
 
 def test_a_port_that_is_taken_is_told(cluster: Cluster, tmp_path: Path) -> None:
     with socket.create_server((str(cluster.state.outside), 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = trainfleet("cluster", "store", "--name", cluster.name, "--folder", str(tmp_path), "--port", port)
+        done = trainfleet(
+            "cluster", "store", "--name", cluster.name, "--folder", str(tmp_path), "--port", port
+        )
     assert (done.returncode, done.stderr.count("error:")) == (2, 1)
     assert f"{port}: Address already in use -> --port says another" in " ".join(done.stderr.split())
 
@@ -105,4 +171,8 @@ def test_the_launch_that_is_printed_trains(cluster: Cluster, namespace: str, tmp
         said = bash(shown.source, f"PATH={PROGRAM.parent}:$PATH {shown.launch}", folder=tmp_path)
         assert "finished" in said
         assert list((tmp_path / "store" / "data" / "runs").glob("lm-tiny/checkpoints/step-*"))
-        until(lambda: not cluster.kubectl("-n", namespace, "get", "pods", "-o", "name").strip(), "the pods are gone", 120)
+        until(
+            lambda: not cluster.kubectl("-n", namespace, "get", "pods", "-o", "name").strip(),
+            "the pods are gone",
+            120,
+        )

@@ -16,6 +16,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -31,6 +32,9 @@ from trainfleet.local_cluster.stores.build import gateways
 BUCKET = "runs"
 SECRET = "s3-keys"
 LIMIT_S = 60.0
+CHECK_S = 1.0
+LINES = 3
+"""How many lines the store prints once it answers."""
 RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
 
 
@@ -110,6 +114,39 @@ def gateway(host: str, folder: Path, keys: tuple[str, str], port: int = 0) -> It
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def detached(name: str, namespace: str, folder: Path, port: int) -> str:
+    """Start the store as a process of its own session and return what it printed once it answers.
+
+    Raises:
+        TrainfleetError: it ended before it was ready; with its output.
+    """
+    command = [sys.executable, "-m", "trainfleet", "cluster", "store", "--name", name]
+    command += ["--namespace", namespace, "--folder", str(folder), "--port", str(port)]
+    log = folder / "detached.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=os.environ | {"NO_COLOR": "1", "PYTHONUNBUFFERED": "1"},
+        )
+    deadline = time.monotonic() + LIMIT_S
+    while (text := log.read_text(errors="replace")).count("\n") < LINES:
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            raise TrainfleetError("the store did not start", [Problem(str(log), text.strip() or "no output")])
+        time.sleep(0.1)
+    return text.rstrip("\n").replace("Ctrl-C or the cluster", "the cluster")
+
+
+def until_gone(pid: int) -> None:
+    """Return once the process `pid`, the node's first one, has ended: a store without its cluster serves nobody."""
+    while Path(f"/proc/{pid}").exists():
+        time.sleep(CHECK_S)
 
 
 def certificate(host: str, folder: Path) -> None:

@@ -231,36 +231,38 @@ def load(
 def store(
     name: Name = "local",
     namespace: Annotated[
-        str, typer.Option("--namespace", help="Where runs are launched; made where it is missing.")
+        str, typer.Option("--namespace", help="The namespace of the runs; created if it is missing.")
     ] = "training",
     folder: Annotated[
         Path | None,
         typer.Option(
             "--folder",
             metavar="DIR",
-            help="Where its data lies; it stays there.",
+            help="Where the data is kept, also after the store has ended.",
             show_default="the user's data folder",
         ),
     ] = None,
     port: Annotated[
-        int, typer.Option("--port", min=1, max=65535, help="Of this machine, on the address that pods see.")
+        int, typer.Option("--port", min=1, max=65535, help="The port, on the address that pods reach.")
     ] = 9000,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Run in the background, until `trainfleet cluster down`.")
+    ] = False,
 ) -> None:
-    """Be an S3 store with TLS for runs on the cluster, until Ctrl-C: for trials on a machine that has no
-    bucket at hand.
+    """Serve an S3 store with TLS to the runs on the cluster, for a machine without a bucket.
 
-    Pods get its keys as the Secret `s3-keys`; a shell gets them, and the cluster, from the file that is
-    printed. Typed again, the data is
-    there, and so are the keys and the authority that pods know.
+    Pods get its keys from the Secret `s3-keys`; a shell gets them, and the kubeconfig, from the file that
+    this command prints. The store ends with Ctrl-C or with the cluster. Its data, keys and authority are
+    kept, so a later store continues with them.
 
     [bold]Examples[/]
 
       trainfleet cluster store
 
+      trainfleet cluster store --detach
+
       trainfleet cluster store --namespace research --folder ./store --port 9001
     """
-    import threading
-
     from platformdirs import user_data_path
 
     from trainfleet.console import out
@@ -269,24 +271,29 @@ def store(
     from trainfleet.local_cluster.images import LOCAL
 
     it = _there(name)
-    _running(it)
+    pid = _running(it)
     place = (folder or user_data_path("trainfleet") / "stores" / name).resolve()
     if place.exists() and not place.is_dir():
         raise InputError(
-            "the store cannot lie there", [Problem("--folder", f"{place} is a file", "name a folder")]
+            "the store needs a folder", [Problem("--folder", f"{place} is a file", "name a folder")]
         )
     place.mkdir(parents=True, exist_ok=True)
+    if detach:
+        out().print(
+            stores.detached(name, namespace, place, port), markup=False, highlight=False, soft_wrap=True
+        )
+        return
     with stores.gateway(str(it.outside), place, stores.keys_of(place), port) as made:
         stores.grant(it, namespace, made)
         stores.write_environment(it, made, place / "environment")
         launch = f"trainfleet launch lm-tiny --on kuberay --context {it.context} --namespace {namespace} --image {LOCAL}"
         lines = [
-            f"{made.url} at {made.address}, data in {place}; Ctrl-C ends it. In another shell:",
+            f"{made.url} at {made.address}, data in {place}; ends with Ctrl-C or the cluster. In another shell:",
             f"  source {place / 'environment'}",
             f"  {launch} --storage {made.url} --from-secret {stores.SECRET} scaling.cpus_per_worker=0.25",
         ]
         out().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
-        threading.Event().wait()
+        stores.until_gone(pid)
 
 
 def _there(name: str) -> Any:
