@@ -1,7 +1,10 @@
-"""Object stores with TLS where pods reach this machine, each with the least rights that a run needs, where its server knows rights at all.
+"""Object stores with TLS where pods reach this machine, each with the least rights that a run needs, where
+its server knows rights at all.
 
-S3: an account of the gateway that owns one bucket. Azure: a signature for one container of Azurite. GCS: its server asks nobody for anything,
-so there TLS alone is tried. Easy to get wrong: pyarrow's clients of GCS and Azure read SSL_CERT_FILE when pyarrow is imported, so whoever
+S3: an account of the gateway that owns one bucket. Azure: a signature for one container of Azurite. GCS: its
+server asks nobody for anything,
+so there TLS alone is tried. Easy to get wrong: pyarrow's clients of GCS and Azure read SSL_CERT_FILE when
+pyarrow is imported, so whoever
 asks them here is a process of its own.
 """
 
@@ -63,7 +66,12 @@ class CloudStore:
         address = f"https://{self.host}:{self.port}"
         trust = {"AWS_CA_BUNDLE": str(self.authority)}
         if self.kind == "s3":
-            return {**trust, "AWS_ENDPOINT_URL": address, "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
+            return {
+                **trust,
+                "AWS_ENDPOINT_URL": address,
+                "AWS_REGION": "us-east-1",
+                "AWS_EC2_METADATA_DISABLED": "true",
+            }
         trust |= {"SSL_CERT_FILE": str(self.authority)}
         if self.kind == "gs":
             return {**trust, "STORAGE_EMULATOR_HOST": address}
@@ -84,9 +92,17 @@ class CloudStore:
         self._as_owner(_FILL, str(folder), f"{self.url}/{under}")
 
     def _as_owner(self, program: str, *arguments: str) -> str:
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "AZURE_"))} | self.place | self.master
+        environment = (
+            {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "AZURE_"))}
+            | self.place
+            | self.master
+        )
         done = subprocess.run(
-            [sys.executable, "-c", program, *arguments], env=environment | {"KIND": self.kind}, capture_output=True, text=True, check=False
+            [sys.executable, "-c", program, *arguments],
+            env=environment | {"KIND": self.kind},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -139,16 +155,56 @@ def cloud_store(kind: str, host: str, folder: Path) -> Iterator[CloudStore]:
             "--key",
             key,
         ]
-        command += ["--iam-dir", str(folder / "people"), "posix", "--sidecar", str(folder / "sidecar"), str(data)]
+        command += [
+            "--iam-dir",
+            str(folder / "people"),
+            "posix",
+            "--sidecar",
+            str(folder / "sidecar"),
+            str(data),
+        ]
     elif kind == "gs":
-        command = [str(gateways() / "fake-gcs-server"), "-scheme", "https", "-host", host, "-port", str(port), "-log-level", "error"]
-        command += ["-cert-location", cert, "-private-key-location", key, "-backend", "filesystem", "-filesystem-root", str(data)]
+        command = [
+            str(gateways() / "fake-gcs-server"),
+            "-scheme",
+            "https",
+            "-host",
+            host,
+            "-port",
+            str(port),
+            "-log-level",
+            "error",
+        ]
+        command += [
+            "-cert-location",
+            cert,
+            "-private-key-location",
+            key,
+            "-backend",
+            "filesystem",
+            "-filesystem-root",
+            str(data),
+        ]
         command += ["-external-url", address, "-public-host", f"{host}:{port}"]
     else:
-        command = [*azurite(), "--blobHost", host, "--blobPort", str(port), "--location", str(folder / "azurite"), "--cert", cert, "--key", key]
+        command = [
+            *azurite(),
+            "--blobHost",
+            host,
+            "--blobPort",
+            str(port),
+            "--location",
+            str(folder / "azurite"),
+            "--cert",
+            cert,
+            "--key",
+            key,
+        ]
         command += ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True
+        )
     try:
         _answers(process, host, port, folder / "log")
         make = {"s3": _s3_account, "gs": _nobody, "az": _container_signature}[kind]
@@ -180,7 +236,9 @@ def _s3_account(host: str, port: int, authority: Path) -> CloudStore:
         done = subprocess.run([*admin, *command], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr + done.stdout
     keys = {"AWS_ACCESS_KEY_ID": name, "AWS_SECRET_ACCESS_KEY": secret}
-    return CloudStore("s3", host, port, authority, keys, {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET})
+    return CloudStore(
+        "s3", host, port, authority, keys, {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
+    )
 
 
 def _nobody(host: str, port: int, authority: Path) -> CloudStore:
@@ -193,15 +251,38 @@ def _container_signature(host: str, port: int, authority: Path) -> CloudStore:
     for container in (BUCKET, OTHER):
         store._as_owner(_CONTAINER, container)
     return CloudStore(
-        "az", host, port, authority, {"AZURE_STORAGE_SAS_TOKEN": f"?{signature(BUCKET, datetime.now(UTC) + timedelta(days=1))}"}, store.master
+        "az",
+        host,
+        port,
+        authority,
+        {"AZURE_STORAGE_SAS_TOKEN": f"?{signature(BUCKET, datetime.now(UTC) + timedelta(days=1))}"},
+        store.master,
     )
 
 
 def signature(container: str, until: datetime) -> str:
-    """A service signature (SAS) for a container. Source: "Create a service SAS", version 2020-12-06 and later, of Azure's REST reference."""
-    said = {"sp": "racwdl", "se": until.strftime("%Y-%m-%dT%H:%M:%SZ"), "spr": "https", "sv": "2022-11-02", "sr": "c"}
+    """A service signature (SAS) for a container. Source: "Create a service SAS", version 2020-12-06 and
+    later, of Azure's REST reference.
+    """
+    said = {
+        "sp": "racwdl",
+        "se": until.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "spr": "https",
+        "sv": "2022-11-02",
+        "sr": "c",
+    }
     start = identifier = addresses = snapshot = scope = ""
-    fields = [said["sp"], start, said["se"], f"/blob/{AZURE_ACCOUNT}/{container}", identifier, addresses, said["spr"], said["sv"], said["sr"]]
+    fields = [
+        said["sp"],
+        start,
+        said["se"],
+        f"/blob/{AZURE_ACCOUNT}/{container}",
+        identifier,
+        addresses,
+        said["spr"],
+        said["sv"],
+        said["sr"],
+    ]
     headers = [""] * 5
     text = "\n".join([*fields, snapshot, scope, *headers])
     signed = hmac.new(base64.b64decode(AZURE_KEY), text.encode(), hashlib.sha256).digest()

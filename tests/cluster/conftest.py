@@ -1,6 +1,8 @@
-"""A real cluster for the tests marked `cluster`: brought up once, taken down at the end; skipped with one line where that cannot be.
+"""A real cluster for the tests marked `cluster`: brought up once, taken down at the end; skipped with one
+line where that cannot be.
 
-The cluster has a name of its own, so one that a developer has up beside it is not touched. TRAINFLEET_TEST_CLUSTER names one that is
+The cluster has a name of its own, so one that a developer has up beside it is not touched.
+TRAINFLEET_TEST_CLUSTER names one that is
 up already, and stays. Tests that break a cluster make one of their own, without the image.
 """
 
@@ -54,14 +56,20 @@ class Cluster:
         return done.stdout
 
     def apply(self, *objects: dict[str, Any]) -> None:
-        self.kubectl("apply", "-f", "-", given=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+        self.kubectl(
+            "apply", "-f", "-", given=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+        )
 
     def status(self) -> dict[str, Any]:
-        seen: dict[str, Any] = json.loads(self.call("cluster", "status", "--name", self.name, "--json").stdout)
+        seen: dict[str, Any] = json.loads(
+            self.call("cluster", "status", "--name", self.name, "--json").stdout
+        )
         return seen
 
 
-def trainfleet(*arguments: str, timeout: float = 1800, **environment: str) -> subprocess.CompletedProcess[str]:
+def trainfleet(
+    *arguments: str, timeout: float = 1800, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Call the command line in a process of its own."""
     command = [str(Path(sys.executable).with_name("trainfleet")), *arguments]
     settings = os.environ | {"NO_COLOR": "1", "COLUMNS": "160"} | environment

@@ -1,6 +1,8 @@
-"""A cut in the cluster's network, for as long as a block lasts: between two pods, or between a pod and this machine, where the stores are.
+"""A cut in the cluster's network, for as long as a block lasts: between two pods, or between a pod and this
+machine, where the stores are.
 
-What is cut is dropped and not refused, connections that are open too, as when a cable is pulled. The rule is the node's own.
+What is cut is dropped and not refused, connections that are open too, as when a cable is pulled. The rule is
+the node's own.
 """
 
 from __future__ import annotations
@@ -26,8 +28,16 @@ def cut(cluster: Cluster, one: str, other: str) -> Iterator[None]:
     pid = node.pid_of(cluster.state)
     assert pid is not None
     table = f"cut{next(_NUMBERS)}"
-    drops = "\n".join(f"ip saddr {source} ip daddr {target} drop" for source, target in ((one, other), (other, one)))
-    node.enter(pid, ["nft", f"table inet {table} {{\nchain cuts {{\ntype filter hook forward priority -300;\n{drops}\n}}\n}}"])
+    drops = "\n".join(
+        f"ip saddr {source} ip daddr {target} drop" for source, target in ((one, other), (other, one))
+    )
+    node.enter(
+        pid,
+        [
+            "nft",
+            f"table inet {table} {{\nchain cuts {{\ntype filter hook forward priority -300;\n{drops}\n}}\n}}",
+        ],
+    )
     try:
         yield
     finally:

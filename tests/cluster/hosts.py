@@ -1,7 +1,10 @@
-"""Machines of one's own on one machine: namespaces with an address, a process tree, a /tmp and an ssh server each, as `ray up` finds hosts.
+"""Machines of one's own on one machine: namespaces with an address, a process tree, a /tmp and an ssh server
+each, as `ray up` finds hosts.
 
-For the tests of `--on ray-up`. Easy to get wrong: `ray stop` ends every Ray that it can see, so a host must not see this machine's
-processes; and sshd comes from Debian's package without being installed, since installing it would start a server here.
+For the tests of `--on ray-up`. Easy to get wrong: `ray stop` ends every Ray that it can see, so a host must
+not see this machine's
+processes; and sshd comes from Debian's package without being installed, since installing it would start a
+server here.
 """
 
 from __future__ import annotations
@@ -122,21 +125,54 @@ def _host(number: int, folder: Path, server: Path, key: Path) -> Host:
     home = own / "home"
     home.mkdir(parents=True)
     shutil.copytree(server, home / ".sshd", symlinks=True)
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(home / ".sshd" / "key")], check=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(home / ".sshd" / "key")], check=True
+    )
     (home / ".sshd" / "config").write_text(CONFIG)
     (home / ".sshd" / "authorized").write_text(key.with_suffix(".pub").read_text())
     (home / ".bashrc").write_text(f"export PATH={Path(sys.executable).parent}:$PATH\n")
     (home / ".profile").write_text(". ~/.bashrc\n")
-    (own / "passwd").write_text("root:x:0:0:root:/run/home:/bin/bash\nsshd:x:101:65534::/run/sshd:/usr/sbin/nologin\n")
+    (own / "passwd").write_text(
+        "root:x:0:0:root:/run/home:/bin/bash\nsshd:x:101:65534::/run/sshd:/usr/sbin/nologin\n"
+    )
     (own / "shadow").write_text("root:*:19000:0:99999:7:::\nsshd:*:19000:0:99999:7:::\n")
-    kept = [str(path) for path in (Path(__file__).parents[2], Path(sys.prefix), Path(sys.base_prefix)) if path.is_relative_to("/tmp")]
+    kept = [
+        str(path)
+        for path in (Path(__file__).parents[2], Path(sys.prefix), Path(sys.base_prefix))
+        if path.is_relative_to("/tmp")
+    ]
     triplet = f"{os.uname().machine}-linux-gnu"
     script = INIT.format(address=address, name=name, folder=own, kept=" ".join(kept), triplet=triplet)
-    command = ["unshare", "--mount", "--pid", "--net", "--uts", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script]
+    command = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--net",
+        "--uts",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "sh",
+        "-c",
+        script,
+    ]
     with (own / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
     link = f"tf-{name}"
-    _ip("link", "add", link, "master", BRIDGE, "type", "veth", "peer", "name", "eth0", "netns", str(_init_of(process)))
+    _ip(
+        "link",
+        "add",
+        link,
+        "master",
+        BRIDGE,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "eth0",
+        "netns",
+        str(_init_of(process)),
+    )
     _ip("link", "set", link, "up")
     return Host(address, process, own)
 

@@ -1,7 +1,10 @@
-"""Launches by `--on kuberay` for the tests: a namespace that enforces Pod Security's `restricted`, an S3 gateway with TLS, keys in a Secret.
+"""Launches by `--on kuberay` for the tests: a namespace that enforces Pod Security's `restricted`, an S3
+gateway with TLS, keys in a Secret.
 
-Used by test_launch_kuberay*.py and test_chaos.py; each has a namespace and a store of its own. Easy to get wrong: the node has as many
-processors as this machine, perhaps two, so each run asks for parts of one, and must be gone before the next begins.
+Used by test_launch_kuberay*.py and test_chaos.py; each has a namespace and a store of its own. Easy to get
+wrong: the node has as many
+processors as this machine, perhaps two, so each run asks for parts of one, and must be gone before the next
+begins.
 """
 
 from __future__ import annotations
@@ -40,7 +43,12 @@ class Place:
 
     @property
     def env(self) -> dict[str, str]:
-        given = os.environ | {"NO_COLOR": "1", "COLUMNS": "160", "PYTHONUNBUFFERED": "1", "KUBECONFIG": str(self.cluster.state.kubeconfig)}
+        given = os.environ | {
+            "NO_COLOR": "1",
+            "COLUMNS": "160",
+            "PYTHONUNBUFFERED": "1",
+            "KUBECONFIG": str(self.cluster.state.kubeconfig),
+        }
         return given | self.store.environment
 
     @property
@@ -55,15 +63,38 @@ class Place:
         """The cluster, what its pods run, and how they come by the store's keys."""
         return [*self.where, "--image", LOCAL, "--from-secret", "s3-keys"]
 
-    def arguments(self, run: str, *more: str, recipe: str = "lm-tiny", stack: Path | None = None) -> list[str]:
+    def arguments(
+        self, run: str, *more: str, recipe: str = "lm-tiny", stack: Path | None = None
+    ) -> list[str]:
         there = self.reached() if stack is None else ["--stack", str(stack), "--from-secret", "s3-keys"]
-        return ["launch", recipe, "--on", "kuberay", *there, "--storage", f"{self.store.url}/runs", "--run", run, *SMALL, self.data, *more]
+        return [
+            "launch",
+            recipe,
+            "--on",
+            "kuberay",
+            *there,
+            "--storage",
+            f"{self.store.url}/runs",
+            "--run",
+            run,
+            *SMALL,
+            self.data,
+            *more,
+        ]
 
     def launch(self, run: str, *more: str, recipe: str = "lm-tiny") -> subprocess.CompletedProcess[str]:
         return self.call(*self.arguments(run, *more, recipe=recipe))
 
     def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([PROGRAM, *arguments], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=1500, check=False)
+        return subprocess.run(
+            [PROGRAM, *arguments],
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=1500,
+            check=False,
+        )
 
     def start(self, run: str, *more: str, stack: Path | None = None) -> Launch:
         return self.begin(run, *self.arguments(run, *more, stack=stack))
@@ -71,7 +102,14 @@ class Place:
     def begin(self, name: str, *arguments: str) -> Launch:
         """Start a command that goes on beside the test; what it says is in the file of its name."""
         with (self.folder / f"{name}.out").open("w") as log:
-            process = subprocess.Popen([PROGRAM, *arguments], cwd=self.folder, env=self.env, stdout=log, stderr=subprocess.STDOUT, text=True)
+            process = subprocess.Popen(
+                [PROGRAM, *arguments],
+                cwd=self.folder,
+                env=self.env,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
         return Launch(process, self.folder / f"{name}.out")
 
     def kubectl(self, *arguments: str, check: bool = True) -> str:
@@ -134,7 +172,9 @@ def launched(place: Place, run: str, *more: str, stack: Path | None = None) -> I
 
 
 @pytest.fixture(scope="module")
-def place(cluster: Cluster, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def place(
+    cluster: Cluster, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Place]:
     """A namespace that is named as the module, a store with data in it, and its keys as a Secret."""
     namespace = request.module.__name__.rpartition("test_")[2].replace("_", "-")
     folder = tmp_path_factory.mktemp("launches")
@@ -142,9 +182,16 @@ def place(cluster: Cluster, request: pytest.FixtureRequest, tmp_path_factory: py
     host = str(cluster.state.outside)
     with gateway(host, folder / "store", (KEY, SECRET)) as store:
         _fill(store.folder)
-        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}})
+        cluster.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}
+        )
         keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3-keys", "namespace": namespace}, "stringData": keys}
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "s3-keys", "namespace": namespace},
+            "stringData": keys,
+        }
         cluster.apply(secret)
         yield Place(cluster, store, folder, namespace)
         cluster.kubectl("delete", "namespace", namespace, "--wait=false")

@@ -29,12 +29,18 @@ def seen(name: str) -> dict[str, Any]:
         "links": sorted(row["ifname"] for row in _ip("link")),
         "routes": sorted(json.dumps(row, sort_keys=True) for row in _ip("route", "show", "table", "all")),
         "mounts": sorted(row.split()[4] for row in mounts),
-        "firewall": subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=True).stdout,
+        "firewall": subprocess.run(
+            ["nft", "list", "ruleset"], capture_output=True, text=True, check=True
+        ).stdout,
         "forwarding": Path("/proc/sys/net/ipv4/ip_forward").read_text(),
         "cgroups": [str(path) for path in cgroups.here(f"trainfleet-{name}")],
         "hosts": Path("/etc/hosts").read_text(),
         "resolver": Path("/etc/resolv.conf").read_text(),
-        "folders": {folder: sorted(path.name for path in Path(folder).glob("*")) for folder in FOLDERS if Path(folder).exists()},
+        "folders": {
+            folder: sorted(path.name for path in Path(folder).glob("*"))
+            for folder in FOLDERS
+            if Path(folder).exists()
+        },
     }
 
 

@@ -1,6 +1,8 @@
-"""What SkyPilot's tests stand on: two namespaces as two platforms, by the rights that a stack grants its launchers, and a home and server of their own.
+"""What SkyPilot's tests stand on: two namespaces as two platforms, by the rights that a stack grants its
+launchers, and a home and server of their own.
 
-Used by test_sky*.py. Easy to get wrong: SkyPilot's server, its workers and its jobs' controllers outlive whoever started them, so
+Used by test_sky*.py. Easy to get wrong: SkyPilot's server, its workers and its jobs' controllers outlive
+whoever started them, so
 what has this home in its environment is ended by its number when the tests are over.
 """
 
@@ -49,19 +51,34 @@ class Place:
 
     @property
     def environment(self) -> dict[str, str]:
-        return os.environ | {"NO_COLOR": "1", "COLUMNS": "160", "PYTHONUNBUFFERED": "1"} | self.store.environment | self.env
+        return (
+            os.environ
+            | {"NO_COLOR": "1", "COLUMNS": "160", "PYTHONUNBUFFERED": "1"}
+            | self.store.environment
+            | self.env
+        )
 
     def call(self, *arguments: str, timeout: float = 1500) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [PROGRAM, *arguments], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False
+            [PROGRAM, *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
         )
 
-    def arguments(self, run: str, *stacks: str, more: tuple[str, ...] = TWO, recipe: str = "lm-tiny") -> list[str]:
+    def arguments(
+        self, run: str, *stacks: str, more: tuple[str, ...] = TWO, recipe: str = "lm-tiny"
+    ) -> list[str]:
         named = [text for stack in stacks for text in ("--stack", f"{stack}.json")]
         options = ["--from-secret", "s3-keys", "--storage", f"{self.store.url}/runs", "--run", run]
         return ["launch", recipe, "--on", "sky", *named, *options, self.data, *more]
 
-    def launch(self, run: str, *stacks: str, more: tuple[str, ...] = TWO, recipe: str = "lm-tiny") -> subprocess.CompletedProcess[str]:
+    def launch(
+        self, run: str, *stacks: str, more: tuple[str, ...] = TWO, recipe: str = "lm-tiny"
+    ) -> subprocess.CompletedProcess[str]:
         return self.call(*self.arguments(run, *stacks, more=(*more, "--json"), recipe=recipe))
 
     @contextlib.contextmanager
@@ -84,7 +101,18 @@ class Place:
 
     def here(self, run: str, *more: str, recipe: str = "lm-tiny") -> dict[str, Any]:
         """The same recipe on this machine, with as many workers."""
-        arguments = ("launch", recipe, "--on", "local", "--run", run, "--storage", str(self.folder / "here"), "--json", self.data)
+        arguments = (
+            "launch",
+            recipe,
+            "--on",
+            "local",
+            "--run",
+            run,
+            "--storage",
+            str(self.folder / "here"),
+            "--json",
+            self.data,
+        )
         done = self.call(*arguments, "scaling.workers=2", *more)
         assert done.returncode == 0, done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
@@ -100,14 +128,23 @@ class Place:
         return found
 
     def pods(self, *namespaces: str) -> list[str]:
-        return [pod for namespace in namespaces for pod in self.cluster.kubectl("-n", namespace, "get", "pods", "-o", "name").split()]
+        return [
+            pod
+            for namespace in namespaces
+            for pod in self.cluster.kubectl("-n", namespace, "get", "pods", "-o", "name").split()
+        ]
 
     def gone(self) -> None:
         until(lambda: not self.pods(NEAR, FAR), "all pods are gone", 180)
 
     def close(self, namespace: str) -> None:
         """Leave no room in a namespace: what is there stays."""
-        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": namespace}, "spec": {"hard": {"pods": "0"}}}
+        quota = {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "none", "namespace": namespace},
+            "spec": {"hard": {"pods": "0"}},
+        }
         self.cluster.apply(quota)
         used = ("-n", namespace, "get", "resourcequota", "none", "-o", "jsonpath={.status.hard.pods}")
         until(lambda: self.cluster.kubectl(*used) == "0", "the quota holds", 60)
@@ -143,14 +180,21 @@ class Place:
 
 
 def rules(these: tuple[Rule, ...]) -> list[dict[str, Any]]:
-    return [{"apiGroups": [group], "resources": resources, "verbs": verbs} for group, resources, verbs in these]
+    return [
+        {"apiGroups": [group], "resources": resources, "verbs": verbs} for group, resources, verbs in these
+    ]
 
 
 def granted(namespace: str) -> list[dict[str, Any]]:
     """A platform's accounts and rights in its namespace."""
 
     def made(kind: str, name: str, api: str = "v1", **more: Any) -> dict[str, Any]:
-        return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": namespace, **more.pop("metadata", {})}, **more}
+        return {
+            "apiVersion": api,
+            "kind": kind,
+            "metadata": {"name": name, "namespace": namespace, **more.pop("metadata", {})},
+            **more,
+        }
 
     def bound(role: str, account: str, kind: str = "Role") -> dict[str, Any]:
         subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
@@ -169,15 +213,30 @@ def granted(namespace: str) -> list[dict[str, Any]]:
         made("RoleBinding", "launcher", RBAC, **bound("launcher", "launcher")),
         made("Role", "trainer", RBAC, rules=rules(POD_RULES)),
         made("RoleBinding", "trainer", RBAC, **bound("trainer", "trainer")),
-        {"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": everywhere}, "rules": rules(CLUSTER_RULES)},
-        {"apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": everywhere}, **bound(everywhere, "launcher", "ClusterRole")},
+        {
+            "apiVersion": RBAC,
+            "kind": "ClusterRole",
+            "metadata": {"name": everywhere},
+            "rules": rules(CLUSTER_RULES),
+        },
+        {
+            "apiVersion": RBAC,
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": everywhere},
+            **bound(everywhere, "launcher", "ClusterRole"),
+        },
     ]
 
 
 def contract(cluster: Cluster, namespace: str, store: Store) -> dict[str, Any]:
     """What a stack on this namespace would hand to launchers."""
     access = json.dumps(yaml.safe_load(Path(cluster.state.kubeconfig).read_text()))
-    said = {"kubeconfig": access, "service_account": "trainer", "launcher_account": "launcher", "launcher_token_secret": "launcher-token"}
+    said = {
+        "kubeconfig": access,
+        "service_account": "trainer",
+        "launcher_account": "launcher",
+        "launcher_token_secret": "launcher-token",
+    }
     return bare_platform(namespace, namespace, LOCAL, store.url).model_copy(update=said).model_dump()
 
 
@@ -204,8 +263,12 @@ def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
                 (folder / f"{namespace}.json").write_text(json.dumps(contract(cluster, namespace, store)))
             for namespace in (NEAR, FAR):
                 token = ("-n", namespace, "get", "secret", "launcher-token", "-o", "jsonpath={.data.token}")
-                until(functools.partial(cluster.kubectl, *token), "the cluster writes the launcher's token", 60)
-            done = here.call("sky", "setup", "--stack", f"{NEAR}.json", "--stack", f"{FAR}.json", "--managed", "--yes")
+                until(
+                    functools.partial(cluster.kubectl, *token), "the cluster writes the launcher's token", 60
+                )
+            done = here.call(
+                "sky", "setup", "--stack", f"{NEAR}.json", "--stack", f"{FAR}.json", "--managed", "--yes"
+            )
             assert done.returncode == 0, done.stderr
             yield here
         finally:
@@ -213,11 +276,14 @@ def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             for namespace in (NEAR, FAR):
                 cluster.kubectl("delete", "namespace", namespace, "--wait=false", check=False)
                 for kind in ("clusterrole", "clusterrolebinding"):
-                    cluster.kubectl("delete", kind, f"{namespace}-launcher", "--ignore-not-found", check=False)
+                    cluster.kubectl(
+                        "delete", kind, f"{namespace}-launcher", "--ignore-not-found", check=False
+                    )
 
 
 def of_home(folder: Path) -> set[psutil.Process]:
-    """Processes whose home is this folder, and all below them: SkyPilot's server, its workers, its jobs' controllers and what they call.
+    """Processes whose home is this folder, and all below them: SkyPilot's server, its workers, its jobs'
+    controllers and what they call.
 
     Below them too, because SkyPilot's workers write their name over their environment.
     """
@@ -234,7 +300,9 @@ def end_all(folder: Path) -> None:
     ours: set[psutil.Process] = set()
 
     def ended() -> bool:
-        ours.update(of_home(folder))  # all of them before the first is killed: a child of nobody is not found again
+        ours.update(
+            of_home(folder)
+        )  # all of them before the first is killed: a child of nobody is not found again
         for process in list(ours):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()

@@ -41,12 +41,21 @@ def everything(target: Target) -> Inventory:
 
 
 def unlike(before: Inventory, after: Inventory) -> list[str]:
-    """What is there and was not, or was there and is not; what other tests' namespaces do meanwhile is theirs."""
-    spaces = {path.rpartition("/")[2] for path in before.objects if path.startswith("/api/v1/namespaces/") and path.count("/") == 4}
+    """What is there and was not, or was there and is not; what other tests' namespaces do meanwhile is
+    theirs.
+    """
+    spaces = {
+        path.rpartition("/")[2]
+        for path in before.objects
+        if path.startswith("/api/v1/namespaces/") and path.count("/") == 4
+    }
 
     def of_others(path: str) -> bool:
         parts = path.split("/")
         return "namespaces" in parts[:-1] and parts[parts.index("namespaces") + 1] in spaces
 
-    changed = [*after.news(before), *(path for path in after.lost(before) if "/persistentvolumes/" not in path)]
+    changed = [
+        *after.news(before),
+        *(path for path in after.lost(before) if "/persistentvolumes/" not in path),
+    ]
     return sorted([*(path for path in changed if not of_others(path)), *(made.path for made in after.ours)])

@@ -1,6 +1,8 @@
-"""What each account of the layer may do and what it may not, asked of a real API server with the local stack applied to it.
+"""What each account of the layer may do and what it may not, asked of a real API server with the local stack
+applied to it.
 
-The table is can_i.toml. Beside the questions of `kubectl auth can-i` stand a few deeds: what quota, Pod Security and rights say when somebody tries.
+The table is can_i.toml. Beside the questions of `kubectl auth can-i` stand a few deeds: what quota, Pod
+Security and rights say when somebody tries.
 """
 
 from __future__ import annotations
@@ -35,7 +37,11 @@ def api(cluster: Cluster) -> Iterator[Api]:
 def groups_of(account: dict[str, Any]) -> list[str]:
     """The groups that the API server itself gives an account."""
     name = account["name"]
-    own = ["system:serviceaccounts", f"system:serviceaccounts:{name.split(':')[2]}"] if name.startswith("system:serviceaccount:") else []
+    own = (
+        ["system:serviceaccounts", f"system:serviceaccounts:{name.split(':')[2]}"]
+        if name.startswith("system:serviceaccount:")
+        else []
+    )
     return [*account.get("groups", []), *own, "system:authenticated"]
 
 
@@ -59,22 +65,36 @@ def may(api: Api, account: dict[str, Any], namespace: str, right: Right) -> bool
     return bool(api.request("POST", REVIEW, body=body)["status"]["allowed"])
 
 
-@pytest.mark.parametrize("account", TABLE, ids=lambda account: f"{account['name'].rsplit(':', 1)[-1]}{'+' * bool(account.get('groups'))}")
+@pytest.mark.parametrize(
+    "account",
+    TABLE,
+    ids=lambda account: f"{account['name'].rsplit(':', 1)[-1]}{'+' * bool(account.get('groups'))}",
+)
 def test_an_account_may_what_the_table_says_and_not_the_rest(api: Api, account: dict[str, Any]) -> None:
     wrong = []
     for key, expected in (("may", True), ("may_not", False)):
         for row in account[key]:
             for namespace, right in questions(row):
                 if may(api, account, namespace, right) is not expected:
-                    wrong.append(f"{'cannot' if expected else 'can'} {right[2]} {right[1]} {right[0]} in {namespace or 'the cluster'}")
+                    wrong.append(
+                        f"{'cannot' if expected else 'can'} {right[2]} {right[1]} {right[0]} in {namespace or 'the cluster'}"
+                    )
     assert wrong == []
 
 
 def listed(cluster: Cluster, account: dict[str, Any], namespace: str) -> set[Right]:
     """All that the API server says an account may in a namespace."""
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace}}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectRulesReview",
+        "spec": {"namespace": namespace},
+    }
     flags = [f"--as={account['name']}", *(f"--as-group={group}" for group in groups_of(account))]
-    answer = json.loads(cluster.kubectl("create", "--validate=false", "-f", "-", "-o", "json", *flags, given=json.dumps(review)))["status"]
+    answer = json.loads(
+        cluster.kubectl(
+            "create", "--validate=false", "-f", "-", "-o", "json", *flags, given=json.dumps(review)
+        )
+    )["status"]
     assert not answer["incomplete"]
     return {
         (group, resource, verb)
@@ -85,7 +105,11 @@ def listed(cluster: Cluster, account: dict[str, Any], namespace: str) -> set[Rig
     }
 
 
-@pytest.mark.parametrize("account", [account for account in TABLE if account.get("whole")], ids=lambda account: account["name"].rsplit(":", 1)[-1])
+@pytest.mark.parametrize(
+    "account",
+    [account for account in TABLE if account.get("whole")],
+    ids=lambda account: account["name"].rsplit(":", 1)[-1],
+)
 def test_the_table_is_all_that_an_account_may(cluster: Cluster, api: Api, account: dict[str, Any]) -> None:
     stranger = {"name": "nobody", "groups": []}
     said: dict[str, set[Right]] = {namespace: set() for namespace in NAMESPACES}
@@ -99,7 +123,10 @@ def test_the_table_is_all_that_an_account_may(cluster: Cluster, api: Api, accoun
 
 def as_launcher(cluster: Cluster, api: Api, *arguments: str, given: dict[str, Any]) -> str:
     """What kubectl says to somebody who holds the launcher's token and nothing else."""
-    secret = until(lambda: (api.get("/api/v1/namespaces/training/secrets/launcher-token") or {}).get("data"), "the launcher's token")
+    secret = until(
+        lambda: (api.get("/api/v1/namespaces/training/secrets/launcher-token") or {}).get("data"),
+        "the launcher's token",
+    )
     document = json.loads(json.dumps(_kubeconfig(cluster)))
     document["users"][0]["user"] = {"token": base64.b64decode(secret["token"]).decode()}
     path = cluster.state.file("config", "launcher-of-a-test.kubeconfig")
@@ -107,7 +134,9 @@ def as_launcher(cluster: Cluster, api: Api, *arguments: str, given: dict[str, An
     try:
         from trainfleet.local_cluster.kubectl import kubectl
 
-        done = kubectl(cluster.state, f"--kubeconfig={path}", *arguments, "-f", "-", given=json.dumps(given), check=False)
+        done = kubectl(
+            cluster.state, f"--kubeconfig={path}", *arguments, "-f", "-", given=json.dumps(given), check=False
+        )
     finally:
         path.unlink()
     return done.stdout + done.stderr
@@ -120,13 +149,24 @@ def _kubeconfig(cluster: Cluster) -> dict[str, Any]:
 
 def pod(namespace: str, **container: Any) -> dict[str, Any]:
     metadata = {"name": "tried", "namespace": namespace}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "a", "image": "a", **container}]}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [{"name": "a", "image": "a", **container}]},
+    }
 
 
-def test_the_launchers_token_lets_a_pod_start_in_the_training_namespace_and_nowhere_else(cluster: Cluster, api: Api) -> None:
+def test_the_launchers_token_lets_a_pod_start_in_the_training_namespace_and_nowhere_else(
+    cluster: Cluster, api: Api
+) -> None:
     until(lambda: api.get("/api/v1/namespaces/training/serviceaccounts/default"), "the namespace's account")
-    assert "pod/tried created" in as_launcher(cluster, api, "create", "--dry-run=server", given=pod("training"))
-    assert 'cannot create resource "pods" in API group "" in the namespace "default"' in as_launcher(cluster, api, "create", given=pod("default"))
+    assert "pod/tried created" in as_launcher(
+        cluster, api, "create", "--dry-run=server", given=pod("training")
+    )
+    assert 'cannot create resource "pods" in API group "" in the namespace "default"' in as_launcher(
+        cluster, api, "create", given=pod("default")
+    )
 
 
 def test_pod_security_refuses_a_privileged_pod(cluster: Cluster, api: Api) -> None:
@@ -138,7 +178,10 @@ def test_pod_security_refuses_a_privileged_pod(cluster: Cluster, api: Api) -> No
 def test_the_quota_refuses_a_load_balancer(cluster: Cluster, api: Api) -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "tried", "namespace": "training"}}
     service |= {"spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}}
-    until(lambda: (api.get("/api/v1/namespaces/training/resourcequotas/no-load-balancers") or {}).get("status"), "the quota's first count")
+    until(
+        lambda: (api.get("/api/v1/namespaces/training/resourcequotas/no-load-balancers") or {}).get("status"),
+        "the quota's first count",
+    )
     assert "exceeded quota: no-load-balancers" in as_launcher(cluster, api, "create", given=service)
 
 
@@ -149,19 +192,35 @@ def test_the_limit_range_gives_a_pod_requests(api: Api) -> None:
 
 
 def test_a_definition_refuses_a_misspelt_field_of_a_custom_resource(api: Api) -> None:
-    monitor = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PodMonitor", "metadata": {"name": "tried", "namespace": "monitoring"}}
+    monitor = {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PodMonitor",
+        "metadata": {"name": "tried", "namespace": "monitoring"},
+    }
     with pytest.raises(ApiError, match="podMetricsEndpoint"):
         api.apply({**monitor, "spec": {"selector": {}, "podMetricsEndpoint": []}}, dry_run=True)
 
 
 def ray_cluster(namespace: str) -> dict[str, Any]:
     """A head that never starts (no such image): what matters is who makes its pod."""
-    head = {"rayStartParams": {}, "template": {"spec": {"containers": [{"name": "ray", "image": "localhost/none:1", "imagePullPolicy": "Never"}]}}}
+    head = {
+        "rayStartParams": {},
+        "template": {
+            "spec": {"containers": [{"name": "ray", "image": "localhost/none:1", "imagePullPolicy": "Never"}]}
+        },
+    }
     spec = {"rayVersion": "2.60.0", "headGroupSpec": head}
-    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "tried", "namespace": namespace}, "spec": spec}
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "tried", "namespace": namespace},
+        "spec": spec,
+    }
 
 
-def test_the_operator_with_the_stacks_flags_and_rights_serves_the_training_namespace_and_no_other(cluster: Cluster, api: Api) -> None:
+def test_the_operator_with_the_stacks_flags_and_rights_serves_the_training_namespace_and_no_other(
+    cluster: Cluster, api: Api
+) -> None:
     for namespace in ("default", "training"):
         api.create(ray_cluster(namespace), manager="a-test")
     try:

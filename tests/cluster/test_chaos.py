@@ -1,7 +1,10 @@
-"""One run on a real cluster, struck again and again: it goes on by itself, with the loss curve of a run that nobody struck.
+"""One run on a real cluster, struck again and again: it goes on by itself, with the loss curve of a run that
+nobody struck.
 
-The seconds from a blow to the next new step are recorded (`--junitxml`) and shown by `-s`, never asserted: they are the machine's. Easy to
-get wrong: after a blow the run goes back to a checkpoint, so only a step beyond the last that was told counts as the next one.
+The seconds from a blow to the next new step are recorded (`--junitxml`) and shown by `-s`, never asserted:
+they are the machine's. Easy to
+get wrong: after a blow the run goes back to a checkpoint, so only a step beyond the last that was told counts
+as the next one.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ def pod(place: Place, role: str) -> str:
 
 
 def kill_process(place: Place) -> None:
-    place.kubectl("exec", pod(place, "worker"), "-c", "ray-worker", "--", "pkill", "-9", "-f", "ray::.*RayTrainWo")
+    place.kubectl(
+        "exec", pod(place, "worker"), "-c", "ray-worker", "--", "pkill", "-9", "-f", "ray::.*RayTrainWo"
+    )
 
 
 def delete_worker(place: Place) -> None:
@@ -79,10 +84,15 @@ def stop_store(place: Place) -> None:
 
 def cut_workers_off(place: Place) -> None:
     """Let nothing pass between the two workers for some seconds."""
-    one, other = (address(place.cluster, place.namespace, name.partition("/")[2]) for name in place.names("pod", "ray.io/node-type=worker"))
+    one, other = (
+        address(place.cluster, place.namespace, name.partition("/")[2])
+        for name in place.names("pod", "ray.io/node-type=worker")
+    )
     asked = f"timeout 2 bash -c ': < /dev/tcp/{other}/8080' && echo open || echo cut"
     with cut(place.cluster, one, other):
-        assert place.kubectl("exec", pod(place, "worker"), "-c", "ray-worker", "--", "bash", "-c", asked).split() == ["cut"]
+        assert place.kubectl(
+            "exec", pod(place, "worker"), "-c", "ray-worker", "--", "bash", "-c", asked
+        ).split() == ["cut"]
         _wait(AWAY_S)
 
 
@@ -92,12 +102,17 @@ def _wait(seconds: float) -> None:
 
 
 def stand_by(place: Place) -> bool:
-    """Whether in each pod that has ranks a process waits whose imports are over: some seconds after a start. Losses seldom come sooner."""
+    """Whether in each pod that has ranks a process waits whose imports are over: some seconds after a start.
+    Losses seldom come sooner.
+    """
     ready = '[ "$a" = "$(ticks $p)" ] && grep -q libtorch_cpu /proc/$p/maps && echo ready'
     waiting = f"for p in $(pgrep -f '[r]ay::IDLE'); do a=$(ticks $p); sleep 1; {ready}; done"
     asked = f"ticks() {{ cut -d' ' -f14 /proc/$1/stat; }}; {waiting}; pgrep -f '[r]ay::.*RayTrainWo' | sed 's/.*/rank/'"
     workers = [name.partition("/")[2] for name in place.names("pod", "ray.io/node-type=worker")]
-    found = [place.kubectl("exec", name, "-c", "ray-worker", "--", "bash", "-c", asked, check=False).split() for name in workers]
+    found = [
+        place.kubectl("exec", name, "-c", "ray-worker", "--", "bash", "-c", asked, check=False).split()
+        for name in workers
+    ]
     return any("rank" in each for each in found) and all("ready" in each for each in found if "rank" in each)
 
 
@@ -111,7 +126,9 @@ def show(note: Note, what: str, **seconds: float) -> None:
     for name, value in seconds.items():
         note(name, round(value, 1))
     load = os.getloadavg()[0]
-    sys.stdout.write(f"\n{what}: {', '.join(f'{name} {value:.1f} s' for name, value in seconds.items())} (load {load:.0f})\n")
+    sys.stdout.write(
+        f"\n{what}: {', '.join(f'{name} {value:.1f} s' for name, value in seconds.items())} (load {load:.0f})\n"
+    )
 
 
 @pytest.mark.parametrize("blow", [kill_process, delete_worker, delete_head], ids=["process", "pod", "head"])
@@ -131,7 +148,11 @@ def test_a_run_goes_on_from_its_newest_checkpoint_when_a_part_of_it_is_lost(
     assert int(line.partition(", step ")[2].partition("/")[0]) >= saved, f"{line}; step {saved} was whole"
 
 
-@pytest.mark.parametrize("blow", [kill_operator, kill_api_server, stop_store, cut_workers_off], ids=["operator", "api-server", "store", "network"])
+@pytest.mark.parametrize(
+    "blow",
+    [kill_operator, kill_api_server, stop_store, cut_workers_off],
+    ids=["operator", "api-server", "store", "network"],
+)
 def test_a_run_goes_on_where_it_is_when_what_is_around_it_is_lost(
     blow: Callable[[Place], None], place: Place, run: Launch, record_property: Note
 ) -> None:
@@ -147,11 +168,23 @@ def test_a_run_goes_on_where_it_is_when_what_is_around_it_is_lost(
 def test_the_struck_run_has_the_losses_of_one_that_was_left_alone(place: Place, run: Launch) -> None:
     assert run.interrupt() == 130, run.said
     assert "which is saved" in run.said
-    assert not [line for line in run.said.splitlines() if line.startswith(("quarantined", "fallback"))], run.said
+    assert not [line for line in run.said.splitlines() if line.startswith(("quarantined", "fallback"))], (
+        run.said
+    )
     place.clean()
     struck = losses(place.store.folder / "runs" / "runs" / RUN)
     alone = place.begin(
-        "alone", "launch", "lm-tiny", "--on", "torchrun", "--run", "alone", "--storage", str(place.folder / "alone"), *LONG, place.data
+        "alone",
+        "launch",
+        "lm-tiny",
+        "--on",
+        "torchrun",
+        "--run",
+        "alone",
+        "--storage",
+        str(place.folder / "alone"),
+        *LONG,
+        place.data,
     )
     try:
         alone.reach(max(struck))

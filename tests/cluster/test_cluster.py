@@ -1,4 +1,6 @@
-"""A cluster that is up does what a cluster does: pods, names, services, volumes, logs, and servers that come back by themselves."""
+"""A cluster that is up does what a cluster does: pods, names, services, volumes, logs, and servers that come
+back by themselves.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ def space(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace for one test."""
     name = f"t-{abs(hash(request.node.name)) % 10**8}"
     cluster.kubectl("create", "namespace", name)
-    until(lambda: cluster.kubectl("-n", name, "get", "serviceaccount", "default", check=False), "the namespace's account")
+    until(
+        lambda: cluster.kubectl("-n", name, "get", "serviceaccount", "default", check=False),
+        "the namespace's account",
+    )
     yield name
     cluster.kubectl("delete", "namespace", name, "--wait=false")
 
@@ -108,7 +113,9 @@ def test_a_pod_behind_its_own_service_reaches_itself(cluster: Cluster, space: st
     cluster.kubectl("-n", space, "wait", "--for=condition=Ready", "pod/self", "--timeout=120s")
 
     def said() -> str:  # `self` alone is the pod's own host name, and so its own address
-        return cluster.kubectl("-n", space, "exec", "self", "--", *GET.split(), f"http://self.{space}/", check=False)
+        return cluster.kubectl(
+            "-n", space, "exec", "self", "--", *GET.split(), f"http://self.{space}/", check=False
+        )
 
     assert until(said, "the pod by way of its service") == "me\n"
 
@@ -117,8 +124,7 @@ def test_pods_reach_a_server_on_this_machine_by_name(cluster: Cluster, space: st
     (tmp_path / "index.html").write_text("outside\n")
     handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
     server = http.server.ThreadingHTTPServer(
-        (str(cluster.state.outside), 0),
-        lambda *arguments: handler(*arguments, directory=str(tmp_path)),
+        (str(cluster.state.outside), 0), lambda *arguments: handler(*arguments, directory=str(tmp_path))
     )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -128,7 +134,9 @@ def test_pods_reach_a_server_on_this_machine_by_name(cluster: Cluster, space: st
         server.shutdown()
 
 
-def test_a_cut_between_a_pod_and_another_or_this_machine_is_felt_and_heals(cluster: Cluster, space: str) -> None:
+def test_a_cut_between_a_pod_and_another_or_this_machine_is_felt_and_heals(
+    cluster: Cluster, space: str
+) -> None:
     make(cluster, space, *web("near", "heard"), pod("asks", "exec /busybox sleep 600"))
     cluster.kubectl("-n", space, "wait", "--for=condition=Ready", "pod/near", "pod/asks", "--timeout=120s")
     near, asks = (address(cluster, space, name) for name in ("near", "asks"))
@@ -136,7 +144,9 @@ def test_a_cut_between_a_pod_and_another_or_this_machine_is_felt_and_heals(clust
     def said(url: str) -> str:
         return cluster.kubectl("-n", space, "exec", "asks", "--", *GET.split(), url, check=False)
 
-    with http.server.ThreadingHTTPServer((str(cluster.state.outside), 0), http.server.SimpleHTTPRequestHandler) as outside:
+    with http.server.ThreadingHTTPServer(
+        (str(cluster.state.outside), 0), http.server.SimpleHTTPRequestHandler
+    ) as outside:
         threading.Thread(target=outside.serve_forever, daemon=True).start()
         here = f"http://{HOST_NAME}:{outside.server_port}/"
         with cut(cluster, asks, near):
@@ -151,8 +161,22 @@ def test_exec_runs_in_the_pod_and_hands_on_its_exit_code(cluster: Cluster, space
     make(cluster, space, pod("sleeps", "exec /busybox sleep 600"))
     cluster.kubectl("-n", space, "wait", "--for=condition=Ready", "pod/sleeps", "--timeout=120s")
     assert cluster.kubectl("-n", space, "exec", "sleeps", "--", "/busybox", "echo", "inside") == "inside\n"
-    command = [str(builds.executable(pins.KUBE)), "kubectl", f"--kubeconfig={cluster.state.kubeconfig}", "-n", space, "exec", "sleeps", "--"]
-    assert subprocess.run([*command, "/busybox", "sh", "-c", "exit 7"], capture_output=True, check=False).returncode == 7
+    command = [
+        str(builds.executable(pins.KUBE)),
+        "kubectl",
+        f"--kubeconfig={cluster.state.kubeconfig}",
+        "-n",
+        space,
+        "exec",
+        "sleeps",
+        "--",
+    ]
+    assert (
+        subprocess.run(
+            [*command, "/busybox", "sh", "-c", "exit 7"], capture_output=True, check=False
+        ).returncode
+        == 7
+    )
 
 
 def test_a_port_is_forwarded(cluster: Cluster, space: str) -> None:
@@ -179,7 +203,9 @@ def test_a_port_is_forwarded(cluster: Cluster, space: str) -> None:
             forward.terminate()
 
 
-def test_a_claim_gets_a_volume_that_any_user_may_write_and_that_goes_with_it(cluster: Cluster, space: str) -> None:
+def test_a_claim_gets_a_volume_that_any_user_may_write_and_that_goes_with_it(
+    cluster: Cluster, space: str
+) -> None:
     claim: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -187,7 +213,10 @@ def test_a_claim_gets_a_volume_that_any_user_may_write_and_that_goes_with_it(clu
         "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
     }
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
-    mounts = {"volumeMounts": [{"name": "data", "mountPath": "/data"}], "securityContext": {"runAsUser": 1000}}
+    mounts = {
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+        "securityContext": {"runAsUser": 1000},
+    }
     make(cluster, space, claim, pod("writes", "echo kept > /data/file", volumes=volumes, container=mounts))
     finished(cluster, space, "writes")
     make(cluster, space, pod("reads", "/busybox cat /data/file", volumes=volumes, container=mounts))
@@ -201,27 +230,45 @@ def test_a_claim_gets_a_volume_that_any_user_may_write_and_that_goes_with_it(clu
 
 
 @pytest.mark.parametrize(
-    "server", ["kube-apiserver", *(pytest.param(name, marks=pytest.mark.deep) for name in ("etcd", "containerd", "ray-operator"))]
+    "server",
+    [
+        "kube-apiserver",
+        *(pytest.param(name, marks=pytest.mark.deep) for name in ("etcd", "containerd", "ray-operator")),
+    ],
 )
 def test_a_server_that_is_killed_comes_back_and_pods_go_on(cluster: Cluster, space: str, server: str) -> None:
     make(cluster, space, pod("stays", "exec /busybox sleep 600"))
     cluster.kubectl("-n", space, "wait", "--for=condition=Ready", "pod/stays", "--timeout=120s")
-    first = cluster.kubectl("-n", space, "get", "pod", "stays", "-o", "jsonpath={.status.startTime} {.status.podIP}")
+    first = cluster.kubectl(
+        "-n", space, "get", "pod", "stays", "-o", "jsonpath={.status.startTime} {.status.podIP}"
+    )
     starts = {row["name"]: row["starts"] for row in cluster.status()["servers"]}
     pid = node.pid_of(cluster.state)
     assert pid is not None
     inside = str(cluster.state.file("running.json"))
-    number = node.enter(pid, ["sh", "-c", f'sed -n \'/"{server}"/,/}}/s/.*"pid": \\([0-9]*\\).*/\\1/p\' {inside}']).stdout.strip()
+    number = node.enter(
+        pid, ["sh", "-c", f'sed -n \'/"{server}"/,/}}/s/.*"pid": \\([0-9]*\\).*/\\1/p\' {inside}']
+    ).stdout.strip()
     node.enter(pid, ["kill", "-9", number])
-    until(lambda: {row["name"]: row["starts"] for row in cluster.status()["servers"]}[server] > starts[server], f"{server} again")
+    until(
+        lambda: {row["name"]: row["starts"] for row in cluster.status()["servers"]}[server] > starts[server],
+        f"{server} again",
+    )
     until(lambda: cluster.status()["ready"], "ready again")
-    assert cluster.kubectl("-n", space, "get", "pod", "stays", "-o", "jsonpath={.status.startTime} {.status.podIP}") == first
+    assert (
+        cluster.kubectl(
+            "-n", space, "get", "pod", "stays", "-o", "jsonpath={.status.startTime} {.status.podIP}"
+        )
+        == first
+    )
     assert cluster.kubectl("-n", space, "exec", "stays", "--", "/busybox", "echo", "there") == "there\n"
 
 
 def test_the_operator_may_what_its_own_role_says_and_no_more(cluster: Cluster) -> None:
     def may(*question: str) -> str:
-        return cluster.kubectl("auth", "can-i", *question, "--as=trainfleet:ray-operator", check=False).strip()
+        return cluster.kubectl(
+            "auth", "can-i", *question, "--as=trainfleet:ray-operator", check=False
+        ).strip()
 
     assert may("create", "pods") == "yes"
     assert may("update", "rayclusters.ray.io/status") == "yes"

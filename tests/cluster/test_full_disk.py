@@ -1,6 +1,8 @@
-"""A node whose disk is full: the cluster says so, what waits for room is told why, and all goes on by itself once there is room.
+"""A node whose disk is full: the cluster says so, what waits for room is told why, and all goes on by itself
+once there is room.
 
-The cluster is one of its own on a disk of its own, which is a file with holes: filling it takes nothing from this machine's disk.
+The cluster is one of its own on a disk of its own, which is a file with holes: filling it takes nothing from
+this machine's disk.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     mounted.mkdir()
     with image.open("wb") as file:
         file.truncate(SIZE)
-    subprocess.run(["mkfs.ext4", "-q", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1", str(image)], check=True)
+    subprocess.run(
+        ["mkfs.ext4", "-q", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1", str(image)], check=True
+    )
     subprocess.run(["mount", "-o", "loop", str(image), str(mounted)], check=True)
     yield mounted
     subprocess.run(["umount", str(mounted)], check=True)
@@ -41,7 +45,9 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def cluster(disk: Path) -> Iterator[Cluster]:
-    """In place of the cluster that the other tests share: one without the image, whose state lies on that disk."""
+    """In place of the cluster that the other tests share: one without the image, whose state lies on that
+    disk.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(disk))
         done = trainfleet("cluster", "up", "--name", NAME, "--no-image")
@@ -70,7 +76,9 @@ def short_of_disk(cluster: Cluster) -> bool:
     return bool(here["short_of"] == ["disk"])
 
 
-def test_a_full_disk_is_said_holds_back_new_pods_and_is_over_when_there_is_room(cluster: Cluster, full: Path, place: Place) -> None:
+def test_a_full_disk_is_said_holds_back_new_pods_and_is_over_when_there_is_room(
+    cluster: Cluster, full: Path, place: Place
+) -> None:
     until(lambda: short_of_disk(cluster), "the node says that its disk is full")
     said = cluster.call("cluster", "status", "--name", NAME)
     assert said.returncode == 1
@@ -80,7 +88,9 @@ def test_a_full_disk_is_said_holds_back_new_pods_and_is_over_when_there_is_room(
     assert f"node {cluster.state.node} is short of disk" in launched.stdout
     assert "did not get its machines in time" in launched.stderr
     place.clean()
-    cluster.apply({**(waiting := pod("waiting", "true")), "metadata": {**waiting["metadata"], "namespace": "default"}})
+    cluster.apply(
+        {**(waiting := pod("waiting", "true")), "metadata": {**waiting["metadata"], "namespace": "default"}}
+    )
     full.unlink()
     until(lambda: not short_of_disk(cluster), "the node has room again")
     cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/waiting", "--timeout=120s")

@@ -1,4 +1,6 @@
-"""The image of the Dockerfile and the one that `trainfleet cluster up` makes hold the same versions, from the same files."""
+"""The image of the Dockerfile and the one that `trainfleet cluster up` makes hold the same versions, from the
+same files.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def test_every_version_of_a_package_that_pythons_share_is_kept(root: Path) -> No
     rows = re.findall(r"^\S+==.*$", (root / "images" / "requirements.lock").read_text(), re.M)
     whole = (root / "requirements.lock").read_text()
     names = {row.partition("==")[0] for row in rows}
-    assert sorted(rows) == sorted(row for row in re.findall(r"^\S+==.*$", whole, re.M) if row.partition("==")[0] in names)
+    assert sorted(rows) == sorted(
+        row for row in re.findall(r"^\S+==.*$", whole, re.M) if row.partition("==")[0] in names
+    )
 
 
 def test_the_lock_holds_what_training_needs_and_no_clouds_sdk(root: Path) -> None:
@@ -44,7 +48,9 @@ def test_skypilots_runtime_is_of_the_version_that_launches(root: Path) -> None:
     def version(text: str) -> str:
         return re.search(r"^skypilot(?:\[.*?\])?==([\w.]+)", text, re.M)[1]  # type: ignore[index]  # a missing pin should fail here
 
-    assert version((root / "images" / "skypilot.lock").read_text()) == version((root / "requirements.lock").read_text())
+    assert version((root / "images" / "skypilot.lock").read_text()) == version(
+        (root / "requirements.lock").read_text()
+    )
 
 
 def test_both_images_are_installed_from_the_same_three_files(root: Path, dockerfile: str) -> None:
@@ -66,9 +72,15 @@ def test_both_images_start_with_the_same_environment(dockerfile: str) -> None:
     assert {name: written.get(name) for name in images.ENVIRONMENT} == images.ENVIRONMENT
 
 
-def test_the_dockerfile_ends_as_a_user_without_rights_and_copies_every_package_of_the_project(dockerfile: str) -> None:
+def test_the_dockerfile_ends_as_a_user_without_rights_and_copies_every_package_of_the_project(
+    dockerfile: str,
+) -> None:
     assert re.findall(r"^USER (\S+)", dockerfile, re.M)[-1] == "1000:1000"
-    assert [name for name in ("infra", "stacks", "policies", "training", "recipes", "trainfleet") if f"COPY {name} /build/source/{name}" not in dockerfile] == []
+    assert [
+        name
+        for name in ("infra", "stacks", "policies", "training", "recipes", "trainfleet")
+        if f"COPY {name} /build/source/{name}" not in dockerfile
+    ] == []
 
 
 def test_a_lock_is_cut_in_two_and_nothing_is_lost(root: Path) -> None:
@@ -86,7 +98,10 @@ def test_a_lock_is_cut_in_two_and_nothing_is_lost(root: Path) -> None:
         ("a==1 \\\n    --hash=sha256:0\n    # via b\n", {"b"}),
         ("a==1 \\\n    --hash=sha256:0\n    # via\n    #   b\n    #   c[x]\n", {"b", "c"}),
         ("a==1 \\\n    --hash=sha256:0\n", set()),
-        ("a==1 ; x \\\n    --hash=sha256:0\n    # via b\na==2 ; y \\\n    --hash=sha256:1\n    # via\n    #   b\n    #   c\n", {"b", "c"}),
+        (
+            "a==1 ; x \\\n    --hash=sha256:0\n    # via b\na==2 ; y \\\n    --hash=sha256:1\n    # via\n    #   b\n    #   c\n",
+            {"b", "c"},
+        ),
     ],
 )
 def test_who_asked_for_a_package_is_read_in_both_forms(text: str, asked: set[str]) -> None:

@@ -1,4 +1,6 @@
-"""What is made once is not made again: programs, each layer of the training image, its base in a cluster that is up."""
+"""What is made once is not made again: programs, each layer of the training image, its base in a cluster that
+is up.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,13 @@ def quiet(_text: str) -> None:
     """Nothing is said."""
 
 
-def test_a_build_takes_the_place_of_a_folder_without_its_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_takes_the_place_of_a_folder_without_its_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(builds, "run_go", lambda command, *_: Path(command[command.index("-o") + 1]).write_text("built"))
+    monkeypatch.setattr(
+        builds, "run_go", lambda command, *_: Path(command[command.index("-o") + 1]).write_text("built")
+    )
     target = builds.folder_of(pins.COREDNS)
     target.mkdir(parents=True)
     (target / "left").touch()
@@ -34,13 +40,19 @@ def test_a_build_takes_the_place_of_a_folder_without_its_program(tmp_path: Path,
     assert pins.COREDNS not in builds.missing()
 
 
-def test_what_plays_simulated_nodes_is_built_only_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_plays_simulated_nodes_is_built_only_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert set(builds.missing(simulated=True)) - set(builds.missing(simulated=False)) == {pins.KWOK}
 
 
-@pytest.mark.parametrize(("file", "same"), [("skypilot.lock", 2), ("requirements.lock", 2), ("debian.txt", 0)])
-def test_a_changed_file_changes_its_layer_and_only_the_system_changes_the_others(file: str, same: int, root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "same"), [("skypilot.lock", 2), ("requirements.lock", 2), ("debian.txt", 0)]
+)
+def test_a_changed_file_changes_its_layer_and_only_the_system_changes_the_others(
+    file: str, same: int, root: Path, tmp_path: Path
+) -> None:
     copy = Path(shutil.copytree(root / "images", tmp_path / "images"))
     before = [stage.key(copy) for stage in rootfs.STAGES]
     (copy / file).write_text((copy / file).read_text() + "\n# changed\n")
@@ -49,7 +61,9 @@ def test_a_changed_file_changes_its_layer_and_only_the_system_changes_the_others
     assert len(set(before)) == 3
 
 
-def test_layers_that_are_held_are_not_made_and_the_system_is_unpacked_for_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_that_are_held_are_not_made_and_the_system_is_unpacked_for_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[str] = []
     given, work = tmp_path / "images", tmp_path / "work"
     given.mkdir()
@@ -69,7 +83,11 @@ def test_layers_that_are_held_are_not_made_and_the_system_is_unpacked_for_the_ot
         subprocess.run(command, check=True)
 
     monkeypatch.setattr(rootfs, "_run", run)
-    monkeypatch.setattr(rootfs, "STAGES", (stage("system", "", "s"), stage("packages", "/opt", "p"), stage("runtime", "/home", "r")))
+    monkeypatch.setattr(
+        rootfs,
+        "STAGES",
+        (stage("system", "", "s"), stage("packages", "/opt", "p"), stage("runtime", "/home", "r")),
+    )
     work.mkdir()
     first = rootfs.make(given, work, quiet, {})
     assert made == ["system", "packages", "runtime"]
@@ -85,17 +103,32 @@ def test_layers_that_are_held_are_not_made_and_the_system_is_unpacked_for_the_ot
     assert not (work / "root").exists()
 
 
-def test_a_layer_is_found_in_whichever_store_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_is_found_in_whichever_store_holds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    blobs = tmp_path / "trainfleet" / "images-1" / "containerd" / "io.containerd.content.v1.content" / "blobs" / "sha256"
+    blobs = (
+        tmp_path
+        / "trainfleet"
+        / "images-1"
+        / "containerd"
+        / "io.containerd.content.v1.content"
+        / "blobs"
+        / "sha256"
+    )
     blobs.mkdir(parents=True)
     (blobs / "aa").touch()
-    rows = [{"key": "here", "digest": "sha256:aa", "size": 0}, {"key": "lost", "digest": "sha256:bb", "size": 0}]
+    rows = [
+        {"key": "here", "digest": "sha256:aa", "size": 0},
+        {"key": "lost", "digest": "sha256:bb", "size": 0},
+    ]
     (tmp_path / "trainfleet" / "images-1" / "layers.json").write_text(json.dumps(rows))
     assert images.held() == {"here": blobs / "aa"}
 
 
-def test_a_base_that_changed_is_imported_before_the_project_and_the_same_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_base_that_changed_is_imported_before_the_project_and_the_same_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     loaded: list[tuple[str, list[str]]] = []
     source = tmp_path / "module.py"
     source.write_text("one = 1\n")
@@ -111,7 +144,9 @@ def test_a_base_that_changed_is_imported_before_the_project_and_the_same_is_not(
 
     def store(name: str) -> Path:
         (tmp_path / name).mkdir()
-        (tmp_path / name / "layers.json").write_text(json.dumps([{"key": name, "digest": f"sha256:{name}", "size": 1}]))
+        (tmp_path / name / "layers.json").write_text(
+            json.dumps([{"key": name, "digest": f"sha256:{name}", "size": 1}])
+        )
         return tmp_path / name
 
     old, new = store("old"), store("new")

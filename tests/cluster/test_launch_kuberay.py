@@ -1,4 +1,5 @@
-"""A recipe on a real cluster: the same losses as on this machine; stopped, left alone, come back to; and nothing left behind.
+"""A recipe on a real cluster: the same losses as on this machine; stopped, left alone, come back to; and
+nothing left behind.
 
 TRAINFLEET_TEST_CLUSTER names a cluster that is up already, and stays.
 """
@@ -17,12 +18,24 @@ __all__ = ["place"]
 
 @pytest.mark.parametrize("strategy", [pytest.param("ddp", marks=pytest.mark.deep), "fsdp"])  # ddp: test_chaos
 @pytest.mark.parametrize("recipe", ["lm-tiny", pytest.param("lm-small", marks=pytest.mark.deep)])
-def test_a_run_on_the_cluster_has_the_losses_of_one_on_this_machine(recipe: str, strategy: str, place: Place) -> None:
+def test_a_run_on_the_cluster_has_the_losses_of_one_on_this_machine(
+    recipe: str, strategy: str, place: Place
+) -> None:
     run = f"{recipe}-{strategy}"
     there = place.launch(run, f"strategy={strategy}", "--json", recipe=recipe)
     assert there.returncode == 0, there.stderr
     here = place.call(
-        *("launch", recipe, "--on", "local", "--run", f"{run}-here", "--storage", str(place.folder / "here"), "--json"),
+        *(
+            "launch",
+            recipe,
+            "--on",
+            "local",
+            "--run",
+            f"{run}-here",
+            "--storage",
+            str(place.folder / "here"),
+            "--json",
+        ),
         *(place.data, f"strategy={strategy}"),
     )
     assert here.returncode == 0, here.stderr

@@ -1,4 +1,6 @@
-"""What stays when a run ends, on a real cluster: a long-lived Ray cluster with runs on it, and a trained model that is served."""
+"""What stays when a run ends, on a real cluster: a long-lived Ray cluster with runs on it, and a trained
+model that is served.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,13 @@ def trained(place: Place) -> Iterator[str]:
 
 def test_a_second_run_on_a_long_lived_cluster_finds_it_as_it_was(place: Place, trained: str) -> None:
     def pods() -> list[str]:
-        found = json.loads(place.kubectl("get", "pod", "-l", f"ray.io/cluster={CLUSTER}", "-o", "json"))["items"]
-        return [f"{pod['metadata']['uid']} {pod['status']['containerStatuses'][0]['restartCount']}" for pod in found]
+        found = json.loads(place.kubectl("get", "pod", "-l", f"ray.io/cluster={CLUSTER}", "-o", "json"))[
+            "items"
+        ]
+        return [
+            f"{pod['metadata']['uid']} {pod['status']['containerStatuses'][0]['restartCount']}"
+            for pod in found
+        ]
 
     before = pods()
     again = place.launch("second", "--cluster", CLUSTER, "steps=20", "--json")
@@ -48,9 +55,15 @@ def test_a_trained_model_is_served_and_answers(place: Place, trained: str) -> No
     assert document(made.stdout)["address"] == f"http://model-serve-svc.{place.namespace}:8000"
     try:
         address = until(
-            lambda: place.kubectl("get", "service", "model-serve-svc", "-o", "jsonpath={.spec.clusterIP}", check=False), "the service", 400
+            lambda: place.kubectl(
+                "get", "service", "model-serve-svc", "-o", "jsonpath={.spec.clusterIP}", check=False
+            ),
+            "the service",
+            400,
         )
-        asked = urllib.request.Request(f"http://{address}:8000/predict", json.dumps({"rows": [{"text": "def main("}]}).encode())
+        asked = urllib.request.Request(
+            f"http://{address}:8000/predict", json.dumps({"rows": [{"text": "def main("}]}).encode()
+        )
         with urllib.request.urlopen(asked, timeout=60) as answer:
             assert len(json.loads(answer.read())["predictions"]) == 1
     finally:

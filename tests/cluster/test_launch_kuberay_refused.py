@@ -1,4 +1,6 @@
-"""What a real cluster cannot run: each is told in one clear message, ends by its time, and leaves nothing there."""
+"""What a real cluster cannot run: each is told in one clear message, ends by its time, and leaves nothing
+there.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,12 @@ def test_an_image_that_is_not_there_is_told_and_taken_down(place: Place) -> None
 
 
 def test_a_quota_that_leaves_no_room_is_told_and_ends_by_its_time(place: Place) -> None:
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": place.namespace}, "spec": {"hard": {"pods": "0"}}}
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "none", "namespace": place.namespace},
+        "spec": {"hard": {"pods": "0"}},
+    }
     place.cluster.apply(quota)
     try:
         done = place.launch("no-room", "--within", "0.4")
@@ -72,5 +79,12 @@ def test_a_token_that_the_cluster_does_not_know_is_told(place: Place) -> None:
     file = place.folder / "expired"
     file.write_text(yaml.safe_dump(known))
     environment = place.env | {"KUBECONFIG": str(file)}
-    done = subprocess.run([PROGRAM, *place.arguments("stranger")], env=environment, cwd=place.folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [PROGRAM, *place.arguments("stranger")],
+        env=environment,
+        cwd=place.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, "the cluster does not know you" in done.stderr) == (2, True), done.stderr

@@ -1,4 +1,6 @@
-"""Ray on a real cluster is closed: certificates between its nodes, a token before its dashboard, no secret in what it says."""
+"""Ray on a real cluster is closed: certificates between its nodes, a token before its dashboard, no secret in
+what it says.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,24 @@ RUN = "closed"
 def platform(place: Place) -> Path:
     """The outputs of a platform that has an authority for Ray, as a file, and the authority in the namespace."""
     certificate, key = place.folder / "ray-ca.crt", place.folder / "ray-ca.key"
-    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-sha256", "-nodes", "-days", "2", "-subj", "/CN=ray-ca"]
-    ends = ["-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign,cRLSign"]
+    kind = [
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-sha256",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=ray-ca",
+    ]
+    ends = [
+        "-addext",
+        "basicConstraints=critical,CA:TRUE",
+        "-addext",
+        "keyUsage=critical,keyCertSign,cRLSign",
+    ]
     command = ["openssl", "req", "-x509", *kind, *ends, "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(command, check=True, capture_output=True)
     there = {"namespace": place.namespace}
@@ -61,7 +79,9 @@ def platform(place: Place) -> Path:
         environment=names.RAY_TLS_ENVIRONMENT,
     )
     outputs = bare_platform(place.cluster.state.context, place.namespace, LOCAL, f"{place.store.url}/runs")
-    secured = outputs.model_copy(update={"ray_tls": True, "ray_certificates": certificates, "ray_version": "2.60.0"})
+    secured = outputs.model_copy(
+        update={"ray_tls": True, "ray_certificates": certificates, "ray_version": "2.60.0"}
+    )
     file = place.folder / "outputs.json"
     file.write_text(secured.model_dump_json())
     return file
@@ -75,14 +95,18 @@ def test_ray_wants_a_certificate_its_dashboard_a_token_and_no_secret_is_told(pla
         token = _by_the_launcher_it_answers(place)
         _nobody_is_privileged(place)
         there = place.kubectl("get", "rayjob,raycluster,configmap,pod,job,service,event", "-o", "yaml")
-        there += "".join(place.kubectl("logs", name, "--all-containers", "--tail=-1") for name in place.names("pod"))
+        there += "".join(
+            place.kubectl("logs", name, "--all-containers", "--tail=-1") for name in place.names("pod")
+        )
         assert launch.interrupt() == 130, launch.said
         _no_secret_is_told(place, launch, there, token)
     place.clean()
 
 
 def _head(place: Place) -> str:
-    return place.kubectl("get", "pod", "-l", "ray.io/node-type=head", "-o", "jsonpath={.items[0].status.podIP}")
+    return place.kubectl(
+        "get", "pod", "-l", "ray.io/node-type=head", "-o", "jsonpath={.items[0].status.podIP}"
+    )
 
 
 def _without_a_certificate_ray_refuses(place: Place) -> None:
@@ -105,7 +129,11 @@ def _without_a_certificate_ray_refuses(place: Place) -> None:
 def _answer(host: str, trusting: ssl.SSLContext) -> bytes:
     """What Ray's control store says first; nothing where it ends the connection."""
     refusals = contextlib.suppress(ssl.SSLError, ConnectionError)
-    with refusals, socket.create_connection((host, 6379), 20) as plain, trusting.wrap_socket(plain) as wrapped:
+    with (
+        refusals,
+        socket.create_connection((host, 6379), 20) as plain,
+        trusting.wrap_socket(plain) as wrapped,
+    ):
         wrapped.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
         return wrapped.recv(1)
     return b""
@@ -138,7 +166,9 @@ def _by_the_launcher_it_answers(place: Place) -> str:
         with pytest.raises(urllib.error.HTTPError) as caught:
             urllib.request.urlopen(f"{told['address']}/api/jobs/", timeout=30)
         assert caught.value.code in (401, 403)
-        asked = urllib.request.Request(f"{told['address']}/api/jobs/", headers={"Authorization": f"Bearer {told['token']}"})
+        asked = urllib.request.Request(
+            f"{told['address']}/api/jobs/", headers={"Authorization": f"Bearer {told['token']}"}
+        )
         assert b"submission_id" in urllib.request.urlopen(asked, timeout=30).read()
     finally:
         board.terminate()

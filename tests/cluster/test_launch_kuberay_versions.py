@@ -1,4 +1,6 @@
-"""A real API server without KubeRay, or with an older one's definitions: said in one message before anything is made."""
+"""A real API server without KubeRay, or with an older one's definitions: said in one message before anything
+is made.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,19 @@ def here() -> Iterator[Cluster]:
 
 
 def launch(here: Cluster) -> subprocess.CompletedProcess[str]:
-    where = ("--context", here.state.context, "--namespace", "default", "--image", "localhost/trainfleet:local", "--storage", "s3://runs")
-    return trainfleet("launch", "lm-tiny", "--on", "kuberay", *where, "--run", "any", KUBECONFIG=str(here.state.kubeconfig))
+    where = (
+        "--context",
+        here.state.context,
+        "--namespace",
+        "default",
+        "--image",
+        "localhost/trainfleet:local",
+        "--storage",
+        "s3://runs",
+    )
+    return trainfleet(
+        "launch", "lm-tiny", "--on", "kuberay", *where, "--run", "any", KUBECONFIG=str(here.state.kubeconfig)
+    )
 
 
 def definitions(here: Cluster) -> list[dict[str, Any]]:
@@ -45,10 +58,23 @@ def change(here: Cluster, edit: Callable[[dict[str, Any]], None]) -> None:
 def told(here: Cluster, *words: str) -> None:
     def said() -> bool:
         done = launch(here)
-        return done.returncode == 3 and done.stderr.count("error:") == 1 and all(word in done.stderr for word in words)
+        return (
+            done.returncode == 3
+            and done.stderr.count("error:") == 1
+            and all(word in done.stderr for word in words)
+        )
 
     until(said, f"a launch says {' and '.join(words)}", 60)
-    assert not here.kubectl("get", "configmaps,pods", "-n", "default", "-l", "app.kubernetes.io/managed-by=trainfleet", "-o", "name").strip()
+    assert not here.kubectl(
+        "get",
+        "configmaps,pods",
+        "-n",
+        "default",
+        "-l",
+        "app.kubernetes.io/managed-by=trainfleet",
+        "-o",
+        "name",
+    ).strip()
 
 
 def test_definitions_that_lack_what_a_run_asks_for_are_told(here: Cluster) -> None:

@@ -47,7 +47,10 @@ def test_after_a_whole_life_with_pods_nothing_is_left(before: dict[str, Any]) ->
         "metadata": {"name": "data", "namespace": "default"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }
-    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "memory", "emptyDir": {"medium": "Memory"}}]
+    volumes = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "memory", "emptyDir": {"medium": "Memory"}},
+    ]
     mounts = [{"name": "data", "mountPath": "/data"}, {"name": "memory", "mountPath": "/memory"}]
     lives = pod("lives", "exec /busybox sleep 3600", volumes=volumes, container={"volumeMounts": mounts})
     until(lambda: here.kubectl("get", "serviceaccount", "default", check=False), "the default account")
@@ -91,9 +94,20 @@ MOMENTS: list[Callable[[], bool]] = [begun, grouped, alive, linked, serving, wor
 
 
 def killed_when(moment: Callable[[], bool]) -> set[str]:
-    """Start `up` and kill it, with SIGKILL, when a condition holds; returns the node's namespaces if it had got so far."""
-    command = [str(Path(sys.executable).with_name("trainfleet")), "cluster", "up", "--name", NAME, "--no-image"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as starting:
+    """Start `up` and kill it, with SIGKILL, when a condition holds; returns the node's namespaces if it had
+    got so far.
+    """
+    command = [
+        str(Path(sys.executable).with_name("trainfleet")),
+        "cluster",
+        "up",
+        "--name",
+        NAME,
+        "--no-image",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as starting:
         try:
             until(lambda: moment() or starting.poll() is not None, moment.__name__, 600)
         finally:
@@ -142,7 +156,9 @@ def read(path: Path) -> bytes:
         return b""
 
 
-@pytest.mark.parametrize("moment", [pytest.param(grouped, marks=pytest.mark.deep), serving], ids=lambda moment: moment.__name__)
+@pytest.mark.parametrize(
+    "moment", [pytest.param(grouped, marks=pytest.mark.deep), serving], ids=lambda moment: moment.__name__
+)
 def test_after_up_was_killed_another_up_goes_on(before: dict[str, Any], moment: Callable[[], bool]) -> None:
     killed_when(moment)
     done = trainfleet("cluster", "up", "--name", NAME, "--no-image")

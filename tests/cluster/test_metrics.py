@@ -1,6 +1,8 @@
-"""The metrics of a run, scraped by a real Prometheus as the stacks' PodMonitors say: every query of every dashboard is run.
+"""The metrics of a run, scraped by a real Prometheus as the stacks' PodMonitors say: every query of every
+dashboard is run.
 
-What Ray, the run and Prometheus tell must come back with data. DCGM, kube-state-metrics and Kueue do not run here: their queries are taken
+What Ray, the run and Prometheus tell must come back with data. DCGM, kube-state-metrics and Kueue do not run
+here: their queries are taken
 by Prometheus, and return nothing.
 """
 
@@ -28,7 +30,11 @@ def test_every_query_that_something_here_can_answer_returns_data(watched: Watche
 
 
 def test_every_other_query_is_taken_by_prometheus_and_asks_what_does_not_run_here(watched: Watched) -> None:
-    others = [expression for expression in watched.answers if not told_here(expression) and "vector(0)" not in expression]
+    others = [
+        expression
+        for expression in watched.answers
+        if not told_here(expression) and "vector(0)" not in expression
+    ]
     assert len(others) > 15
     for expression in others:
         sources = {METRICS[name] for name in metrics_in(expression)}
@@ -52,13 +58,33 @@ def test_the_run_is_named_by_its_own_gauges(watched: Watched) -> None:
 
 
 def test_a_runs_own_port_is_scraped_too(watched: Watched) -> None:
-    settings = ["steps=100000", "log.every=5", "validation.every=100000", "checkpoint.every=100000", f"log.prometheus={watched.own_port}"]
-    command = [PROGRAM, "launch", "lm-tiny", "--on", "torchrun", "--run", "own", "--storage", str(watched.folder / "own"), *settings]
+    settings = [
+        "steps=100000",
+        "log.every=5",
+        "validation.every=100000",
+        "checkpoint.every=100000",
+        f"log.prometheus={watched.own_port}",
+    ]
+    command = [
+        PROGRAM,
+        "launch",
+        "lm-tiny",
+        "--on",
+        "torchrun",
+        "--run",
+        "own",
+        "--storage",
+        str(watched.folder / "own"),
+        *settings,
+    ]
     with (watched.folder / "own.out").open("w") as log:
         launch = subprocess.Popen(command, cwd=watched.folder, stdout=log, stderr=subprocess.STDOUT)
     try:
         found = until(
-            lambda: launch.poll() is not None or watched.prometheus.rows('trainfleet_loss{run="own", split="train"} < 6'),
+            lambda: (
+                launch.poll() is not None
+                or watched.prometheus.rows('trainfleet_loss{run="own", split="train"} < 6')
+            ),
             "the run's loss is scraped",
             300,
         )

@@ -1,4 +1,6 @@
-"""Simulated nodes answer the scheduler as real ones: selectors, taints and GPUs decide. What flags say is read without a cluster."""
+"""Simulated nodes answer the scheduler as real ones: selectors, taints and GPUs decide. What flags say is
+read without a cluster.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from trainfleet.local_cluster.fake_nodes import FakeNode
     [
         ("big:8", FakeNode("big", 8)),
         ("cpu:0:", FakeNode("cpu", 0)),
-        ("l4:1:skypilot.co/accelerator=l4,a=b", FakeNode("l4", 1, {"skypilot.co/accelerator": "l4", "a": "b"})),
+        (
+            "l4:1:skypilot.co/accelerator=l4,a=b",
+            FakeNode("l4", 1, {"skypilot.co/accelerator": "l4", "a": "b"}),
+        ),
     ],
 )
 def test_a_node_is_read_from_its_short_form(text: str, node: FakeNode) -> None:
@@ -30,22 +35,33 @@ def test_what_is_no_node_is_refused(text: str) -> None:
 
 
 def test_a_node_without_a_taint_gets_one_so_that_nothing_lands_there_by_chance() -> None:
-    assert fake_nodes.as_object(FakeNode("big", 8))["spec"]["taints"] == [{"key": fake_nodes.LABEL, "value": "true", "effect": "NoSchedule"}]
+    assert fake_nodes.as_object(FakeNode("big", 8))["spec"]["taints"] == [
+        {"key": fake_nodes.LABEL, "value": "true", "effect": "NoSchedule"}
+    ]
 
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp", "azure"])
 def test_gpu_labels_are_those_that_the_clouds_pools_carry(cloud: str) -> None:
     labels = fake_nodes.accelerator_labels(cloud, "H100", 8)
-    assert labels[{"gcp": "cloud.google.com/gke-accelerator"}.get(cloud, "skypilot.co/accelerator")] in ("h100", "nvidia-h100-80gb")
+    assert labels[{"gcp": "cloud.google.com/gke-accelerator"}.get(cloud, "skypilot.co/accelerator")] in (
+        "h100",
+        "nvidia-h100-80gb",
+    )
 
 
 @pytest.mark.cluster
 @pytest.mark.timeout(1800)
 def test_the_scheduler_takes_simulated_nodes_at_their_word(cluster: Cluster) -> None:
-    done = cluster.call("cluster", "up", "--name", cluster.name, "--no-image", "--fake-node", "fake-big:8:pool=big")
+    done = cluster.call(
+        "cluster", "up", "--name", cluster.name, "--no-image", "--fake-node", "fake-big:8:pool=big"
+    )
     assert done.returncode == 0, done.stderr
     seen = {row["name"]: row for row in cluster.status()["nodes"]}
-    assert (seen["fake-big"]["ready"], seen["fake-big"]["simulated"], seen["fake-big"]["gpus"]) == (True, True, 8)
+    assert (seen["fake-big"]["ready"], seen["fake-big"]["simulated"], seen["fake-big"]["gpus"]) == (
+        True,
+        True,
+        8,
+    )
     tolerations = [{"key": fake_nodes.LABEL, "operator": "Exists"}]
 
     def asks(name: str, gpus: int, **spec: object) -> dict[str, object]:

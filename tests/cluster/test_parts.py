@@ -26,7 +26,12 @@ def test_an_archive_says_of_every_blob_its_true_digest(tmp_path: Path) -> None:
     (tmp_path / "layer.tar").write_bytes(b"not looked into")
     bottom = oci.Layer("sha256:" + "0" * 64, 5)
     top = oci.layer(tmp_path / "layer.tar")
-    oci.write(tmp_path / "image.tar", "localhost/x:1", [bottom, top], oci.Settings({"A": "b"}, "1:1", "/home", command=["sh"]))
+    oci.write(
+        tmp_path / "image.tar",
+        "localhost/x:1",
+        [bottom, top],
+        oci.Settings({"A": "b"}, "1:1", "/home", command=["sh"]),
+    )
     blobs = read(tmp_path / "image.tar")
     for name, data in blobs.items():
         if name.startswith("blobs/sha256/"):
@@ -37,7 +42,11 @@ def test_an_archive_says_of_every_blob_its_true_digest(tmp_path: Path) -> None:
     assert [row["digest"] for row in manifest["layers"]] == [bottom.digest, top.digest]
     config = json.loads(blobs[f"blobs/{manifest['config']['digest'].replace(':', '/')}"])
     assert config["rootfs"]["diff_ids"] == [bottom.digest, top.digest]
-    assert (config["config"]["Env"], config["config"]["User"], config["config"]["Cmd"]) == (["A=b"], "1:1", ["sh"])
+    assert (config["config"]["Env"], config["config"]["User"], config["config"]["Cmd"]) == (
+        ["A=b"],
+        "1:1",
+        ["sh"],
+    )
     assert f"blobs/sha256/{'0' * 64}" not in blobs, "what the store holds is left out"
 
 
@@ -78,7 +87,11 @@ def test_a_log_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.Monkey
 
 CLAIM: dict[str, Any] = {
     "metadata": {"name": "data", "namespace": "x", "uid": "1"},
-    "spec": {"storageClassName": "local", "accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
+    "spec": {
+        "storageClassName": "local",
+        "accessModes": ["ReadWriteMany"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    },
 }
 
 
@@ -107,7 +120,9 @@ class Api:
 )
 def test_only_open_claims_of_the_class_get_a_volume(change: dict[str, Any], wanted: bool) -> None:
     assert volumes.wants_one({**CLAIM, "spec": {**CLAIM["spec"], **change}}, "local") is wanted
-    assert not volumes.wants_one({**CLAIM, "metadata": {**CLAIM["metadata"], "deletionTimestamp": "now"}}, "local")
+    assert not volumes.wants_one(
+        {**CLAIM, "metadata": {**CLAIM["metadata"], "deletionTimestamp": "now"}}, "local"
+    )
 
 
 def test_a_volume_is_a_folder_that_goes_with_its_claim(tmp_path: Path) -> None:
@@ -128,13 +143,19 @@ def test_a_volume_is_a_folder_that_goes_with_its_claim(tmp_path: Path) -> None:
 
 def test_a_volume_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "pvc-2").mkdir()
-    theirs = {"metadata": {"name": "pvc-2"}, "spec": {"persistentVolumeReclaimPolicy": "Delete"}, "status": {"phase": "Released"}}
+    theirs = {
+        "metadata": {"name": "pvc-2"},
+        "spec": {"persistentVolumeReclaimPolicy": "Delete"},
+        "status": {"phase": "Released"},
+    }
     api = Api([], [theirs])
     volumes.look(api, "local", tmp_path)  # type: ignore[arg-type]  # the two methods that are used
     assert (api.asked, (tmp_path / "pvc-2").exists()) == ([], True)
 
 
-def test_control_groups_are_made_in_each_hierarchy_and_removed_from_the_leaves_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_groups_are_made_in_each_hierarchy_and_removed_from_the_leaves_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cgroups, "hierarchies", lambda: [tmp_path / "memory", tmp_path / "unified"])
     for root in cgroups.hierarchies():
         (root / "somebody-elses").mkdir(parents=True)
@@ -147,18 +168,32 @@ def test_control_groups_are_made_in_each_hierarchy_and_removed_from_the_leaves_u
     assert (tmp_path / "memory" / "somebody-elses").is_dir()
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None or shutil.which("nm") is None, reason="needs gcc and binutils")
+@pytest.mark.skipif(
+    shutil.which("gcc") is None or shutil.which("nm") is None, reason="needs gcc and binutils"
+)
 def test_a_stand_in_satisfies_the_loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library that needs a versioned function and data of a large one loads with the stand-in in its place, and without it does not."""
+    """A library that needs a versioned function and data of a large one loads with the stand-in in its place,
+    and without it does not.
+    """
     monkeypatch.setattr(cuda_stubs, "LARGE", 1)
     real, torch, image = tmp_path / "nvidia" / "lib", tmp_path / "torch" / "lib", tmp_path / "image"
     for folder in (real, torch):
         folder.mkdir(parents=True)
-    (tmp_path / "large.c").write_text("int big(void) { return 1; } int table[4] = {1}; int other(void) { return 2; }\n")
+    (tmp_path / "large.c").write_text(
+        "int big(void) { return 1; } int table[4] = {1}; int other(void) { return 2; }\n"
+    )
     (tmp_path / "large.map").write_text("V1 { global: big; table; other; };\n")
-    (tmp_path / "user.c").write_text("int big(void); extern int table[]; int used(void) { return big() + table[0]; } int (*at)(void) = big;\n")
+    (tmp_path / "user.c").write_text(
+        "int big(void); extern int table[]; int used(void) { return big() + table[0]; } int (*at)(void) = big;\n"
+    )
     command = ["gcc", "-shared", "-fPIC"]
-    large = [*command, f"-Wl,--version-script,{tmp_path / 'large.map'}", "-Wl,-soname,liblarge.so.1", "-o", str(real / "liblarge.so.1")]
+    large = [
+        *command,
+        f"-Wl,--version-script,{tmp_path / 'large.map'}",
+        "-Wl,-soname,liblarge.so.1",
+        "-o",
+        str(real / "liblarge.so.1"),
+    ]
     subprocess.run([*large, str(tmp_path / "large.c")], check=True)
     user = [*command, "-o", str(torch / "libuser.so"), str(tmp_path / "user.c"), str(real / "liblarge.so.1")]
     subprocess.run([*user, "-Wl,-z,now", f"-Wl,-rpath,{image / 'lib'}"], check=True)

@@ -1,6 +1,8 @@
-"""A recipe by `ray up` on two hosts that are reached by ssh: the same losses as on this machine, and nothing left on them.
+"""A recipe by `ray up` on two hosts that are reached by ssh: the same losses as on this machine, and nothing
+left on them.
 
-The hosts are namespaces of this machine with an ssh server each (`hosts`); the store has TLS, and its keys travel in a file.
+The hosts are namespaces of this machine with an ssh server each (`hosts`); the store has TLS, and its keys
+travel in a file.
 """
 
 from __future__ import annotations
@@ -40,7 +42,20 @@ class Place:
         machines = [part for host in self.hosts.each for part in ("--host", host.address)]
         keys = [part for name in KEYS for part in ("--secret", name)]
         access = ["--ssh-user", "root", "--ssh-key", str(self.hosts.key), *keys]
-        return ["launch", "lm-tiny", "--on", "ray-up", *machines, *access, "--storage", f"{self.store.url}/runs", "--run", run, *self.recipe, *more]
+        return [
+            "launch",
+            "lm-tiny",
+            "--on",
+            "ray-up",
+            *machines,
+            *access,
+            "--storage",
+            f"{self.store.url}/runs",
+            "--run",
+            run,
+            *self.recipe,
+            *more,
+        ]
 
     @property
     def recipe(self) -> list[str]:
@@ -51,12 +66,23 @@ class Place:
         return (
             os.environ
             | self.store.environment
-            | {"NO_COLOR": "1", "COLUMNS": "160", "PYTHONUNBUFFERED": "1", "XDG_STATE_HOME": str(self.folder / "state")}
+            | {
+                "NO_COLOR": "1",
+                "COLUMNS": "160",
+                "PYTHONUNBUFFERED": "1",
+                "XDG_STATE_HOME": str(self.folder / "state"),
+            }
         )
 
     def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [program("trainfleet"), *arguments], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=900, check=False
+            [program("trainfleet"), *arguments],
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
         )
 
     @contextlib.contextmanager
@@ -65,7 +91,12 @@ class Place:
         file = self.folder / f"{run}.out"
         command = [program("trainfleet"), *self.arguments(run, *more)]
         with file.open("w") as log:
-            launch = Launch(subprocess.Popen(command, cwd=self.folder, env=self.env, stdout=log, stderr=subprocess.STDOUT, text=True), file)
+            launch = Launch(
+                subprocess.Popen(
+                    command, cwd=self.folder, env=self.env, stdout=log, stderr=subprocess.STDOUT, text=True
+                ),
+                file,
+            )
         try:
             yield launch
         finally:
@@ -76,8 +107,12 @@ class Place:
         here = self.folder / "state" / "trainfleet" / "ray-up"
         return {
             "programs": [line for host in self.hosts.each for line in host.programs() if "sshd" not in line],
-            "home": sorted(name for host in self.hosts.each for name in host.home() if name not in (".cache", ".ray")),
-            "secrets": [name for host in self.hosts.each for name in host.tmp() if name.startswith("trainfleet-")],
+            "home": sorted(
+                name for host in self.hosts.each for name in host.home() if name not in (".cache", ".ray")
+            ),
+            "secrets": [
+                name for host in self.hosts.each for name in host.tmp() if name.startswith("trainfleet-")
+            ],
             "here": sorted(path.name for path in here.iterdir()) if here.exists() else [],
         }
 
@@ -107,14 +142,27 @@ def test_a_run_by_ray_up_has_the_losses_of_one_on_this_machine_and_leaves_nothin
     there = place.call(*place.arguments("there", "--json"))
     log = place.folder / "runs" / "there" / "launch.log"
     assert there.returncode == 0, there.stderr + (log.read_text() if log.exists() else "")
-    here = place.call("launch", "lm-tiny", "--on", "local", "--run", "here", "--storage", str(place.folder / "here"), "--json", *place.recipe)
+    here = place.call(
+        "launch",
+        "lm-tiny",
+        "--on",
+        "local",
+        "--run",
+        "here",
+        "--storage",
+        str(place.folder / "here"),
+        "--json",
+        *place.recipe,
+    )
     assert here.returncode == 0, here.stderr
     one, other = json.loads(there.stdout), json.loads(here.stdout)
     assert one["step"] == other["step"] == 40
     assert [round(loss, 6) for _, loss in one["losses"]] == [round(loss, 6) for _, loss in other["losses"]]
     assert Path(one["report"]).is_file()
     assert place.left() == NOTHING
-    assert SECRET not in Path(one["report"]).read_text() + "".join(path.read_text() for path in place.folder.glob("runs/there/*.log"))
+    assert SECRET not in Path(one["report"]).read_text() + "".join(
+        path.read_text() for path in place.folder.glob("runs/there/*.log")
+    )
 
 
 @pytest.mark.deep
@@ -128,7 +176,11 @@ def test_a_stopped_run_has_saved_and_the_hosts_are_as_before(place: Place) -> No
 
 def test_a_launch_that_is_stopped_while_ray_starts_leaves_nothing(place: Place) -> None:
     with place.launched("early") as launch:
-        until(lambda: launch.over or any("ray" in line for line in place.hosts.each[0].programs()), "Ray starts on the head", 300)
+        until(
+            lambda: launch.over or any("ray" in line for line in place.hosts.each[0].programs()),
+            "Ray starts on the head",
+            300,
+        )
         assert launch.interrupt() == 130, launch.said
     assert place.left() == NOTHING
 
@@ -152,7 +204,15 @@ def test_what_is_written_works_when_it_is_typed(place: Place) -> None:
 
 def bash(script: str, place: Place) -> str:
     environment = place.env | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-c", script], cwd=place.folder, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=place.folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -160,7 +220,9 @@ def bash(script: str, place: Place) -> str:
 def test_hosts_that_cannot_be_used_are_told_at_once_and_all_of_them(place: Place, tmp_path: Path) -> None:
     other = tmp_path / "other"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
-    done = place.call(*(str(other) if part == str(place.hosts.key) else part for part in place.arguments("refused")))
+    done = place.call(
+        *(str(other) if part == str(place.hosts.key) else part for part in place.arguments("refused"))
+    )
     assert done.returncode == 2
     assert "a host cannot be used" in done.stderr
     assert done.stderr.count("Permission denied") == 2

@@ -34,13 +34,28 @@ def test_on_another_system_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.cluster
 @pytest.mark.parametrize("right", ["sys_admin", "net_admin"])
 def test_a_root_with_fewer_rights_is_told_in_one_line(right: str) -> None:
-    confined = ["setpriv", "--bounding-set", f"-{right}", "--inh-caps", f"-{right}", str(Path(sys.executable).with_name("trainfleet"))]
-    done = subprocess.run([*confined, "cluster", "up", "--name", "confined"], capture_output=True, text=True, timeout=60, check=False)
+    confined = [
+        "setpriv",
+        "--bounding-set",
+        f"-{right}",
+        "--inh-caps",
+        f"-{right}",
+        str(Path(sys.executable).with_name("trainfleet")),
+    ]
+    done = subprocess.run(
+        [*confined, "cluster", "up", "--name", "confined"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (done.returncode, done.stderr.count("\n")) == (3, 1), done.stderr
     assert f"a container without CAP_{right.upper()}" in done.stderr
 
 
-def test_control_groups_that_cannot_be_made_are_told_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_control_groups_that_cannot_be_made_are_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(checks, "_rights", lambda: -1)
     monkeypatch.setattr(checks.cgroups, "hierarchies", lambda: [tmp_path / "gone"])
@@ -48,11 +63,15 @@ def test_control_groups_that_cannot_be_made_are_told_in_one_line(monkeypatch: py
         checks.machine()
 
 
-def test_missing_packages_are_named_with_the_line_that_installs_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_packages_are_named_with_the_line_that_installs_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(checks, "_here", lambda program: program not in ("etcd", "/usr/lib/cni/ptp"))
     with pytest.raises(MissingToolError) as refused:
         checks.resources(tmp_path)
-    assert "apt-get install -y --no-install-recommends containernetworking-plugins etcd-server" in str(refused.value)
+    assert "apt-get install -y --no-install-recommends containernetworking-plugins etcd-server" in str(
+        refused.value
+    )
     assert refused.value.exit_code == 3
 
 
@@ -62,7 +81,9 @@ def test_without_the_image_no_compiler_is_asked_for(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("place", ["/var/lib/work", "/run/user/0"])
-def test_what_the_node_could_not_see_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str) -> None:
+def test_what_the_node_could_not_see_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
+) -> None:
     monkeypatch.setattr(checks, "_here", lambda program: True)
     monkeypatch.setenv("XDG_CACHE_HOME", place)
     with pytest.raises(MissingToolError) as refused:
@@ -72,7 +93,10 @@ def test_what_the_node_could_not_see_is_refused(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize(("refused", "installed"), [("needs root", []), ("", [["socat"]])])
 def test_before_the_tests_of_a_cluster_what_is_missing_is_installed_or_said_in_a_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], refused: str, installed: list[list[str]]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    refused: str,
+    installed: list[list[str]],
 ) -> None:
     done: list[list[str]] = []
     monkeypatch.setattr(checks, "refused", lambda: refused)
@@ -81,7 +105,9 @@ def test_before_the_tests_of_a_cluster_what_is_missing_is_installed_or_said_in_a
     monkeypatch.setattr("shutil.which", lambda program, **_: f"/usr/bin/{program}")
     install.main()
     assert done == installed
-    assert capsys.readouterr().out == (f"tests of a real cluster are skipped: {refused}\n" if refused else "installing socat\n")
+    assert capsys.readouterr().out == (
+        f"tests of a real cluster are skipped: {refused}\n" if refused else "installing socat\n"
+    )
 
 
 def test_too_little_memory_and_disk_are_said_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -105,7 +131,12 @@ def test_too_little_memory_and_disk_are_said_at_once(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_the_disk_that_is_asked_for_is_what_has_to_be_made(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unbuilt: tuple[pins.Program, ...], image_there: bool, image: bool, expected: float
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    unbuilt: tuple[pins.Program, ...],
+    image_there: bool,
+    image: bool,
+    expected: float,
 ) -> None:
     monkeypatch.setattr(checks, "missing", lambda simulated: list(unbuilt))
     monkeypatch.setattr(checks.images, "store", lambda image: tmp_path if image_there else tmp_path / "none")
@@ -113,7 +144,9 @@ def test_the_disk_that_is_asked_for_is_what_has_to_be_made(
 
 
 def test_a_range_that_a_route_touches_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "_used", lambda: [IPv4Network("10.213.5.0/24"), IPv4Network("10.216.0.0/14")])
+    monkeypatch.setattr(
+        network, "_used", lambda: [IPv4Network("10.213.5.0/24"), IPv4Network("10.216.0.0/14")]
+    )
     assert network.choose() == IPv4Network("10.221.0.0/16")
     assert network.choose([IPv4Network("10.221.0.0/16")]) == IPv4Network("10.229.0.0/16")
     monkeypatch.setattr(network, "_used", lambda: [IPv4Network("10.0.0.0/8")])
@@ -128,7 +161,9 @@ def test_a_name_that_cannot_be_one_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["/var/lib/x", "/run/x"])
-def test_a_state_that_the_node_would_hide_from_itself_is_refused(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+def test_a_state_that_the_node_would_hide_from_itself_is_refused(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", place)
     with pytest.raises(InputError, match="XDG_STATE_HOME"):
         state.folder_of("local")
@@ -176,7 +211,9 @@ def test_the_ranges_of_a_cluster_lie_in_its_network_and_apart() -> None:
         (("logs", "--name", "nosuch"), 2, "there is no cluster nosuch"),
     ],
 )
-def test_commands_about_no_cluster_say_so(trainfleet: Call, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_commands_about_no_cluster_say_so(
+    trainfleet: Call, arguments: tuple[str, ...], code: int, said: str
+) -> None:
     done = trainfleet("cluster", *arguments)
     assert (done.returncode, "Traceback" in done.stderr) == (code, False)
     assert said in done.stderr

@@ -1,6 +1,8 @@
-"""No secret value is told: not by logs, objects, events, metrics, reports, arguments, Ray's jobs, nor by an engine's state.
+"""No secret value is told: not by logs, objects, events, metrics, reports, arguments, Ray's jobs, nor by an
+engine's state.
 
-Every value of every Secret in a run's namespace counts as planted, the token that KubeRay makes included. Easy to get wrong: a test that finds
+Every value of every Secret in a run's namespace counts as planted, the token that KubeRay makes included.
+Easy to get wrong: a test that finds
 nothing proves nothing unless the places were looked at, so each must hold what it should.
 """
 
@@ -27,13 +29,17 @@ def told(texts: dict[str, str], planted: dict[str, str]) -> list[str]:
     found = []
     for name, value in planted.items():
         forms = (value, base64.b64encode(value.encode()).decode().rstrip("="))
-        found += [f"{name} in {place}" for place, text in texts.items() if any(form in text for form in forms)]
+        found += [
+            f"{name} in {place}" for place, text in texts.items() if any(form in text for form in forms)
+        ]
     return found
 
 
 def test_nothing_that_a_run_says_or_is_made_of_tells_a_secret(watched: Watched) -> None:
     assert {"AWS_SECRET_ACCESS_KEY", "HF_TOKEN"} <= watched.planted.keys()
-    assert any("token" in name for name in watched.planted if "/" in name and not name.startswith("keys/")), "KubeRay's token is among them"
+    assert any("token" in name for name in watched.planted if "/" in name and not name.startswith("keys/")), (
+        "KubeRay's token is among them"
+    )
     assert told(watched.texts, watched.planted) == []
 
 
@@ -64,24 +70,64 @@ def test_logs_and_arguments_of_every_pod_were_looked_at(watched: Watched) -> Non
 
 def test_an_engines_state_outputs_and_reports_keep_keys_of_the_one_who_deploys_out(tmp_path: Path) -> None:
     planted = {
-        name: f"planted-{secrets.token_hex(12)}" for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "PULUMI_CONFIG_PASSPHRASE", "token", "password")
+        name: f"planted-{secrets.token_hex(12)}"
+        for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "PULUMI_CONFIG_PASSPHRASE", "token", "password")
     }
-    user = {"name": "me", "user": {"token": planted["token"], "username": "me", "password": planted["password"]}}
+    user = {
+        "name": "me",
+        "user": {"token": planted["token"], "username": "me", "password": planted["password"]},
+    }
     cluster = {"name": "mine", "cluster": {"server": "https://192.0.2.1:6443"}}
     context = {"name": "mine", "context": {"cluster": "mine", "user": "me"}}
-    config = {"apiVersion": "v1", "kind": "Config", "clusters": [cluster], "users": [user], "contexts": [context], "current-context": "mine"}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [cluster],
+        "users": [user],
+        "contexts": [context],
+        "current-context": "mine",
+    }
     file = tmp_path / "kubeconfig"
     file.write_text(yaml.safe_dump(config))
-    options = ["--keep", str(tmp_path / "kept"), "--outputs", str(tmp_path / "outputs.json"), "--resources", str(tmp_path / "resources.jsonl")]
-    settings = ["--set", f"kubernetes.kubeconfig={file}", "--set", "kubernetes.context=mine", "--until", "apply"]
-    environment = os.environ | {"NO_COLOR": "1"} | {name: value for name, value in planted.items() if name.isupper()}
+    options = [
+        "--keep",
+        str(tmp_path / "kept"),
+        "--outputs",
+        str(tmp_path / "outputs.json"),
+        "--resources",
+        str(tmp_path / "resources.jsonl"),
+    ]
+    settings = [
+        "--set",
+        f"kubernetes.kubeconfig={file}",
+        "--set",
+        "kubernetes.context=mine",
+        "--until",
+        "apply",
+    ]
+    environment = (
+        os.environ | {"NO_COLOR": "1"} | {name: value for name, value in planted.items() if name.isupper()}
+    )
     done = subprocess.run(
-        [PROGRAM, "rehearse", "local", *settings, *options], env=environment, capture_output=True, text=True, timeout=900, check=False
+        [PROGRAM, "rehearse", "local", *settings, *options],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    texts = {str(path.relative_to(tmp_path)): path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file() and path != file}
+    texts = {
+        str(path.relative_to(tmp_path)): path.read_text(errors="replace")
+        for path in tmp_path.rglob("*")
+        if path.is_file() and path != file
+    }
     texts |= {"stdout": done.stdout, "stderr": done.stderr}
-    state = [text for name, text in texts.items() if "stacks/" in name and name.endswith(".json") and "history" not in name]
+    state = [
+        text
+        for name, text in texts.items()
+        if "stacks/" in name and name.endswith(".json") and "history" not in name
+    ]
     assert state, sorted(texts)
     assert json.loads(state[0])
     assert "kuberay" in "".join(state)

@@ -1,6 +1,8 @@
-"""SkyPilot on a real cluster, by what a stack grants its launchers: set up, proven, a recipe on two pods, a place without room, and a move.
+"""SkyPilot on a real cluster, by what a stack grants its launchers: set up, proven, a recipe on two pods, a
+place without room, and a move.
 
-Two namespaces stand for two platforms (tests/cluster/sky_place.py). What is launched is planned so that each launch shows several things:
+Two namespaces stand for two platforms (tests/cluster/sky_place.py). What is launched is planned so that each
+launch shows several things:
 it takes minutes on two processors.
 """
 
@@ -22,7 +24,9 @@ TINY_POD = ("scaling.workers=1", "scaling.cpus_per_worker=0.25")
 def test_the_contexts_log_in_with_the_launcher_s_token_alone_and_are_ready(place: Place) -> None:
     access = yaml.safe_load((place.folder / "access").read_text())
     assert all(list(user["user"]) == ["token"] for user in access["users"])
-    done = place.call("sky", "check", "--stack", f"{NEAR}.json", "--stack", f"{FAR}.json", "--quick", "--json")
+    done = place.call(
+        "sky", "check", "--stack", f"{NEAR}.json", "--stack", f"{FAR}.json", "--quick", "--json"
+    )
     assert done.returncode == 0, done.stderr
     assert [each["ready"] for each in json.loads(done.stdout)] == [True, True]
 
@@ -40,7 +44,9 @@ def test_a_token_that_is_no_longer_valid_is_said_before_anything_starts(place: P
 
 
 @pytest.mark.deep
-def test_without_room_in_the_first_place_it_runs_in_the_second_with_the_losses_that_it_has_here(place: Place) -> None:
+def test_without_room_in_the_first_place_it_runs_in_the_second_with_the_losses_that_it_has_here(
+    place: Place,
+) -> None:
     with place.closed(NEAR):
         there = place.launch("two", NEAR, FAR)
     assert there.returncode == 0, there.stderr
@@ -52,7 +58,9 @@ def test_without_room_in_the_first_place_it_runs_in_the_second_with_the_losses_t
 
 
 @pytest.mark.slow
-def test_cut_off_in_the_first_place_a_managed_job_moves_and_ends_with_the_losses_that_it_has_here(place: Place) -> None:
+def test_cut_off_in_the_first_place_a_managed_job_moves_and_ends_with_the_losses_that_it_has_here(
+    place: Place,
+) -> None:
     fsdp = ("strategy=fsdp", "steps=240", "log.every=20", "checkpoint.every=20", "validation.every=240")
     with place.launched("cut", NEAR, FAR, more=(*TWO, *fsdp, "--managed")) as launch:
         launch.reach(60)
@@ -67,7 +75,9 @@ def test_cut_off_in_the_first_place_a_managed_job_moves_and_ends_with_the_losses
     assert starts[0] == 0
     assert starts[-1] >= 40, "it went on from a checkpoint"
     again = place.launch("cut", NEAR, FAR, more=(*TWO, *fsdp))
-    assert losses(document(again.stdout)) == losses(place.here("h-cut", *fsdp)), "a finished run is told again, and nothing starts"
+    assert losses(document(again.stdout)) == losses(place.here("h-cut", *fsdp)), (
+        "a finished run is told again, and nothing starts"
+    )
     place.gone()
 
 
@@ -82,7 +92,9 @@ def test_without_room_anywhere_it_says_what_was_tried_and_why(place: Place) -> N
 
 
 def test_an_image_that_cannot_be_pulled_is_said_and_ends_by_the_time_out(place: Place) -> None:
-    done = place.launch("no-image", NEAR, more=(*TINY_POD, "--image", "localhost/nobody-made-this:1", "--within", "1.5"))
+    done = place.launch(
+        "no-image", NEAR, more=(*TINY_POD, "--image", "localhost/nobody-made-this:1", "--within", "1.5")
+    )
     assert done.returncode == 1
     assert "the image cannot be pulled" in done.stderr
     place.gone()
@@ -101,12 +113,16 @@ def test_a_small_task_proves_both_contexts(place: Place) -> None:
 def test_a_longer_recipe_on_two_pods_has_the_losses_that_it_has_here(place: Place, strategy: str) -> None:
     there = place.launch(f"small-{strategy}", NEAR, more=(*TWO, f"strategy={strategy}"), recipe="lm-small")
     assert there.returncode == 0, there.stderr
-    assert losses(document(there.stdout)) == losses(place.here(f"h-small-{strategy}", f"strategy={strategy}", recipe="lm-small"))
+    assert losses(document(there.stdout)) == losses(
+        place.here(f"h-small-{strategy}", f"strategy={strategy}", recipe="lm-small")
+    )
     place.gone()
 
 
 @pytest.mark.deep
-def test_a_managed_job_refuses_a_second_of_its_name_and_comes_back_in_its_place_when_its_pod_is_deleted(place: Place) -> None:
+def test_a_managed_job_refuses_a_second_of_its_name_and_comes_back_in_its_place_when_its_pod_is_deleted(
+    place: Place,
+) -> None:
     long = ("steps=400", "log.every=20", "checkpoint.every=20", "validation.every=400")
     with place.launched("struck", NEAR, more=(*TWO, *long, "--managed")) as launch:
         launch.reach(60)

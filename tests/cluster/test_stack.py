@@ -1,4 +1,6 @@
-"""A rehearsal with its Kubernetes objects made for real: every step, and a cluster that is as before, however the rehearsal ends."""
+"""A rehearsal with its Kubernetes objects made for real: every step, and a cluster that is as before, however
+the rehearsal ends.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,7 @@ here = pulumi.ResourceOptions(provider=provider)
 space = k8s.core.v1.Namespace("space", metadata={{"name": "{SPACE}", "labels": {{"of": "a-test"}}}}, opts=here)
 inside = pulumi.ResourceOptions(provider=provider, depends_on=[space])
 """
-CONFIG = (
-    'k8s.core.v1.ConfigMap("config", metadata={{"name": "config", "namespace": "{}", "labels": {{"of": "a-test"}}}}, data={{"a": "b"}}, opts=inside)'
-)
+CONFIG = 'k8s.core.v1.ConfigMap("config", metadata={{"name": "config", "namespace": "{}", "labels": {{"of": "a-test"}}}}, data={{"a": "b"}}, opts=inside)'
 
 
 @pytest.fixture
@@ -53,10 +53,14 @@ def program(folder: Path, code: str) -> Path:
 
 
 def rehearsed(folder: Path, target: Target, code: str, until_step: str = "") -> Report:
-    return rehearse(read_project(program(folder, code)), find_engine(), Wishes(cluster=target, until=until_step))
+    return rehearse(
+        read_project(program(folder, code)), find_engine(), Wishes(cluster=target, until=until_step)
+    )
 
 
-def test_the_local_stack_goes_through_every_step_and_leaves_the_cluster_as_it_was(cluster: Cluster, target: Target) -> None:
+def test_the_local_stack_goes_through_every_step_and_leaves_the_cluster_as_it_was(
+    cluster: Cluster, target: Target
+) -> None:
     operator = (target.built_in and target.built_in.file("processes.json").read_text()) or ""
     done = trainfleet("rehearse", "local", "--on-cluster", cluster.name, "--json", timeout=2000)
     assert done.returncode == 0, done.stderr
@@ -64,14 +68,19 @@ def test_the_local_stack_goes_through_every_step_and_leaves_the_cluster_as_it_wa
     steps = {step["name"]: step for step in report["steps"]}
     assert all(step["ran"] for name, step in steps.items() if name != "unprotect")
     assert steps["cluster"]["resources"] >= 50
-    assert "kuberay-operator 1.6.0: the operator built from source, with --watch-namespace=training" in steps["cluster"]["detail"]
+    assert (
+        "kuberay-operator 1.6.0: the operator built from source, with --watch-namespace=training"
+        in steps["cluster"]["detail"]
+    )
     assert "kube-prometheus-stack 82.16.0: nothing (no chart can be had here)" in steps["cluster"]["detail"]
     assert steps["no-op"]["changes"] == steps["refresh"]["changes"] == {}
     assert steps["update"]["changes"] == steps["drift"]["changes"] == {"update": 1}
     assert cluster.state.file("processes.json").read_text() == operator
 
 
-def test_an_object_that_the_api_server_refuses_fails_by_name_and_in_its_words(tmp_path: Path, target: Target) -> None:
+def test_an_object_that_the_api_server_refuses_fails_by_name_and_in_its_words(
+    tmp_path: Path, target: Target
+) -> None:
     spec = {"cluster_ip": "203.0.113.7", "ports": [{"port": 80}]}
     code = f'k8s.core.v1.Service("web", metadata={{"name": "web", "namespace": "{SPACE}"}}, spec={spec}, opts=inside)'
     report = rehearsed(tmp_path, target, code)
@@ -82,31 +91,46 @@ def test_an_object_that_the_api_server_refuses_fails_by_name_and_in_its_words(tm
     assert "203.0.113.7" in text
 
 
-def test_what_somebody_else_made_is_refused_by_name_and_left_alone(tmp_path: Path, cluster: Cluster, target: Target) -> None:
+def test_what_somebody_else_made_is_refused_by_name_and_left_alone(
+    tmp_path: Path, cluster: Cluster, target: Target
+) -> None:
     cluster.kubectl("create", "configmap", "config", "--from-literal=a=theirs")
     before = cluster.kubectl("get", "configmap", "config", "-o", "json", "--show-managed-fields")
     try:
         report = rehearsed(tmp_path, target, CONFIG.format("default"))
         assert not report.ok
-        assert "ConfigMap default/config is there already, made by kubectl-create, and is left alone" in str(report.problems)
+        assert "ConfigMap default/config is there already, made by kubectl-create, and is left alone" in str(
+            report.problems
+        )
         assert cluster.kubectl("get", "configmap", "config", "-o", "json", "--show-managed-fields") == before
     finally:
         cluster.kubectl("delete", "configmap", "config")
 
 
-def test_what_is_there_and_says_the_same_is_shared_and_stays(tmp_path: Path, cluster: Cluster, target: Target) -> None:
+def test_what_is_there_and_says_the_same_is_shared_and_stays(
+    tmp_path: Path, cluster: Cluster, target: Target
+) -> None:
     metadata = {"name": "config", "namespace": "default", "labels": {"of": "a-test"}}
-    cluster.kubectl("create", "-f", "-", given=json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}}))
+    cluster.kubectl(
+        "create",
+        "-f",
+        "-",
+        given=json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}}),
+    )
     try:
         report = rehearsed(tmp_path, target, CONFIG.format("default"), "no-op")
         assert report.ok, report.problems
-        assert "there already, saying the same, and left alone: 1" in next(step.detail for step in report.steps if step.name == "cluster")
+        assert "there already, saying the same, and left alone: 1" in next(
+            step.detail for step in report.steps if step.name == "cluster"
+        )
         assert cluster.kubectl("get", "configmap", "config", "-o", "jsonpath={.data.a}") == "b"
     finally:
         cluster.kubectl("delete", "configmap", "config")
 
 
-def test_a_workload_whose_pods_admission_refuses_fails_although_the_workload_itself_is_let_in(tmp_path: Path, target: Target) -> None:
+def test_a_workload_whose_pods_admission_refuses_fails_although_the_workload_itself_is_let_in(
+    tmp_path: Path, target: Target
+) -> None:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     spec = {"template": {"spec": {"restart_policy": "Never", "containers": [{"name": "a", "image": "a"}]}}}
     code = f"""
@@ -122,10 +146,25 @@ k8s.batch.v1.Job("root", metadata={{"name": "root", "namespace": "{SPACE}-2"}}, 
 
 def begun(folder: Path, cluster: Cluster) -> subprocess.Popen[bytes]:
     """A rehearsal that has made its namespace and now waits for its program, which sleeps."""
-    made = program(folder, CONFIG.format(SPACE) + "\nimport time\nspace.id.apply(lambda _: pulumi.runtime.is_dry_run() or time.sleep(600))")
-    command = [str(Path(sys.executable).with_name("trainfleet")), "rehearse", str(made), "--on-cluster", cluster.name]
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    until(lambda: cluster.kubectl("get", "namespace", SPACE, "--ignore-not-found") or child.poll() is not None, "the program's namespace")
+    made = program(
+        folder,
+        CONFIG.format(SPACE)
+        + "\nimport time\nspace.id.apply(lambda _: pulumi.runtime.is_dry_run() or time.sleep(600))",
+    )
+    command = [
+        str(Path(sys.executable).with_name("trainfleet")),
+        "rehearse",
+        str(made),
+        "--on-cluster",
+        cluster.name,
+    ]
+    child = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    until(
+        lambda: cluster.kubectl("get", "namespace", SPACE, "--ignore-not-found") or child.poll() is not None,
+        "the program's namespace",
+    )
     assert child.poll() is None
     return child
 
@@ -138,7 +177,9 @@ def test_ctrl_c_takes_everything_down(tmp_path: Path, cluster: Cluster, target: 
     assert target.context
 
 
-def test_what_a_killed_rehearsal_left_is_named_and_cleaned_up_when_asked_for(tmp_path: Path, cluster: Cluster, target: Target) -> None:
+def test_what_a_killed_rehearsal_left_is_named_and_cleaned_up_when_asked_for(
+    tmp_path: Path, cluster: Cluster, target: Target
+) -> None:
     child = begun(tmp_path, cluster)
     os.killpg(child.pid, signal.SIGKILL)
     child.wait()
@@ -152,7 +193,9 @@ def test_what_a_killed_rehearsal_left_is_named_and_cleaned_up_when_asked_for(tmp
     assert f"removed Namespace {SPACE}" in done.stdout
 
 
-def test_a_stack_can_be_left_on_the_cluster_and_removed_later(tmp_path: Path, cluster: Cluster, target: Target) -> None:
+def test_a_stack_can_be_left_on_the_cluster_and_removed_later(
+    tmp_path: Path, cluster: Cluster, target: Target
+) -> None:
     folder = program(tmp_path, CONFIG.format(SPACE))
     done = trainfleet("rehearse", str(folder), "--on-cluster", cluster.name, "--leave")
     assert done.returncode == 0, done.stderr
@@ -163,7 +206,9 @@ def test_a_stack_can_be_left_on_the_cluster_and_removed_later(tmp_path: Path, cl
     assert again.stdout.strip() == f"nothing was left on {target.context}"
 
 
-def test_a_context_of_ones_own_works_the_same_with_consent_and_not_without(tmp_path: Path, cluster: Cluster, target: Target) -> None:
+def test_a_context_of_ones_own_works_the_same_with_consent_and_not_without(
+    tmp_path: Path, cluster: Cluster, target: Target
+) -> None:
     folder = program(tmp_path, CONFIG.format(SPACE))
     settings: dict[str, Any] = {"KUBECONFIG": str(cluster.state.kubeconfig)}
     arguments = ("rehearse", str(folder), "--context", cluster.state.context, "--until", "cluster")
@@ -187,26 +232,44 @@ def test_a_context_of_ones_own_works_the_same_with_consent_and_not_without(tmp_p
     [("", "expired", "Unauthorized"), ("https://127.0.0.1:1", "any", "connection refused")],
     ids=["a token that is not valid", "nobody there"],
 )
-def test_a_cluster_that_does_not_answer_is_said_in_a_line(tmp_path: Path, cluster: Cluster, server: str, token: str, words: str) -> None:
+def test_a_cluster_that_does_not_answer_is_said_in_a_line(
+    tmp_path: Path, cluster: Cluster, server: str, token: str, words: str
+) -> None:
     document = json.loads(cluster.kubectl("config", "view", "--raw", "-o", "json"))
     document["users"][0]["user"] = {"token": token}
     document["clusters"][0]["cluster"] |= {"server": server} if server else {}
     (tmp_path / "kubeconfig").write_text(json.dumps(document))
     folder = program(tmp_path, "")
-    done = trainfleet("rehearse", str(folder), "--context", cluster.state.context, "--yes", KUBECONFIG=str(tmp_path / "kubeconfig"))
+    done = trainfleet(
+        "rehearse",
+        str(folder),
+        "--context",
+        cluster.state.context,
+        "--yes",
+        KUBECONFIG=str(tmp_path / "kubeconfig"),
+    )
     assert done.returncode == 1
     assert "the cluster cannot be reached" in done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_field_that_somebody_else_changed_meanwhile_is_a_conflict_by_name(tmp_path: Path, cluster: Cluster, target: Target) -> None:
+def test_a_field_that_somebody_else_changed_meanwhile_is_a_conflict_by_name(
+    tmp_path: Path, cluster: Cluster, target: Target
+) -> None:
     folder = program(tmp_path, CONFIG.format(SPACE))
     with staged(read_project(folder), find_engine(), Wishes(cluster=target)) as r:
         step = Step("apply", "apply")
         assert r.run(step, *APPLY).ok
         cluster.kubectl("-n", SPACE, "label", "configmap", "config", "of=theirs", "--overwrite")
-        r.programs.changes.append({"type": "kubernetes:core/v1:ConfigMap", "name": "config", "path": ["metadata", "annotations", "x"], "value": "y"})
+        r.programs.changes.append(
+            {
+                "type": "kubernetes:core/v1:ConfigMap",
+                "name": "config",
+                "path": ["metadata", "annotations", "x"],
+                "value": "y",
+            }
+        )
         outcome = r.run(step, *APPLY)
         assert not outcome.ok
         r.failed(step, outcome)

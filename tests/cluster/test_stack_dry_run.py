@@ -1,4 +1,6 @@
-"""Every Kubernetes object of all seven stacks passes the API server's dry run, under the definitions of the kinds that the stacks use."""
+"""Every Kubernetes object of all seven stacks passes the API server's dry run, under the definitions of the
+kinds that the stacks use.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,17 @@ def test_no_object_of_a_stack_is_refused(judged: dict[str, dict[str, Any]], stac
     assert judged[stack]["not_judged"] == []
 
 
-def document(kind: str, name: str, body: dict[str, Any], api_version: str = "v1", namespace: str = "tried") -> dict[str, Any]:
+def document(
+    kind: str, name: str, body: dict[str, Any], api_version: str = "v1", namespace: str = "tried"
+) -> dict[str, Any]:
     metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
 
 
 def test_what_an_api_server_refuses_is_named_in_its_words(cluster: Cluster) -> None:
-    restricted = {"metadata": {"name": "tried", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    restricted = {
+        "metadata": {"name": "tried", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}
+    }
     limits = {"spec": {"limits": [{"type": "Container", "min": {"cpu": "2"}, "max": {"cpu": "1"}}]}}
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]}}
     objects = [
@@ -55,12 +61,22 @@ def test_what_an_api_server_refuses_is_named_in_its_words(cluster: Cluster) -> N
         ),
         document("Job", "root", {"spec": {"template": template}}, "batch/v1"),
         document("ConfigMap", "fine", {"data": {"a": "b"}}),
-        document("PodMonitor", "misspelt", {"spec": {"selector": {}, "podMetricsEndpoint": []}}, "monitoring.coreos.com/v1"),
+        document(
+            "PodMonitor",
+            "misspelt",
+            {"spec": {"selector": {}, "podMetricsEndpoint": []}},
+            "monitoring.coreos.com/v1",
+        ),
         document("Unheard", "of", {"spec": {}}, "example.com/v1"),
     ]
     (seen,) = dry_run(built_in(cluster.name), [Objects("tried", objects, ["prometheus-operator-crds"])])
     refused = dict(seen.refused)
-    assert set(refused) == {"LimitRange tried/upside-down", "NetworkPolicy tried/nowhere", "Job tried/root", "PodMonitor tried/misspelt"}
+    assert set(refused) == {
+        "LimitRange tried/upside-down",
+        "NetworkPolicy tried/nowhere",
+        "Job tried/root",
+        "PodMonitor tried/misspelt",
+    }
     assert "min value 2 is greater than max value 1" in refused["LimitRange tried/upside-down"]
     assert "10.0.0.0/40" in refused["NetworkPolicy tried/nowhere"]
     assert 'violates PodSecurity "restricted:latest"' in refused["Job tried/root"]

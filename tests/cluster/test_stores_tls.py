@@ -1,7 +1,10 @@
-"""A run in the cluster on each object store, with TLS and with no more rights than it needs: data, checkpoints, resume and report.
+"""A run in the cluster on each object store, with TLS and with no more rights than it needs: data,
+checkpoints, resume and report.
 
-Each run is begun on this machine and finished in the cluster, so that its one launch there reads the data, takes up what another machine saved,
-saves, and writes the report. Easy to get wrong: GCS's server here knows no rights, so what it would refuse cannot be shown.
+Each run is begun on this machine and finished in the cluster, so that its one launch there reads the data,
+takes up what another machine saved,
+saves, and writes the report. Easy to get wrong: GCS's server here knows no rights, so what it would refuse
+cannot be shown.
 """
 
 from __future__ import annotations
@@ -37,30 +40,68 @@ class There:
     folder: Path
 
     def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        mine = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "AZURE_", "SSL_CERT"))}
-        environment = mine | {"NO_COLOR": "1", "COLUMNS": "160", "KUBECONFIG": str(self.cluster.state.kubeconfig)} | self.store.environment
-        return subprocess.run([PROGRAM, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True, timeout=1200, check=False)
+        mine = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("AWS_", "AZURE_", "SSL_CERT"))
+        }
+        environment = (
+            mine
+            | {"NO_COLOR": "1", "COLUMNS": "160", "KUBECONFIG": str(self.cluster.state.kubeconfig)}
+            | self.store.environment
+        )
+        return subprocess.run(
+            [PROGRAM, *arguments],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=1200,
+            check=False,
+        )
 
     def launch(self, *more: str, bucket: str = BUCKET) -> subprocess.CompletedProcess[str]:
         url = self.store.url.replace(BUCKET, bucket)
-        settings = ["--run", f"kept-{self.store.kind}", "--storage", f"{url}/kept", f"workload.data.source={self.store.url}/text"]
-        return self.call("launch", "lm-tiny", *settings, "scaling.cpus_per_worker=0.25", "checkpoint.every=10", *more)
+        settings = [
+            "--run",
+            f"kept-{self.store.kind}",
+            "--storage",
+            f"{url}/kept",
+            f"workload.data.source={self.store.url}/text",
+        ]
+        return self.call(
+            "launch", "lm-tiny", *settings, "scaling.cpus_per_worker=0.25", "checkpoint.every=10", *more
+        )
 
     def in_cluster(self) -> list[str]:
         keys = ["--from-secret", SECRET_NAME] if self.store.keys else []
-        return ["--on", "kuberay", "--context", self.cluster.state.context, "--namespace", NAMESPACE, "--image", LOCAL, *keys]
+        return [
+            "--on",
+            "kuberay",
+            "--context",
+            self.cluster.state.context,
+            "--namespace",
+            NAMESPACE,
+            "--image",
+            LOCAL,
+            *keys,
+        ]
 
 
 @pytest.fixture(scope="module")
 def namespace(cluster: Cluster) -> Iterator[str]:
     """A namespace that lets nothing privileged in."""
-    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": RESTRICTED}})
+    cluster.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": RESTRICTED}}
+    )
     yield NAMESPACE
     cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def there(cluster: Cluster, namespace: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[There]:
+def there(
+    cluster: Cluster, namespace: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[There]:
     """A store of each kind with text in it, and in a namespace of the cluster what opens it."""
     folder = tmp_path_factory.mktemp(f"store-{request.param}")
     text = folder / "text"
@@ -71,11 +112,22 @@ def there(cluster: Cluster, namespace: str, request: pytest.FixtureRequest, tmp_
     with cloud_store(request.param, str(cluster.state.outside), folder / "server") as store:
         store.fill(text, "text")
         if store.keys:
-            cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET_NAME, "namespace": namespace}, "stringData": store.keys})
+            cluster.apply(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Secret",
+                    "metadata": {"name": SECRET_NAME, "namespace": namespace},
+                    "stringData": store.keys,
+                }
+            )
         yield There(cluster, store, folder)
         cluster.kubectl("-n", namespace, "delete", "secret", SECRET_NAME, "--ignore-not-found")
         kinds = "rayjob,raycluster,job,pod"
-        until(lambda: not cluster.kubectl("-n", namespace, "get", kinds, "-o", "name").split(), "nothing of the run is left", 180)
+        until(
+            lambda: not cluster.kubectl("-n", namespace, "get", kinds, "-o", "name").split(),
+            "nothing of the run is left",
+            180,
+        )
 
 
 @pytest.mark.sampled(1)  # of the three kinds
@@ -88,7 +140,9 @@ def test_a_run_is_taken_up_in_the_cluster_from_what_another_machine_saved(there:
     assert (document["resumed_from"], document["step"]) == (HALF, WHOLE)
     assert 0 < document["metrics"]["test/loss"] < 4
     kept = there.store.names(BUCKET)
-    assert any(name.startswith(f"kept/kept-{there.store.kind}/checkpoints/") and str(WHOLE) in name for name in kept), kept
+    assert any(
+        name.startswith(f"kept/kept-{there.store.kind}/checkpoints/") and str(WHOLE) in name for name in kept
+    ), kept
     assert f"kept/kept-{there.store.kind}/report.html" in kept
     assert Path(document["report"]).is_file()
     for value in there.store.keys.values():
@@ -103,6 +157,10 @@ def test_a_bucket_outside_of_the_credential_is_refused_and_stays_empty(there: Th
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
     assert "no permission" in done.stderr
-    assert not [value for value in there.store.keys.values() if len(value) > 8 and value[-20:] in done.stderr + done.stdout]
+    assert not [
+        value
+        for value in there.store.keys.values()
+        if len(value) > 8 and value[-20:] in done.stderr + done.stdout
+    ]
     assert "sig=" not in done.stderr
     assert there.store.names(OTHER) == []

@@ -1,7 +1,10 @@
-"""One run in the cluster that is looked at from all sides while it goes on: scraped by a real Prometheus, and everything it says written down.
+"""One run in the cluster that is looked at from all sides while it goes on: scraped by a real Prometheus, and
+everything it says written down.
 
-For test_metrics and test_secrets, which share the one launch. Prometheus is Debian's, unpacked here and not installed; its scrape
-configuration is made of the PodMonitors that a stack installs, as the operator of kube-prometheus-stack would.
+For test_metrics and test_secrets, which share the one launch. Prometheus is Debian's, unpacked here and not
+installed; its scrape
+configuration is made of the PodMonitors that a stack installs, as the operator of kube-prometheus-stack
+would.
 """
 
 from __future__ import annotations
@@ -56,7 +59,9 @@ class Prometheus:
         """What its API answers, refusals too."""
         query = urllib.parse.urlencode(parameters)
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/{path}?{query}", timeout=30) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.port}/api/v1/{path}?{query}", timeout=30
+            ) as answer:
                 found: dict[str, Any] = json.loads(answer.read())
         except urllib.error.HTTPError as error:
             found = json.loads(error.read())
@@ -95,14 +100,22 @@ def expressions() -> list[str]:
 
 
 def scraped(targets: Path) -> list[dict[str, Any]]:
-    """Scrape configurations that do what the PodMonitors of Ray's pods say. Debian's Prometheus cannot ask Kubernetes: pods come by a file."""
+    """Scrape configurations that do what the PodMonitors of Ray's pods say. Debian's Prometheus cannot ask
+    Kubernetes: pods come by a file.
+    """
     found = []
     for kind in ("head", "worker"):
         monitor = ray_pods(kind)
         for endpoint in monitor.pod_metrics_endpoints:
-            keep = [{"source_labels": [_label(key)], "regex": value, "action": "keep"} for key, value in monitor.selector.match_labels.items()]
+            keep = [
+                {"source_labels": [_label(key)], "regex": value, "action": "keep"}
+                for key, value in monitor.selector.match_labels.items()
+            ]
             keep.append({"source_labels": [PORT], "regex": endpoint.port, "action": "keep"})
-            named = [{"source_labels": list(each.source_labels), "target_label": each.target_label} for each in endpoint.relabelings or ()]
+            named = [
+                {"source_labels": list(each.source_labels), "target_label": each.target_label}
+                for each in endpoint.relabelings or ()
+            ]
             found.append(
                 {
                     "job_name": f"{kind}-{endpoint.port}",
@@ -120,7 +133,10 @@ def targets(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {
             "targets": [f"{pod['status']['podIP']}:{port['containerPort']}"],
-            "labels": {PORT: str(port.get("name", "")), **{_label(key): value for key, value in pod["metadata"]["labels"].items()}},
+            "labels": {
+                PORT: str(port.get("name", "")),
+                **{_label(key): value for key, value in pod["metadata"]["labels"].items()},
+            },
         }
         for pod in pods
         if pod["status"].get("podIP")
@@ -138,8 +154,15 @@ def prometheus(folder: Path, configurations: list[dict[str, Any]]) -> Iterator[P
     """A Prometheus with these scrape configurations, until the end of the block."""
     programs = unpacked(folder, "prometheus") / "usr" / "bin"
     file, port = folder / "prometheus.yaml", free_port()
-    file.write_text(yaml.safe_dump({"global": {"evaluation_interval": "5s"}, "scrape_configs": configurations}))
-    checked = subprocess.run([str(programs / "promtool"), "check", "config", str(file)], capture_output=True, text=True, check=False)
+    file.write_text(
+        yaml.safe_dump({"global": {"evaluation_interval": "5s"}, "scrape_configs": configurations})
+    )
+    checked = subprocess.run(
+        [str(programs / "promtool"), "check", "config", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert checked.returncode == 0, checked.stdout + checked.stderr
     command = [
         str(programs / "prometheus"),
@@ -148,7 +171,9 @@ def prometheus(folder: Path, configurations: list[dict[str, Any]]) -> Iterator[P
         f"--web.listen-address=127.0.0.1:{port}",
     ]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True
+        )
     try:
         server = Prometheus(port)
 
@@ -176,15 +201,39 @@ def watched(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     own = free_port()
     configurations = [
         *scraped(folder / "targets.json"),
-        {"job_name": "own", "scrape_interval": "1s", "scrape_timeout": "1s", "static_configs": [{"targets": [f"127.0.0.1:{own}"]}]},
+        {
+            "job_name": "own",
+            "scrape_interval": "1s",
+            "scrape_timeout": "1s",
+            "static_configs": [{"targets": [f"127.0.0.1:{own}"]}],
+        },
     ]
-    with prometheus(folder / "prometheus", configurations) as server, cloud_store("s3", str(cluster.state.outside), folder / "store") as store:
+    with (
+        prometheus(folder / "prometheus", configurations) as server,
+        cloud_store("s3", str(cluster.state.outside), folder / "store") as store,
+    ):
         store.fill(folder / "text", "text")
         planted = {**store.keys, "HF_TOKEN": f"hf_{secrets.token_hex(16)}"}
-        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": RESTRICTED}})
-        cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys", "namespace": NAMESPACE}, "stringData": planted})
+        cluster.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": RESTRICTED}}
+        )
+        cluster.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": "keys", "namespace": NAMESPACE},
+                "stringData": planted,
+            }
+        )
         answers, texts, made = _run(cluster, store, server, folder)
-        yield Watched(server, folder, own, answers, texts, {key: value for key, value in {**planted, **made}.items() if len(value) > 8})
+        yield Watched(
+            server,
+            folder,
+            own,
+            answers,
+            texts,
+            {key: value for key, value in {**planted, **made}.items() if len(value) > 8},
+        )
     cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
@@ -197,16 +246,59 @@ def _run(
         return cluster.kubectl("-n", NAMESPACE, *arguments, check=False)
 
     mine = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "AZURE_"))}
-    environment = mine | store.environment | {"NO_COLOR": "1", "COLUMNS": "160", "PYTHONUNBUFFERED": "1", "KUBECONFIG": str(cluster.state.kubeconfig)}
-    where = ["--context", cluster.state.context, "--namespace", NAMESPACE, "--image", LOCAL, "--from-secret", "keys"]
-    recipe = [f"workload.data.source={store.url}/text", "scaling.cpus_per_worker=0.25", "log.prometheus=ray", *LONG, "validation.every=50"]
-    command = [PROGRAM, "launch", "lm-tiny", "--on", "kuberay", *where, "--storage", f"{store.url}/kept", "--run", RUN, *recipe]
+    environment = (
+        mine
+        | store.environment
+        | {
+            "NO_COLOR": "1",
+            "COLUMNS": "160",
+            "PYTHONUNBUFFERED": "1",
+            "KUBECONFIG": str(cluster.state.kubeconfig),
+        }
+    )
+    where = [
+        "--context",
+        cluster.state.context,
+        "--namespace",
+        NAMESPACE,
+        "--image",
+        LOCAL,
+        "--from-secret",
+        "keys",
+    ]
+    recipe = [
+        f"workload.data.source={store.url}/text",
+        "scaling.cpus_per_worker=0.25",
+        "log.prometheus=ray",
+        *LONG,
+        "validation.every=50",
+    ]
+    command = [
+        PROGRAM,
+        "launch",
+        "lm-tiny",
+        "--on",
+        "kuberay",
+        *where,
+        "--storage",
+        f"{store.url}/kept",
+        "--run",
+        RUN,
+        *recipe,
+    ]
     said = folder / "launch.out"
     with said.open("w") as log:
-        launch = Launch(subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, text=True), said)
+        launch = Launch(
+            subprocess.Popen(
+                command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, text=True
+            ),
+            said,
+        )
     try:
         launch.reach(WATCHED_STEPS + 5, 600)
-        (folder / "targets.json").write_text(json.dumps(targets(json.loads(kubectl("get", "pod", "-o", "json"))["items"])))
+        (folder / "targets.json").write_text(
+            json.dumps(targets(json.loads(kubectl("get", "pod", "-o", "json"))["items"]))
+        )
         answers = _answers(server)
         texts = {f"objects {kind}": kubectl("get", kind, "-o", "yaml") for kind in KINDS.split(",")}
         texts["metrics"] = json.dumps(server.ask("series", **{"match[]": '{__name__=~".+"}'}))
@@ -215,7 +307,9 @@ def _run(
             texts[f"log {pod}"] = kubectl("logs", pod, "--all-containers", "--tail=-1")
             texts[f"described {pod}"] = kubectl("describe", pod)
             texts[f"arguments {pod}"] = kubectl("exec", pod, "--", "sh", "-c", _ARGUMENTS)
-            texts[f"ray's logs {pod}"] = kubectl("exec", pod, "--", "sh", "-c", "cat /tmp/ray/session_latest/logs/*.* 2>/dev/null")
+            texts[f"ray's logs {pod}"] = kubectl(
+                "exec", pod, "--", "sh", "-c", "cat /tmp/ray/session_latest/logs/*.* 2>/dev/null"
+            )
         head = kubectl("get", "pod", "-l", "ray.io/node-type=head", "-o", "name").strip()
         texts["Ray's jobs"] = kubectl("exec", head, "--", "python", "-c", _JOBS)
         made = {
@@ -238,9 +332,14 @@ def _run(
 
 
 def _answers(server: Prometheus) -> dict[str, list[dict[str, Any]]]:
-    """Ask what the dashboards ask until every metric that is told here has come in, with news of the run as young as that; at most two minutes."""
+    """Ask what the dashboards ask until every metric that is told here has come in, with news of the run as
+    young as that; at most two minutes.
+    """
     asked = expressions()
-    told = [*(expression for expression in asked if told_here(expression)), f"ray_trainfleet_step >= {WATCHED_STEPS}"]
+    told = [
+        *(expression for expression in asked if told_here(expression)),
+        f"ray_trainfleet_step >= {WATCHED_STEPS}",
+    ]
     deadline = time.monotonic() + 120
     while any(not server.rows(each) for each in told) and time.monotonic() < deadline:
         time.sleep(1)
@@ -248,8 +347,14 @@ def _answers(server: Prometheus) -> dict[str, list[dict[str, Any]]]:
 
 
 def told_here(expression: str) -> bool:
-    """Whether Ray, the run or Prometheus itself tells what an expression asks for, and it is not one that is true of a fault alone."""
+    """Whether Ray, the run or Prometheus itself tells what an expression asks for, and it is not one that is
+    true of a fault alone.
+    """
     from tests.infra.kubernetes.test_dashboards import metrics_in
     from trainfleet.infra.kubernetes.dashboards.metrics import METRICS, PROMETHEUS, RAY, SINK
 
-    return {METRICS[name] for name in metrics_in(expression)} <= {RAY, SINK, PROMETHEUS} and "== 0" not in expression
+    return {METRICS[name] for name in metrics_in(expression)} <= {
+        RAY,
+        SINK,
+        PROMETHEUS,
+    } and "== 0" not in expression

@@ -23,7 +23,14 @@ from trainfleet.training.launch.platform_outputs import Place
 from trainfleet.training.launch.remote import storage_env
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.sky.plan import Wishes, make_plan
-from trainfleet.training.launch.sky.task import LONGEST_NAME, Wanted, cluster_name, left_out, redacted, task_document
+from trainfleet.training.launch.sky.task import (
+    LONGEST_NAME,
+    Wanted,
+    cluster_name,
+    left_out,
+    redacted,
+    task_document,
+)
 from trainfleet.training.recipe.load import Recipe, load_recipe
 
 TOKEN = "planted-token"
@@ -45,7 +52,9 @@ def alternatives(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 def container(found: dict[str, Any]) -> dict[str, Any]:
     """What the pods of the first alternative carry."""
-    made: dict[str, Any] = alternatives(found)[0]["_cluster_config_overrides"]["kubernetes"]["pod_config"]["spec"]["containers"][0]
+    made: dict[str, Any] = alternatives(found)[0]["_cluster_config_overrides"]["kubernetes"]["pod_config"][
+        "spec"
+    ]["containers"][0]
     return made
 
 
@@ -72,7 +81,9 @@ def test_a_fabric_is_asked_for_when_the_whole_node_is() -> None:
     part = container(document(recipe("scaling.workers=4"), "aws-prod", gpus=("H100",)))
     assert list(part) == ["resources"], "half a node would keep the other half's adapters from everyone"
     alone = container(document(recipe(), "gcp-prod", gpus=("H200",)))
-    assert list(alone) == ["resources"], "one pod has nobody to talk to, and NCCL would miss the plug-in that it is told to load"
+    assert list(alone) == ["resources"], (
+        "one pod has nobody to talk to, and NCCL would miss the plug-in that it is told to load"
+    )
 
 
 def test_a_pod_is_limited_in_memory_alone() -> None:
@@ -86,28 +97,41 @@ def test_where_a_daemon_carries_the_traffic_skypilot_is_asked_to_add_it() -> Non
     tiers = {each["accelerators"]: each.get("network_tier") for each in many}
     assert tiers["H100:8"] == "best"
     assert tiers["H200:8"] is None, "RDMA comes from the contract"
-    alone = {each["accelerators"]: each.get("network_tier") for each in alternatives(document(recipe(), "gcp-prod"))}
+    alone = {
+        each["accelerators"]: each.get("network_tier")
+        for each in alternatives(document(recipe(), "gcp-prod"))
+    }
     assert alone["H100:8"] is None, "one pod has nobody to talk to"
 
 
 def test_a_pool_whose_nodes_come_when_a_whole_request_is_granted_is_asked_so() -> None:
-    found = {each["accelerators"]: each["_cluster_config_overrides"]["kubernetes"] for each in alternatives(document(recipe(), "gcp-prod"))}
+    found = {
+        each["accelerators"]: each["_cluster_config_overrides"]["kubernetes"]
+        for each in alternatives(document(recipe(), "gcp-prod"))
+    }
     assert found["A100-80GB:8"]["dws"] == {"enabled": True}
     assert "dws" not in found["H200:8"]
 
 
 def test_two_pools_with_the_same_gpus_in_one_context_differ_in_size_or_skypilot_takes_them_for_one() -> None:
     pool = outputs("aws-dev").pools[0]
-    both = outputs("aws-dev").model_copy(update={"pools": [pool, pool.model_copy(update={"name": "sure", "spot": False})]})
+    both = outputs("aws-dev").model_copy(
+        update={"pools": [pool, pool.model_copy(update={"name": "sure", "spot": False})]}
+    )
     found = recipe("scaling.workers=4")
     plan = make_plan(found, [("here", both)])
-    first, second = alternatives(task_document(found, plan.possible, {"here": both}, Wanted("x", False, TOKEN)))
+    first, second = alternatives(
+        task_document(found, plan.possible, {"here": both}, Wanted("x", False, TOKEN))
+    )
     assert second["memory"] == first["memory"] + 1
 
 
 def test_pools_that_need_another_number_of_pods_are_left_out_and_named() -> None:
     plan = make_plan(recipe(), platforms("aws-prod"))
-    assert left_out(plan) == ["aws-prod/l4: it needs another number of pods", "aws-prod/a10g: it needs another number of pods"]
+    assert left_out(plan) == [
+        "aws-prod/l4: it needs another number of pods",
+        "aws-prod/a10g: it needs another number of pods",
+    ]
     assert document(recipe(), "aws-prod")["num_nodes"] == 1
 
 
@@ -121,7 +145,9 @@ def test_pools_that_need_another_number_of_pods_are_left_out_and_named() -> None
         ("file:///mnt/runs", {"aws-prod", "gcp-prod", "azure-prod"}),
     ],
 )
-def test_pods_without_keys_run_where_their_identity_opens_the_storage(storage: str | None, open_on: set[str]) -> None:
+def test_pods_without_keys_run_where_their_identity_opens_the_storage(
+    storage: str | None, open_on: set[str]
+) -> None:
     places = platforms("aws-prod", "gcp-prod", "azure-prod")
     plan = make_plan(recipe(), places, Wishes(storage=storage, gpus=("H100",)))
     assert {each.platform for each in plan.possible} == open_on
@@ -130,8 +156,12 @@ def test_pods_without_keys_run_where_their_identity_opens_the_storage(storage: s
     assert all(f"and not {storage}: --from-secret NAME" in each for each in told)
 
 
-@pytest.mark.parametrize(("options", "tried"), [({}, {"trainfleet-prod-us-east-2"}), ({"from_secrets": ("keys",)}, None)])
-def test_a_launch_on_two_clouds_without_keys_stays_where_its_storage_is(options: dict[str, Any], tried: set[str] | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "tried"), [({}, {"trainfleet-prod-us-east-2"}), ({"from_secrets": ("keys",)}, None)]
+)
+def test_a_launch_on_two_clouds_without_keys_stays_where_its_storage_is(
+    options: dict[str, Any], tried: set[str] | None, tmp_path: Path
+) -> None:
     request = Request("lm-1b", on="sky", options=options)
     found = load_recipe("lm-1b", ["storage=s3://runs"])
     places = tuple(Place(each, tmp_path / f"{name}.json") for name, each in platforms("aws-prod", "gcp-prod"))
@@ -153,7 +183,11 @@ def test_nothing_secret_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_secret_that_is_not_set_is_asked_for(tmp_path: Path) -> None:
-    target = Target(Request("lm-1b", options={"secrets": ("NOT_SET_HERE",)}), (Place(outputs("aws-prod"), FOLDER / "aws-prod.json"),), tmp_path)
+    target = Target(
+        Request("lm-1b", options={"secrets": ("NOT_SET_HERE",)}),
+        (Place(outputs("aws-prod"), FOLDER / "aws-prod.json"),),
+        tmp_path,
+    )
     with pytest.raises(InputError, match="NOT_SET_HERE"):
         sky.document_of(recipe(), target, {})
 
@@ -170,15 +204,31 @@ def test_a_run_on_the_pods_own_disks_is_refused(tmp_path: Path) -> None:
         sky.check(load_recipe("lm-1b"), target)
 
 
-def test_a_store_of_one_s_own_is_told_to_pods_with_its_authority_and_without_a_key(tmp_path: Path, pods: Pods) -> None:
+def test_a_store_of_one_s_own_is_told_to_pods_with_its_authority_and_without_a_key(
+    tmp_path: Path, pods: Pods
+) -> None:
     certificate = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----"
-    (tmp_path / "ca").write_text(f"-----BEGIN PRIVATE KEY-----\nplanted\n-----END PRIVATE KEY-----\n{certificate}\n")
-    env = {"TRAINFLEET_S3_ENDPOINT": "https://10.0.0.1:9000", "AWS_CA_BUNDLE": str(tmp_path / "ca"), "AWS_SECRET_ACCESS_KEY": "planted"}
-    request = Request("lm-small", context="kind", namespace="mine", image="my/image:1", options={"from_secrets": ("s3-keys",)})
+    (tmp_path / "ca").write_text(
+        f"-----BEGIN PRIVATE KEY-----\nplanted\n-----END PRIVATE KEY-----\n{certificate}\n"
+    )
+    env = {
+        "TRAINFLEET_S3_ENDPOINT": "https://10.0.0.1:9000",
+        "AWS_CA_BUNDLE": str(tmp_path / "ca"),
+        "AWS_SECRET_ACCESS_KEY": "planted",
+    }
+    request = Request(
+        "lm-small",
+        context="kind",
+        namespace="mine",
+        image="my/image:1",
+        options={"from_secrets": ("s3-keys",)},
+    )
     made, _, _ = sky.document_of(recipe(name="lm-small"), Target(request, (), tmp_path), env)
     assert made["envs"]["TRAINFLEET_S3_ENDPOINT"] == "https://10.0.0.1:9000"
     assert certificate in made["run"]
-    container = made["resources"]["_cluster_config_overrides"]["kubernetes"]["pod_config"]["spec"]["containers"][0]
+    container = made["resources"]["_cluster_config_overrides"]["kubernetes"]["pod_config"]["spec"][
+        "containers"
+    ][0]
     assert container["envFrom"] == [{"secretRef": {"name": "s3-keys"}}]
     assert "planted" not in json.dumps(made)
     done = pods.start(made["run"], rank=0)
@@ -186,13 +236,21 @@ def test_a_store_of_one_s_own_is_told_to_pods_with_its_authority_and_without_a_k
     assert (tmp_path / "home0" / "trainfleet" / "ca.crt").read_text().strip() == certificate
 
 
-@pytest.mark.parametrize("text", [None, "-----BEGIN CERTIFICATE-----\n" + "x" * 70_000 + "\n-----END CERTIFICATE-----"], ids=["missing", "too large"])
+@pytest.mark.parametrize(
+    "text",
+    [None, "-----BEGIN CERTIFICATE-----\n" + "x" * 70_000 + "\n-----END CERTIFICATE-----"],
+    ids=["missing", "too large"],
+)
 def test_an_authority_that_cannot_travel_is_refused(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "ca").write_text(text)
     with pytest.raises(InputError, match="the store's authority"):
-        storage_env.authority({"AWS_CA_BUNDLE": str(tmp_path / "ca"), "TRAINFLEET_S3_ENDPOINT": "https://10.0.0.1"})
-    assert storage_env.authority({"AWS_CA_BUNDLE": str(tmp_path / "ca")}) == "", "a cloud's own store is signed by everyone's authorities"
+        storage_env.authority(
+            {"AWS_CA_BUNDLE": str(tmp_path / "ca"), "TRAINFLEET_S3_ENDPOINT": "https://10.0.0.1"}
+        )
+    assert storage_env.authority({"AWS_CA_BUNDLE": str(tmp_path / "ca")}) == "", (
+        "a cloud's own store is signed by everyone's authorities"
+    )
 
 
 def test_no_platform_at_all_is_refused_with_both_ways_to_name_one(tmp_path: Path) -> None:
@@ -203,7 +261,9 @@ def test_no_platform_at_all_is_refused_with_both_ways_to_name_one(tmp_path: Path
 
 
 def test_a_cluster_of_one_s_own_needs_no_stack(tmp_path: Path) -> None:
-    request = Request("lm-small", context="kind-kind", namespace="mine", image="my/image:1", options={"nodes": 2})
+    request = Request(
+        "lm-small", context="kind-kind", namespace="mine", image="my/image:1", options={"nodes": 2}
+    )
     made, plan, found = sky.document_of(recipe(name="lm-small"), Target(request, (), tmp_path), {})
     assert made["num_nodes"] == 2
     assert made["resources"]["infra"] == "k8s/kind-kind"
@@ -212,8 +272,13 @@ def test_a_cluster_of_one_s_own_needs_no_stack(tmp_path: Path) -> None:
     assert plan.possible[0].usd is None
 
 
-@pytest.mark.parametrize(("version", "says"), [(None, "is not installed"), ("0.12.0", "another version"), ("1.0.0", "another version")])
-def test_skypilot_absent_or_of_another_version_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch, version: str | None, says: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [(None, "is not installed"), ("0.12.0", "another version"), ("1.0.0", "another version")],
+)
+def test_skypilot_absent_or_of_another_version_is_said_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, version: str | None, says: str
+) -> None:
     def found(_: str) -> str:
         if version is None:
             raise metadata.PackageNotFoundError
@@ -238,7 +303,9 @@ class Pods:
         self._started: list[subprocess.Popen[str]] = []
 
     def start(self, script: str, *, rank: int, code: int = 0, **variables: str) -> subprocess.Popen[str]:
-        """Run the task's script as a pod does, with stand-ins for Ray and the training, which note how they are called."""
+        """Run the task's script as a pod does, with stand-ins for Ray and the training, which note how they
+        are called.
+        """
         home, tools = self.folder / f"home{rank}", self.folder / "tools"
         notes = str(self.folder / f"notes{rank}")
         for each in (home, tools):
@@ -292,7 +359,13 @@ def pods(tmp_path: Path) -> Iterator[Pods]:
 def test_the_first_pod_trains_and_its_exit_code_travels(tmp_path: Path, pods: Pods, code: int) -> None:
     found = recipe("workload.data.source=\"a 'quoted' $HOME `x` \\\\ folder\"")
     script = document(found, "aws-prod")["run"]
-    first = pods.start(script, rank=0, code=code, TRAINFLEET_RAY_SETTINGS="RAY_USE_TLS=1 RAY_TLS_CA_CERT=/x", SKYPILOT_NUM_GPUS_PER_NODE="8")
+    first = pods.start(
+        script,
+        rank=0,
+        code=code,
+        TRAINFLEET_RAY_SETTINGS="RAY_USE_TLS=1 RAY_TLS_CA_CERT=/x",
+        SKYPILOT_NUM_GPUS_PER_NODE="8",
+    )
     said = first.communicate(timeout=60)[0]
     assert first.returncode == code, said
     assert json.loads(said.splitlines()[-1]) == {"kind": "exit", "code": code}
@@ -307,7 +380,9 @@ def test_the_first_pod_trains_and_its_exit_code_travels(tmp_path: Path, pods: Po
 def test_a_ray_that_does_not_start_is_said_with_its_own_words(pods: Pods, rank: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as head:
         script = ported(document(recipe(), "aws-prod")["run"])
-        failed = pods.start(script, rank=rank, RAY_DOES="echo no room for it; exit 3", PORT=str(head.getsockname()[1]))
+        failed = pods.start(
+            script, rank=rank, RAY_DOES="echo no room for it; exit 3", PORT=str(head.getsockname()[1])
+        )
         said = failed.communicate(timeout=60)[0]
     assert failed.returncode == 1
     assert "no room for it" in said
