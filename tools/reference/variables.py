@@ -1,0 +1,400 @@
+"""The purpose of each environment variable. `tools.reference.scan` finds the variables."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Variable(NamedTuple):
+    """A row of the page: the variable, what it is for, who reads it, and what holds without it."""
+
+    name: str
+    purpose: str
+    read_by: str
+    default: str = "unset"
+
+
+class Group(NamedTuple):
+    """A section of the page."""
+
+    title: str
+    text: str
+    variables: tuple[Variable, ...]
+
+
+SETTINGS = Group(
+    "Settings",
+    "Set these to change how Trainfleet works on this machine.",
+    (
+        Variable(
+            "TRAINFLEET_CACHE",
+            "Folder for prepared data, tokenizers and blocks fetched from object stores. Its `data` "
+            "subfolder is used.",
+            "every process that prepares or reads data",
+            "the user's cache folder, `~/.cache/trainfleet` on Linux",
+        ),
+        Variable(
+            "TRAINFLEET_S3_ENDPOINT",
+            "URL of an S3-compatible store. Takes precedence over `AWS_ENDPOINT_URL_S3` and "
+            "`AWS_ENDPOINT_URL`. "
+            "Other programs do not read it. Forwarded to pods.",
+            "object stores with `s3://` URLs",
+            "Amazon S3",
+        ),
+        Variable(
+            "TRAINFLEET_AZURE_ENDPOINT",
+            "URL of a server that implements Azure Blob Storage. Forwarded to pods.",
+            "object stores with `az://` URLs",
+            "the endpoint of the account",
+        ),
+        Variable(
+            "TRAINFLEET_PULUMI",
+            "Path of the Pulumi engine to use. An engine that is too old is rejected.",
+            "`rehearse`, `diff`, `doctor`",
+            "`pulumi` on PATH if it is new enough, else an engine built from pinned sources",
+        ),
+        Variable(
+            "TRAINFLEET_PYTHON",
+            "Python interpreter of the Pulumi program, if neither `VIRTUAL_ENV` nor a `.venv` above the "
+            "program has "
+            "Trainfleet installed.",
+            "the language host and policy analyzer of a built Pulumi engine",
+            "`python3`",
+        ),
+        Variable(
+            "TRAINFLEET_RAY_STORAGE",
+            "Folder or URL for Ray Train's own results on a cluster named by `RAY_ADDRESS`. Checkpoints "
+            "and metrics of "
+            "a run are in the recipe's `storage` and do not depend on it.",
+            "`python -m trainfleet.training.run`, `train`, `launch --on local`",
+            "Ray Train's results are discarded",
+        ),
+    ),
+)
+INTERNAL = Group(
+    "Set by launchers",
+    "Launchers set these for the processes of a run. Set them yourself only to start "
+    "`python -m trainfleet.training.run` directly.",
+    (
+        Variable(
+            "TRAINFLEET_ALLOW_CHANGES",
+            "Recipe keys, separated by commas, that may differ from those of the checkpoint: "
+            "`--allow-change`.",
+            "each rank",
+            "none",
+        ),
+        Variable(
+            "TRAINFLEET_RUN_DIR",
+            "Folder of the run.",
+            "the training driver",
+            "`<storage>/<name>` of the recipe",
+        ),
+        Variable(
+            "TRAINFLEET_STOP_FILE",
+            "Path of a file. When it appears, each rank finishes its step, saves a checkpoint and exits.",
+            "each rank, jobs, and the processes that follow remote runs",
+        ),
+        Variable(
+            "TRAINFLEET_EVENTS",
+            "Where events go: the path of the launcher's Unix socket, or `stdout` for JSON lines on stdout.",
+            "each rank, jobs, and the processes that follow remote runs",
+            "readable lines on stdout, no events",
+        ),
+        Variable(
+            "TRAINFLEET_LAUNCH",
+            "Name of a launch. Restarted workers recognize their launch by it.",
+            "each rank",
+            "random",
+        ),
+        Variable(
+            "TRAINFLEET_PARENT",
+            "Process ID of the launcher. The process ends when the launcher ends.",
+            "processes that a launcher starts",
+        ),
+        Variable(
+            "TRAINFLEET_RAY_TEMP",
+            "Folder for the session of a Ray that the run starts itself.",
+            "the training driver",
+            "a temporary folder",
+        ),
+        Variable(
+            "TRAINFLEET_RAY_FOR_RUN",
+            "Set if the Ray cluster at `RAY_ADDRESS` exists for this run only and ends with it.",
+            "the training driver",
+        ),
+        Variable(
+            "TRAINFLEET_AUTOSCALED",
+            "Set if the Ray cluster adds nodes on demand. The driver then accepts a cluster that is "
+            "still too small.",
+            "the training driver",
+        ),
+        Variable(
+            "TRAINFLEET_RAY_SETTINGS",
+            "Variables for the run's own Ray, such as those for TLS, as `NAME=VALUE` separated by spaces.",
+            "the start script of SkyPilot tasks",
+        ),
+        Variable(
+            "TRAINFLEET_FILES",
+            "Folder with the job description and the recipe of a submitted job.",
+            "the job submitter",
+            "`/etc/trainfleet`",
+        ),
+        Variable(
+            "TRAINFLEET_RECIPE_DOCUMENT",
+            "The resolved recipe, as YAML.",
+            "the driver of a job submitted to Ray",
+        ),
+        Variable(
+            "TRAINFLEET_RUN",
+            "Description of one run of a Pulumi program, as JSON.",
+            "the rehearsal's program host",
+        ),
+    ),
+)
+TESTING = Group(
+    "Fault injection and tests",
+    "Not for production.",
+    (
+        Variable(
+            "TRAINFLEET_FAULT",
+            "Kills the run with SIGKILL at a failpoint, as `POINT:STEP`. Training: `in-step`, `staged`, "
+            "`partly-written`, "
+            "`in-save`, `before-marker`, `in-purge`. Data preparation: `in-preparation`, `in-assembly`.",
+            "each rank, data preparation",
+        ),
+        Variable(
+            "TRAINFLEET_TEST_SEED",
+            "Seed that selects the cases of tests marked `sampled`.",
+            "the test suite",
+            "`0`",
+        ),
+        Variable(
+            "TRAINFLEET_TEST_CLUSTER",
+            "Name of a running cluster of `trainfleet cluster up`. Cluster tests use it and leave it "
+            "running.",
+            "the test suite",
+            "a cluster for the tests alone",
+        ),
+        Variable(
+            "TRAINFLEET_TEST_SESSION",
+            "ID of a test session, which finds its leftover processes by it. The test suite sets it.",
+            "the test suite",
+        ),
+        Variable(
+            "TRAINFLEET_SEED",
+            "Seed that selects one property per file in the test of misspelt properties.",
+            "the test suite",
+            "`7`",
+        ),
+        Variable(
+            "TRAINFLEET_MISSPELT",
+            "`all`: the test of misspelt properties tries every property.",
+            "the test suite",
+        ),
+    ),
+)
+STORES = Group(
+    "Object stores",
+    "Credentials come from each cloud's default chain: environment, files, or the identity of the "
+    "machine or pod. Keys "
+    "are never forwarded to pods.",
+    (
+        Variable(
+            "AWS_ENDPOINT_URL_S3",
+            "URL of an S3-compatible store. Forwarded to pods.",
+            "`s3://` URLs",
+            "`AWS_ENDPOINT_URL`",
+        ),
+        Variable(
+            "AWS_ENDPOINT_URL",
+            "URL of an S3-compatible store. Forwarded to pods.",
+            "`s3://` URLs",
+            "Amazon S3",
+        ),
+        Variable(
+            "AWS_REGION",
+            "Region of the bucket. Forwarded to pods.",
+            "`s3://` URLs",
+            "`AWS_DEFAULT_REGION`, else looked up; `us-east-1` with an endpoint",
+        ),
+        Variable(
+            "AWS_DEFAULT_REGION", "Region, if `AWS_REGION` is unset. Forwarded to pods.", "`s3://` URLs"
+        ),
+        Variable(
+            "AWS_CA_BUNDLE",
+            "File with the certificate authority of the store. Its certificates are forwarded to pods.",
+            "`s3://` URLs, launchers",
+            "`SSL_CERT_FILE`",
+        ),
+        Variable(
+            "SSL_CERT_FILE", "File with certificate authorities, if `AWS_CA_BUNDLE` is unset.", "`s3://` URLs"
+        ),
+        Variable(
+            "STORAGE_EMULATOR_HOST",
+            "URL of a server that implements Google Cloud Storage, used without credentials. Forwarded "
+            "to pods.",
+            "`gs://` URLs",
+            "Google Cloud Storage",
+        ),
+        Variable(
+            "AZURE_STORAGE_ACCOUNT_NAME",
+            "Storage account, if the URL names only a container. Forwarded to pods.",
+            "`az://` URLs",
+            "`AZURE_STORAGE_ACCOUNT`, else that of the connection string",
+        ),
+        Variable("AZURE_STORAGE_ACCOUNT", "The same.", "`az://` URLs"),
+        Variable(
+            "AZURE_STORAGE_ACCOUNT_KEY",
+            "Key of the account.",
+            "`az://` URLs",
+            "`AZURE_STORAGE_KEY`, else the default chain",
+        ),
+        Variable("AZURE_STORAGE_KEY", "The same.", "`az://` URLs"),
+        Variable("AZURE_STORAGE_SAS_TOKEN", "Shared access signature, if there is no key.", "`az://` URLs"),
+        Variable(
+            "AZURE_STORAGE_CONNECTION_STRING",
+            "Account, key and endpoint in one string. The other variables take precedence.",
+            "`az://` URLs",
+        ),
+    ),
+)
+RAY = Group(
+    "Ray and process groups",
+    "Ray and PyTorch read more variables of their own.",
+    (
+        Variable(
+            "RAY_ADDRESS",
+            "Address of an existing Ray cluster, such as `10.0.0.4:6379` or `auto`.",
+            "`train`, `launch --on local`, `tune`, `serve`, `python -m trainfleet.training.run`",
+            "Ray is started on this machine, for the run",
+        ),
+        Variable(
+            "RAY_AUTH_MODE",
+            "Authentication of a Ray that a run starts itself.",
+            "the training driver",
+            "`token`",
+        ),
+        Variable(
+            "RAY_AUTH_TOKEN", "Token of a Ray that a run starts itself.", "the training driver", "random"
+        ),
+        Variable(
+            "RAY_DASHBOARD_ADDRESS",
+            "URL of Ray's job server. KubeRay sets it.",
+            "the job submitter",
+            "required there",
+        ),
+        Variable(
+            "RAY_JOB_SUBMISSION_ID", "ID of the job. KubeRay sets it.", "the job submitter", "required there"
+        ),
+        Variable(
+            "RANK",
+            "Rank of the process. With it, a process joins a process group instead of starting Ray.",
+            "each rank",
+            "`0`",
+        ),
+        Variable("WORLD_SIZE", "Number of ranks.", "each rank", "`1`"),
+        Variable("LOCAL_RANK", "Rank on this machine, which selects the GPU.", "each rank", "`0`"),
+        Variable("LOCAL_WORLD_SIZE", "Ranks on this machine.", "each rank", "`WORLD_SIZE`"),
+        Variable("MASTER_ADDR", "Address of rank 0.", "each rank"),
+        Variable(
+            "CUDA_VISIBLE_DEVICES", "GPUs that processes of this machine may use.", "launchers", "all GPUs"
+        ),
+        Variable(
+            "GLOO_SOCKET_IFNAME",
+            "Network interface of Gloo.",
+            "each rank",
+            "`lo` if all ranks are on one machine, else chosen by Gloo",
+        ),
+        Variable(
+            "CUBLAS_WORKSPACE_CONFIG",
+            "Workspace of cuBLAS; a fixed one makes results repeatable.",
+            "each rank, with `deterministic: true`",
+            "`:4096:8`",
+        ),
+    ),
+)
+CLUSTERS = Group(
+    "Kubernetes and SkyPilot",
+    "",
+    (
+        Variable(
+            "KUBECONFIG",
+            "Kubeconfig files. Trainfleet writes only to the first.",
+            "`cloud: local` platforms, launchers, `sky setup`",
+            "`~/.kube/config`",
+        ),
+        Variable(
+            "SKYPILOT_GLOBAL_CONFIG",
+            "SkyPilot's configuration file.",
+            "`sky setup`, `launch --on sky`",
+            "`~/.sky/config.yaml`",
+        ),
+        Variable(
+            "SKYPILOT_SERVER_PLUGINS_CONFIG",
+            "Plug-in configuration of SkyPilot's API server.",
+            "`sky setup`",
+            "`~/.sky/plugins.yaml`",
+        ),
+        Variable(
+            "SKYPILOT_API_SERVER_ENDPOINT",
+            "URL of a remote SkyPilot API server. With it, no local server is started.",
+            "`launch --on sky`",
+        ),
+        Variable(
+            "SKYPILOT_API_SERVER_LOCAL_PORT", "Port of the local API server.", "`launch --on sky`", "`46580`"
+        ),
+        Variable(
+            "SKYPILOT_DISABLE_USAGE_COLLECTION",
+            "SkyPilot's usage reports.",
+            "`launch --on sky`",
+            "`1`: no reports",
+        ),
+    ),
+)
+FOLDERS = Group(
+    "Folders and libraries",
+    "",
+    (
+        Variable(
+            "XDG_CACHE_HOME",
+            "Base of the cache folder, on Linux: prepared data, built engines, cluster images.",
+            "commands that cache",
+            "`~/.cache`",
+        ),
+        Variable(
+            "XDG_STATE_HOME",
+            "Base of the state folder: local clusters, files of `launch --on ray-up`.",
+            "`cluster`, `launch --on ray-up`",
+            "`~/.local/state`",
+        ),
+        Variable(
+            "XDG_DATA_HOME",
+            "Base of the data folder: objects of `cluster store`.",
+            "`cluster store`",
+            "`~/.local/share`",
+        ),
+        Variable(
+            "WANDB_MODE",
+            "`offline`: Weights & Biases needs no network. Forwarded to pods.",
+            "the wandb package",
+        ),
+        Variable(
+            "HF_HUB_OFFLINE",
+            "`1`: only cached models and data sets. Forwarded to pods.",
+            "Hugging Face packages",
+        ),
+    ),
+)
+GROUPS = (SETTINGS, STORES, RAY, CLUSTERS, FOLDERS, INTERNAL, TESTING)
+NOT_DOCUMENTED = {
+    "ACCOUNT": "set by a manifest for the script in its pod",
+    "NAMESPACE": "set by a manifest for the script in its pod",
+    "SECRET": "set by a manifest for the script in its pod",
+    "KUBERNETES_SERVICE_HOST": "set by Kubernetes in every pod",
+    "KUBERNETES_SERVICE_PORT": "set by Kubernetes in every pod",
+    "HOME": "the operating system's",
+    "PATH": "the operating system's",
+    "PYTHONPATH": "Python's; kept and extended",
+    "UV_DEFAULT_INDEX": "uv's; kept if it is set",
+}
+"""Variables that the sources look up and that are no interface of Trainfleet's, with the reason."""
