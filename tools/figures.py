@@ -1,0 +1,61 @@
+"""Keeps figures that several pages quote equal to their one source, docs/figures.toml.
+
+python -m tools.figures            # list pages whose figures differ; exit code 1 if there are any
+python -m tools.figures --write    # update the pages
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "docs" / "figures.toml"
+QUOTED = re.compile(r"(<!-- figure: (?P<name>\w+) -->)(?P<text>.*?)(<!-- /figure -->)", re.DOTALL)
+
+
+def figures() -> dict[str, str]:
+    """The figures by name, computed ones included."""
+    table = tomllib.loads(SOURCE.read_text(encoding="utf-8"))
+    return {
+        name: str(row["text"]) if "text" in row else _computed(row["computed"]) for name, row in table.items()
+    }
+
+
+def _computed(what: str) -> str:
+    from trainfleet.policies.catalogue import RULES
+
+    return {"policies": str(len(RULES))}[what]
+
+
+def pages() -> list[Path]:
+    """The pages that may quote figures."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def updated(text: str, known: dict[str, str]) -> str:
+    """The page with its figures up to date.
+
+    Raises:
+        KeyError: the page quotes a figure that docs/figures.toml does not have.
+    """
+    return QUOTED.sub(lambda found: f"{found[1]}{known[found['name']]}{found[4]}", text)
+
+
+def main() -> int:
+    """Check or write. Returns the exit code."""
+    write, known = sys.argv[1:] == ["--write"], figures()
+    stale = [page for page in pages() if updated(text := page.read_text(encoding="utf-8"), known) != text]
+    for page in stale:
+        print(
+            f"{page.relative_to(ROOT)}: {'updated' if write else 'quotes other figures than docs/figures.toml'}"
+        )
+        if write:
+            page.write_text(updated(page.read_text(encoding="utf-8"), known), encoding="utf-8")
+    return int(bool(stale) and not write)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
