@@ -138,6 +138,7 @@ def test_text_is_checked_in_every_format(path: str, source: str, expected: list[
         ("a.py", "x = room.size\n"),
         ("a.md", "It goes\n\non.\n"),
         ("a.md", "- it goes\n- on\n"),
+        ("a.md", "# It goes\non.\n"),
         ("a.md", "There\nis no pool.\n"),
         ("a.md", "See docs/troubleshooting.md.\n"),
         ("a.j2", "{{ row.room }}\n"),

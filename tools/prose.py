@@ -26,7 +26,6 @@ _TOKEN = re.compile(
 _FIELD = re.compile(r"\{\{|\}\}|\{(?:[^{}]|\{[^{}]*\})*\}")
 _ESCAPE = re.compile(r"\\[nrt]")
 _TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
-_ITEM = re.compile(r"\s*(?:[-*+#|>]|\d+\.|```)")
 _PROSE = (".md", ".html", ".j2", ".svg")
 
 
@@ -124,8 +123,8 @@ def _paragraphs(source: str) -> Prose:
         if not text.strip():
             joint = BREAK
             continue
-        built.add(text, number, BREAK if _ITEM.match(text) else joint)
-        joint = " "
+        built.add(text, number, joint)
+        joint = BREAK if text.startswith("#") else " "  # a heading ends with its line
     return built.done()
 
 
