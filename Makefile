@@ -3,9 +3,9 @@ PYTHON ?= python3
 ENGINE ?= yes
 VENV := .venv/bin
 SHELL := /bin/bash
-# Imports are compiled once and kept, whatever the shell says: without that each process that imports torch pays twice as much.
+# Keep compiled imports whatever the shell sets: otherwise each process that imports torch takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
-# What mypy knows of the locked packages outlives the checkout: three minutes less in a fresh one.
+# The cache of locked packages is shared between checkouts, which saves three minutes in a fresh one.
 export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainfleet/mypy
 
 .PHONY: help setup stores demo test test-deep test-cluster test-cluster-deep lint format lock bench-smoke bench clean
@@ -17,13 +17,13 @@ help: ## List the targets
 setup: ## A .venv with the locked packages, then the Pulumi engine (about 4 min the first time)
 	@$(PYTHON) tools/setup.py $(if $(filter no,$(ENGINE)),--no-engine)
 
-demo: setup ## The main job: rehearse an AWS platform, then train, kill, resume and report
+demo: setup ## Rehearse an AWS platform, then train, kill, resume and report
 	@$(VENV)/python tools/demo.py
 
-stores: setup # The S3 gateway, the GCS server and Azurite that tests and benchmarks use, built or fetched once
+stores: setup # Build the S3 gateway, the GCS server and Azurite for tests and benchmarks
 	@$(VENV)/python -m trainfleet.local_cluster.stores
 
-test: stores ## Every test but the long ones; no root, no account
+test: stores ## Every test except the long ones; no root, no account
 	@$(VENV)/python -m pytest -m "not deep and not launch" -n 3 --dist worksteal
 	@$(VENV)/python -m pytest -m "launch and not deep" tests/training tests/stores
 
@@ -35,17 +35,20 @@ test-cluster: stores ## A real Kubernetes on this machine, and launches on it (L
 	@$(VENV)/python -m tests.cluster.install
 	@$(VENV)/python -m pytest -m "cluster and not deep$(if $(SHORT), and not slow)" tests/cluster --timeout 3600 --durations 25
 
-test-cluster-deep: stores ## The long tests on it: lm-small, hosts by ssh, every store and place in turn (Linux, root)
+test-cluster-deep: stores ## The long cluster tests: lm-small, hosts by ssh, every store and launcher (Linux, root)
 	@$(VENV)/python -m tests.cluster.install
 	@$(VENV)/python -m pytest -m "cluster and deep" tests/cluster --timeout 3600 --durations 25
 
-lint: setup ## Ruff, mypy (strict) and the walls between the packages
+lint: setup ## Ruff, mypy (strict), import boundaries, spelling, vocabulary, generated pages
 	@$(VENV)/ruff check .
 	@$(VENV)/ruff format --check .
 	@$(VENV)/mypy
 	@$(VENV)/lint-imports
+	@$(VENV)/codespell .
+	@$(VENV)/python -m tools.vocabulary
+	@$(VENV)/python -m tools.reference --check
 
-format: setup ## Rewrite the code as ruff would have it
+format: setup ## Format the code
 	@$(VENV)/ruff check --fix-only --quiet .
 	@$(VENV)/ruff format .
 
@@ -56,7 +59,7 @@ bench-smoke: setup ## The short form of each benchmark
 	@$(VENV)/python -m benchmarks.preview --smoke
 	@$(VENV)/python -m benchmarks.overhead --smoke
 
-bench: stores ## Each benchmark in full, an hour or more; write the figures to docs/benchmarks.md
+bench: stores ## Every benchmark in full (an hour or more); record the figures in docs/benchmarks.md
 	@$(VENV)/python -m benchmarks.preview
 	@$(VENV)/python -m benchmarks.overhead
 	@$(VENV)/python -m benchmarks.loop
@@ -67,5 +70,5 @@ bench: stores ## Each benchmark in full, an hour or more; write the figures to d
 	@$(VENV)/python -m benchmarks.restart
 	@$(VENV)/python -m benchmarks.serving
 
-clean: ## Remove .venv and what tests and builds left in the checkout (runs/ stays)
+clean: ## Remove .venv and build and test leftovers (keeps runs/)
 	@rm -rf .venv .setup.lock .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build

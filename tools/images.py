@@ -20,7 +20,7 @@ from trainfleet.local_cluster.lock_file import blocks
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "images" / "requirements.lock"
-EXTRAS = ("train", "hf", "speech", "vision", "tune")
+EXTRAS = ("train", "hf", "speech", "vision", "tune", "mlflow", "wandb")
 BESIDES = ("lightning-fabric", "uv")
 """Packages of no extra above: what Lightning Fabric's example needs; the installer."""
 _SELF = "trainfleet (pyproject.toml)"
