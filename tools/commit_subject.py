@@ -40,7 +40,7 @@ def problems(message: str) -> list[str]:
 
 def _kept(message: str) -> list[str]:
     """The lines that git keeps, from the first that is not empty."""
-    lines = []
+    lines: list[str] = []
     for line in message.splitlines():
         if _SCISSORS.match(line):
             break
