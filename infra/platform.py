@@ -14,7 +14,8 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from trainfleet.infra.catalog.machines import Machine
-from trainfleet.infra.spec.schema import Cloud, GpuPool
+from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.spec.schema import GpuPool
 
 TRAINING_NAMESPACE = "training"
 TRAINING_SERVICE_ACCOUNT = "trainer"

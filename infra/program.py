@@ -15,7 +15,7 @@ import pulumi
 
 from trainfleet import __version__
 from trainfleet.errors import InputError, TrainfleetError
-from trainfleet.infra.clouds import builder
+from trainfleet.infra.cloud_support import support
 from trainfleet.infra.kubernetes import install, names
 from trainfleet.infra.kubernetes.features import parts
 from trainfleet.infra.outputs.contract import CONTRACT_VERSION
@@ -49,7 +49,7 @@ def run() -> None:
     try:
         data = pulumi.Config("trainfleet").require_object("platform")
         spec = parse_spec(data, locate=locate)
-        platform = builder(spec.cloud)(spec)
+        platform = support(spec.cloud).builder()(spec)
         install(platform, spec)
     except (TrainfleetError, pulumi.ConfigMissingError, pulumi.ConfigTypeError) as error:
         raise pulumi.RunError(str(error)) from error

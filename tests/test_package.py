@@ -31,7 +31,7 @@ def test_the_wheel_has_every_package_and_the_data_they_read(wheel: Path) -> None
     for name in (
         "trainfleet/cli.py",
         "trainfleet/infra/spec/schema.py",
-        "trainfleet/infra/catalog/machines.toml",
+        "trainfleet/infra/aws/machines.toml",
         "trainfleet/infra/aws/cluster.py",
         "trainfleet/stacks/__main__.py",
         "trainfleet/stacks/platform.schema.json",
@@ -41,7 +41,7 @@ def test_the_wheel_has_every_package_and_the_data_they_read(wheel: Path) -> None
         "trainfleet/rehearsal/simulation/stateful_rules/azure-native.toml",
         "trainfleet/rehearsal/diff/data_loss.toml",
         "trainfleet/rehearsal/diff/templates/diff.html",
-        "trainfleet/infra/catalog/prices.toml",
+        "trainfleet/infra/gcp/prices.toml",
         "trainfleet/infra/aws/hyperpod_on_create.sh",
         "trainfleet/training/trainer/loop.py",
         "trainfleet/recipes/lm-small.yaml",

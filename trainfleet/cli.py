@@ -30,7 +30,7 @@ class Command(NamedTuple):
 COMMANDS: dict[str, Command] = {
     "spec": Command("trainfleet.infra.cli.spec:spec", "Check a platform spec, or write its JSON Schema."),
     "machines": Command(
-        "trainfleet.infra.cli.spec:machines", "Browse the catalogue of GPU machines and their prices."
+        "trainfleet.infra.cli.machines:machines", "Browse the catalogue of GPU machines and their prices."
     ),
     "rehearse": Command(
         "trainfleet.rehearsal.cli.rehearse:rehearse",
@@ -88,7 +88,8 @@ COMMANDS: dict[str, Command] = {
         "What must hold on every platform: the rules, their reasons and remedies.",
     ),
     "doctor": Command(
-        "trainfleet.rehearsal.cli.doctor:doctor", "Say what is here, and what is missing for which command."
+        "trainfleet.doctor:doctor",
+        "Show what is installed, and which commands cannot work without what is missing.",
     ),
 }
 

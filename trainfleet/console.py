@@ -16,27 +16,41 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 EXTRAS = {
+    "datasets": "hf",
+    "espeakng_loader": "speech",
     "grpc": "aws",
-    "pulumi": "aws",
-    "pulumi_aws": "aws",
-    "pulumi_kubernetes": "aws",
-    "pulumi_policy": "aws",
     "numpy": "train",
     "optuna": "tune",
+    "peft": "hf",
     "plotly": "train",
+    "pulumi": "aws",
+    "pulumi_aws": "aws",
+    "pulumi_azure_native": "azure",
+    "pulumi_gcp": "gcp",
+    "pulumi_kubernetes": "aws",
+    "pulumi_policy": "aws",
     "pyarrow": "train",
     "ray": "train",
     "safetensors": "hf",
+    "sklearn": "vision",
+    "sky": "sky",
+    "soundfile": "speech",
     "tensorboard": "train",
     "tokenizers": "train",
     "torch": "train",
     "torchmetrics": "train",
+    "transformers": "hf",
 }
-"""Which extra brings a module that a command may find missing."""
+"""The extra that installs a module."""
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 it ran and failed; 2 wrong input; 3 something is missing here; 130 interrupted."
 )
+
+
+def install_hint(extra: str) -> str:
+    """How to install an extra. The package is not on the public index."""
+    return f"`make setup` in a checkout, or pip install 'trainfleet[{extra}] @ git+<repository>'"
 
 
 def out() -> Console:
@@ -77,12 +91,14 @@ def run(main: Callable[[], Any]) -> int:
         print_error(error)
         return error.exit_code
     except ModuleNotFoundError as error:
-        extra = EXTRAS.get((error.name or "").split(".")[0])
-        if extra is None:
+        module = (error.name or "").split(".")[0]
+        if module == "trainfleet":
             raise
+        extra = EXTRAS.get(module)
+        fix = install_hint(extra) if extra else f"install the package that provides `{module}`"
         missing = MissingToolError(
-            "this command needs more than is installed",
-            [Problem(str(error.name), "is not here", f"pip install 'trainfleet[{extra}]'")],
+            "a Python package that this command needs is not installed",
+            [Problem(str(error.name), "is not installed", fix)],
         )
         print_error(missing)
         return missing.exit_code

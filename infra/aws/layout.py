@@ -15,6 +15,53 @@ from ipaddress import IPv4Network
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
 
+REGIONS: dict[str, int] = dict.fromkeys(
+    [
+        "us-east-2",
+        "ca-west-1",
+        "mx-central-1",
+        "sa-east-1",
+        "eu-central-1",
+        "eu-central-2",
+        "eu-north-1",
+        "eu-south-1",
+        "eu-south-2",
+        "eu-west-1",
+        "eu-west-2",
+        "eu-west-3",
+        "af-south-1",
+        "ap-east-1",
+        "ap-east-2",
+        "ap-northeast-1",
+        "ap-northeast-3",
+        "ap-south-1",
+        "ap-south-2",
+        "ap-southeast-1",
+        "ap-southeast-2",
+        "ap-southeast-3",
+        "ap-southeast-4",
+        "ap-southeast-5",
+        "ap-southeast-6",
+        "ap-southeast-7",
+        "ca-central-1",
+        "il-central-1",
+        "me-central-1",
+        "me-south-1",
+        "us-gov-east-1",
+        "us-gov-west-1",
+        "cn-north-1",
+        "cn-northwest-1",
+    ],
+    3,
+) | {"us-east-1": 4, "us-west-1": 2, "us-west-2": 4, "ap-northeast-2": 4}
+"""How many zones a platform can spread over, by region (docs.aws.amazon.com, Security Incident Response API,
+ImpactedAwsRegion). us-east-1 has six zones, but us-east-1e supports no EKS control plane; zones are used in
+alphabetical order.
+"""
+KUBERNETES_VERSIONS = ("1.33", "1.34", "1.35")
+"""Versions that EKS supports in November 2026 (EKS user guide, version lifecycle) and infra/aws/addons.py has
+pinned add-ons for.
+"""
 ZONE_LETTERS = {"ap-northeast-1": "acd", "ca-central-1": "abd", "us-west-1": "ac"}
 """Regions whose zones are not simply a, b, c: the first letters open to every account."""
 LETTERS = "abcdef"

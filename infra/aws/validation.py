@@ -1,127 +1,203 @@
-"""Rules on pools of `kind: hyperpod`: SageMaker HyperPod instance groups on the platform's own EKS cluster.
-
-Used by `trainfleet.infra.validation`. Easy to get wrong: HyperPod has machines, regions, versions and
-capacity of its own, and nothing scales its groups.
-"""
+"""Rules that only AWS has, on location, network and services. Each cites its source."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
+from ipaddress import IPv4Network
 
-from trainfleet.infra.aws.layout import HYPERPOD_REGIONS
-from trainfleet.infra.spec.schema import Capacity, Cloud, GpuPool, PlatformSpec
-from trainfleet.infra.validation.finding import Finding
+from trainfleet.infra.aws import validation_pools
+from trainfleet.infra.aws.layout import (
+    KUBERNETES_VERSIONS,
+    LOG_RETENTION_DAYS,
+    LONGEST_PREFIX,
+    REGIONS,
+    plan,
+    platform_zones,
+    pool_zones,
+)
+from trainfleet.infra.catalog.machines import Machine, system_machine
+from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.validation.finding import Finding, Rule
+from trainfleet.infra.validation.network import CIDR, PRIVATE_RANGES, is_private
+from trainfleet.infra.validation.pools import CLOUD, pools_with_machine
 from trainfleet.pydantic_messages import Path
+from trainfleet.suggestions import nearest
 
-KUBERNETES_VERSIONS = ("1.33", "1.34")
-"""What HyperPod runs on among those this release runs on EKS (SageMaker developer guide, HyperPod on EKS,
-requirements).
-"""
-CAPACITY = (Capacity.ON_DEMAND, Capacity.RESERVED)
-
-
-def hyperpod_is_there(spec: PlatformSpec) -> Iterator[Finding]:
-    """HyperPod is a service of AWS, in some of its regions (its health agent is published for those), and
-    lags behind EKS by a version.
-    """
-    for path, _ in hyperpods(spec):
-        where = (*path, "kind")
-        if spec.cloud is not Cloud.AWS:
-            yield Finding(
-                where,
-                f"`hyperpod` is a service of aws, and this platform is on {spec.cloud}",
-                "nodes",
-                (("cloud",),),
-            )
-        elif spec.region and spec.region not in HYPERPOD_REGIONS:
-            yield Finding(
-                where,
-                f"there is no HyperPod in {spec.region}",
-                f"nodes, or one of {', '.join(HYPERPOD_REGIONS)}",
-                (("cloud",), ("region",)),
-            )
-        elif spec.kubernetes.version not in KUBERNETES_VERSIONS:
-            yield Finding(
-                ("kubernetes", "version"),
-                f"HyperPod does not run on Kubernetes {spec.kubernetes.version} yet",
-                f"one of {', '.join(KUBERNETES_VERSIONS)}, or no pool of kind: hyperpod",
-                (("cloud",), where),
-            )
-            return
+LUSTRE_STEP_GIB, LUSTRE_SMALLEST_GIB, LUSTRE_LARGEST_GIB = 2400, 1200, 100800
+_RESERVED_ADDRESSES = 5
+"""Addresses of each subnet that AWS reserves (VPC user guide, subnet sizing)."""
+_ZONE_ADDRESSES = 32
+"""Per zone, for the control plane's interfaces, interface endpoints, load balancers and the shared volume."""
+_PREFIX = 16
+"""The VPC CNI with prefix delegation takes addresses a /28 at a time (VPC CNI, ENABLE_PREFIX_DELEGATION)."""
+_ARN = r"arn:aws(-cn|-us-gov)?:iam::\d{12}:(role|user)/.+"
 
 
-def hyperpod_capacity(spec: PlatformSpec) -> Iterator[Finding]:
-    """HyperPod's capacity is bought from SageMaker: on demand or by a training plan. EC2's reservations and
-    blocks are not it.
-    """
-    for path, pool in hyperpods(spec):
-        if spec.cloud is Cloud.AWS and pool.capacity not in CAPACITY:
-            yield Finding(
-                (*path, "capacity"),
-                f"HyperPod pools are not bought as `{pool.capacity}`",
-                " or ".join(CAPACITY),
-                (("cloud",), (*path, "kind")),
-            )
+def aws_region_is_known(spec: PlatformSpec) -> Iterator[Finding]:
+    """The provider finds a misspelt region only when it resolves the endpoint."""
+    if spec.region and spec.region not in REGIONS:
+        match = nearest(spec.region, REGIONS)
+        examples = "us-east-1, us-east-2, us-west-2, eu-west-1, eu-central-1, ap-northeast-1"
+        fix = f"did you mean `{match}`?" if match else f"for example {examples}"
+        yield Finding(("region",), f"`{spec.region}` is not a region of aws", fix, (CLOUD,))
 
 
-def hyperpod_stays(spec: PlatformSpec) -> Iterator[Finding]:
-    """An instance group has as many nodes as it is told to have: the cluster autoscaler neither starts nor
-    ends them (InstanceCount).
-    """
-    for path, pool in hyperpods(spec):
-        if pool.min_nodes < pool.max_nodes:
-            yield Finding(
-                (*path, "min_nodes"),
-                f"nothing scales a HyperPod pool: its {pool.max_nodes} nodes always run",
-                f"{pool.max_nodes}, or fewer max_nodes",
-                ((*path, "max_nodes"), (*path, "kind")),
-            )
+def aws_region_has_zones(spec: PlatformSpec) -> Iterator[Finding]:
+    """EKS requires subnets in at least two zones (EKS user guide, VPC and subnet requirements)."""
+    where: Path = ("network", "zones")
+    available = REGIONS.get(spec.region)
+    if spec.network.zones < 2:
+        yield Finding(where, "an EKS control plane needs two zones", "at least 2", (CLOUD,))
+    elif available is not None and spec.network.zones > available:
+        what = f"{spec.region} has {available} usable zones"
+        yield Finding(where, what, f"at most {available}", (CLOUD, ("region",)))
 
 
-def hyperpod_reaches_out(spec: PlatformSpec) -> Iterator[Finding]:
-    """HyperPod's nodes report to SageMaker from inside the network, for which this release makes no endpoint."""
-    if spec.cloud is Cloud.AWS and spec.network.nat == "none":
-        for path, _ in hyperpods(spec):
-            yield Finding(
-                ("network", "nat"),
-                "HyperPod's nodes cannot reach SageMaker",
-                "per-zone or single",
-                ((*path, "kind"),),
-            )
-            return
-
-
-def hyperpod_labels(spec: PlatformSpec) -> Iterator[Finding]:
-    """SageMaker wants a value for every label (ClusterKubernetesConfig, value length 1 to 63), and takes 50
-    of them.
-    """
-    for path, pool in hyperpods(spec):
-        for key, value in pool.labels.items():
-            if not value:
-                yield Finding(
-                    (*path, "labels", key),
-                    "is empty, which HyperPod does not take",
-                    "a value",
-                    ((*path, "kind"),),
-                )
-        if len(pool.labels) > MOST_LABELS:
-            yield Finding(
-                (*path, "labels"),
-                f"{len(pool.labels)} labels are more than HyperPod takes",
-                f"at most {MOST_LABELS}",
-                ((*path, "kind"),),
-            )
-
-
-MOST_LABELS = 50 - 5
-"""Fifty, less those that every pool of the platform has."""
-
-
-def hyperpods(spec: PlatformSpec) -> Iterator[tuple[Path, GpuPool]]:
-    """The pools of this kind and where they stand."""
+def aws_zones_are_in_the_region(spec: PlatformSpec) -> Iterator[Finding]:
+    """A node group's subnet is in one zone of the platform's region. AWS names zones by region and a letter."""
+    if spec.region not in REGIONS:
+        return
     for index, pool in enumerate(spec.gpu_pools):
-        if pool.kind == "hyperpod":
-            yield ("gpu_pools", index), pool
+        if pool.zone and not re.fullmatch(re.escape(spec.region) + "[a-f]", pool.zone):
+            yield Finding(
+                ("gpu_pools", index, "zone"),
+                f"`{pool.zone}` is not a zone of {spec.region}",
+                f"one zone, for example {spec.region}a",
+                (CLOUD, ("region",)),
+            )
 
 
-RULES = (hyperpod_is_there, hyperpod_capacity, hyperpod_stays, hyperpod_reaches_out, hyperpod_labels)
+def aws_vpc_size(spec: PlatformSpec) -> Iterator[Finding]:
+    """A VPC is at most a /16 (VPC user guide, VPC CIDR blocks). Below a /20, an eighth is too small for a
+    zone's pods.
+    """
+    length, sizes = spec.network.cidr.prefixlen, f"a /16 to a /{LONGEST_PREFIX}"
+    if length < 16:
+        yield Finding(CIDR, f"{spec.network.cidr} is larger than a VPC can be", sizes, (CLOUD,))
+    elif length > LONGEST_PREFIX:
+        yield Finding(CIDR, f"{spec.network.cidr} is too small to be divided into zones", sizes, (CLOUD,))
+
+
+def aws_vpc_is_private(spec: PlatformSpec) -> Iterator[Finding]:
+    """A VPC with public addresses hides the real owners of those addresses from everything inside it."""
+    if not is_private(spec.network.cidr):
+        yield Finding(CIDR, f"{spec.network.cidr} is not a private range", PRIVATE_RANGES, (CLOUD,))
+
+
+def aws_pods_have_addresses(spec: PlatformSpec) -> Iterator[Finding]:
+    """The VPC CNI gives every pod an address of the node's subnet, so at full scale a zone must hold nodes
+    times pods.
+
+    A pool that is bound to one zone takes all its nodes there, any other its share of the zones.
+    """
+    if spec.region not in REGIONS or not 16 <= spec.network.cidr.prefixlen <= LONGEST_PREFIX:
+        return
+    zones = platform_zones(spec)
+    if any(zone[:-1] != spec.region or not "a" <= zone[-1] <= "f" for zone in zones):
+        return
+    share = math.ceil(spec.system_pool.max_nodes / len(zones)) * addresses(system_machine(spec))
+    needed = dict.fromkeys(zones, share)
+    for _, pool, machine in pools_with_machine(spec):
+        where = pool_zones(spec, pool)
+        for zone in where:
+            needed[zone] += math.ceil(pool.max_nodes / len(where)) * addresses(machine)
+    for planned in plan(spec):
+        available = planned.private.num_addresses - _RESERVED_ADDRESSES - _ZONE_ADDRESSES
+        if needed[planned.zone] > available:
+            yield Finding(
+                CIDR,
+                f"at full scale {planned.zone} needs {needed[planned.zone]} addresses for nodes and pods, "
+                f"its subnet {planned.private} has {available}",
+                _larger(spec.network.cidr, needed[planned.zone] / available),
+                (CLOUD, ("region",), ("network", "zones"), ("system_pool",), ("gpu_pools",)),
+            )
+            return
+
+
+def addresses(machine: Machine) -> int:
+    """Addresses that a full node takes from its subnet: its own, and its pods' in prefixes of 16 with one
+    spare prefix.
+
+    EKS limits pods by the machine's interfaces: 29 and 58 on the smallest (m7i.large, m7i.2xlarge), 110 on
+    larger ones. EFA-only interfaces have no address.
+    """
+    pods = 30 if machine.vcpu <= 2 else 60 if machine.vcpu <= 8 else 110
+    return 1 + (math.ceil(pods / _PREFIX) + 1) * _PREFIX
+
+
+def _larger(cidr: IPv4Network, times: float) -> str:
+    length = cidr.prefixlen - math.ceil(math.log2(times))
+    return f"a /{length} or larger" if length >= 16 else "fewer nodes: even a /16 is too small"
+
+
+def aws_kubernetes_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
+    """EKS supports a version for 26 months, and its add-ons are pinned per version."""
+    if spec.kubernetes.version not in KUBERNETES_VERSIONS:
+        what = f"this release does not support Kubernetes {spec.kubernetes.version} on EKS"
+        yield Finding(("kubernetes", "version"), what, f"one of {', '.join(KUBERNETES_VERSIONS)}", (CLOUD,))
+
+
+def aws_logs_are_kept_as_sold(spec: PlatformSpec) -> Iterator[Finding]:
+    """CloudWatch Logs accepts a fixed list of retentions (API PutRetentionPolicy)."""
+    days = spec.kubernetes.log_retention_days
+    if days not in LOG_RETENTION_DAYS:
+        longer = next((each for each in LOG_RETENTION_DAYS if each >= days), LOG_RETENTION_DAYS[-1])
+        yield Finding(
+            ("kubernetes", "log_retention_days"),
+            f"CloudWatch does not keep logs for {days} days",
+            f"{longer}, or another of {', '.join(map(str, LOG_RETENTION_DAYS))}",
+            (CLOUD,),
+        )
+
+
+def aws_people_are_roles(spec: PlatformSpec) -> Iterator[Finding]:
+    """An access entry names an IAM role or user by its ARN."""
+    examples = {"admins": "platform-admin", "launchers": "ml-engineer"}
+    people = {"admins": spec.kubernetes.admins, "launchers": spec.kubernetes.launchers}
+    for name, example in examples.items():
+        for index, person in enumerate(people[name]):
+            if not re.fullmatch(_ARN, person):
+                yield Finding(
+                    ("kubernetes", name, index),
+                    f"`{person}` is not the ARN of a role",
+                    f"arn:aws:iam::111122223333:role/{example}",
+                    (CLOUD,),
+                )
+
+
+def aws_filesystem_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
+    """FSx for Lustre on SSD comes in 1200 GiB, 2400 GiB and steps of 2400 GiB (FSx API, CreateFileSystem
+    StorageCapacity).
+    """
+    shared = spec.storage.shared_filesystem
+    if shared is None:
+        return
+    path: Path = ("storage", "shared_filesystem")
+    size, where, reads = shared.capacity_gib, (*path, "capacity_gib"), (CLOUD, (*path, "kind"))
+    if shared.kind == "nfs":
+        yield Finding((*path, "kind"), "this release has no `nfs` on aws", "lustre", (CLOUD,))
+    elif size > LUSTRE_LARGEST_GIB:
+        what = f"{size} GiB is more than one filesystem can have"
+        yield Finding(where, what, f"at most {LUSTRE_LARGEST_GIB}", reads)
+    elif size != LUSTRE_SMALLEST_GIB and size % LUSTRE_STEP_GIB:
+        above = -(-size // LUSTRE_STEP_GIB) * LUSTRE_STEP_GIB
+        nearest_size = LUSTRE_SMALLEST_GIB if size < LUSTRE_SMALLEST_GIB else above
+        what = f"FSx for Lustre is not sold with {size} GiB"
+        yield Finding(where, what, f"{nearest_size}: 1200, 2400, and more in steps of 2400", reads)
+
+
+RULES: tuple[Rule, ...] = (
+    aws_region_is_known,
+    aws_region_has_zones,
+    aws_zones_are_in_the_region,
+    aws_vpc_size,
+    aws_vpc_is_private,
+    aws_pods_have_addresses,
+    aws_kubernetes_is_sold,
+    aws_logs_are_kept_as_sold,
+    aws_people_are_roles,
+    aws_filesystem_is_sold,
+    *validation_pools.RULES,
+)

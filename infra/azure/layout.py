@@ -16,6 +16,7 @@ from ipaddress import IPv4Network
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
 
+GUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 ZONES = ("1", "2", "3")
 REGIONS: dict[str, int] = dict.fromkeys(
     [

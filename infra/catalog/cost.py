@@ -1,11 +1,12 @@
-"""What a platform costs at list prices: the part that always runs, and everything at full scale.
+"""The cost of a platform at list prices: what always runs, and everything at full scale.
 
-`cost` is the nodes (rules, command line); `bill` adds what else runs by the hour: control plane, ways out,
-endpoints, the
-shared filesystem (diff). Easy to get wrong: a sum over parts without a known price is too low, so `unknown`
-names them and
-must be shown beside it. What is used by the byte (objects, traffic, logs) is in neither; `NOT_COUNTED` says
-so.
+`node_costs` covers the nodes; `bill` adds the control plane, NAT, endpoints and the shared filesystem. Usage by
+volume (objects, traffic, logs) is in neither. Prices are in infra/<cloud>/prices.toml, one table per row:
+
+    what                                what is billed
+    usd_per_hour or usd_per_gib_month   one of the two
+    price_region, source                where the price applies, and where it is from
+    price_date                          when it was in force; a source without a date says "undated"
 """
 
 from __future__ import annotations
@@ -18,18 +19,22 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainfleet.infra.azure.sizes import INLINE_NODES, INLINE_POOL
-from trainfleet.infra.catalog.machines import Machine, machine_for_pool, system_machine
-from trainfleet.infra.spec.schema import Capacity, Cloud, PlatformSpec
+from trainfleet.infra.catalog.machines import Machine, machine_for_pool, sells_machines, system_machine
+from trainfleet.infra.cloud_support import StandingCost, support
+from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.spec.schema import Capacity, PlatformSpec
 
 HOURS_PER_MONTH = 730
-PRICES = Path(__file__).with_name("prices.toml")
-NOT_COUNTED = "objects and versions in buckets, traffic, logs and metrics, disks of nodes, secrets, keys, images, reservations' own terms"
+PRICES = Path(__file__).parents[1]
+NOT_COUNTED = (
+    "objects and versions in buckets, traffic, logs and metrics, disks of nodes, secrets, keys, images, "
+    "reservations' own terms"
+)
 
 
 @dataclass(frozen=True)
 class PoolCost:
-    """One pool, the machine that serves it and its list price per machine and hour (None = not known)."""
+    """One pool, its machine and the list price per machine and hour (None = unknown)."""
 
     name: str
     machine: Machine
@@ -40,8 +45,8 @@ class PoolCost:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """All pools of a platform, the system pool first."""
+class NodeCosts:
+    """The pools of a platform, the system pool first."""
 
     pools: tuple[PoolCost, ...]
 
@@ -57,59 +62,41 @@ class Cost:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Pools that are missing in the sums, because their machine has no known price."""
+        """Pools that the sums leave out because their machine has no known price."""
         return tuple(pool.name for pool in self.pools if pool.usd_per_hour is None)
 
 
-def cost(spec: PlatformSpec) -> Cost:
-    """The cost of a platform's nodes; pools whose machine the cloud does not sell are left out. Nothing on
-    cloud: local.
+def node_costs(spec: PlatformSpec) -> NodeCosts:
+    """The cost of a platform's nodes. Pools whose machine the cloud does not sell are left out, and nodes of an
+    existing cluster cost nothing here.
     """
-    if spec.cloud is Cloud.LOCAL:
-        return Cost(())
-    system = system_machine(spec)
-    pools = [
-        PoolCost(
-            "system",
-            system,
-            spec.system_pool.min_nodes,
-            spec.system_pool.max_nodes,
-            system.usd_per_hour(Capacity.ON_DEMAND),
-        )
+    if not sells_machines(spec.cloud):
+        return NodeCosts(())
+    system, size = system_machine(spec), spec.system_pool
+    price = system.usd_per_hour(Capacity.ON_DEMAND)
+    found = [PoolCost("system", system, size.min_nodes, size.max_nodes, price)]
+    found += [
+        PoolCost(extra.name, system, extra.min_nodes, extra.max_nodes, price)
+        for extra in support(spec.cloud).extra_pools(spec)
     ]
-    if spec.cloud is Cloud.AZURE:
-        # The pool without which AKS makes no cluster, beside the spec's own.
-        pools.append(
-            PoolCost(
-                INLINE_POOL, system, *INLINE_NODES[spec.production], system.usd_per_hour(Capacity.ON_DEMAND)
-            )
-        )
     for pool in spec.gpu_pools:
         try:
             machine = machine_for_pool(spec.cloud, pool)
         except LookupError:
             continue
-        pools.append(
-            PoolCost(
-                pool.name,
-                machine,
-                pool.min_nodes,
-                pool.max_nodes,
-                machine.usd_per_hour(pool.capacity),
-                pool.capacity,
-            )
-        )
-    return Cost(tuple(pools))
+        price = machine.usd_per_hour(pool.capacity)
+        found.append(PoolCost(pool.name, machine, pool.min_nodes, pool.max_nodes, price, pool.capacity))
+    return NodeCosts(tuple(found))
 
 
 def standing_usd_per_hour(spec: PlatformSpec) -> float:
-    """What the nodes cost that always run."""
-    return cost(spec).min_usd_per_hour
+    """The cost of the nodes that always run."""
+    return node_costs(spec).min_usd_per_hour
 
 
 @dataclass(frozen=True)
-class Part:
-    """One line of a bill: how many at least and at most, and what one costs by the hour (None = not known)."""
+class BillItem:
+    """One line of a bill: the smallest and largest count, and the price of one by the hour (None = unknown)."""
 
     name: str
     what: str
@@ -122,39 +109,39 @@ class Part:
 
     @property
     def estimated(self) -> bool:
-        """Whether the price stands on a page without a date, so that nobody can say whether it is today's."""
+        """Whether the price is from a source without a date."""
         return self.usd_per_hour is not None and self.price_date is None
 
     @property
     def min_usd_per_hour(self) -> float | None:
-        """What always runs of it."""
+        """Cost of the smallest count."""
         return None if self.usd_per_hour is None else self.usd_per_hour * self.least
 
     @property
     def max_usd_per_hour(self) -> float | None:
-        """All of it."""
+        """Cost of the largest count."""
         return None if self.usd_per_hour is None else self.usd_per_hour * self.most
 
 
 @dataclass(frozen=True)
 class Bill:
-    """Everything of a platform that is paid by the hour and whose amount a spec tells."""
+    """Everything that is billed by the hour and whose amount follows from the spec."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[BillItem, ...]
 
     @property
     def min_usd_per_hour(self) -> float:
-        """What always runs, of the parts whose price is known."""
+        """What always runs. Parts without a price are left out."""
         return sum(part.min_usd_per_hour or 0.0 for part in self.parts)
 
     @property
     def max_usd_per_hour(self) -> float:
-        """Everything at its largest, of the parts whose price is known."""
+        """Everything at its largest. Parts without a price are left out."""
         return sum(part.max_usd_per_hour or 0.0 for part in self.parts)
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Parts that are missing in the sums, because nobody has written down their price."""
+        """Parts that the sums leave out because their price is unknown."""
         return tuple(part.name for part in self.parts if part.usd_per_hour is None and part.most)
 
     @property
@@ -163,7 +150,7 @@ class Bill:
         return tuple(part.name for part in self.parts if part.estimated and part.most)
 
     def as_json(self) -> dict[str, Any]:
-        """For scripts: sums by the hour and month, and every part with the date and source of its price."""
+        """Sums by the hour and month, and every part with the date and source of its price, as JSON."""
         low, high = self.min_usd_per_hour, self.max_usd_per_hour
         return {
             "usd_per_hour": {"min": round(low, 4), "max": round(high, 4)},
@@ -182,70 +169,52 @@ class Bill:
 
 
 def bill(spec: PlatformSpec) -> Bill:
-    """The bill of a platform by the hour. Empty on cloud: local, whose machines are paid elsewhere."""
-    if spec.cloud is Cloud.LOCAL:
+    """The bill of a platform by the hour. Empty on an existing cluster, whose owner pays for it."""
+    if not sells_machines(spec.cloud):
         return Bill(())
-    nodes = [
-        Part(
-            pool.name,
-            f"{pool.machine.instance_type}{' (spot)' if pool.capacity is Capacity.SPOT else ''}",
-            pool.min_nodes,
-            pool.max_nodes,
-            pool.usd_per_hour,
-            pool.machine.price_region,
-            None
-            if pool.capacity is Capacity.SPOT
-            else pool.machine.price_date,  # the catalogue's spot prices are undated
-            pool.machine.source,
-        )
-        for pool in cost(spec).pools
-    ]
-    return Bill((*nodes, *_standing(spec)))
+    nodes = [_node_item(pool) for pool in node_costs(spec).pools]
+    return Bill((*nodes, *(_standing_item(spec, each) for each in support(spec.cloud).standing_costs(spec))))
 
 
-def _standing(spec: PlatformSpec) -> Iterator[Part]:
-    """What runs from the first day to the last, however many nodes there are."""
-    zones = spec.network.zones
-    if spec.cloud is Cloud.AWS:
-        from trainfleet.infra.aws.layout import platform_zones
-
-        zones = len(platform_zones(spec))  # pools may name a zone of their own
-    if spec.cloud is Cloud.AZURE:
-        from trainfleet.infra.azure.layout import platform_zones as azure_zones
-
-        zones = len(azure_zones(spec)) + 1  # pools over several zones have a way out of their own
-    yield _part(spec, "control-plane", 1)
+def nat_costs(spec: PlatformSpec, zones: int) -> Iterator[StandingCost]:
+    """NAT gateways and their addresses. `zones`: how many gateways `nat: per-zone` creates."""
     if spec.network.nat != "none":
-        # A gateway of Google's serves the region; those of Amazon and Azure stand in one zone.
-        ways_out = zones if spec.network.nat == "per-zone" and spec.cloud is not Cloud.GCP else 1
-        yield _part(spec, "nat", ways_out)
-        yield _part(spec, "address", ways_out)
-    if spec.cloud is Cloud.AWS:
-        from trainfleet.infra.aws.layout import endpoint_services
+        count = zones if spec.network.nat == "per-zone" else 1
+        yield StandingCost("nat", count)
+        yield StandingCost("address", count)
 
-        yield _part(spec, "endpoint", len(endpoint_services(spec)) * zones)
-    if spec.cloud is Cloud.AZURE:
-        from trainfleet.infra.azure.layout import endpoint_kinds
 
-        # Two vaults where there are secrets: one for keys, one for them.
-        second = spec.secrets.provider == "cloud" and bool(spec.secrets.names)
-        yield _part(spec, "endpoint", len(endpoint_kinds(spec)) + second)
+def shared_filesystem_cost(spec: PlatformSpec) -> Iterator[StandingCost]:
+    """The shared filesystem, by its capacity in GiB."""
     if shared := spec.storage.shared_filesystem:
         row = f"lustre-{shared.throughput_mbps_per_tib}" if shared.kind == "lustre" else "nfs"
-        yield _part(spec, row, shared.capacity_gib, name="shared-filesystem")
+        yield StandingCost(row, shared.capacity_gib, "shared-filesystem")
 
 
-def _part(spec: PlatformSpec, row: str, count: float, *, name: str = "") -> Part:
-    price = prices().get(spec.cloud.value, {}).get(row, {})
+def _node_item(pool: PoolCost) -> BillItem:
+    spot = pool.capacity is Capacity.SPOT
+    return BillItem(
+        pool.name,
+        f"{pool.machine.instance_type}{' (spot)' if spot else ''}",
+        pool.min_nodes,
+        pool.max_nodes,
+        pool.usd_per_hour,
+        pool.machine.price_region,
+        None if spot else pool.machine.price_date,  # the catalogue's spot prices have no date
+        pool.machine.source,
+    )
+
+
+def _standing_item(spec: PlatformSpec, cost: StandingCost) -> BillItem:
+    price = prices().get(spec.cloud.value, {}).get(cost.row, {})
     by_hour = price.get("usd_per_hour")
     if by_hour is None and (by_month := price.get("usd_per_gib_month")) is not None:
         by_hour = by_month / HOURS_PER_MONTH
-    what = price.get("what") or row
-    return Part(
-        name or row,
-        what,
-        count,
-        count,
+    return BillItem(
+        cost.name or cost.row,
+        price.get("what") or cost.row,
+        cost.count,
+        cost.count,
         by_hour,
         price.get("price_region", ""),
         price.get("price_date"),
@@ -255,5 +224,10 @@ def _part(spec: PlatformSpec, row: str, count: float, *, name: str = "") -> Part
 
 @cache
 def prices() -> dict[str, dict[str, dict[str, Any]]]:
-    """prices.toml by cloud and part."""
-    return tomllib.loads(PRICES.read_text(encoding="utf-8"))
+    """Every prices.toml, by cloud and row."""
+    files = {cloud.value: PRICES / cloud.value / "prices.toml" for cloud in Cloud}
+    return {
+        cloud: tomllib.loads(file.read_text(encoding="utf-8"))
+        for cloud, file in files.items()
+        if file.is_file()
+    }

@@ -1,9 +1,15 @@
-"""The machine catalogue: accelerator and count to instance type, memory, RDMA kind, SkyPilot label and dated
-price.
+"""The machine catalogue: which machine serves an accelerator and count, with its fabric and dated prices.
 
-Rows live in machines.toml (one `[[machine]]` each, all three clouds). Easy to get wrong: `gpu_memory_gib` is
-per GPU;
-`network_gbps` is counted differently by each cloud; a missing price is None, never zero.
+Each cloud lists its machines in infra/<cloud>/machines.toml, one [[machine]] per row. An unknown figure is left
+out, never 0. Columns:
+
+    accelerator       SkyPilot's name; left out for CPU machines
+    gpu_memory_gib    per GPU; as the EC2 API reports it on AWS, nominal elsewhere
+    network_gbps      AWS: baseline with EFA; GCP: maximum egress with RDMA; Azure: Ethernet without InfiniBand
+    rdma_nics         EFA interfaces (AWS), GPU data interfaces (GCP), InfiniBand adapters (Azure)
+    local_nvme_gb     in 10^9 bytes; 0 = none; left out = a temporary disk of unstated kind
+    usd_per_hour_*    whole machine, Linux, list price; AWS spot is the median over the zones of price_region
+    price_date        of the on-demand price; left out if the source has no date
 """
 
 from __future__ import annotations
@@ -16,11 +22,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from trainfleet.infra.spec.schema import Capacity, Cloud, GpuPool, PlatformSpec
+from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
 
 Rdma = Literal["none", "efa", "gpudirect-tcpx", "gpudirect-tcpxo", "roce", "infiniband"]
 
-CATALOGUE_FILE = Path(__file__).with_name("machines.toml")
+CLOUDS_FOLDER = Path(__file__).parents[1]
 HYPERPOD_PREFIX = "ml."
 SYSTEM_SIZES = ("small", "medium", "large")
 
@@ -50,48 +57,58 @@ class Machine:
     def skypilot_label(self) -> str | None:
         """Value of `skypilot.co/accelerator`: the lower-case accelerator name (SkyPilot skips upper case).
 
-        That Karpenter calls both A100s `a100`, and SkyPilot then never finds the 80 GB ones, cannot happen
-        here: no platform runs Karpenter,
-        and every context is told to SkyPilot as `generic` or `gke`.
+        Karpenter labels both A100s `a100`, which hides the 80 GB ones from SkyPilot. No platform runs Karpenter.
         """
         return self.accelerator.lower() if self.accelerator else None
 
     @property
     def kind(self) -> Literal["nodes", "hyperpod"]:
-        """Which kind of pool it serves: SageMaker's machines are EC2's under names of their own, with a
-        contract and prices of their own.
-        """
+        """The kind of pool it serves. SageMaker sells EC2's machines under its own names and prices."""
         return "hyperpod" if self.instance_type.startswith(HYPERPOD_PREFIX) else "nodes"
 
     def usd_per_hour(self, capacity: Capacity) -> float | None:
-        """The list price under this capacity: the spot price for spot pools, else the on-demand price. None =
-        not known.
-        """
+        """The spot price for spot pools, else the on-demand price. None = unknown."""
         return self.usd_per_hour_spot if capacity is Capacity.SPOT else self.usd_per_hour_on_demand
 
 
 class CatalogueError(Exception):
-    """Raised when machines.toml itself is wrong: a mistake of ours, so a traceback is right."""
+    """Raised when a machines.toml is invalid. This is a bug, so it ends in a traceback."""
+
+
+def machines_file(cloud: Cloud) -> Path:
+    """The file that lists a cloud's machines."""
+    return CLOUDS_FOLDER / cloud / "machines.toml"
+
+
+@cache
+def sells_machines(cloud: Cloud) -> bool:
+    """Whether the cloud has machines of its own. Without, pools are nodes of an existing cluster."""
+    return machines_file(cloud).is_file()
 
 
 @cache
 def catalogue() -> tuple[Machine, ...]:
-    """All rows of machines.toml, in its order. Read once per process."""
-    return read_catalogue(CATALOGUE_FILE.read_text(encoding="utf-8"))
+    """The machines of all clouds. Read once per process."""
+    return tuple(
+        machine
+        for cloud in Cloud
+        if sells_machines(cloud)
+        for machine in read_catalogue(machines_file(cloud).read_text(encoding="utf-8"))
+    )
 
 
 def read_catalogue(text: str) -> tuple[Machine, ...]:
     """Read and check the text of a machines.toml.
 
     Raises:
-        CatalogueError: an unknown, missing or mistyped column, or a machine named twice.
+        CatalogueError: an unknown, missing or mistyped column, or a duplicate machine.
     """
     machines = tuple(_machine(row) for row in tomllib.loads(text)["machine"])
     seen: set[tuple[Cloud, str]] = set()
     for machine in machines:
         key = (machine.cloud, machine.instance_type)
         if key in seen:
-            raise CatalogueError(f"{machine.cloud} {machine.instance_type} is there twice")
+            raise CatalogueError(f"{machine.cloud} {machine.instance_type} is listed twice")
         seen.add(key)
     return machines
 
@@ -99,7 +116,7 @@ def read_catalogue(text: str) -> tuple[Machine, ...]:
 def machines_of(
     cloud: Cloud, accelerator: str | None = None, per_node: int | None = None, *, kind: str = "nodes"
 ) -> tuple[Machine, ...]:
-    """The GPU machines of a cloud for one kind of pool, narrowed to an accelerator and a count where given."""
+    """The GPU machines of a cloud for one kind of pool, filtered by accelerator and count."""
     return tuple(
         machine
         for machine in catalogue()
@@ -112,24 +129,23 @@ def machines_of(
 
 
 def machine_for_pool(cloud: Cloud, pool: GpuPool) -> Machine:
-    """The machine of a GPU pool: its `instance_type`, or the cheapest with this accelerator and count (with
-    RDMA if wished).
+    """The machine of a GPU pool: its `instance_type`, or the cheapest with this accelerator and count.
 
-    On cloud: local, the pool's own nodes: without instance type, RDMA or price, and 0 where nothing is known.
+    A pool with `interconnect: best` gets a machine with RDMA if there is one. Nodes of an existing cluster have
+    no instance type, RDMA or price, and 0 for unknown figures.
 
     Raises:
-        LookupError: the cloud sells no such machine (`trainfleet.infra.validation` reports this before any
-        resource exists).
+        LookupError: the cloud sells no such machine. Validation reports this before any resource exists.
     """
-    if cloud is Cloud.LOCAL:
-        return _local_machine(pool)
+    if not sells_machines(cloud):
+        return _existing_machine(cloud, pool)
     found = machines_of(cloud, pool.accelerator, pool.per_node, kind=pool.kind)
     if pool.instance_type:
         found = tuple(machine for machine in found if machine.instance_type == pool.instance_type)
     if not found:
-        wish = f" as {pool.instance_type}" if pool.instance_type else ""
+        requested = f" as {pool.instance_type}" if pool.instance_type else ""
         seller = "HyperPod" if pool.kind == "hyperpod" else cloud
-        raise LookupError(f"{seller} sells no machine with {pool.per_node} x {pool.accelerator}{wish}")
+        raise LookupError(f"{seller} sells no machine with {pool.per_node} x {pool.accelerator}{requested}")
 
     def rank(machine: Machine) -> tuple[bool, float]:
         price = machine.usd_per_hour(pool.capacity)
@@ -143,7 +159,7 @@ def system_machine(spec: PlatformSpec) -> Machine:
     by vCPU.
 
     Raises:
-        LookupError: the cloud sells none (cloud: local has no machines of its own).
+        LookupError: the cloud sells none.
     """
     found = sorted(
         (m for m in catalogue() if m.cloud is spec.cloud and m.accelerator is None), key=lambda m: m.vcpu
@@ -153,13 +169,11 @@ def system_machine(spec: PlatformSpec) -> Machine:
     return found[SYSTEM_SIZES.index(spec.system_pool.size)]
 
 
-def _local_machine(pool: GpuPool) -> Machine:
-    """The nodes of a cluster that is already there: nothing is known of them but what the pool says of its
-    GPUs.
-    """
+def _existing_machine(cloud: Cloud, pool: GpuPool) -> Machine:
+    """The nodes of an existing cluster, of which only the GPUs are known."""
     known = [machine.gpu_memory_gib for machine in catalogue() if machine.accelerator == pool.accelerator]
     return Machine(
-        cloud=Cloud.LOCAL,
+        cloud=cloud,
         instance_type="",
         accelerator=pool.accelerator,
         accelerators_per_node=pool.per_node,

@@ -14,7 +14,8 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from trainfleet.infra.catalog.machines import catalogue
-from trainfleet.infra.spec.schema import Cloud, PlatformSpec
+from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.spec.schema import PlatformSpec
 
 NAMESPACE = "aws-hyperpod"
 AGENT = "health-monitoring-agent"

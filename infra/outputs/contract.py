@@ -224,21 +224,6 @@ def partly_known(name: str, cloud: str, **known: Any) -> PlatformOutputs:
     return PlatformOutputs.model_validate({**nothing, "name": name, "cloud": cloud, **known})
 
 
-def sketch(stack: str) -> PlatformOutputs:
-    """What a stack's spec says of a platform that was never applied: region, account, pools, image; no
-    cluster, and no bucket but the spec's own.
-
-    Args:
-        stack: its name, or the path of its file.
-
-    Raises:
-        InputError: no such stack, or every mistake in it.
-    """
-    from trainfleet.infra.outputs.from_spec import outputs_of
-
-    return outputs_of(stack)
-
-
 def bring_forward(
     document: dict[str, Any], migrations: Mapping[int, Migration], current: int
 ) -> dict[str, Any]:

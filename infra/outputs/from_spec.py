@@ -1,24 +1,23 @@
-"""What launchers may know of a platform that was never applied: what its spec says. For `ray up`, which needs
-no cluster.
+"""The outputs of a platform that was never applied, as far as its spec determines them. For `ray up`.
 
-Used by `trainfleet.infra.outputs.contract.sketch`. Easy to get wrong: whatever only an applied platform has
-(cluster, bucket, identities, fabric) is empty,
-so that a launcher refuses what it would need instead of guessing a name.
+What only an applied platform has (cluster, bucket, identities, fabric) stays empty, so that a launcher rejects
+what it would need.
 """
 
 from __future__ import annotations
 
 from trainfleet.infra.catalog.machines import machine_for_pool
+from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput, partly_known
 from trainfleet.infra.spec.load import load_stack
-from trainfleet.infra.spec.schema import Capacity, Cloud, GpuPool
+from trainfleet.infra.spec.schema import Capacity, GpuPool
 
 
-def outputs_of(stack: str) -> PlatformOutputs:
-    """The outputs of the stack `stack`, a name or a file, as far as its spec says them.
+def outputs_from_spec(stack: str) -> PlatformOutputs:
+    """The outputs of a stack, given by its name or the path of its file.
 
     Raises:
-        InputError: no such stack, or every mistake in it.
+        InputError: no such stack, or every mistake in its spec.
     """
     spec = load_stack(stack)
     return partly_known(

@@ -1,11 +1,7 @@
-"""The docstrings of the spec's fields as descriptions: what an editor shows, and what a message says that a
-field is.
+"""Use the docstrings of the spec's fields as their descriptions, for the JSON Schema and for messages.
 
-Used by the schema and by whoever explains a mistake, and not by a preview: pydantic would look for the source
-of each class
-among all loaded modules, and with a cloud's SDK there are thousands (0.2 s of every preview). Easy to get
-wrong: a model is
-built again after its parts, or the schema shows the parts as they were.
+Pydantic could do this itself, but it searches all loaded modules for the source of each class: 0.2 s of every
+preview. So it happens only when a description is needed.
 """
 
 from __future__ import annotations
@@ -21,22 +17,23 @@ from trainfleet.infra.spec import schema
 
 @cache
 def describe_fields() -> None:
-    """Give every field of the spec its docstring; once per process."""
-    for written in ast.parse(Path(schema.__file__).read_text(encoding="utf-8")).body:
-        model = getattr(schema, written.name) if isinstance(written, ast.ClassDef) else None
-        if isinstance(written, ast.ClassDef) and isinstance(model, type) and issubclass(model, schema.Part):
-            for name, text in _docstrings(written).items():
+    """Set the description of every field of the spec. Runs once per process."""
+    for parsed in ast.parse(Path(schema.__file__).read_text(encoding="utf-8")).body:
+        model = getattr(schema, parsed.name) if isinstance(parsed, ast.ClassDef) else None
+        if isinstance(parsed, ast.ClassDef) and isinstance(model, type) and issubclass(model, schema.Part):
+            for name, text in _docstrings(parsed).items():
                 model.model_fields[name].description = text
+            # NOTE: a model must be rebuilt after its parts, or the schema shows outdated parts.
             model.model_rebuild(force=True)
 
 
-def _docstrings(written: ast.ClassDef) -> dict[str, str]:
-    """The text below each field of a class."""
+def _docstrings(parsed: ast.ClassDef) -> dict[str, str]:
+    """The docstring of each field of a class."""
     return {
-        field.target.id: cleandoc(below.value.value)
-        for field, below in pairwise(written.body)
+        field.target.id: " ".join(cleandoc(next_node.value.value).split())
+        for field, next_node in pairwise(parsed.body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(below, ast.Expr)
-        and isinstance(below.value, ast.Constant)
-        and isinstance(below.value.value, str)
+        if isinstance(next_node, ast.Expr)
+        and isinstance(next_node.value, ast.Constant)
+        and isinstance(next_node.value.value, str)
     }

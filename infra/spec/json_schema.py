@@ -1,8 +1,6 @@
 """The JSON Schema of a stack file, for editors: `# yaml-language-server: $schema=./platform.schema.json`.
 
-Written by `trainfleet spec schema`; the copy beside the stack files is checked by a test. The root is the
-whole file
-(Pulumi.<env>.yaml), not the platform alone, because that is what an editor holds.
+The root is the whole file (Pulumi.<env>.yaml) and not the platform alone, because an editor validates files.
 """
 
 from __future__ import annotations
@@ -10,14 +8,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from trainfleet.infra.cloud_support import all_supports
 from trainfleet.infra.spec.field_docs import describe_fields
-from trainfleet.infra.spec.load import PROVIDER_SETTINGS
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.spec.stack_file import PLATFORM_KEY
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TEXT = {"type": "string"}
-_SETTINGS = [setting for settings in PROVIDER_SETTINGS.values() for setting in settings]
 
 
 def stack_schema() -> dict[str, Any]:
@@ -28,26 +25,15 @@ def stack_schema() -> dict[str, Any]:
     return {
         "$schema": DIALECT,
         "title": "Trainfleet stack file",
-        "description": "Pulumi.<env>.yaml: the config of one stack, with one platform.",
+        "description": "Pulumi.<env>.yaml: the configuration of one stack, with one platform.",
         "type": "object",
         "properties": {
             "config": {
                 "title": "Config",
-                "description": "The stack's config: the platform, and the settings of Pulumi's providers.",
+                "description": "The stack's configuration: the platform, and settings of Pulumi providers.",
                 "type": "object",
-                "properties": {
-                    PLATFORM_KEY: {"$ref": "#/$defs/PlatformSpec"},
-                    **{
-                        key: {**_TEXT, "description": f"The same as the platform's {name}."}
-                        for key, name in _SETTINGS
-                    },
-                    "aws:allowedAccountIds": {
-                        "description": "Accounts that the AWS provider may touch; holds the platform's account where it names one."
-                    },
-                },
-                "patternProperties": {
-                    "^(aws|gcp|azure-native|kubernetes|pulumi):": {"description": "A setting of a provider."}
-                },
+                "properties": {PLATFORM_KEY: {"$ref": "#/$defs/PlatformSpec"}, **_provider_settings()},
+                "patternProperties": {f"^({_packages()}):": {"description": "A setting of a provider."}},
                 "required": [PLATFORM_KEY],
                 "additionalProperties": False,
             },
@@ -66,6 +52,22 @@ def stack_schema() -> dict[str, Any]:
         "additionalProperties": False,
         "$defs": {**definitions, "PlatformSpec": platform},
     }
+
+
+def _provider_settings() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for cloud in all_supports():
+        for key, name in cloud.provider_settings:
+            found[key] = {**_TEXT, "description": f"Must equal the platform's `{name}`."}
+    for cloud in all_supports():
+        found |= {key: dict(schema) for key, schema in cloud.settings_schema.items()}
+    return found
+
+
+def _packages() -> str:
+    """The Pulumi packages whose settings a stack file may have, as a regular expression."""
+    clouds = [cloud.packages[0] for cloud in all_supports() if cloud.packages]
+    return "|".join([*clouds, "kubernetes", "pulumi"])
 
 
 def schema_text() -> str:

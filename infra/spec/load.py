@@ -1,14 +1,11 @@
-"""From what a user wrote to a `PlatformSpec`, or to every mistake in it at once.
+"""Load a `PlatformSpec` from a stack file or a mapping, or report every mistake in it at once.
 
-Used by the Pulumi program (config), the rehearsal and the command line (stack files). Easy to get wrong: a
-rule must not
-judge a value that was itself refused, so refused values are replaced by stand-ins and findings that rest on
-them dropped.
+A rejected value is replaced by a valid placeholder, so that the rules can check the rest. Findings that depend
+on a placeholder are dropped.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -19,8 +16,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from trainfleet.errors import InputError, Problem
+from trainfleet.infra.cloud_support import CloudSupport, all_supports, support
+from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.field_docs import describe_fields
-from trainfleet.infra.spec.schema import Cloud, PlatformSpec
+from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.spec.stack_file import (
     PLATFORM_KEY,
     PLATFORM_PATH,
@@ -31,7 +30,7 @@ from trainfleet.infra.spec.stack_file import (
     read_stack_file,
     shown_path,
 )
-from trainfleet.infra.validation import broken
+from trainfleet.infra.validation.rules import violations
 from trainfleet.pydantic_messages import Path as KeyPath
 from trainfleet.pydantic_messages import (
     annotation_at,
@@ -47,54 +46,37 @@ from trainfleet.pydantic_messages import (
 from trainfleet.suggestions import did_you_mean, nearest
 
 Locate = Callable[[KeyPath], str]
-"""Says where a path of the spec is written (a file and line), or nothing."""
+"""Returns where a path of the spec is written (file and line), or an empty string."""
 
-STAND_INS: dict[str, Any] = {
-    "name": "refused",
+PLACEHOLDERS: dict[str, Any] = {
+    "name": "rejected",
     "cloud": Cloud.AWS.value,
-    "owner": "refused@example.com",
-    "accelerator": "refused",
+    "owner": "rejected@example.com",
+    "accelerator": "rejected",
     "monthly_usd": 1,
-    "policy": "refused",
+    "policy": "rejected",
     "resource": "*",
-    "reason": "refused here",
+    "reason": "rejected here",
     "until": date.max,
 }
-"""By name of a required field: a value that is well-formed, so that the rest can still be judged."""
-
-PROVIDER_SETTINGS: dict[Cloud, tuple[tuple[str, str], ...]] = {
-    Cloud.AWS: (("aws:region", "region"),),
-    Cloud.GCP: (("gcp:project", "account"), ("gcp:region", "region")),
-    Cloud.AZURE: (("azure-native:location", "region"), ("azure-native:subscriptionId", "account")),
-    Cloud.LOCAL: (),
-}
-"""By cloud: settings of its Pulumi provider that must say the same as a field of the spec."""
-PACKAGES = {
-    "aws": Cloud.AWS,
-    "aws-native": Cloud.AWS,
-    "gcp": Cloud.GCP,
-    "google-native": Cloud.GCP,
-    "azure-native": Cloud.AZURE,
-    "azure": Cloud.AZURE,
-}
-"""By Pulumi package: whose settings stand under its name."""
+"""By name of a required field: a well-formed value, so that the rest can still be validated."""
 
 _PASSES = 12
-_IN_THE_CLEAR = "write it in the clear: a platform's spec holds no secrets, only their names"
+_PLAIN_TEXT = "write it as plain text: a spec contains the names of secrets, never their values"
 STACK_KEYS = ("config", "environment", "secretsprovider", "encryptedkey", "encryptionsalt")
-"""What Pulumi allows at the top of a stack file."""
+"""Top-level keys that Pulumi allows in a stack file."""
 
 
 def parse_spec(data: Mapping[str, Any], source: str = "", *, locate: Locate | None = None) -> PlatformSpec:
-    """Read a platform spec: a mapping as JSON or YAML gives it.
+    """Validate a platform spec, a mapping from JSON or YAML.
 
     Args:
-        data: what stands under `trainfleet:platform`.
-        source: named before the path of each mistake, for example a file.
-        locate: instead of `source`, says it for each path.
+        data: the value of `trainfleet:platform`.
+        source: printed before the path of each mistake, for example a file.
+        locate: replaces `source`; returns the location of a path.
 
     Raises:
-        InputError: with every mistake, fields and rules together.
+        InputError: with every mistake, of fields and of rules.
     """
     checked = _check(data)
     if checked.spec is not None and not checked.mistakes:
@@ -107,8 +89,8 @@ def load_stack(stack: str, root: Path | None = None, overrides: Sequence[str] = 
 
     Args:
         stack: the stack's name, or the path of a stack file.
-        root: the checkout; None = the one around the current folder.
-        overrides: settings like `gpu_pools[0].max_nodes=3` that are put in before the spec is checked.
+        root: the checkout; None = the one that contains the current folder.
+        overrides: settings like `gpu_pools[0].max_nodes=3`, applied before the spec is validated.
 
     Raises:
         InputError: no such stack, bad YAML, or every mistake in the stack's config.
@@ -116,13 +98,13 @@ def load_stack(stack: str, root: Path | None = None, overrides: Sequence[str] = 
     file = read_stack(stack, root or project_root())
     config, problems = _config(file)
     if PLATFORM_KEY not in config:
-        raise InputError(f"{file.shown_as} holds no platform", problems)
+        raise InputError(f"{file.shown_as} has no platform", problems)
     platform = config[PLATFORM_KEY]
     if encrypted := [
         Problem(
             f"{file.locate(PLATFORM_PATH + path)} {path_text(path)}".strip(),
-            "is encrypted, and whoever reviews it has no passphrase",
-            _IN_THE_CLEAR,
+            "is encrypted, so a review cannot read it",
+            _PLAIN_TEXT,
         )
         for path in _encrypted(platform)
     ]:
@@ -141,7 +123,7 @@ def load_stack(stack: str, root: Path | None = None, overrides: Sequence[str] = 
     problems += [
         *error.problems,
         *_provider_settings(file, config, checked),
-        *_same_place(file, checked, locate),
+        *_same_names(file, checked, locate),
     ]
     if checked.spec is not None and not problems:
         return checked.spec
@@ -150,16 +132,16 @@ def load_stack(stack: str, root: Path | None = None, overrides: Sequence[str] = 
 
 @dataclass
 class _Checked:
-    """A spec under examination: sound after stand-ins, its mistakes by path, and the paths whose values were
-    refused.
+    """The state of a validation: the spec with placeholders, its mistakes by path, and the paths of rejected
+    values.
     """
 
     spec: PlatformSpec | None = None
     mistakes: list[tuple[KeyPath, Problem]] = field(default_factory=list)
-    refused: set[KeyPath] = field(default_factory=set)
+    rejected: set[KeyPath] = field(default_factory=set)
 
-    def rests_on_refused(self, path: KeyPath) -> bool:
-        return any(path[: len(each)] == each or each[: len(path)] == path for each in self.refused)
+    def rests_on_rejected(self, path: KeyPath) -> bool:
+        return any(path[: len(each)] == each or each[: len(path)] == path for each in self.rejected)
 
 
 def _check(data: Any) -> _Checked:
@@ -172,20 +154,20 @@ def _check(data: Any) -> _Checked:
                 Problem(
                     "",
                     f"a platform must be a group of keys, not {kind}",
-                    "see docs/architecture.md for an example",
+                    "see docs/reference/spec.md for an example",
                 ),
             )
         )
         return checked
     try:
         document = _plain(data, (), checked)
-        checked.spec = _sound(document, checked)
+        checked.spec = _with_placeholders(document, checked)
     except RecursionError:
-        checked.mistakes.append(((), Problem("", "is nested too deep, or in itself")))
+        checked.mistakes.append(((), Problem("", "is nested too deeply, or contains itself")))
         return checked
     if checked.spec is not None:
-        for finding in broken(checked.spec):
-            if not any(checked.rests_on_refused(path) for path in (finding.where, *finding.reads)):
+        for finding in violations(checked.spec):
+            if not any(checked.rests_on_rejected(path) for path in (finding.where, *finding.reads)):
                 checked.mistakes.append(
                     (finding.where, Problem(path_text(finding.where), finding.what, finding.fix))
                 )
@@ -193,8 +175,8 @@ def _check(data: Any) -> _Checked:
 
 
 def _plain(value: Any, path: KeyPath, checked: _Checked) -> Any:
-    """A copy made of dicts and lists, without keys that are no readable text (YAML reads `on:` as true and
-    `5:` as a number).
+    """A copy as dicts and lists, without keys that are not printable text (YAML reads `on:` as true and `5:` as
+    a number).
     """
     if isinstance(value, Mapping):
         plain = {}
@@ -209,7 +191,7 @@ def _plain(value: Any, path: KeyPath, checked: _Checked) -> Any:
                         Problem(
                             where,
                             "a key must be text",
-                            f'put it in quotes, as it was meant: "{shown(key).strip("`")}"',
+                            f'put it in quotes: "{shown(key).strip("`")}"',
                         ),
                     )
                 )
@@ -219,8 +201,8 @@ def _plain(value: Any, path: KeyPath, checked: _Checked) -> Any:
     return value
 
 
-def _sound(document: dict[str, Any], checked: _Checked) -> PlatformSpec | None:
-    """The spec with every refused value replaced by a stand-in; None when that does not come to an end."""
+def _with_placeholders(document: dict[str, Any], checked: _Checked) -> PlatformSpec | None:
+    """The spec with a placeholder for every rejected value; None if replacing does not converge."""
     for _ in range(_PASSES):
         try:
             return PlatformSpec.model_validate(document)
@@ -230,16 +212,16 @@ def _sound(document: dict[str, Any], checked: _Checked) -> PlatformSpec | None:
         renamed = _renamed(errors, document)
         for each in errors:
             path = plain_path(each)
-            if not (each["type"] == "missing" and path in renamed) and not checked.rests_on_refused(path):
+            if not (each["type"] == "missing" and path in renamed) and not checked.rests_on_rejected(path):
                 checked.mistakes.append((path, explain(each, PlatformSpec)))
-        checked.refused |= renamed
+        checked.rejected |= renamed
         for each in errors:
             _repair(document, each, checked)
     return None
 
 
 def _renamed(errors: Sequence[ErrorDetails], document: dict[str, Any]) -> set[KeyPath]:
-    """Paths that unknown keys were most likely meant to be: nothing more is said about them."""
+    """Paths that unknown keys were most likely meant to be. They are not reported again as missing."""
     meant: set[KeyPath] = set()
     for error in errors:
         path = plain_path(error)
@@ -251,7 +233,7 @@ def _renamed(errors: Sequence[ErrorDetails], document: dict[str, Any]) -> set[Ke
 
 
 def _repair(document: dict[str, Any], error: ErrorDetails, checked: _Checked) -> None:
-    """Take the refused value out of the document, or put a stand-in where one is needed."""
+    """Remove the rejected value from the document, or replace it where a value is required."""
     path = plain_path(error)
     if error["type"] == "extra_forbidden":
         _at(document, path[:-1]).pop(path[-1], None)
@@ -260,21 +242,23 @@ def _repair(document: dict[str, Any], error: ErrorDetails, checked: _Checked) ->
         owner, step = part_at(PlatformSpec, path[:-1]), path[-1]
         part = model_in(annotation_at(PlatformSpec, path)) if isinstance(step, int) else None
         if part is not None:
-            _at(document, path[:-1])[step] = _stand_in(part)
+            _at(document, path[:-1])[step] = _placeholder(part)
             break
         if owner is not None and isinstance(step, str):
             holder = _at(document, path[:-1])
             if owner.model_fields[step].is_required():
-                holder[step] = STAND_INS[step]
+                holder[step] = PLACEHOLDERS[step]
             else:
                 holder.pop(step, None)
             break
         path = path[:-1]
-    checked.refused.add(path)
+    checked.rejected.add(path)
 
 
-def _stand_in(part: type[BaseModel]) -> dict[str, Any]:
-    return {name: STAND_INS[name] for name, declared in part.model_fields.items() if declared.is_required()}
+def _placeholder(part: type[BaseModel]) -> dict[str, Any]:
+    return {
+        name: PLACEHOLDERS[name] for name, declared in part.model_fields.items() if declared.is_required()
+    }
 
 
 def _at(document: Any, path: KeyPath) -> Any:
@@ -284,11 +268,11 @@ def _at(document: Any, path: KeyPath) -> Any:
 
 
 def _config(file: StackFile) -> tuple[dict[str, Any], list[Problem]]:
-    """The stack file's config, and what is wrong around the platform."""
+    """The stack file's config, and problems outside the platform."""
     problems = [
         Problem(
             f"{file.locate((key,))} {key}",
-            "Pulumi knows no such key in a stack file",
+            "is not a key of a Pulumi stack file",
             did_you_mean(key, STACK_KEYS),
         )
         for key in map(str, file.document)
@@ -304,16 +288,16 @@ def _config(file: StackFile) -> tuple[dict[str, Any], list[Problem]]:
             )
         )
         return {}, problems
-    strange = [
+    unknown = [
         key
         for key in map(str, config)
         if key != PLATFORM_KEY and (key.startswith("trainfleet:") or ":" not in key)
     ]
     problems += [
         Problem(f"{file.locate(('config', key))} {key}", "unknown key", did_you_mean(key, [PLATFORM_KEY]))
-        for key in strange
+        for key in unknown
     ]
-    if PLATFORM_KEY not in config and not any(nearest(key, [PLATFORM_KEY]) for key in strange):
+    if PLATFORM_KEY not in config and not any(nearest(key, [PLATFORM_KEY]) for key in unknown):
         problems.append(
             Problem(
                 file.locate(("config",)),
@@ -325,7 +309,7 @@ def _config(file: StackFile) -> tuple[dict[str, Any], list[Problem]]:
 
 
 def _encrypted(value: Any, path: KeyPath = ()) -> list[KeyPath]:
-    """Where Pulumi wrote ciphertext instead of a value."""
+    """Paths of encrypted values."""
     if isinstance(value, Mapping):
         if set(value) == {"secure"}:
             return [path]
@@ -338,71 +322,64 @@ def _encrypted(value: Any, path: KeyPath = ()) -> list[KeyPath]:
 
 
 def _provider_settings(file: StackFile, config: Mapping[str, Any], checked: _Checked) -> list[Problem]:
-    """What the provider is told must be what the spec says, or the environment of whoever applies would
-    decide where the platform stands.
+    """Provider settings must equal the spec's fields. Otherwise the environment of the applier would decide
+    where the platform is created.
     """
     spec = checked.spec
-    if spec is None or checked.rests_on_refused(("cloud",)):
+    if spec is None or checked.rests_on_rejected(("cloud",)):
         return []
+    cloud = support(spec.cloud)
     problems = []
-    for key, name in PROVIDER_SETTINGS[spec.cloud]:
-        meant, written = getattr(spec, name), config.get(key)
-        if not meant or str(written) == meant or checked.rests_on_refused((name,)):
+    for key, name in cloud.provider_settings:
+        expected, written = getattr(spec, name), config.get(key)
+        if not expected or str(written) == expected or checked.rests_on_rejected((name,)):
             continue
         if _encrypted(written):
-            what = "is encrypted, and cannot be held against the platform's"
+            what = "is encrypted, so it cannot be compared with the platform's"
+        elif written is None:
+            what = "is missing"
         else:
-            what = (
-                "is missing"
-                if written is None
-                else f"is {shown(written)}, but the platform's {name} is `{meant}`"
-            )
-        problems.append(
-            Problem(f"{file.locate(('config', key))} {key}", what, f"write {key}: {_quoted(meant)}")
-        )
-    if spec.cloud is Cloud.AWS and spec.account and not checked.rests_on_refused(("account",)):
-        problems += _aws_account(file, config, spec.account)
-    own = {key.partition(":")[0] for key, _ in PROVIDER_SETTINGS[spec.cloud]}
+            what = f"is {shown(written)}, but the platform's {name} is `{expected}`"
+        problems.append(_setting_problem(file, key, what, f"write {key}: {_quoted(expected)}"))
+    if not checked.rests_on_rejected(("account",)):
+        found = cloud.check_settings(spec, config)
+        problems += [_setting_problem(file, each.key, each.what, each.fix) for each in found]
+    return [*problems, *_foreign_settings(file, config, cloud)]
+
+
+def _foreign_settings(file: StackFile, config: Mapping[str, Any], cloud: CloudSupport) -> list[Problem]:
+    """Settings of another cloud's provider."""
+    own = {key.partition(":")[0] for key, _ in cloud.provider_settings}
+    owners = {package: each.cloud for each in all_supports() for package in each.packages}
+    problems = []
     for key in map(str, config):
         package = key.partition(":")[0]
-        if package in PACKAGES and package not in own:
-            what = f"is a setting of {PACKAGES[package]}, but this platform is on {spec.cloud}"
-            problems.append(
-                Problem(
-                    f"{file.locate(('config', key))} {key}",
-                    what,
-                    f"leave it out, or cloud: {PACKAGES[package]}",
-                )
-            )
+        if package in owners and package not in own:
+            what = f"is a setting of {owners[package]}, but this platform is on {cloud.cloud}"
+            fix = f"leave it out, or cloud: {owners[package]}"
+            problems.append(_setting_problem(file, key, what, fix))
     return problems
 
 
-def _aws_account(file: StackFile, config: Mapping[str, Any], account: str) -> list[Problem]:
-    """Pulumi's AWS provider refuses every other account when it is told which are allowed."""
-    key = "aws:allowedAccountIds"
-    written = config.get(key)
-    allowed = written if isinstance(written, list) else re.findall(r"\d{12}", str(written or ""))
-    if account in map(str, allowed):
-        return []
-    what = "is missing" if written is None else f"does not hold the platform's account `{account}`"
-    return [Problem(f"{file.locate(('config', key))} {key}", what, f'write {key}: ["{account}"]')]
+def _setting_problem(file: StackFile, key: str, what: str, fix: str) -> Problem:
+    return Problem(f"{file.locate(('config', key))} {key}", what, fix)
 
 
 def _quoted(text: str) -> str:
-    """As YAML wants it: a number that is meant as text stands in quotes."""
+    """The text as YAML: a number is quoted to stay text."""
     return f'"{text}"' if text.isdigit() else text
 
 
-def _same_place(file: StackFile, checked: _Checked, locate: Locate) -> list[Problem]:
-    """Another stack that would be given the same physical names: the same name in the same account and
-    region, or on the same cluster.
+def _same_names(file: StackFile, checked: _Checked, locate: Locate) -> list[Problem]:
+    """Another stack with the same physical names: the same name in the same account and region, or on the same
+    cluster.
     """
     spec = checked.spec
     if spec is None or any(
-        checked.rests_on_refused((name,)) for name in ("name", "cloud", "region", "account", "kubernetes")
+        checked.rests_on_rejected((name,)) for name in ("name", "cloud", "region", "account", "kubernetes")
     ):
         return []
-    own = _place(spec.model_dump(mode="json"))
+    own = _identity(spec.model_dump(mode="json"))
     problems = []
     for other in sorted(file.path.parent.glob("Pulumi.?*.yaml")):
         if other.resolve() == file.path.resolve():
@@ -410,17 +387,20 @@ def _same_place(file: StackFile, checked: _Checked, locate: Locate) -> list[Prob
         try:
             config = read_stack_file(other).document.get("config")
         except InputError:
-            continue  # says so itself when it is checked
+            continue  # reported when that stack is checked
         platform = config.get(PLATFORM_KEY) if isinstance(config, dict) else None
-        if isinstance(platform, Mapping) and _place(platform) == own:
+        if isinstance(platform, Mapping) and _identity(platform) == own:
             where = f"{locate(('name',))} name"
-            what = f"`{spec.name}` is already the platform of {shown_path(other)} in the same place: both would have the same cluster, keys and names"
+            what = (
+                f"`{spec.name}` is also the platform of {shown_path(other)}, "
+                "and both would have the same cluster, keys and names"
+            )
             problems.append(Problem(where, what, "another name, or another region or account"))
     return problems
 
 
-def _place(platform: Mapping[str, Any]) -> tuple[str, ...]:
-    """What makes physical names one's own."""
+def _identity(platform: Mapping[str, Any]) -> tuple[str, ...]:
+    """The fields that physical names are unique by."""
     kubernetes = platform.get("kubernetes")
     cluster = kubernetes if isinstance(kubernetes, Mapping) else {}
     parts = [platform.get(key) for key in ("cloud", "account", "region", "name")] + [

@@ -18,14 +18,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-
-class Cloud(StrEnum):
-    """Where a platform is built."""
-
-    AWS = "aws"
-    GCP = "gcp"
-    AZURE = "azure"
-    LOCAL = "local"
+from trainfleet.infra.clouds import Cloud
 
 
 def _written_range(value: object) -> object:

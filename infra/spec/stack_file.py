@@ -86,7 +86,7 @@ def read_stack(stack: str, root: Path) -> StackFile:
     if name not in names:
         match = nearest(name, names)
         offered = (
-            f"there are: {', '.join(names)}" if names else f"write {root / 'stacks' / f'Pulumi.{name}.yaml'}"
+            f"available: {', '.join(names)}" if names else f"write {root / 'stacks' / f'Pulumi.{name}.yaml'}"
         )
         raise InputError(
             "no such stack",

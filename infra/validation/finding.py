@@ -1,4 +1,4 @@
-"""What a rule says when the spec breaks it. Rules are plain functions from a spec to findings."""
+"""The result of a validation rule. A rule is a plain function from a spec to findings; it never raises."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from trainfleet.pydantic_messages import Path
 
 @dataclass(frozen=True)
 class Finding:
-    """One broken rule: where, what is wrong, what would be right, and which other values the judgement rests
-    on.
+    """One violated rule: where, what is wrong, and how to fix it.
 
-    A finding that rests on a value which was itself refused is dropped by `trainfleet.infra.spec.load`: it
-    would only be a follow-on.
+    `reads` names the other values that the finding depends on. The loader drops a finding that depends on a
+    value which was itself rejected.
     """
 
     where: Path

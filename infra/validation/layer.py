@@ -1,6 +1,4 @@
-"""Rules on the cluster layer's switches: parts that are asked for and switched off at once. A part that
-somebody brings himself is no mistake.
-"""
+"""Rules on the cluster layer's switches: a feature that is requested must not be disabled as well."""
 
 from __future__ import annotations
 
@@ -11,37 +9,37 @@ from trainfleet.infra.validation.finding import Finding
 
 
 def certificates_are_signed(spec: PlatformSpec) -> Iterator[Finding]:
-    """With `ray.tls` a pod without a certificate neither starts nor joins (Ray documentation, TLS
+    """With `ray.tls`, a pod without a certificate cannot start or join (Ray documentation, TLS
     authentication).
     """
     if spec.ray.tls and spec.layer.certificates == "none":
         yield Finding(
             ("layer", "certificates"),
-            "nobody would sign the certificates that ray.tls needs",
+            "nothing would sign the certificates that ray.tls requires",
             "own-ca, or ray.tls: false",
             (("ray", "tls"),),
         )
 
 
 def queue_has_its_operator(spec: PlatformSpec) -> Iterator[Finding]:
-    """Kueue's RayJob integration watches KubeRay's resources; without their definitions its controller does
-    not start.
+    """Kueue's RayJob integration watches KubeRay's resources. Its controller does not start without their
+    definitions.
     """
     if spec.queue.enabled and not spec.layer.kuberay:
         yield Finding(
             ("layer", "kuberay"),
-            "is off, and the queue admits what KubeRay runs",
+            "is off, but the queue admits KubeRay's resources",
             "true, or queue.enabled: false",
             (("queue", "enabled"),),
         )
 
 
 def launchers_have_their_role(spec: PlatformSpec) -> Iterator[Finding]:
-    """Who is named as launcher is put into a group, and this part is what gives the group its rights."""
+    """Launchers are members of a group, and this feature grants the group its permissions."""
     if spec.kubernetes.launchers and not spec.layer.launcher_access:
         yield Finding(
             ("layer", "launcher_access"),
-            "is off, and those named in kubernetes.launchers could do nothing",
+            "is off, so the identities in kubernetes.launchers would have no permissions",
             "true, or no kubernetes.launchers",
             (("kubernetes", "launchers"),),
         )

@@ -11,8 +11,9 @@ import pytest
 from pydantic import BaseModel
 
 from trainfleet.errors import InputError
-from trainfleet.infra.spec.load import STAND_INS, parse_spec
-from trainfleet.infra.spec.schema import Capacity, Cloud, Network, PlatformSpec
+from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.spec.load import PLACEHOLDERS, parse_spec
+from trainfleet.infra.spec.schema import Capacity, Network, PlatformSpec
 from trainfleet.pydantic_messages import model_in
 
 OWNER = "ml-platform@example.com"
@@ -146,7 +147,7 @@ def test_a_key_in_the_wrong_place_is_sent_to_the_right_one() -> None:
             "write it like 2027-01-31",
         ),
         ({5: "x"}, "key `5`", "a key must be text"),
-        ({"network": {True: "x"}}, "network key `true`", 'put it in quotes, as it was meant: "true"'),
+        ({"network": {True: "x"}}, "network key `true`", 'put it in quotes: "true"'),
     ],
 )
 def test_a_mistake_is_told_in_plain_words(changes: dict[Any, Any], where: str, says: str) -> None:
@@ -202,7 +203,7 @@ def test_every_required_field_has_a_stand_in_that_keeps_its_own_rules() -> None:
     while parts:
         part = parts.pop()
         part.model_validate(
-            {name: STAND_INS[name] for name, field in part.model_fields.items() if field.is_required()}
+            {name: PLACEHOLDERS[name] for name, field in part.model_fields.items() if field.is_required()}
         )
         for field in part.model_fields.values():
             found = (model_in(each) for each in (field.annotation, *get_args(field.annotation)))

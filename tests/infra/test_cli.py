@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from trainfleet.errors import InputError
 from trainfleet.infra.catalog.machines import catalogue
-from trainfleet.infra.cli.spec import WIDTH, price_source, select
+from trainfleet.infra.cli.machines import WIDTH, price_source, select
 from trainfleet.infra.spec.json_schema import schema_text, stack_schema
 from trainfleet.infra.spec.load import load_stack
 
@@ -76,7 +76,7 @@ def test_every_mistake_is_told_with_its_place_and_the_code_is_2(
     assert done.stderr.splitlines() == [
         "error: stacks/Pulumi.demo.yaml: 2 mistakes",
         "  stacks/Pulumi.demo.yaml:9 gpu_pools[0].acelerator: unknown key `acelerator` -> did you mean `accelerator`?",
-        "  stacks/Pulumi.demo.yaml:10 gpu_pools[1].reservation: is missing: capacity `reserved` is launched into a capacity reservation"
+        "  stacks/Pulumi.demo.yaml:10 gpu_pools[1].reservation: is missing: capacity `reserved` requires a capacity reservation"
         " -> its id: cr- and 17 digits or letters a to f, for example cr-0123456789abcdef0",
     ]
 
@@ -107,7 +107,7 @@ def test_settings_change_what_is_checked(trainfleet: Trainfleet) -> None:
 def test_no_stack_at_all_is_answered_with_those_there_are(trainfleet: Trainfleet) -> None:
     done = trainfleet("spec", "check")
     assert done.returncode == 2
-    assert f"there are: {', '.join(STACKS)}" in done.stderr
+    assert f"available: {', '.join(STACKS)}" in done.stderr
 
 
 def test_a_check_imports_neither_pulumi_nor_rich() -> None:

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
+from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput, read_outputs
-from trainfleet.infra.spec.schema import Cloud
 from trainfleet.infra.spec.stack_file import stack_names
 from trainfleet.rehearsal.engine.engine_cli import resources_of
 from trainfleet.rehearsal.engine.find import find_engine

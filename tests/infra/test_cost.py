@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, Bill, Part, bill, cost, prices
+from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, Bill, BillItem, bill, node_costs, prices
 from trainfleet.infra.spec.load import load_stack
 from trainfleet.infra.spec.schema import PlatformSpec
 
@@ -24,13 +24,13 @@ def platform(cloud: str = "aws", **more: Any) -> PlatformSpec:
     return PlatformSpec.model_validate({"name": "p", "owner": "a@example.com", **CLOUDS[cloud], **more})
 
 
-def part(spec: PlatformSpec, name: str) -> Part:
+def part(spec: PlatformSpec, name: str) -> BillItem:
     return next(part for part in bill(spec).parts if part.name == name)
 
 
 def test_the_bill_is_the_nodes_and_what_else_runs_by_the_hour() -> None:
     spec = platform(gpu_pools=[{"name": "a10g", "accelerator": "A10G", "max_nodes": 2}])
-    nodes = cost(spec)
+    nodes = node_costs(spec)
     more = [each for each in bill(spec).parts if each.name not in ("system", "a10g")]
     assert {each.name for each in more} == {"control-plane", "nat", "address", "endpoint"}
     standing = sum(each.min_usd_per_hour or 0 for each in more)

@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 
 from trainfleet.infra.catalog.machines import (
-    CATALOGUE_FILE,
     CatalogueError,
     Machine,
     catalogue,
     machine_for_pool,
+    machines_file,
     machines_of,
     read_catalogue,
+    sells_machines,
     system_machine,
 )
-from trainfleet.infra.spec.schema import Capacity, Cloud, GpuPool, PlatformSpec
+from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
 
 ROW = """[[machine]]
 cloud = "aws"
@@ -261,9 +263,11 @@ def test_a_wrong_catalogue_is_refused(change: tuple[str, str], says: str) -> Non
 
 
 def test_a_machine_stands_in_the_catalogue_once() -> None:
-    with pytest.raises(CatalogueError, match="twice"):
+    with pytest.raises(CatalogueError, match="listed twice"):
         read_catalogue(ROW + ROW)
 
 
-def test_the_file_of_the_catalogue_is_what_is_read() -> None:
-    assert read_catalogue(CATALOGUE_FILE.read_text()) == catalogue()
+@pytest.mark.parametrize("cloud", [cloud for cloud in Cloud if sells_machines(cloud)])
+def test_a_cloud_lists_only_its_own_machines(cloud: Cloud) -> None:
+    rows = read_catalogue(machines_file(cloud).read_text(encoding="utf-8"))
+    assert rows == tuple(each for each in catalogue() if each.cloud is cloud)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
-from trainfleet.errors import InputError
+from trainfleet.errors import MissingToolError
 from trainfleet.infra import component, tags
-from trainfleet.infra.clouds import CLOUDS, builder
+from trainfleet.infra.cloud_support import support
+from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.component import Room
-from trainfleet.infra.spec.schema import Cloud, PlatformSpec
+from trainfleet.infra.spec.schema import PlatformSpec
 
 BASE: dict[str, Any] = {"name": "lab", "cloud": "aws", "region": "us-east-2", "owner": "ml@example.com"}
 
@@ -54,12 +56,16 @@ def test_no_tag_of_the_spec_hides_one_that_budgets_and_policies_read() -> None:
     assert (found["team"], found["Name"]) == ("speech", "lab-vpc")
 
 
-@pytest.mark.parametrize("cloud", CLOUDS)
+@pytest.mark.parametrize("cloud", Cloud)
 def test_each_cloud_has_a_builder(cloud: Cloud) -> None:
-    assert builder(cloud).__name__ == "build"
+    assert support(cloud).cloud is cloud
+    assert support(cloud).builder().__name__ == "build"
 
 
-@pytest.mark.parametrize("cloud", [cloud for cloud in Cloud if cloud not in CLOUDS])
-def test_a_cloud_of_a_later_release_says_so(cloud: Cloud) -> None:
-    with pytest.raises(InputError, match="comes with a later release"):
-        builder(cloud)
+def test_a_missing_sdk_is_reported_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("trainfleet.infra.gcp.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pulumi_gcp", None)
+    with pytest.raises(MissingToolError, match="pulumi_gcp is not installed") as caught:
+        support(Cloud.GCP).builder()
+    assert "trainfleet[gcp]" in caught.value.problems[0].fix

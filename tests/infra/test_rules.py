@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from tests.infra.rule_cases import BASES, CASES, Case
+from trainfleet.infra.aws.layout import KUBERNETES_VERSIONS
 from trainfleet.infra.catalog.machines import catalogue
+from trainfleet.infra.cloud_support import all_supports, support
+from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.schema import PlatformSpec
-from trainfleet.infra.validation import RULES, broken
 from trainfleet.infra.validation.finding import Finding
-from trainfleet.infra.validation.services import KUBERNETES_VERSIONS
+from trainfleet.infra.validation.rules import COMMON_RULES, violations
 from trainfleet.pydantic_messages import path_text
 
 
@@ -30,34 +32,31 @@ def changed(base: str, changes: dict[str, Any]) -> PlatformSpec:
     return PlatformSpec.model_validate(document)
 
 
-OWN = [
-    rule
-    for rule in RULES
-    if rule.__module__ not in {"trainfleet.infra.gcp.validation", "trainfleet.infra.azure.validation"}
-]
-"""Google Cloud's and Azure's own rules have their cases beside those clouds."""
+RULES = (*COMMON_RULES, *(rule for cloud in all_supports() for rule in cloud.rules))
+TESTED = (*COMMON_RULES, *support(Cloud.AWS).rules, *support(Cloud.LOCAL).rules)
+"""The rules of gcp and azure have their cases in those clouds' tests."""
 
 
-def judge(rule: str, spec: PlatformSpec) -> list[Finding]:
-    (found,) = [each for each in OWN if each.__name__ == rule]
+def findings_of(rule: str, spec: PlatformSpec) -> list[Finding]:
+    (found,) = [each for each in TESTED if each.__name__ == rule]
     return list(found(spec))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}:{case.where}")
 def test_a_rule_says_where_a_spec_breaks_it_and_what_would_be_right(case: Case) -> None:
-    findings = judge(case.rule, changed(case.base, case.bad))
+    findings = findings_of(case.rule, changed(case.base, case.bad))
     assert [path_text(finding.where) for finding in findings] == [case.where]
     assert case.says in f"{findings[0].what} -> {findings[0].fix}"
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}:{case.where}")
 def test_a_rule_is_silent_where_a_spec_keeps_it(case: Case) -> None:
-    assert judge(case.rule, changed(case.base, case.good)) == []
+    assert findings_of(case.rule, changed(case.base, case.good)) == []
 
 
 def test_every_rule_has_a_case() -> None:
-    assert {case.rule for case in CASES} == {rule.__name__ for rule in OWN}
-    assert len({rule.__name__ for rule in OWN}) == len(OWN)
+    assert {case.rule for case in CASES} == {rule.__name__ for rule in TESTED}
+    assert len({rule.__name__ for rule in TESTED}) == len(TESTED)
     assert len(set(RULES)) == len(RULES)
 
 
@@ -69,12 +68,12 @@ def test_a_budget_needs_every_price(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr("trainfleet.infra.catalog.machines.catalogue", lambda: machines)
     bought = {"cloud": "gcp", "gpu_pools": [{"name": "a", "accelerator": "A100"}]}
-    (finding,) = judge("price_is_known", changed("aws", {**bought, "budget": {"monthly_usd": 9}}))
+    (finding,) = findings_of("price_is_known", changed("aws", {**bought, "budget": {"monthly_usd": 9}}))
     assert (path_text(finding.where), "which the budget needs" in finding.what) == (
         "gpu_pools[0].capacity",
         True,
     )
-    assert judge("price_is_known", changed("aws", bought)) == []
+    assert findings_of("price_is_known", changed("aws", bought)) == []
 
 
 def test_every_rule_gives_its_reason() -> None:
@@ -83,12 +82,12 @@ def test_every_rule_gives_its_reason() -> None:
 
 @pytest.mark.parametrize("base", BASES)
 def test_the_bases_break_no_rule(base: str) -> None:
-    assert list(broken(changed(base, {}))) == []
+    assert list(violations(changed(base, {}))) == []
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}:{case.where}")
 def test_no_rule_raises_on_a_spec_that_breaks_another(case: Case) -> None:
-    assert case.where in [path_text(finding.where) for finding in broken(changed(case.base, case.bad))]
+    assert case.where in [path_text(finding.where) for finding in violations(changed(case.base, case.bad))]
 
 
 def test_the_kubernetes_versions_offered_are_those_with_pinned_add_ons() -> None:

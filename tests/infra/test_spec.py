@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.infra.aws.layout import LOG_RETENTION_DAYS
+from trainfleet.infra.aws.layout import KUBERNETES_VERSIONS, LOG_RETENTION_DAYS
 from trainfleet.infra.catalog.machines import Machine, machines_of
+from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.spec.load import parse_spec
-from trainfleet.infra.spec.schema import Cloud, PlatformSpec
-from trainfleet.infra.validation.services import KUBERNETES_VERSIONS
+from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.policies.catalogue import policy_names
 from trainfleet.pydantic_messages import part_at
 

@@ -103,7 +103,7 @@ def test_a_file_is_named_from_here_where_it_lies_below(
     [
         ("config:\n  a: [1\n", "stacks/Pulumi.demo.yaml:3", "is not YAML"),
         ("config:\n\tx: 1\n", "stacks/Pulumi.demo.yaml:2", "is not YAML"),
-        ("a: &a [*a]\n", "stacks/Pulumi.demo.yaml:1 a", "Pulumi knows no such key"),
+        ("a: &a [*a]\n", "stacks/Pulumi.demo.yaml:1 a", "is not a key of a Pulumi stack file"),
         ("a: !!python/object:x {}\n", "stacks/Pulumi.demo.yaml:1", "is not YAML"),
         ("", "stacks/Pulumi.demo.yaml", "is empty"),
         ("- 1\n", "stacks/Pulumi.demo.yaml", "is not a group of keys"),
@@ -149,7 +149,7 @@ def test_a_file_is_named_from_here_where_it_lies_below(
             PLATFORM.replace("  aws:region", "  aws:allowedAccountIds: ['1']\n  aws:region")
             + "    account: '111122223333'\n",
             "stacks/Pulumi.demo.yaml:2 aws:allowedAccountIds",
-            "does not hold the platform's account",
+            "lacks the platform's account",
         ),
         (
             GCP.replace("  gcp:project: my-project-123\n", ""),
@@ -174,12 +174,12 @@ def test_a_file_is_named_from_here_where_it_lies_below(
         (
             "config:\n  trainfleet:platform:\n    secure: AAABAOv5kbKt\nencryptionsalt: v1:bm8=:v1:bm8=:bm8=\n",
             "stacks/Pulumi.demo.yaml:2",
-            "is encrypted, and whoever reviews it has no passphrase",
+            "is encrypted, so a review cannot read it",
         ),
         (
             PLATFORM.replace("owner: ml-platform@example.com", "owner: {secure: AAAB}"),
             "stacks/Pulumi.demo.yaml:7 owner",
-            "write it in the clear",
+            "write it as plain text",
         ),
         (
             PLATFORM.replace("aws:region: us-east-2", "aws:region: {secure: AAAB}"),
@@ -289,7 +289,7 @@ def test_an_unknown_stack_is_answered_with_the_nearest(tmp_path: Path) -> None:
 
 
 def test_an_unknown_stack_unlike_all_is_answered_with_what_is_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there are: demo"):
+    with pytest.raises(InputError, match="available: demo"):
         load_stack("zzz", stack(tmp_path, PLATFORM))
 
 

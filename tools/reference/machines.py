@@ -69,7 +69,7 @@ def _cloud(cloud: str, machines: list[Machine]) -> list[str]:
 
 
 def _rows(machines: Iterable[Machine], sources: dict[str, int]) -> list[tuple[str, ...]]:
-    from trainfleet.infra.cli.spec import price_source
+    from trainfleet.infra.cli.machines import price_source
 
     rows: list[tuple[str, ...]] = []
     for each in machines:

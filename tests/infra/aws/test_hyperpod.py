@@ -18,7 +18,8 @@ from tests.infra.aws.platforms import platform
 from trainfleet.infra.aws.hyperpod import SCRIPT, cluster_request, health_checks, stand_ins
 from trainfleet.infra.aws.hyperpod_request import Cluster
 from trainfleet.infra.catalog.machines import machine_for_pool
-from trainfleet.infra.spec.schema import Cloud, GpuPool
+from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.spec.schema import GpuPool
 from trainfleet.rehearsal.engine.find import find_engine
 from trainfleet.rehearsal.engine.sandbox import read_project
 from trainfleet.rehearsal.project_lookup import stack_settings

@@ -14,9 +14,9 @@ import pytest
 from tests.infra.aws.platforms import machine, platform
 from trainfleet.infra.aws import addons, budget, gpu_pools, node_config, registry
 from trainfleet.infra.aws.cluster import kubeconfig
+from trainfleet.infra.aws.layout import KUBERNETES_VERSIONS
 from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.spec.schema import Budget, Capacity, GpuPool
-from trainfleet.infra.validation.services import KUBERNETES_VERSIONS
 
 
 def pool(accelerator: str = "H100", per_node: int = 8, **more: Any) -> GpuPool:
@@ -181,7 +181,7 @@ def test_tagged_images_never_expire() -> None:
 
 def test_every_gpu_machine_of_the_catalogue_can_be_made_a_node() -> None:
     from trainfleet.infra.catalog.machines import machines_of
-    from trainfleet.infra.spec.schema import Cloud
+    from trainfleet.infra.clouds import Cloud
 
     found: tuple[Machine, ...] = machines_of(Cloud.AWS)
     assert found

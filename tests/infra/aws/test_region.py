@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.infra.aws.platforms import SMALL, platform
 from trainfleet.infra.aws import layout
+from trainfleet.infra.aws.layout import REGIONS
 from trainfleet.infra.spec.schema import PlatformSpec
-from trainfleet.infra.validation.location import AWS_REGIONS
 
 
 def unchecked(**changes: Any) -> PlatformSpec:
@@ -48,7 +48,7 @@ def test_a_pool_in_a_zone_of_its_own_adds_that_zone_and_moves_nothing() -> None:
 
 
 def test_every_region_has_as_many_zones_as_the_rules_allow() -> None:
-    for name, zones in AWS_REGIONS.items():
+    for name, zones in REGIONS.items():
         found = layout.platform_zones(unchecked(region=name, network={"cidr": "10.0.0.0/16", "zones": zones}))
         assert len(found) == zones, name
 

@@ -25,7 +25,8 @@ from trainfleet.infra.azure import (
     storage,
 )
 from trainfleet.infra.catalog.machines import machines_of
-from trainfleet.infra.spec.schema import Budget, Capacity, Cloud, GpuPool
+from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.spec.schema import Budget, Capacity, GpuPool
 
 H100, A100, T4, D4 = (
     "Standard_ND96isr_H100_v5",

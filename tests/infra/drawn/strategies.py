@@ -18,14 +18,16 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from trainfleet.infra.aws.layout import HYPERPOD_REGIONS
+from trainfleet.infra.aws.layout import REGIONS as AWS_REGIONS
 from trainfleet.infra.azure.layout import REGIONS, has_zones
 from trainfleet.infra.azure.sizes import LUSTRE_STEPS_TIB, reservable
 from trainfleet.infra.catalog.machines import Machine, catalogue, machine_for_pool
+from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.gcp.layout import ZONE_LETTERS, zones
 from trainfleet.infra.gcp.machine_zones import sold_in
-from trainfleet.infra.gcp.validation import LUSTRE_STEP_GIB, NO_ON_DEMAND, SPOT_OR_FLEX
-from trainfleet.infra.spec.schema import Cloud, GpuPool
-from trainfleet.infra.validation.location import AWS_REGIONS
+from trainfleet.infra.gcp.validation import LUSTRE_STEP_GIB
+from trainfleet.infra.gcp.validation_pools import NO_ON_DEMAND, SPOT_OR_FLEX
+from trainfleet.infra.spec.schema import GpuPool
 
 Document = dict[str, Any]
 Draw = Callable[[st.SearchStrategy[Any]], Any]

@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from tests.infra.drawn.strategies import Document, gpu_machines, sample, specs
 from trainfleet.errors import InputError
 from trainfleet.infra.catalog.machines import Machine, machine_for_pool
-from trainfleet.infra.spec.load import PROVIDER_SETTINGS, parse_spec
-from trainfleet.infra.spec.schema import Cloud
+from trainfleet.infra.cloud_support import support
+from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.spec.load import parse_spec
 from trainfleet.rehearsal.engine.engine_cli import Outcome
 from trainfleet.rehearsal.engine.find import find_engine
 from trainfleet.rehearsal.engine.sandbox import read_project
@@ -268,7 +269,7 @@ def live(root: Path, cloud: Cloud, document: Document) -> None:
     """Preview, apply, preview again, and outside production destroy."""
     spec = parse_spec(document)
     config: Document = {
-        key: getattr(spec, name) for key, name in PROVIDER_SETTINGS[cloud] if getattr(spec, name)
+        key: getattr(spec, name) for key, name in support(cloud).provider_settings if getattr(spec, name)
     }
     with staged(
         read_project(root, STACKS[cloud]),

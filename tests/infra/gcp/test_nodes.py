@@ -9,6 +9,7 @@ import pytest
 
 from tests.infra.gcp.platforms import machine, platform, unchecked
 from trainfleet.infra.catalog.machines import machines_of
+from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.gcp import (
     apis,
     budget,
@@ -21,7 +22,7 @@ from trainfleet.infra.gcp import (
     storage,
 )
 from trainfleet.infra.gcp.build import METADATA_WAYS, brought
-from trainfleet.infra.spec.schema import Budget, Capacity, Cloud, GpuPool
+from trainfleet.infra.spec.schema import Budget, Capacity, GpuPool
 
 
 def pool(accelerator: str = "H100", per_node: int = 8, **more: Any) -> GpuPool:

@@ -10,8 +10,8 @@ import pytest
 
 from trainfleet.infra.gcp.validation import RULES
 from trainfleet.infra.spec.schema import PlatformSpec
-from trainfleet.infra.validation import broken
 from trainfleet.infra.validation.finding import Finding
+from trainfleet.infra.validation.rules import rules_of, violations
 from trainfleet.pydantic_messages import path_text
 
 BASE: dict[str, Any] = {
@@ -82,21 +82,21 @@ CASES = [
         {f"{POOL}.zone": "us-east1-b", "region": "us-east1"},
     ),
     Case(
-        "machines_are_sold_there",
+        "machines_are_in_the_region",
         {**H200, "region": "europe-west9"},
         f"{POOL}.accelerator",
         "is not sold in europe-west9 -> it is in",
         H200,
     ),
     Case(
-        "machines_are_sold_there",
+        "machines_are_in_the_region",
         {**H200, f"{POOL}.zone": "us-central1-a"},
         f"{POOL}.zone",
         "zone: us-central1-b",
         H200,
     ),
     Case(
-        "machines_are_sold_there",
+        "machines_are_in_the_region",
         {**H200, "network.zones": 1},
         f"{POOL}.zone",
         "zone: us-central1-b",
@@ -160,7 +160,7 @@ CASES = [
         {**H100, f"{POOL}.interconnect": "best", "network.cidr": "10.0.0.0/20", f"{POOL}.max_nodes": 11},
     ),
     Case(
-        "google_has_addresses",
+        "services_have_addresses",
         {"network.cidr": "10.0.0.0/18", SHARED: LUSTRE},
         "network.cidr",
         "a /17",
@@ -190,7 +190,7 @@ CASES = [
         "requested_pools_start_empty",
         {f"{POOL}.capacity": "flex-start", f"{POOL}.min_nodes": 1},
         f"{POOL}.min_nodes",
-        "by request only",
+        "only on request",
         {f"{POOL}.capacity": "flex-start"},
     ),
     Case(
@@ -201,7 +201,7 @@ CASES = [
         {f"{POOL}.min_nodes": 1},
     ),
     Case(
-        "run_hours_mean_something",
+        "run_hours_have_effect",
         {f"{POOL}.max_run_hours": 24},
         f"{POOL}.max_run_hours",
         "capacity: flex-start",
@@ -293,7 +293,7 @@ CASES = [
         {SHARED: {"kind": "nfs", "capacity_gib": 10240}},
     ),
     Case(
-        "budget_tells_few",
+        "budget_has_few_channels",
         {"budget": {"monthly_usd": 9000, "emails": [f"a{index}@example.com" for index in range(6)]}},
         "budget.emails",
         "a mailing list",
@@ -306,7 +306,7 @@ CASES = [
         "63",
         {"tags": {"Cost-Center": "CC 12"}},
     ),
-    Case("tags_fit_labels", {"tags": {"1st": "y"}}, "tags.1st", "begins with a letter"),
+    Case("tags_fit_labels", {"tags": {"1st": "y"}}, "tags.1st", "starts with a letter"),
     Case("tags_fit_labels", {"tags": {"trainfleet-owner": "y"}}, "tags.trainfleet-owner", "sets itself"),
     Case(
         "tags_fit_labels",
@@ -350,13 +350,12 @@ def test_a_rule_is_silent_where_a_spec_keeps_it(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}:{case.where}")
 def test_no_rule_raises_on_a_spec_that_breaks_another(case: Case) -> None:
-    assert case.where in [path_text(finding.where) for finding in broken(changed(case.bad))]
+    assert case.where in [path_text(finding.where) for finding in violations(changed(case.bad))]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}:{case.where}")
-def test_no_rule_of_this_cloud_judges_another(case: Case) -> None:
-    spec = changed({**case.bad, "cloud": "aws"})
-    assert [rule.__name__ for rule in RULES if list(rule(spec))] == []
+def test_no_rule_of_this_cloud_applies_to_another() -> None:
+    assert set(RULES) <= set(rules_of(changed({})))
+    assert not set(RULES) & set(rules_of(changed({"cloud": "aws"})))
 
 
 def test_every_rule_has_a_case_and_a_reason_with_its_source() -> None:
@@ -365,9 +364,9 @@ def test_every_rule_has_a_case_and_a_reason_with_its_source() -> None:
 
 
 def test_the_base_breaks_no_rule() -> None:
-    assert list(broken(changed({}))) == []
+    assert list(violations(changed({}))) == []
 
 
 def test_no_rule_raises_where_the_region_is_unknown() -> None:
     spec = changed({"region": "mars", "gpu_pools": [{"name": "a", **B200}, {"name": "b", **ULTRA}]})
-    assert [path_text(finding.where) for finding in broken(spec)] == ["region"]
+    assert [path_text(finding.where) for finding in violations(spec)] == ["region"]

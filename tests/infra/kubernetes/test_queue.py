@@ -9,9 +9,9 @@ from typing import Any
 
 from tests.infra.kubernetes.planned import Planned, plan, spec
 from trainfleet.infra.catalog.machines import Machine, system_machine
+from trainfleet.infra.clouds import Cloud
 from trainfleet.infra.kubernetes.names import PRIORITIES, QUEUE
 from trainfleet.infra.platform import Pool
-from trainfleet.infra.spec.schema import Cloud
 
 
 def quotas(planned: Planned) -> dict[str, dict[str, str]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trainfleet.infra.catalog.cost import Bill, Part
+from trainfleet.infra.catalog.cost import Bill, BillItem
 from trainfleet.rehearsal.diff.data_loss import loss_of
 from trainfleet.rehearsal.diff.model import (
     SCHEMA_VERSION,
@@ -30,7 +30,7 @@ BASE, HEAD = (
     Revision("main", "a" * 40, "t1", "before"),
     Revision("HEAD", "b" * 40, "t2", "Rename <script>alert(1)</script>"),
 )
-NODE = Part("system", "m7i.2xlarge", 2, 4, 0.4, "us-east-1", date(2026, 7, 20))
+NODE = BillItem("system", "m7i.2xlarge", 2, 4, 0.4, "us-east-1", date(2026, 7, 20))
 BUCKET = "aws:s3/bucket:Bucket"
 
 
@@ -72,7 +72,7 @@ def test_the_verdict_and_its_exit_code(found: Diff, verdict: Verdict, code: int)
 
 
 def test_one_line_says_how_many_what_is_lost_what_it_costs_and_what_it_breaks() -> None:
-    pool = Part("h100", "p5.48xlarge", 0, 2, 50.0)
+    pool = BillItem("h100", "p5.48xlarge", 0, 2, 50.0)
     found = diff(
         UPDATE,
         change(Verb.REPLACE),
@@ -93,7 +93,7 @@ def test_nothing_is_said_as_nothing() -> None:
 
 
 def test_a_price_that_is_not_known_is_named_and_not_zero() -> None:
-    found = diff(after=Bill((NODE, Part("h200", "p5e.48xlarge", 0, 2, None))))
+    found = diff(after=Bill((NODE, BillItem("h200", "p5e.48xlarge", 0, 2, None))))
     assert "no price known for h200" in found.blast_radius
     row = next(row for row in cost_rows(found) if row.name == "h200")
     assert (row.after, row.month, row.price) == ("0–2 × unknown", "not known", "no price known")
@@ -103,7 +103,7 @@ def test_a_price_that_is_not_known_is_named_and_not_zero() -> None:
 
 
 def test_a_price_without_a_date_is_called_an_estimate_in_every_format() -> None:
-    found = diff(after=Bill((NODE, Part("nat", "NAT gateway", 1, 1, 0.045, "eastus"))))
+    found = diff(after=Bill((NODE, BillItem("nat", "NAT gateway", 1, 1, 0.045, "eastus"))))
     assert next(row.price for row in cost_rows(found) if row.name == "nat") == "estimate, undated, eastus"
     for text in (as_text(found), as_markdown(found), as_html(found)):
         assert "Estimated: nat." in " ".join(text.split())

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, NOT_COUNTED, Bill, Part
+from trainfleet.infra.catalog.cost import HOURS_PER_MONTH, NOT_COUNTED, Bill, BillItem
 from trainfleet.rehearsal.diff.data_loss import Loss, weight
 from trainfleet.rehearsal.diff.model import Change, Diff, Property, Verb, money
 
@@ -217,11 +217,11 @@ def cost_rows(diff: Diff) -> list[CostRow]:
     return rows
 
 
-def _parts(bill: Bill | None) -> dict[str, Part]:
+def _parts(bill: Bill | None) -> dict[str, BillItem]:
     return {part.name: part for part in bill.parts} if bill else {}
 
 
-def _row(name: str, old: Part | None, new: Part | None) -> CostRow:
+def _row(name: str, old: BillItem | None, new: BillItem | None) -> CostRow:
     part = new or old
     assert part is not None
     what = part.what if old is None or new is None or old.what == new.what else f"{old.what} → {new.what}"
@@ -239,7 +239,7 @@ def _row(name: str, old: Part | None, new: Part | None) -> CostRow:
     )
 
 
-def _range(part: Part | None) -> str:
+def _range(part: BillItem | None) -> str:
     if part is None:
         return "–"
     if part.usd_per_hour is None:

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput, sketch
+from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
+from trainfleet.infra.outputs.from_spec import outputs_from_spec
 from trainfleet.suggestions import did_you_mean
 from trainfleet.training.launch.external_cluster import bare_platform
 from trainfleet.training.launch.kuberay.run_spec import (
@@ -30,7 +31,7 @@ from trainfleet.training.launch.kuberay.run_spec import (
     unreachable,
 )
 from trainfleet.training.launch.request import Target
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 
 CLOUDS = ("aws", "gcp", "azure", "local")
 PROFILE = re.compile(r"arn:[\w-]+:iam::\d{12}:instance-profile/[\w+=,.@/-]+|[\w+=,.@-]{1,128}")
@@ -212,7 +213,7 @@ def _platform(target: Target, hosts: tuple[str, ...], problems: list[Problem]) -
     if target.place is not None:
         outputs = target.place.outputs
     elif spec:
-        outputs = sketch(str(spec))
+        outputs = outputs_from_spec(str(spec))
     elif not hosts:
         fix = "--stack OUTPUTS.json, --spec STACK, or --host HEAD --host WORKER"
         raise InputError("this cannot run on machines as asked", [Problem("--stack", "which machines?", fix)])

@@ -1,0 +1,75 @@
+"""AWS as the rest of the code sees it. Imports no Pulumi."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainfleet.infra.aws.layout import endpoint_services, platform_zones
+from trainfleet.infra.aws.validation import RULES
+from trainfleet.infra.catalog.cost import nat_costs, shared_filesystem_cost
+from trainfleet.infra.cloud_support import (
+    AccountId,
+    CloudSupport,
+    ReservationId,
+    SettingProblem,
+    StandingCost,
+)
+from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.spec.schema import Capacity, PlatformSpec
+
+ALLOWED_ACCOUNTS = "aws:allowedAccountIds"
+CAPACITY_RESERVATION = ReservationId(
+    "capacity reservation",
+    r"cr-([0-9a-f]{8}|[0-9a-f]{17})",
+    "its id: cr- and 17 digits or letters a to f, for example cr-0123456789abcdef0",
+)
+TRAINING_PLAN = ReservationId(
+    "training plan",
+    r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]*:\d{12}:training-plan/\S+",
+    "its ARN, for example arn:aws:sagemaker:us-east-2:111122223333:training-plan/my-plan",
+)
+"""AWS::SageMaker::Cluster, TrainingPlanArn."""
+
+
+def standing_costs(spec: PlatformSpec) -> Iterator[StandingCost]:
+    """The control plane, NAT, interface endpoints, the shared filesystem."""
+    zones = len(platform_zones(spec))
+    yield StandingCost("control-plane", 1)
+    yield from nat_costs(spec, zones)
+    yield StandingCost("endpoint", len(endpoint_services(spec)) * zones)
+    yield from shared_filesystem_cost(spec)
+
+
+def check_settings(spec: PlatformSpec, config: Mapping[str, Any]) -> Iterator[SettingProblem]:
+    """Pulumi's AWS provider rejects every account that is not in its list of allowed accounts."""
+    written = config.get(ALLOWED_ACCOUNTS)
+    allowed = written if isinstance(written, list) else re.findall(r"\d{12}", str(written or ""))
+    if spec.account and spec.account not in map(str, allowed):
+        what = "is missing" if written is None else f"lacks the platform's account `{spec.account}`"
+        yield SettingProblem(ALLOWED_ACCOUNTS, what, f'write {ALLOWED_ACCOUNTS}: ["{spec.account}"]')
+
+
+SUPPORT = CloudSupport(
+    cloud=Cloud.AWS,
+    extra="aws",
+    modules=("pulumi", "pulumi_aws", "pulumi_kubernetes"),
+    tools=("aws",),
+    packages=("aws", "aws-native"),
+    provider_settings=(("aws:region", "region"),),
+    check_settings=check_settings,
+    settings_schema={
+        ALLOWED_ACCOUNTS: {
+            "description": "Accounts that the AWS provider may use; must contain the platform's `account`."
+        }
+    },
+    region_example="us-east-2",
+    account=AccountId("account", r"\d{12}", "twelve digits in quotes", required=False),
+    capacities=(Capacity.ON_DEMAND, Capacity.SPOT, Capacity.RESERVED, Capacity.CAPACITY_BLOCK),
+    pool_kinds=("nodes", "hyperpod"),
+    reservations={"nodes": CAPACITY_RESERVATION, "hyperpod": TRAINING_PLAN},
+    unpriced_is_unsold=True,
+    rules=RULES,
+    standing_costs=standing_costs,
+)

@@ -1,0 +1,58 @@
+"""Azure as the rest of the code sees it. Imports no Pulumi."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainfleet.infra.azure.layout import endpoint_kinds, platform_zones
+from trainfleet.infra.azure.sizes import INLINE_NODES, INLINE_POOL
+from trainfleet.infra.azure.validation import RULES
+from trainfleet.infra.catalog.cost import nat_costs, shared_filesystem_cost
+from trainfleet.infra.cloud_support import (
+    AccountId,
+    CloudSupport,
+    ExtraPool,
+    ReservationId,
+    StandingCost,
+)
+from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.spec.schema import Capacity, PlatformSpec
+
+
+def extra_pools(spec: PlatformSpec) -> tuple[ExtraPool, ...]:
+    """The inline pool that AKS requires."""
+    return (ExtraPool(INLINE_POOL, *INLINE_NODES[spec.production]),)
+
+
+def standing_costs(spec: PlatformSpec) -> Iterator[StandingCost]:
+    """The control plane, NAT, private endpoints, the shared filesystem."""
+    yield StandingCost("control-plane", 1)
+    # Pools over several zones have a gateway of their own.
+    yield from nat_costs(spec, len(platform_zones(spec)) + 1)
+    # A vault for keys, and a second one where there are secrets.
+    secrets_vault = spec.secrets.provider == "cloud" and bool(spec.secrets.names)
+    yield StandingCost("endpoint", len(endpoint_kinds(spec)) + secrets_vault)
+    yield from shared_filesystem_cost(spec)
+
+
+SUPPORT = CloudSupport(
+    cloud=Cloud.AZURE,
+    extra="azure",
+    modules=("pulumi", "pulumi_azure_native", "pulumi_kubernetes"),
+    tools=("az", "kubelogin"),
+    packages=("azure-native", "azure"),
+    provider_settings=(("azure-native:location", "region"), ("azure-native:subscriptionId", "account")),
+    region_example="eastus",
+    account=AccountId(
+        "subscription",
+        r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+        "the subscription's id, for example 00000000-1111-2222-3333-444444444444",
+    ),
+    capacities=(Capacity.ON_DEMAND, Capacity.SPOT, Capacity.RESERVED),
+    reservations={"nodes": ReservationId(example="its resource id")},
+    # Spot nodes are bought for at most the on-demand price (AKS, spotMaxPrice -1).
+    spot_is_capped=True,
+    rules=RULES,
+    extra_pools=extra_pools,
+    standing_costs=standing_costs,
+)

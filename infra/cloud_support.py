@@ -1,0 +1,140 @@
+"""CloudSupport: everything that the rest of the code asks about a cloud. Each infra/<cloud>/support.py has one.
+
+Neither this module nor any support.py imports Pulumi: a cloud's SDK is imported only by `CloudSupport.builder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from trainfleet.errors import MissingToolError, Problem
+from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.spec.schema import Capacity, PlatformSpec
+from trainfleet.infra.validation.finding import Rule
+
+if TYPE_CHECKING:
+    from trainfleet.infra.platform import Platform
+
+Builder = Callable[[PlatformSpec], "Platform"]
+
+
+@dataclass(frozen=True)
+class AccountId:
+    """What a cloud calls the account that pays, and how its id is written."""
+
+    noun: str
+    pattern: str
+    example: str
+    required: bool = True
+
+
+@dataclass(frozen=True)
+class ReservationId:
+    """What a cloud calls reserved capacity, and how its id is written."""
+
+    noun: str = "reservation"
+    pattern: str = r".+"
+    example: str = "its name"
+
+
+@dataclass(frozen=True)
+class StandingCost:
+    """A row of prices.toml that is billed around the clock, and how many units of it a platform has."""
+
+    row: str
+    count: float
+    name: str = ""
+    """Name on the bill; empty = the row's."""
+
+
+@dataclass(frozen=True)
+class ExtraPool:
+    """A pool of CPU nodes that the cloud itself requires in addition to those of the spec."""
+
+    name: str
+    min_nodes: int
+    max_nodes: int
+
+
+@dataclass(frozen=True)
+class SettingProblem:
+    """A setting of the cloud's Pulumi provider that contradicts the spec."""
+
+    key: str
+    what: str
+    fix: str
+
+
+SettingsCheck = Callable[[PlatformSpec, Mapping[str, Any]], Iterator[SettingProblem]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloudSupport:
+    """One cloud, as the spec's loader, validation, costs, the program and the command line see it."""
+
+    cloud: Cloud
+    creates_cluster: bool = True
+    """False: the platform uses an existing cluster, and the spec must not ask for what only a cloud creates."""
+    extra: str
+    """The extra of this package that installs the SDK."""
+    modules: tuple[str, ...]
+    """Python modules that `build` imports; `doctor` checks for them."""
+    tools: tuple[str, ...] = ()
+    """Command-line tools that the cluster's kubeconfig calls to log in."""
+    packages: tuple[str, ...] = ()
+    """Pulumi packages of this cloud; their settings in a stack file belong to it."""
+    provider_settings: tuple[tuple[str, str], ...] = ()
+    """Provider settings that must equal a field of the spec: key and field."""
+    check_settings: SettingsCheck = field(default=lambda _spec, _config: iter(()))
+    """Further checks of the stack's provider settings."""
+    settings_schema: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """JSON Schema of provider settings that are not in `provider_settings`."""
+    region_example: str = ""
+    account: AccountId | None = None
+    capacities: tuple[Capacity, ...] = (Capacity.ON_DEMAND,)
+    """Capacity that the cloud sells."""
+    pool_kinds: tuple[str, ...] = ("nodes",)
+    reservations: Mapping[str, ReservationId] = field(default_factory=lambda: {"nodes": ReservationId()})
+    """By kind of pool."""
+    unpriced_is_unsold: bool = False
+    """True: the cloud lists a price for everything it sells."""
+    spot_is_capped: bool = False
+    """True: spot nodes never cost more than on-demand ones."""
+    rules: tuple[Rule, ...] = ()
+    """Validation rules that only this cloud has."""
+    extra_pools: Callable[[PlatformSpec], tuple[ExtraPool, ...]] = field(default=lambda _spec: ())
+    standing_costs: Callable[[PlatformSpec], Iterator[StandingCost]] = field(default=lambda _spec: iter(()))
+
+    def builder(self) -> Builder:
+        """Return the function that builds a platform on this cloud.
+
+        Raises:
+            MissingToolError: the cloud's SDK is not installed.
+        """
+        try:
+            build: Builder = import_module(f"trainfleet.infra.{self.cloud}.build").build
+        except ModuleNotFoundError as missing:
+            if not (missing.name or "").startswith("pulumi"):
+                raise
+            from trainfleet.console import install_hint
+
+            raise MissingToolError(
+                f"{missing.name} is not installed", [Problem("", "", install_hint(self.extra))]
+            ) from missing
+        return build
+
+
+@cache
+def support(cloud: Cloud) -> CloudSupport:
+    """Return the support of a cloud: `SUPPORT` of its support.py."""
+    found: CloudSupport = import_module(f"trainfleet.infra.{cloud}.support").SUPPORT
+    return found
+
+
+def all_supports() -> tuple[CloudSupport, ...]:
+    """The support of every cloud, in the registry's order."""
+    return tuple(map(support, Cloud))

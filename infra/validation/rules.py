@@ -1,0 +1,54 @@
+"""All validation rules: those of every cloud, then those of the spec's own cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainfleet.infra.cloud_support import support
+from trainfleet.infra.spec.schema import PlatformSpec
+from trainfleet.infra.validation import layer, location, network, node_pools, services
+from trainfleet.infra.validation.finding import Finding, Rule
+
+COMMON_RULES: tuple[Rule, ...] = (
+    location.region_is_named,
+    location.account_is_named,
+    location.existing_cluster_settings,
+    network.endpoint_is_reachable,
+    network.allowed_ranges_are_narrow,
+    node_pools.kind_is_offered,
+    node_pools.accelerator_is_sold,
+    node_pools.instance_type_fits,
+    node_pools.fabric_exists,
+    node_pools.nodes_are_in_order,
+    node_pools.names_are_unique,
+    node_pools.capacity_is_sold,
+    node_pools.price_is_known,
+    node_pools.reservation_belongs,
+    node_pools.reservations_are_not_shared,
+    node_pools.blocks_start_empty,
+    node_pools.labels_are_free,
+    layer.certificates_are_signed,
+    layer.queue_has_its_operator,
+    layer.launchers_have_their_role,
+    services.launchers_are_not_admins,
+    services.operator_is_known,
+    services.ray_can_authenticate,
+    services.image_is_pinned,
+    services.budget_alerts_are_in_order,
+    services.budget_covers_standing_nodes,
+    services.lists_have_no_duplicates,
+    services.tags_are_free,
+    services.exceptions_have_not_expired,
+    services.exceptions_name_policies,
+)
+
+
+def rules_of(spec: PlatformSpec) -> tuple[Rule, ...]:
+    """The rules that apply to a spec."""
+    return (*COMMON_RULES, *support(spec.cloud).rules)
+
+
+def violations(spec: PlatformSpec) -> Iterator[Finding]:
+    """Every finding of every rule that applies, in the order of the rules."""
+    for rule in rules_of(spec):
+        yield from rule(spec)
