@@ -16,7 +16,7 @@ import torch.nn.functional as F  # noqa: N812 - the name everyone knows it by
 from torch.nn.parallel import DistributedDataParallel
 
 from trainfleet.training.data import make_order
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.workloads import make_workload
 
 

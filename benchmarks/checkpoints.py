@@ -132,7 +132,7 @@ def rank_main(folder: str, url: str, millions: float, rounds: int) -> None:
 
     from trainfleet.training.checkpoint import Checkpoints
     from trainfleet.training.checkpoint.plan import flat
-    from trainfleet.training.recipe.sections import Checkpoints as Settings
+    from trainfleet.training.recipe.schema import CheckpointConfig
     from trainfleet.training.stores import open_store
 
     torch.set_num_threads(1)
@@ -144,7 +144,7 @@ def rank_main(folder: str, url: str, millions: float, rounds: int) -> None:
         if isinstance(each, torch.Tensor)
     ]
     buffers = [torch.empty_like(each).copy_(each) for each in local]
-    settings = Settings(keep_last=1, keep_best=False)
+    settings = CheckpointConfig(keep_last=1, keep_best=False)
     near, far = (
         Checkpoints(open_store(place), settings, _quiet) for place in (f"{folder}/near", f"{url}/far")
     )

@@ -22,7 +22,8 @@ import torch
 from lightning_fabric import Fabric
 
 from trainfleet.training.data import make_order
-from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import default_cache
 from trainfleet.training.trainer.optimizer import learning_rate, make_optimizer, set_learning_rate
 from trainfleet.training.trainer.step import micro_batches

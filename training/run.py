@@ -20,7 +20,8 @@ from pathlib import Path
 
 from trainfleet.console import print_error
 from trainfleet.errors import TrainfleetError
-from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runtime.events import (
     ALLOW_CHANGES,
     EVENTS,

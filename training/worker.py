@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any
 
 from trainfleet.errors import TrainfleetError
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runtime import prestart
 from trainfleet.training.runtime.events import ALLOW_CHANGES, EVENTS, LAUNCH, STOP_FILE, Sink
 from trainfleet.training.runtime.progress import Lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,13 +13,15 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from typer._click.exceptions import UsageError
 
 from tools.reference import __main__ as command
 from tools.reference import cli, environment, pages, spec
 from tools.reference.recipe_schema import recipe_schema
 from tools.reference.scan import variables
 from trainfleet.infra.spec.load import load_stack
-from trainfleet.training.recipe.load import check, dump, known_recipes, load_recipe
+from trainfleet.training.recipe.load import dump, known_recipes, load_recipe
+from trainfleet.training.recipe.validation import check
 
 FOLDER = pages.ROOT / pages.FOLDER
 PAGES = sorted([*pages.PAGES, "README.md"])
@@ -192,6 +195,38 @@ def test_usage_examples_and_exit_codes_of_a_command(
 def test_a_command_with_exit_codes_of_its_own_lists_them(contents: dict[str, str]) -> None:
     text = contents[f"{pages.FOLDER}/cli.md"].split("## trainfleet diff\n")[1].split("\n## ")[0]
     assert re.search(r"^Exit codes: 0 .*; 2 ", text, flags=re.MULTILINE)
+
+
+def words(example: str) -> list[str]:
+    """The words of the first command of a line that is one of Trainfleet's; empty if there is none."""
+    found = re.search(r"trainfleet [^)]*", example)
+    lexed = shlex.split(found.group(), comments=True) if found else []
+    ends = [lexed.index(each) for each in ("|", ">", "&&") if each in lexed]
+    return lexed[: min(ends, default=len(lexed))]
+
+
+def test_every_example_parses() -> None:
+    found = {each.name: each for each in cli.entries()}
+    wrong, parsed = [], 0
+    for entry in found.values():
+        for example in map(words, cli.read_help(entry.command.help or "").examples):
+            if example:
+                length = 3 if " ".join(example[:3]) in found and len(example) > 2 else 2
+                command = found[" ".join(example[:length])].command
+                try:
+                    command.make_context(example[length - 1], example[length:])
+                    parsed += 1
+                except UsageError as error:
+                    wrong.append([*example, error.format_message()])
+    assert wrong == []
+    assert parsed > 80
+
+
+def test_a_wrapped_example_is_one_command() -> None:
+    found = cli.read_help(
+        "[bold]Examples[/]\n\ntrainfleet a --to\ns3://b --json\ntrainfleet doctor\n\nexport A=b"
+    )
+    assert found.examples == ["trainfleet a --to s3://b --json", "trainfleet doctor", "export A=b"]
 
 
 def test_a_help_text_in_parts() -> None:

@@ -124,7 +124,7 @@ def contract() -> dict[str, Any]:
 
 def recipe() -> dict[str, Any]:
     """The keys of a recipe, and of each workload's section."""
-    from trainfleet.training.recipe.load import Recipe
+    from trainfleet.training.recipe.schema import Recipe
     from trainfleet.training.workloads.settings import names, settings_of
 
     sections = {name: flat(settings_of(name).model_json_schema()) for name in sorted(names())}

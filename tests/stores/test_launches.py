@@ -13,7 +13,7 @@ import pytest
 
 from tests.stores.running import Running
 from trainfleet.errors import InputError
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.storage import RunStorage
 from trainfleet.training.stores import open_store
 

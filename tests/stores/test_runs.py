@@ -18,7 +18,7 @@ from tests.training.test_loop import StopAfter, results, strike
 from trainfleet.errors import InputError
 from trainfleet.training.checkpoint import CheckpointError
 from trainfleet.training.inference.loaded import open_trained
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.stores import Patience, open_store
 from trainfleet.training.stores.lease import LEASE, Lease
 from trainfleet.training.trainer.context import RunResult

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from tests.training.ranks import start_ranks
-from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runtime import process_group
 from trainfleet.training.trainer.context import RunContext, RunResult
 from trainfleet.training.trainer.loop import train

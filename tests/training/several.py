@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.training.ranks import start_ranks
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 
 LIMIT_S = 100
 """For a recipe on a busy machine, where it takes a second or two on an idle one."""

@@ -13,7 +13,8 @@ import pytest
 from trainfleet.errors import InputError
 from trainfleet.training.launch.request import Request
 from trainfleet.training.launch.supervise import start
-from trainfleet.training.recipe.load import Recipe, dump, load_recipe
+from trainfleet.training.recipe.load import dump, load_recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.reader import read_rows
 from trainfleet.training.stores import Patience, Store, StoreError
 from trainfleet.training.trainer.context import RunContext, RunResult
@@ -225,7 +226,7 @@ def test_a_finished_run_does_not_answer_for_another_recipe(tmp_path: Path, tiny:
         ("checkpoint.metric=validation/acuracy", "did you mean `validation/accuracy`?"),
         ("checkpoint.metric=test/loss", "`test/loss` is not measured"),
         ("publish.gates={validation/f1: {min: 0.5}}", "`validation/f1` is not measured"),
-        ("workload.data.glob=*.txt", """put it in quotes if it is text: 'workload.data.glob="*.txt"'"""),
+        ("workload.data.glob=*.txt", """quote text: 'workload.data.glob="*.txt"'"""),
     ],
 )
 def test_a_metric_that_nothing_measures_is_refused_with_the_nearest(

@@ -21,7 +21,7 @@ from tests.training.kept import tensors_of
 from trainfleet.errors import InputError
 from trainfleet.training.checkpoint import CheckpointError, Checkpoints, Saved, step_name
 from trainfleet.training.checkpoint.files import METADATA, TornError, read_metadata
-from trainfleet.training.recipe.sections import Checkpoints as Settings
+from trainfleet.training.recipe.schema import CheckpointConfig
 from trainfleet.training.runs.reader import MARKER
 from trainfleet.training.stores import Patience, open_store
 from trainfleet.training.stores.folder import FolderOutput
@@ -38,7 +38,7 @@ class Told(list[tuple[str, str]]):
 
 def checkpoints(folder: Path, **settings: Any) -> Checkpoints:
     told = Told()
-    return Checkpoints(open_store(str(folder), QUICK, told), Settings(**settings), told)
+    return Checkpoints(open_store(str(folder), QUICK, told), CheckpointConfig(**settings), told)
 
 
 def weights(step: int, size: int = 8) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def test_when_all_are_damaged_the_run_does_not_start_over(tmp_path: Path) -> Non
 def test_what_a_killed_save_left_is_cleared_away_by_the_run_and_by_no_reader(tmp_path: Path) -> None:
     save(checkpoints(tmp_path), 1)
     (save(checkpoints(tmp_path), 2) / MARKER).unlink()
-    reader = Checkpoints(open_store(str(tmp_path)), Settings(), Told(), reading=True)
+    reader = Checkpoints(open_store(str(tmp_path)), CheckpointConfig(), Told(), reading=True)
     assert reader.choose() == step_name(1)
     assert names(tmp_path) == [1, 2]
     assert checkpoints(tmp_path).choose() == step_name(1)

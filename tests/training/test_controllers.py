@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainfleet.training.recipe.load import Recipe
-from trainfleet.training.recipe.sections import RateControl
+from trainfleet.training.recipe.schema import RateControl, Recipe
 from trainfleet.training.trainer.controllers import Decision, Live, Steering
 from trainfleet.training.trainer.controllers.batch import NoiseScale, choose_micro_batch, micro_batch_sizes
 from trainfleet.training.trainer.controllers.rate import make_rate_controller

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from trainfleet.training.recipe.sections import Guards as Settings
+from trainfleet.training.recipe.schema import GuardsConfig
 from trainfleet.training.trainer.guards import Guards
 
 
 def guards(**settings: Any) -> Guards:
-    return Guards(Settings(window=10, **settings))
+    return Guards(GuardsConfig(window=10, **settings))
 
 
 def calm(guard: Guards, count: int = 10) -> None:

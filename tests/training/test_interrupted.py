@@ -16,8 +16,8 @@ import pytest
 from tests.training.ranks import start_ranks
 from tests.training.several import rows_of, told, train_all
 from trainfleet.errors import InputError
-from trainfleet.training.recipe.load import Recipe, load_recipe
-from trainfleet.training.recipe.sections import Scaling
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.recipe.schema import Recipe, ScalingConfig
 from trainfleet.training.runtime.ray_cluster import RayCluster
 from trainfleet.training.trainer.context import RunContext, RunResult
 from trainfleet.training.trainer.loop import train
@@ -130,7 +130,7 @@ def test_ray_is_asked_for_a_range_of_workers_and_a_cluster_with_the_least_of_the
     monkeypatch.setattr("trainfleet.training.runtime.ray_cluster._trainer_class", lambda own: Trainer)
     monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 2.0})
     monkeypatch.delenv("TRAINFLEET_AUTOSCALED", raising=False)
-    elastic, fixed = Scaling(workers=4, min_workers=2), Scaling(workers=4)
+    elastic, fixed = ScalingConfig(workers=4, min_workers=2), ScalingConfig(workers=4)
     cluster = RayCluster(own=False, storage="/tmp/unused")
     cluster.require(elastic)
     with pytest.raises(InputError, match="fewer CPUs"):

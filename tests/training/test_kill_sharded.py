@@ -13,7 +13,7 @@ import pytest
 
 from tests.training.several import rows_of, train_all
 from tests.training.test_loop import KILLS, results
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 
 Make = Callable[..., Recipe]
 RunRanks = Callable[..., list[int]]

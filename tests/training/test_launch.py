@@ -20,7 +20,7 @@ from trainfleet.errors import InputError
 from trainfleet.training.launch import LAUNCHERS, find
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.supervise import resolve
-from trainfleet.training.recipe.sections import Scaling
+from trainfleet.training.recipe.schema import ScalingConfig
 from trainfleet.training.runtime import local_resources
 
 pytestmark = pytest.mark.timeout(900)
@@ -228,4 +228,4 @@ def test_every_place_is_a_module_that_starts_runs(name: str) -> None:
 
 def test_too_many_workers_are_refused_with_what_would_fit() -> None:
     with pytest.raises(InputError, match=r"need 999 CPUs, this machine has \d+ \(such as scaling.workers="):
-        local_resources.require(Scaling(workers=999))
+        local_resources.require(ScalingConfig(workers=999))

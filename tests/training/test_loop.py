@@ -17,7 +17,7 @@ import torch
 from tests.training.kept import tensors_of
 from trainfleet.errors import InputError
 from trainfleet.training.checkpoint import CheckpointError, step_name
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.reader import read_run
 from trainfleet.training.runs.writer import read_rows
 from trainfleet.training.stores.folder import FolderOutput

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from trainfleet.errors import InputError
-from trainfleet.training.recipe.load import differences, dump, known_recipes, load_recipe
+from trainfleet.training.recipe.changes import differences
+from trainfleet.training.recipe.load import dump, known_recipes, load_recipe
 
 GOOD = "name: a\nworkload: {name: lm}\nsteps: 10\n"
 
@@ -40,21 +41,21 @@ MISTAKES = [
     ("optimizer: {lrr: 1}", "optimizer.lrr: unknown key `lrr` (did you mean `lr`?)"),
     (
         "workload: {name: ml}",
-        "workload.name: `ml` is no workload of Trainfleet or of an installed package, and no module:Class of yours (known: ",
+        "workload.name: `ml` is not a built-in workload, a workload of an installed package, or a module:Class (known: ",
     ),
     ("workload: 3", "workload: must be a group of keys, not `3`"),
     ("workload: {model: {width: 8}}", "workload.name: is missing"),
     ("optimizer: {lr: fast}", "optimizer.lr: must be a number, not `fast`"),
     ("optimizer: {lr: -1}", "optimizer.lr: `-1` is out of range (more than 0)"),
     ("optimizer: {lr: .inf}", "optimizer.lr: must be a number, not `inf`"),
-    ("optimizer: {betas: [0.9, 1.5]}", "optimizer.betas: [0.9, 1.5] must lie in [0, 1)"),
+    ("optimizer: {betas: [0.9, 1.5]}", "optimizer.betas: [0.9, 1.5] must be within [0, 1)"),
     ("optimizer: {warmup: 11}", "optimizer.warmup: 11 is more than all 10 steps"),
     ("strategy: dpp", "strategy: `dpp` is not a choice here (did you mean `ddp`? one of ddp, fsdp, hsdp)"),
     ("epochs: 2", "steps: both `steps` and `epochs` are given"),
-    ("steps: null", "steps: how long to train is missing"),
+    ("steps: null", "steps: the length of the training is missing"),
     (
         "batch: {global_batch: 10, micro_batch: 4}",
-        "batch.global_batch: 10 cannot be shared by 1 workers in micro batches of 4 (a multiple of 4, such as 8)",
+        "batch.global_batch: 10 cannot be divided among 1 workers in micro batches of 4 (a multiple of 4, such as 8)",
     ),
     (
         "workload: {name: lm, model: {width: 30, heads: 4}}",
@@ -113,13 +114,13 @@ def test_all_mistakes_come_at_once_each_with_its_origin(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: [1", "the recipe is no YAML"),
-        ("name: a\nname: b\n", "`name` stands twice"),
-        ("", "empty or no group of keys"),
-        ("- a", "empty or no group of keys"),
+        ("a: [1", "the recipe is not valid YAML"),
+        ("name: a\nname: b\n", "duplicate key `name`"),
+        ("", "empty or not a mapping"),
+        ("- a", "empty or not a mapping"),
     ],
 )
-def test_a_file_that_is_no_recipe_gets_one_message(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_file_gets_one_message(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load_recipe(write(tmp_path, text))
 
@@ -127,7 +128,7 @@ def test_a_file_that_is_no_recipe_gets_one_message(tmp_path: Path, text: str, me
 def test_binary_files_folders_and_unknown_names_get_one_message(tmp_path: Path) -> None:
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     for path, message in (
-        (tmp_path / "binary.yaml", "is not text"),
+        (tmp_path / "binary.yaml", "is not UTF-8 text"),
         (tmp_path, "is a folder"),
         ("lm-smal", "did you mean `lm-small`"),
     ):
@@ -151,7 +152,7 @@ def test_epochs_become_steps_that_cover_them() -> None:
     assert [recipe.total_steps(samples) for samples in (160, 161, 1)] == [10, 11, 1]
 
 
-def test_a_mistake_is_shown_where_it_was_said(tmp_path: Path) -> None:
+def test_a_mistake_is_reported_with_its_origin(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD)
     with pytest.raises(InputError) as caught:
         load_recipe(path, ["optimizr.lr=3"], {"TRAINFLEET_BATCH__MICRO": "4"})

@@ -16,8 +16,7 @@ from tests.training.kept import tensors_of
 from tests.training.ranks import start_ranks
 from tests.training.test_loop import StopAfter, losses, results, strike
 from trainfleet.training.checkpoint import Checkpoints, step_name
-from trainfleet.training.recipe.load import Recipe
-from trainfleet.training.recipe.sections import Checkpoints as Settings
+from trainfleet.training.recipe.schema import CheckpointConfig, Recipe
 from trainfleet.training.runtime import process_group
 from trainfleet.training.stores import open_store
 from trainfleet.training.trainer.context import RunResult
@@ -82,7 +81,7 @@ def test_shards_are_written_once_and_read_as_any_other_shards(tmp_path: Path) ->
     full = torch.arange(7 * 50_000, dtype=torch.float32).reshape(7, 50_000)
 
     def checkpoints() -> Checkpoints:
-        return Checkpoints(open_store(str(tmp_path)), Settings(keep_last=9), lambda *_: None)
+        return Checkpoints(open_store(str(tmp_path)), CheckpointConfig(keep_last=9), lambda *_: None)
 
     for step, (way, ranks) in enumerate(WAYS):
 

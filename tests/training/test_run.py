@@ -15,7 +15,7 @@ import pytest
 from tests.training.launches import running, wait_for
 from trainfleet import process
 from trainfleet.errors import InputError
-from trainfleet.training.recipe.sections import Scaling
+from trainfleet.training.recipe.schema import ScalingConfig
 from trainfleet.training.runtime.events import Listener, Sink
 from trainfleet.training.runtime.progress import Lines, dense_line, duration
 from trainfleet.training.runtime.ray_cluster import RayCluster
@@ -132,8 +132,8 @@ def test_a_cluster_that_is_too_small_is_refused(
 
     monkeypatch.setattr(ray, "cluster_resources", lambda: have)
     with pytest.raises(InputError, match=message):
-        RayCluster(own=False, storage="unused").require(Scaling.model_validate(scaling))
-    RayCluster(own=False, storage="unused").require(Scaling(workers=1))
+        RayCluster(own=False, storage="unused").require(ScalingConfig.model_validate(scaling))
+    RayCluster(own=False, storage="unused").require(ScalingConfig(workers=1))
 
 
 @pytest.mark.deep

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from trainfleet.errors import InputError, MissingToolError
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trackers import Guarded, figures, make_sinks
 
 Make = Callable[..., Recipe]

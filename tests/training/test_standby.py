@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.training.launches import Launched, Launcher, wait_for
-from trainfleet.training.recipe.sections import Scaling
+from trainfleet.training.recipe.schema import ScalingConfig
 from trainfleet.training.runtime import prestart, ray_cluster
 from trainfleet.training.runtime.events import Sink
 from trainfleet.training.runtime.ray_cluster import RayCluster
@@ -147,7 +147,7 @@ def test_ranks_start_in_the_environment_only_where_one_is_kept_waiting(
         def fit(self) -> None: ...
 
     monkeypatch.setattr(ray_cluster, "_trainer_class", lambda for_run: Trainer)
-    RayCluster(own=True, storage=str(tmp_path)).train(lambda config: None, asked, Scaling())
+    RayCluster(own=True, storage=str(tmp_path)).train(lambda config: None, asked, ScalingConfig())
     assert made == [kept]
 
 

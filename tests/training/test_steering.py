@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.writer import read_rows
 from trainfleet.training.trainer.context import RunResult
 from trainfleet.training.trainer.loop import NotANumberError

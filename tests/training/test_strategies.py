@@ -18,8 +18,7 @@ from torch import nn
 
 from tests.training.several import Rows, on_ranks, told, train_all
 from trainfleet.errors import InputError
-from trainfleet.training.recipe.load import Recipe
-from trainfleet.training.recipe.sections import Optimizer
+from trainfleet.training.recipe.schema import Optimizer, Recipe
 from trainfleet.training.runtime.process_group import group_of_one
 from trainfleet.training.trainer.context import RunContext
 from trainfleet.training.trainer.optimizer import make_optimizer

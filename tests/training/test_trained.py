@@ -13,7 +13,7 @@ import torch
 from trainfleet.errors import InputError
 from trainfleet.training.data import spread
 from trainfleet.training.inference.loaded import open_trained
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunResult
 
 Make = Callable[..., Recipe]

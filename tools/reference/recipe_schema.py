@@ -25,7 +25,7 @@ class _Untitled(GenerateJsonSchema):
 
 def recipe_schema() -> dict[str, Any]:
     """The schema as a JSON-like document."""
-    from trainfleet.training.recipe.load import Recipe
+    from trainfleet.training.recipe.schema import Recipe
     from trainfleet.training.workloads.settings import OWN, settings_of
 
     recipe, definitions = _schema_of(Recipe)

@@ -39,7 +39,7 @@ from trainfleet.training.checkpoint.files import (
     write_share,
 )
 from trainfleet.training.checkpoint.plan import Staged, Staging, require_fit
-from trainfleet.training.recipe.sections import Checkpoints as Settings
+from trainfleet.training.recipe.schema import CheckpointConfig
 from trainfleet.training.runtime import failpoints
 from trainfleet.training.runtime.collectives import Ranks, portable, revived
 from trainfleet.training.stores import Store, StoreError
@@ -82,7 +82,7 @@ class Checkpoints:
     def __init__(
         self,
         store: Store,
-        settings: Settings,
+        settings: CheckpointConfig,
         notify: Notify,
         *,
         reading: bool = False,

@@ -17,7 +17,7 @@ import typer
 from trainfleet.console import EXIT_CODES
 
 if TYPE_CHECKING:
-    from trainfleet.training.recipe.load import Recipe
+    from trainfleet.training.recipe.schema import Recipe
     from trainfleet.training.tune.search import Search
 
 tune = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)

@@ -21,7 +21,7 @@ from trainfleet.errors import InputError, Problem
 if TYPE_CHECKING:
     import torch
 
-    from trainfleet.training.recipe.load import Recipe
+    from trainfleet.training.recipe.schema import Recipe
 
 
 class Order(Protocol):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.suggestions import did_you_mean
-from trainfleet.training.recipe.sections import Checkpoints as Settings
+from trainfleet.training.recipe.schema import CheckpointConfig
 from trainfleet.training.runs.reader import MARKER
 from trainfleet.training.stores import StoreError, open_store
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     from trainfleet.training.checkpoint import Checkpoints
-    from trainfleet.training.recipe.load import Recipe
+    from trainfleet.training.recipe.schema import Recipe
     from trainfleet.training.workloads import Workload
 
 
@@ -63,7 +63,7 @@ def open_trained(source: str, which: str = "best", device: str = "cpu", cache: P
         CheckpointError: it cannot be read.
     """
     from trainfleet.training.checkpoint import Checkpoints
-    from trainfleet.training.recipe.load import Recipe
+    from trainfleet.training.recipe.schema import Recipe
     from trainfleet.training.trainer.context import default_cache
     from trainfleet.training.workloads import make_workload
 
@@ -101,15 +101,15 @@ def _found(source: str, which: str) -> tuple[str, str | None]:
     return f"{place}/checkpoints", None
 
 
-def _settings(root: str) -> Settings:
+def _settings(root: str) -> CheckpointConfig:
     """How the run judged its best: from its recipe.yaml, else by the validation loss."""
     import yaml
 
     above = root.rpartition("/")[0] or "."
     try:
-        return Settings.model_validate(yaml.safe_load(open_store(above).read("recipe.yaml"))["checkpoint"])
+        return CheckpointConfig.model_validate(yaml.safe_load(open_store(above).read("recipe.yaml"))["checkpoint"])
     except (StoreError, ValueError, KeyError, TypeError):
-        return Settings()
+        return CheckpointConfig()
 
 
 def _chosen(checkpoints: Checkpoints, which: str, source: str) -> str:

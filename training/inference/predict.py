@@ -184,13 +184,13 @@ def _by_ray(
         return
     import os
 
-    from trainfleet.training.recipe.sections import Scaling
+    from trainfleet.training.recipe.schema import ScalingConfig
     from trainfleet.training.runtime import local_resources
     from trainfleet.training.runtime.ray_cluster import connect
 
     gpu, workers = local_resources.gpus() > 0, min(request.workers or 1, len(todo))
     with connect(
-        Scaling(workers=workers + (0 if gpu else 1), use_gpu=gpu), os.environ
+        ScalingConfig(workers=workers + (0 if gpu else 1), use_gpu=gpu), os.environ
     ):  # one CPU more: for reading the list of blocks
         import ray
 

@@ -21,7 +21,7 @@ from trainfleet.training.inference.loaded import identity_of, open_trained, prec
 if TYPE_CHECKING:
     import torch
 
-    from trainfleet.training.recipe.load import Recipe
+    from trainfleet.training.recipe.schema import Recipe
 
 Row = Mapping[str, Any]
 PROVENANCE = "provenance.json"
@@ -159,7 +159,7 @@ def open_predictor(
 
 
 def _published(folder: Path, device: str, cache: Path | None) -> Predictor:
-    from trainfleet.training.recipe.load import Recipe
+    from trainfleet.training.recipe.schema import Recipe
     from trainfleet.training.trainer.context import default_cache
     from trainfleet.training.workloads import make_workload
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.suggestions import did_you_mean
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 
 if TYPE_CHECKING:
     from trainfleet.training.launch.request import Target

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from trainfleet.training.launch.request import Target
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runtime import local_resources
 
 

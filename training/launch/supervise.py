@@ -26,7 +26,10 @@ from trainfleet.training.launch import find
 from trainfleet.training.launch.platform_outputs import Place
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.stack_outputs import load_stacks
-from trainfleet.training.recipe.load import ENVIRONMENT, Recipe, check, differences, dump, load_recipe
+from trainfleet.training.recipe.changes import differences
+from trainfleet.training.recipe.load import ENVIRONMENT, dump, load_recipe
+from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.recipe.validation import check
 from trainfleet.training.runs.reader import last_lines, last_sign, read_recipe, read_rows, read_run
 from trainfleet.training.runs.storage import HOME, RunStorage
 from trainfleet.training.runtime import events, local_resources, progress

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from trainfleet import process
 from trainfleet.training.launch.request import Target
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runtime import local_resources
 from trainfleet.training.runtime.events import PARENT
 

@@ -23,8 +23,8 @@ from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training import evaluate
 from trainfleet.training.inference.loaded import open_trained, run_of
 from trainfleet.training.publish.gates import GateError, Judged
-from trainfleet.training.recipe.after_training import Gate
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.recipe.schema_tuning import Gate
 from trainfleet.training.stores import is_remote
 
 if TYPE_CHECKING:

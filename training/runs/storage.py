@@ -17,7 +17,7 @@ from typing import Any
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.stores import NotThereError, Patience, Store, StoreError, is_remote, open_store
 from trainfleet.training.stores.lease import Lease
 

@@ -23,7 +23,8 @@ import torch
 from trainfleet import __version__
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.files import write_whole
-from trainfleet.training.recipe.load import Recipe, dump
+from trainfleet.training.recipe.load import dump
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.revision import revision
 from trainfleet.training.runs.reader import read_run
 from trainfleet.training.trackers import Notify, make_sinks

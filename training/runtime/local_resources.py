@@ -9,7 +9,7 @@ import platform
 from pathlib import Path
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.training.recipe.sections import Scaling
+from trainfleet.training.recipe.schema import ScalingConfig
 
 
 def cpus() -> int:
@@ -30,7 +30,7 @@ def gpus() -> int:
     return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
 
 
-def require(scaling: Scaling) -> None:
+def require(scaling: ScalingConfig) -> None:
     """Refuse more workers than this machine can hold.
 
     Raises:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from trainfleet.training.recipe.sections import Scaling
+from trainfleet.training.recipe.schema import ScalingConfig
 from trainfleet.training.runtime import prestart
 from trainfleet.training.runtime.events import RAY_FOR_RUN, RAY_TEMP
 
@@ -53,7 +53,7 @@ class RayCluster:
     for_run: bool = True
     """Whether it was started for this run and ends with it."""
 
-    def require(self, scaling: Scaling) -> None:
+    def require(self, scaling: ScalingConfig) -> None:
         """Refuse a cluster that can never hold the workers (an autoscaled one may grow, and is believed).
 
         Raises:
@@ -69,14 +69,14 @@ class RayCluster:
                 raise too_few(f"{kind}s", have.get(kind, 0.0), need, workers)
 
     def train(
-        self, function: Callable[[dict[str, Any]], None], config: dict[str, Any], scaling: Scaling
+        self, function: Callable[[dict[str, Any]], None], config: dict[str, Any], scaling: ScalingConfig
     ) -> None:
         """Run `function(config)` on each worker under Ray Train.
 
         Raises:
             TrainfleetError: a worker failed more often than `scaling.restarts` allows.
         """
-        from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
+        from ray import train as ray_train
         from ray.train.torch import TorchConfig
 
         from trainfleet.training.runtime.ray_storage import nothing
@@ -85,7 +85,7 @@ class RayCluster:
             function,
             train_loop_config=config,
             torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if scaling.use_gpu else "gloo"),
-            scaling_config=ScalingConfig(
+            scaling_config=ray_train.ScalingConfig(
                 num_workers=(scaling.min_workers, scaling.workers)
                 if scaling.min_workers and not self.own
                 else scaling.workers,  # type: ignore[arg-type]  # typed for Tune's search space, documented for two numbers
@@ -97,17 +97,17 @@ class RayCluster:
                 placement_strategy="PACK" if self.own or scaling.use_gpu else "SPREAD",
             ),
             # The run's checkpoints are the loop's own: a restarted worker finds them in the run's folder.
-            run_config=RunConfig(
+            run_config=ray_train.RunConfig(
                 name=f"run-{secrets.token_hex(4)}",
                 storage_path=self.storage,
                 storage_filesystem=None if self.own or "TRAINFLEET_RAY_STORAGE" in os.environ else nothing(),
-                failure_config=FailureConfig(max_failures=scaling.restarts),
+                failure_config=ray_train.FailureConfig(max_failures=scaling.restarts),
                 worker_runtime_env=prestart.environment() if config.get("standby") else None,  # type: ignore[call-arg]  # typed for Ray Train's first version
             ),
         )
         try:
             trainer.fit()
-        except TrainingFailedError as error:
+        except ray_train.TrainingFailedError as error:
             raise TrainfleetError(f"the workers failed: {str(error).strip().splitlines()[-1]}") from error
 
 
@@ -143,7 +143,7 @@ def _trainer_class(for_run: bool) -> Any:
 
 
 @contextlib.contextmanager
-def connect(scaling: Scaling, env: Mapping[str, str]) -> Iterator[RayCluster]:
+def connect(scaling: ScalingConfig, env: Mapping[str, str]) -> Iterator[RayCluster]:
     """Connect to RAY_ADDRESS, or start Ray here; it ends, and its files go, with the block."""
     for key, value in QUIET.items():
         os.environ.setdefault(key, value)
@@ -177,7 +177,7 @@ def _remote(env: Mapping[str, str]) -> Iterator[RayCluster]:
 
 
 @contextlib.contextmanager
-def _local(scaling: Scaling, env: Mapping[str, str]) -> Iterator[RayCluster]:
+def _local(scaling: ScalingConfig, env: Mapping[str, str]) -> Iterator[RayCluster]:
     os.environ |= ALONE
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
@@ -200,7 +200,7 @@ def _local(scaling: Scaling, env: Mapping[str, str]) -> Iterator[RayCluster]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(scaling: Scaling, folder: str) -> None:
+def _start(scaling: ScalingConfig, folder: str) -> None:
     """Start Ray, twice if need be: on a busy machine its agents can be too slow for their own time limit."""
     import ray
 

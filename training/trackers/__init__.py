@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from trainfleet.errors import MissingToolError, Problem
-from trainfleet.training.recipe.load import Recipe, dump
+from trainfleet.training.recipe.load import dump
+from trainfleet.training.recipe.schema import Recipe
 
 Notify = Callable[[str, str], Any]
 

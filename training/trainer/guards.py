@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Any, Literal
 
-from trainfleet.training.recipe.sections import Guards as Settings
+from trainfleet.training.recipe.schema import GuardsConfig
 
 Action = Literal["go", "skip", "roll_back", "stop"]
 
@@ -38,7 +38,7 @@ GO = Verdict("go")
 class Guards:
     """Judges every step; its past is part of a checkpoint."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: GuardsConfig) -> None:
         self.settings = settings
         self._past: deque[float] = deque(maxlen=settings.window)
         self._in_a_row = 0

@@ -20,7 +20,7 @@ import torch
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.checkpoint import Checkpoints, Saved
 from trainfleet.training.data import check_sizes, left_out, make_order, share, spread
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.reader import read_run
 from trainfleet.training.runs.storage import RunStorage
 from trainfleet.training.runs.writer import Journal

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import nn
 
-from trainfleet.training.recipe.sections import Optimizer
+from trainfleet.training.recipe.schema import Optimizer
 
 
 def make_optimizer(settings: Optimizer, model: nn.Module) -> torch.optim.Optimizer:

@@ -20,7 +20,8 @@ from torch.optim import Optimizer
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.training.checkpoint import Checkpoints
-from trainfleet.training.recipe.load import Recipe, differences
+from trainfleet.training.recipe.changes import differences
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.writer import versions
 from trainfleet.training.trainer.context import RunContext
 from trainfleet.training.trainer.controllers import Steering

@@ -19,8 +19,9 @@ from typing import Any, Literal
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
-from trainfleet.training.recipe.after_training import Space, Tune
-from trainfleet.training.recipe.load import Recipe, check
+from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.recipe.schema_tuning import Space, TuneConfig
+from trainfleet.training.recipe.validation import INDIVISIBLE, check
 
 TRIALS = "trials.json"
 MOST_REFUSED = 200
@@ -196,7 +197,7 @@ def check_space(recipe: Recipe) -> None:
             for keys, problem in check(document)[1]:
                 about = keys[: len(own)] == own or own[: len(keys)] == keys
                 if (
-                    about and not str(problem).count("cannot be shared by") and str(problem) not in seen
+                    about and INDIVISIBLE not in problem.what and str(problem) not in seen
                 ):  # a rule that another choice may satisfy
                     seen.add(str(problem))
                     problems.append(Problem(f"{where} = {value}", problem.what, problem.fix))
@@ -229,7 +230,7 @@ def _by_optuna(search: Search, number: int, attempt: int) -> dict[str, Any]:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    tune: Tune = search.tune
+    tune: TuneConfig = search.tune
     sampler = optuna.samplers.TPESampler(
         seed=tune.seed + 7919 * number + attempt,
         n_startup_trials=min(10, max(3, tune.trials // 3)),
@@ -254,7 +255,7 @@ def _by_optuna(search: Search, number: int, attempt: int) -> dict[str, Any]:
     return {key: _decoded(space, asked.params[key]) for key, space in tune.space.items()}
 
 
-def _distributions(tune: Tune) -> Iterator[tuple[str, Any]]:
+def _distributions(tune: TuneConfig) -> Iterator[tuple[str, Any]]:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     for key, space in tune.space.items():

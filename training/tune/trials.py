@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.reader import read_rows
 from trainfleet.training.tune.search import Search
 

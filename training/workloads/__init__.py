@@ -17,7 +17,7 @@ from trainfleet.training.workloads.settings import workload_of
 if TYPE_CHECKING:
     import torch
 
-    from trainfleet.training.recipe.load import Recipe
+    from trainfleet.training.recipe.schema import Recipe
 
 Split = Literal["train", "validation", "test"]
 

@@ -1,11 +1,8 @@
-"""What every workload's settings have in common, and how the ones that a recipe means are found by
-`workload.name`.
+"""The base of every workload's settings, and the lookup of workloads by `workload.name`.
 
-Used by `trainfleet.training.recipe.load`. A name is one of Trainfleet's own, an entry point of the group
-`trainfleet.workloads`, or `module:Class`
-(the current folder is looked in too). Easy to get wrong: Trainfleet's own settings import no torch, so that
-checks are quick;
-only the class of someone else's workload is imported to read a recipe.
+A name is a built-in workload, an entry point of the group `trainfleet.workloads`, or `module:Class`, which is
+also searched in the current folder. The built-in settings do not import torch, so recipe checks are fast; only
+the class of a user's workload is imported to read its recipe.
 """
 
 from __future__ import annotations
@@ -14,20 +11,17 @@ import functools
 import importlib
 import importlib.metadata
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.suggestions import did_you_mean
 
-if TYPE_CHECKING:
-    from trainfleet.training.recipe.load import Recipe
-
-GROUP = "trainfleet.workloads"
-"""Packages name workloads in this group of entry points."""
+ENTRY_POINT_GROUP = "trainfleet.workloads"
 OWN = {
     "lm": (
         "trainfleet.training.workloads.lm.settings:LmSettings",
@@ -42,60 +36,111 @@ OWN = {
         "trainfleet.training.workloads.vision.workload:Vision",
     ),
 }
-"""By name: the settings, and the workload."""
+"""The built-in workloads by name: the settings class and the workload class."""
 
-Broken = tuple[str, str, str]
-"""A rule between fields that does not hold: the recipe's keys it reads (parted by blanks), what is wrong,
-what would be right.
-"""
+BrokenRule = tuple[str, str, str]
+"""The recipe keys that a broken rule reads (separated by blanks), what is wrong, and the fix."""
+Broken = BrokenRule  # deprecated alias, for one release
 
 
-class Part(BaseModel):
-    """A group of settings; unknown keys are refused and nothing changes after reading."""
+class Section(BaseModel):
+    """A group of recipe keys; rejects unknown keys and is immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class WorkloadSettings(Part):
-    """What `workload:` holds; each workload has a class of its own.
+Part = Section  # deprecated alias, for one release
+
+
+class ShardingView(Protocol):
+    """The `sharding` section, as a workload's rules see it."""
+
+    @property
+    def meta_init(self) -> bool: ...
+
+
+class BatchView(Protocol):
+    """The `batch` section, as a workload's rules see it."""
+
+    @property
+    def global_batch(self) -> int: ...
+
+    @property
+    def micro_batch(self) -> int: ...
+
+
+class RecipeView(Protocol):
+    """The part of a recipe that a workload's rules may read; `trainfleet.training.recipe` is above this module."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def strategy(self) -> str: ...
+
+    @property
+    def precision(self) -> str: ...
+
+    @property
+    def batch(self) -> BatchView: ...
+
+    @property
+    def sharding(self) -> ShardingView: ...
+
+    @property
+    def workload(self) -> WorkloadSettings: ...
+
+
+class WorkloadSettings(Section):
+    """The value of `workload:`; each workload defines a subclass.
 
     Attributes:
-        figures: what a validation measures besides `loss`, for `checkpoint.metric`.
+        metric_names: metrics of a validation besides `loss`, which `checkpoint.metric` may name.
     """
 
-    figures: ClassVar[tuple[str, ...]] = ()
+    metric_names: ClassVar[tuple[str, ...]] = ()
     name: str
 
-    def broken(self, recipe: Recipe) -> Iterable[Broken]:  # noqa: ARG002 - for those that have rules
-        """Rules between fields, of these settings and the rest of the recipe, that do not hold."""
+    def check_recipe(self, recipe: RecipeView) -> Iterable[BrokenRule]:  # noqa: ARG002 - for subclasses
+        """Broken rules between these settings and the rest of the recipe."""
         return ()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Honour the names of the previous release in a user's settings."""
+        super().__pydantic_init_subclass__(**kwargs)
+        for old, new in (("figures", "metric_names"), ("broken", "check_recipe")):
+            if old in cls.__dict__ and new not in cls.__dict__:
+                text = f"{cls.__module__}.{cls.__qualname__}.{old} is deprecated; rename it to `{new}`"
+                warnings.warn(text, DeprecationWarning, stacklevel=2)
+                setattr(cls, new, cls.__dict__[old])
 
 
 def names() -> list[str]:
-    """Workloads that can be named: Trainfleet's own and those of installed packages."""
+    """The names of the built-in workloads and of those of installed packages."""
     return [*OWN, *(name for name in _entry_points() if name not in OWN)]
 
 
 def settings_of(name: str) -> type[WorkloadSettings]:
-    """The settings of a workload.
+    """The settings class of a workload.
 
     Raises:
         InputError: there is no such workload, or its class has no `Settings`.
     """
     if name in OWN:
-        found: type[WorkloadSettings] = _found(OWN[name][0])
+        found: type[WorkloadSettings] = _import_class(OWN[name][0])
         return found
     settings = getattr(workload_of(name), "Settings", None)
     if not (isinstance(settings, type) and issubclass(settings, WorkloadSettings)):
-        what = f"`{name}` has no class `Settings` that is a trainfleet.training.workloads.settings.WorkloadSettings"
-        raise InputError(
-            "a workload without settings", [Problem("workload.name", what, "see docs/add-a-workload.md")]
-        )
+        base = f"{WorkloadSettings.__module__}.{WorkloadSettings.__name__}"
+        what = f"`{name}` has no class `Settings` derived from {base}"
+        problem = Problem("workload.name", what, "see docs/add-a-workload.md")
+        raise InputError("the workload has no settings", [problem])
     return settings
 
 
 def workload_of(name: str) -> Callable[..., Any]:
-    """The class of a workload, called with its settings and a cache folder.
+    """The class of a workload, to be called with its settings and a cache folder.
 
     Raises:
         InputError: there is no such workload.
@@ -107,52 +152,51 @@ def workload_of(name: str) -> Callable[..., Any]:
     elif name in _entry_points():
         address = _entry_points()[name]
     else:
-        what = (
-            f"`{name}` is no workload of Trainfleet or of an installed package, and no module:Class of yours"
-        )
-        raise InputError("no such workload", [Problem("workload.name", what, did_you_mean(name, names()))])
-    made: Callable[..., Any] = _found(address)
+        what = f"`{name}` is not a built-in workload, a workload of an installed package, or a module:Class"
+        raise InputError("workload not found", [Problem("workload.name", what, did_you_mean(name, names()))])
+    made: Callable[..., Any] = _import_class(address)
     return made
 
 
 @functools.cache
 def _entry_points() -> dict[str, str]:
-    return {each.name: each.value for each in importlib.metadata.entry_points(group=GROUP)}
+    return {each.name: each.value for each in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)}
 
 
-def _found(address: str) -> Any:
-    """What `module:Class` names.
+def _import_class(address: str) -> type:
+    """The class at `module:Class`.
 
     Raises:
-        InputError: the module or the class is not there, or cannot be imported.
+        InputError: the module or the class does not exist, or cannot be imported.
     """
-    module, _, name = address.partition(":")
+    module_name, _, name = address.partition(":")
     try:
-        if not all(part.isidentifier() for part in module.split(".")):
-            raise ImportError(f"`{module}` is no name of a module")
-        here = str(Path.cwd())
-        if here not in sys.path:
-            sys.path.append(
-                here
-            )  # and it stays: for what the file imports later, and for processes that prepare its data
-        if not address.startswith("training."):
-            importlib.import_module(
-                "trainfleet.training.trainer.torchmetrics_compat"
-            )  # it must come before someone's plain import of torchmetrics
-        held: Any = importlib.import_module(module)
+        module = _import_module(module_name)
     except ImportError as error:
-        fix = "module:Class, of a package that is installed or of a file in the current folder"
-        raise InputError(
-            "no such workload", [Problem("workload.name", f"`{address}` cannot be imported: {error}", fix)]
-        ) from error
-    if not isinstance(getattr(held, name, None), type):
+        fix = "module:Class, from an installed package or a file in the current folder"
+        problem = Problem("workload.name", f"`{address}` cannot be imported: {error}", fix)
+        raise InputError("workload not found", [problem]) from error
+    found = vars(module).get(name)
+    if not isinstance(found, type):
         classes = sorted(
             each
-            for each, value in vars(held).items()
-            if isinstance(value, type) and value.__module__ == module
+            for each, value in vars(module).items()
+            if isinstance(value, type) and value.__module__ == module_name
         )
-        raise InputError(
-            "no such workload",
-            [Problem("workload.name", f"`{module}` has no class `{name}`", did_you_mean(name, classes))],
-        )
-    return getattr(held, name)
+        what = f"`{module_name}` has no class `{name}`"
+        raise InputError("workload not found", [Problem("workload.name", what, did_you_mean(name, classes))])
+    return found
+
+
+def _import_module(name: str) -> Any:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ImportError(f"`{name}` is not a valid module name")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(
+            here
+        )  # permanently: for later imports of the file and processes that prepare its data
+    if not name.startswith("trainfleet."):
+        # NOTE: must precede a user's own import of torchmetrics, or every worker imports transformers too.
+        importlib.import_module("trainfleet.training.trainer.torchmetrics_compat")
+    return importlib.import_module(name)

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from tests.training.conftest import cache, text_folder  # noqa: F401 - fixtures
-from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunContext, default_cache
 from trainfleet.training.trainer.loop import train
 

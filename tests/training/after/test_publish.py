@@ -17,7 +17,8 @@ from trainfleet.training.inference.loaded import open_trained
 from trainfleet.training.inference.predictor import open_predictor
 from trainfleet.training.publish.export import publish
 from trainfleet.training.publish.gates import GateError, Judged
-from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.workloads.vision.workload import Vision
 
 

@@ -19,7 +19,8 @@ import yaml
 
 from tests.training.launches import running, wait_for
 from trainfleet.errors import InputError, TrainfleetError
-from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.tune.page import write_page
 from trainfleet.training.tune.search import Search, check_space
 from trainfleet.training.tune.trials import follow, tune

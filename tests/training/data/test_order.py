@@ -22,7 +22,8 @@ from trainfleet.training.data import (
     spread,
 )
 from trainfleet.training.data.pack_blocks import scattered
-from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.recipe.schema import Recipe
 
 sizes = st.integers(1, 200)
 seeds = st.integers(0, 2**31 - 1)

@@ -15,7 +15,7 @@ import pytest
 from tests.training.several import StopAfter
 from trainfleet.errors import InputError
 from trainfleet.training.data import WindowOrder, make_order
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunResult
 from trainfleet.training.workloads.lm.workload import LanguageModel
 

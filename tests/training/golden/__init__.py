@@ -15,7 +15,8 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.recipe.schema import Recipe
 
 FOLDER = Path(__file__).parent
 TOLERANCE = 2e-4

@@ -25,7 +25,8 @@ from trainfleet.training.launch.sky.plan import (
     shape,
 )
 from trainfleet.training.launch.sky.resources import BF16_FLOPS, gpt_parameters, needs_of, vocabulary_size
-from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.metrics import PEAK_FLOPS
 from trainfleet.training.workloads.lm.gpt import Gpt
 from trainfleet.training.workloads.lm.settings import LmSettings

@@ -31,7 +31,8 @@ from trainfleet.training.launch.sky.task import (
     redacted,
     task_document,
 )
-from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.recipe.schema import Recipe
 
 TOKEN = "planted-token"
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from trainfleet.errors import InputError
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunResult
 from trainfleet.training.workloads import Outcome
 from trainfleet.training.workloads.batch_checks import Judge

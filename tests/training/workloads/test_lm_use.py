@@ -15,7 +15,8 @@ from tests.training.several import rows_of, told
 from tests.training.workloads import models
 from trainfleet.errors import InputError
 from trainfleet.training.inference.loaded import open_trained
-from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunResult
 from trainfleet.training.workloads.lm.hf_tokenizer import model_encoder
 from trainfleet.training.workloads.lm.sampling import chosen

@@ -18,7 +18,8 @@ import torch
 from tests.training.several import rows_of, told
 from tests.training.workloads import models
 from trainfleet.errors import InputError
-from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunResult
 from trainfleet.training.workloads.speech.asr_models import collapsed, load_exported
 from trainfleet.training.workloads.speech.audio import Sounds, as_int16, resampled, sound_of

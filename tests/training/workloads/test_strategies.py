@@ -10,7 +10,8 @@ import pytest
 
 from tests.training.several import rows_of, told, train_all
 from tests.training.workloads import models
-from trainfleet.training.recipe.load import Recipe, load_recipe
+from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.recipe.schema import Recipe
 
 SHORT = (
     "scaling.workers=2",

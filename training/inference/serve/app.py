@@ -80,7 +80,7 @@ def serve(
 def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
     """All of it, in the process that drives Ray."""
     from trainfleet.training.inference.predictor import open_predictor
-    from trainfleet.training.recipe.sections import Scaling
+    from trainfleet.training.recipe.schema import ScalingConfig
     from trainfleet.training.runtime import local_resources, subprocess_jobs
     from trainfleet.training.runtime.ray_cluster import connect
 
@@ -90,7 +90,7 @@ def work(job: Mapping[str, Any], send: Callable[..., Any]) -> dict[str, Any]:
     )  # an error here is clear; from a replica it is not
     figures = Path(os.environ["TRAINFLEET_STOP_FILE"]).parent / "figures"
     gpu = local_resources.gpus() > 0
-    with connect(Scaling(workers=job["replicas"], use_gpu=gpu), os.environ):
+    with connect(ScalingConfig(workers=job["replicas"], use_gpu=gpu), os.environ):
         from ray import serve as ray_serve
 
         ray_serve.start(proxy_location="HeadOnly", http_options={"host": job["host"], "port": job["port"]})

@@ -22,7 +22,7 @@ from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.suggestions import did_you_mean
 from trainfleet.training.launch.external_cluster import bare_platform
 from trainfleet.training.launch.request import Target
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.stores.urls import is_remote
 
 RAY_VERSION = "2.60.0"

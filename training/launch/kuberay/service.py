@@ -24,8 +24,8 @@ from trainfleet.training.launch.kuberay.manifest import files_of_service, ray_se
 from trainfleet.training.launch.kuberay.run_spec import decide
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.stack_outputs import load_stacks
-from trainfleet.training.recipe.load import Recipe, check
-from trainfleet.training.recipe.sections import Scaling
+from trainfleet.training.recipe.schema import Recipe, ScalingConfig
+from trainfleet.training.recipe.validation import check
 from trainfleet.training.stores import NotThereError, open_store
 from trainfleet.training.stores.urls import is_remote
 
@@ -122,7 +122,7 @@ def _recipe(wish: Wish) -> Recipe:
         raise InputError("the run's recipe cannot be read", [problem for _, problem in problems])
     return recipe.model_copy(
         update={
-            "scaling": Scaling(workers=wish.replicas, use_gpu=wish.pool is not None),
+            "scaling": ScalingConfig(workers=wish.replicas, use_gpu=wish.pool is not None),
             "storage": wish.source.rpartition("/")[0],
         }
     )

@@ -26,7 +26,7 @@ from trainfleet.training.launch.sky.plan import Plan, Wishes, make_plan
 from trainfleet.training.launch.sky.pods import trouble
 from trainfleet.training.launch.sky.server import wake
 from trainfleet.training.launch.sky.task import Wanted, cluster_name, left_out, redacted, task_document
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runtime import events
 
 if TYPE_CHECKING:

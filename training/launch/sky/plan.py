@@ -17,7 +17,7 @@ from typing import Any
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.training.launch.sky.config import context_name
 from trainfleet.training.launch.sky.resources import BF16_FLOPS, FP32_SHARE, GIB, USABLE, Needs, needs_of
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 
 MFU = 0.35
 """Share of the peak that a training is assumed to reach where none was measured."""

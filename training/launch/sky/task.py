@@ -21,7 +21,8 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.training.launch.sky.plan import CLOSED, Candidate, Plan
 from trainfleet.training.launch.sky.resources import GIB, STATE_BYTES, needs_of
-from trainfleet.training.recipe.load import Recipe, dump
+from trainfleet.training.recipe.load import dump
+from trainfleet.training.recipe.schema import Recipe
 
 QUEUED_TAINT = "cloud.google.com/gke-queued"
 """Nodes that come only when a whole request is granted: SkyPilot must ask for them as such (`dws`)."""

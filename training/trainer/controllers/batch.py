@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trainfleet.training.recipe.sections import BatchControl as Settings
+from trainfleet.training.recipe.schema import BatchControl
 
 MEMORY_OF_NOISE = 0.9
 """Share of the old average that a new measurement leaves."""
@@ -46,7 +46,7 @@ class NoiseScale:
 class BatchController:
     """Doubles the global batch while the noise scale asks for more samples than it has, up to `largest`."""
 
-    def __init__(self, settings: Settings, size: int) -> None:
+    def __init__(self, settings: BatchControl, size: int) -> None:
         self.settings = settings
         self.first = self.size = size
         self.scale = NoiseScale()

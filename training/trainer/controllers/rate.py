@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from statistics import fmean, pstdev
 from typing import Any, Protocol
 
-from trainfleet.training.recipe.sections import RateControl as Settings
+from trainfleet.training.recipe.schema import RateControl
 
 
 class RateController(Protocol):
@@ -33,7 +33,7 @@ class RateController(Protocol):
 class _Kept:
     """What controllers share: their numbers are their state."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RateControl) -> None:
         self.settings = settings
         self.factor = 1.0
 
@@ -55,7 +55,7 @@ class Plateau(_Kept):
     `threshold`.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RateControl) -> None:
         super().__init__(settings)
         self.best = math.inf
         self.without = 0
@@ -81,7 +81,7 @@ class Restarts(_Kept):
     as the one before.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RateControl) -> None:
         super().__init__(settings)
         self.peak = 1.0
         self.length = settings.cycle
@@ -120,7 +120,7 @@ class BackOff(_Kept):
     grow back over `recover` steps.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RateControl) -> None:
         super().__init__(settings)
         self.past: deque[float] = deque(maxlen=settings.window)
 
@@ -147,6 +147,6 @@ _KINDS: dict[str, type[Plateau] | type[Restarts] | type[BackOff]] = {
 }
 
 
-def make_rate_controller(settings: Settings) -> RateController | None:
+def make_rate_controller(settings: RateControl) -> RateController | None:
     """The controller that the recipe switches on."""
     return _KINDS[settings.kind](settings) if settings.kind != "off" else None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunContext
 from trainfleet.training.trainer.strategies.base import Strategy, Tensors
 from trainfleet.training.trainer.strategies.ddp import Replicated

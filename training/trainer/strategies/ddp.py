@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunContext
 from trainfleet.training.trainer.strategies.base import Strategy
 from trainfleet.training.trainer.strategies.init_weights import build

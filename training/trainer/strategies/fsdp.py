@@ -29,7 +29,7 @@ from torch.distributed.fsdp import (
 )
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.trainer.context import RunContext
 from trainfleet.training.trainer.strategies.base import Strategy
 from trainfleet.training.trainer.strategies.init_weights import build

@@ -9,17 +9,14 @@ turn pairs of numbers).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from trainfleet.training.workloads.settings import Broken, Part, WorkloadSettings
-
-if TYPE_CHECKING:
-    from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.workloads.settings import BrokenRule, RecipeView, Section, WorkloadSettings
 
 
-class LoraSettings(Part):
+class LoraSettings(Section):
     """Low-rank adaptation of a pretrained model (Hu et al. 2021): its own weights stay as they are."""
 
     rank: int = Field(8, ge=1)
@@ -30,7 +27,7 @@ class LoraSettings(Part):
     )
 
 
-class GptSettings(Part):
+class GptSettings(Section):
     """The shape of the GPT, or a pretrained model instead (then only `context` and `lora` count)."""
 
     pretrained: str | None = Field(
@@ -52,7 +49,7 @@ class GptSettings(Part):
     dropout: float = Field(0.0, ge=0, lt=1)
 
 
-class TextSettings(Part):
+class TextSettings(Section):
     """Which text, and how it is split and turned into tokens."""
 
     source: str = Field(
@@ -98,12 +95,12 @@ class TextSettings(Part):
 class LmSettings(WorkloadSettings):
     """A language model on text."""
 
-    figures: ClassVar[tuple[str, ...]] = ("nats_per_byte", "accuracy")
+    metric_names: ClassVar[tuple[str, ...]] = ("nats_per_byte", "accuracy")
     name: Literal["lm"]
     model: GptSettings = GptSettings()
     data: TextSettings = TextSettings()
 
-    def broken(self, recipe: Recipe) -> Iterator[Broken]:
+    def check_recipe(self, recipe: RecipeView) -> Iterator[BrokenRule]:
         model, tokens = self.model, self.data.tokens
         if model.pretrained is None and model.width % (2 * model.heads):
             what = f"{model.width} cannot be cut into {model.heads} heads of even width"

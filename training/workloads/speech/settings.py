@@ -8,19 +8,16 @@ to have something real to learn on a laptop; what it says of a model for people'
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from trainfleet.training.workloads.settings import Broken, Part, WorkloadSettings
-
-if TYPE_CHECKING:
-    from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.workloads.settings import BrokenRule, RecipeView, Section, WorkloadSettings
 
 GERMAN = "abcdefghijklmnopqrstuvwxyzäöüß'"
 
 
-class SpeechModelSettings(Part):
+class SpeechModelSettings(Section):
     """A small recogniser made here, or a pretrained one of Hugging Face's."""
 
     kind: Literal["ctc", "seq2seq"] = Field(
@@ -50,7 +47,7 @@ class SpeechModelSettings(Part):
     most_tokens: int = Field(128, ge=1, description="seq2seq: longest transcript that is written.")
 
 
-class SoundSettings(Part):
+class SoundSettings(Section):
     """Which recordings and transcripts."""
 
     source: str = Field(
@@ -92,12 +89,12 @@ class SoundSettings(Part):
 class SpeechSettings(WorkloadSettings):
     """Speech to text."""
 
-    figures: ClassVar[tuple[str, ...]] = ("wer", "cer")
+    metric_names: ClassVar[tuple[str, ...]] = ("wer", "cer")
     name: Literal["speech"]
     model: SpeechModelSettings = SpeechModelSettings()
     data: SoundSettings = SoundSettings()
 
-    def broken(self, recipe: Recipe) -> Iterator[Broken]:
+    def check_recipe(self, recipe: RecipeView) -> Iterator[BrokenRule]:
         model, data = self.model, self.data
         if model.kind == "seq2seq" and model.pretrained is None:
             what = "there is no small model of this kind, only pretrained ones"

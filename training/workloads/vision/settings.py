@@ -9,17 +9,14 @@ the ViT's `patch` must divide it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from trainfleet.training.workloads.settings import Broken, Part, WorkloadSettings
-
-if TYPE_CHECKING:
-    from trainfleet.training.recipe.load import Recipe
+from trainfleet.training.workloads.settings import BrokenRule, RecipeView, Section, WorkloadSettings
 
 
-class PictureModelSettings(Part):
+class PictureModelSettings(Section):
     """The shape of the model: a residual convolutional network, or a vision transformer."""
 
     kind: Literal["cnn", "vit"] = "cnn"
@@ -39,7 +36,7 @@ class PictureModelSettings(Part):
     dropout: float = Field(0.0, ge=0, lt=1)
 
 
-class PictureSettings(Part):
+class PictureSettings(Section):
     """Which pictures, and how they are brought to one size."""
 
     source: str = Field(
@@ -77,12 +74,12 @@ class PictureSettings(Part):
 class VisionSettings(WorkloadSettings):
     """Image classification."""
 
-    figures: ClassVar[tuple[str, ...]] = ("accuracy", "f1")
+    metric_names: ClassVar[tuple[str, ...]] = ("accuracy", "f1")
     name: Literal["vision"]
     model: PictureModelSettings = PictureModelSettings()
     data: PictureSettings = PictureSettings()
 
-    def broken(self, recipe: Recipe) -> Iterator[Broken]:  # noqa: ARG002 - its rules are about itself alone
+    def check_recipe(self, recipe: RecipeView) -> Iterator[BrokenRule]:  # noqa: ARG002 - its rules are about itself alone
         model, data = self.model, self.data
         if model.kind == "vit" and data.size % model.patch:
             yield (

@@ -1,0 +1,48 @@
+"""Which recipe keys may change between a checkpoint and the run that resumes from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+FREE_KEYS = (
+    "scaling",
+    "log",
+    "storage",
+    "checkpoint.keep_last",
+    "checkpoint.keep_best",
+    "checkpoint.keep_every",
+    "checkpoint.patience",
+    "strategy",
+    "sharding",
+    "activation_checkpointing",
+    "compile",
+    "publish",
+    "tune",
+    "workload.data.memory_mib",
+    "workload.data.disk_gib",
+)
+"""Keys that change a loss by no more than rounding."""
+
+
+def differences(
+    old: Mapping[str, Any], new: Mapping[str, Any], allowed: Iterable[str] = ()
+) -> list[tuple[str, Any, Any]]:
+    """Key, old and new value of each difference between two dumped recipes that is neither free nor allowed."""
+    before, after = dict(flatten(old)), dict(flatten(new))
+    free = (*FREE_KEYS, *allowed)
+    changed = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
+    return [
+        (key, before.get(key), after.get(key))
+        for key in changed
+        if not any(key == each or key.startswith(f"{each}.") for each in free)
+    ]
+
+
+def flatten(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The settings of a dumped recipe by dotted key."""
+    for key, member in value.items():
+        if isinstance(member, Mapping):
+            yield from flatten(member, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", list(member) if isinstance(member, tuple) else member

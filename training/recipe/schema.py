@@ -1,0 +1,304 @@
+"""The schema of a recipe: every key, its default and its limits. Rules between keys are in `validation`.
+
+A key that changes the losses must not be listed in `changes.FREE_KEYS`: a resumed run would silently diverge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ModelWrapValidatorHandler, SerializeAsAny, WrapValidator
+
+from trainfleet.training.recipe.schema_tuning import PublishConfig, TuneConfig
+from trainfleet.training.stores.urls import is_remote
+from trainfleet.training.workloads.settings import Section, WorkloadSettings, settings_of
+
+
+def _select_settings(value: Any, validate: ModelWrapValidatorHandler[WorkloadSettings]) -> WorkloadSettings:
+    """Validate `workload:` with the settings class of the workload that `name` selects."""
+    if isinstance(value, WorkloadSettings) or not isinstance(value, Mapping):
+        return validate(value)
+    if not isinstance(value.get("name"), str):
+        return validate({key: value[key] for key in ("name",) if key in value})  # reports `name` only
+    return settings_of(value["name"]).model_validate(value)
+
+
+AnyWorkloadSettings = Annotated[WorkloadSettings, WrapValidator(_select_settings)]
+"""The value of `workload:`: a union discriminated by `name`, which packages and users extend."""
+
+
+class Optimizer(Section):
+    """AdamW with linear warm-up, then cosine decay to `min_ratio` of the peak learning rate, or constant."""
+
+    name: Literal["adamw"] = "adamw"
+    schedule: Literal["cosine", "constant"] = Field(
+        "cosine", description="Learning rate after the warm-up; controllers multiply it."
+    )
+    lr: float = Field(3e-4, gt=0, description="Peak learning rate.")
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(
+        0.1, ge=0, description="Applied to matrices only, not to vectors (norms, biases)."
+    )
+    warmup: int = Field(0, ge=0, description="Steps of linear warm-up.")
+    min_ratio: float = Field(0.1, ge=0, le=1, description="Final learning rate divided by the peak.")
+    grad_clip: float = Field(1.0, gt=0, description="Maximum norm of the gradient over all parameters.")
+
+
+class Batch(Section):
+    """Samples per optimizer step over all workers, and per forward pass of one worker. Gradient accumulation
+    follows from both.
+    """
+
+    global_batch: int = Field(32, ge=1)
+    micro_batch: int = Field(8, ge=1)
+
+    def accumulation(self, world_size: int) -> int:
+        """Forward passes of each worker per optimizer step."""
+        return self.global_batch // (self.micro_batch * world_size)
+
+
+class SampleOrder(Section):
+    """The order of the training samples. It depends only on the recipe's seed and the position."""
+
+    shuffle: Literal["auto", "full", "window", "none"] = Field(
+        "auto",
+        description="`full`: a permutation of all samples; `window`: blocks in random order, a few shuffled"
+        " together; `auto`: `full` for local data, `window` for streamed data.",
+    )
+    window_blocks: int = Field(
+        16,
+        ge=1,
+        description="Blocks that `window` shuffles together: more is closer to a full shuffle and uses more"
+        " memory.",
+    )
+
+
+class Validation(Section):
+    """When to validate and on how many samples. The same limit applies to the test split at the end."""
+
+    every: int = Field(100, ge=1, description="Steps between validations; the last step is always validated.")
+    samples: int | None = Field(
+        None, ge=1, description="Maximum number of samples, spread evenly over the split; null = all."
+    )
+
+
+class StoreRetry(Section):
+    """How long to retry a failing store. Then the run stops and reports its last good checkpoint."""
+
+    attempts: int = Field(6, ge=1, le=100, description="Attempts per request.")
+    first_wait: float = Field(
+        0.5, gt=0, description="Seconds before the second attempt; doubled for each further one."
+    )
+    longest_wait: float = Field(30.0, gt=0, description="Maximum seconds between two attempts.")
+    stall: float = Field(60.0, gt=0, description="Seconds without progress after which a request fails.")
+
+
+class CheckpointConfig(Section):
+    """When to save the run, and which checkpoints to keep."""
+
+    every: int = Field(100, ge=1, description="Steps between checkpoints; the last step is always saved.")
+    keep_last: int = Field(2, ge=1, description="Number of newest checkpoints to keep, besides the best one.")
+    keep_best: bool = True
+    keep_every: int | None = Field(
+        None, ge=1, description="Keep checkpoints of steps divisible by this permanently."
+    )
+    metric: str = Field(
+        "validation/loss", description="Validation metric that decides which checkpoint is best."
+    )
+    mode: Literal["min", "max"] = "min"
+    patience: StoreRetry = StoreRetry()
+
+
+class Sharding(Section):
+    """How `fsdp` and `hsdp` shard a model; `blocks` and `meta_init` apply to `ddp` too."""
+
+    blocks: tuple[str, ...] = Field(
+        (),
+        description="Module classes to shard, recompute and compile one by one; empty: detected in the model.",
+    )
+    reshard: bool = Field(
+        True,
+        description="Free a block's gathered parameters after each pass: less memory, more all-gathers.",
+    )
+    cpu_offload: bool = Field(
+        False,
+        description="Keep shards and optimizer state in host memory; slower, for models that do not fit otherwise.",
+    )
+    replicas: int | None = Field(
+        None, ge=1, description="`hsdp`: number of copies of the whole model; null: one per machine."
+    )
+    reduce_every: bool = Field(
+        False, description="Reduce gradients in every micro batch: more communication, less memory."
+    )
+    meta_init: bool = Field(
+        False,
+        description="Create the initial weights tensor by tensor, for models larger than a rank's memory.",
+    )
+
+
+class Log(Section):
+    """How often to log, and to which trackers."""
+
+    every: int = Field(
+        10, ge=1, description="Steps per log line, row of metrics.jsonl and TensorBoard point."
+    )
+    tensorboard: bool = True
+    prometheus: Literal["off", "ray"] | Annotated[int, Field(ge=1024, le=65535)] = Field(
+        "off",
+        description="A port of rank 0's machine on which to serve gauges, or `ray` to use Ray's metrics agents.",
+    )
+    mlflow: str | None = Field(
+        None,
+        description="MLflow tracking URI, such as http://mlflow:5000 or sqlite:///mlflow.db; needs mlflow.",
+    )
+    wandb: str | None = Field(
+        None, description="Weights & Biases project; needs wandb. WANDB_MODE=offline needs no network."
+    )
+
+
+class ScalingConfig(Section):
+    """How many processes train, and on which resources. May change between an interruption and its resume."""
+
+    workers: int = Field(1, ge=1)
+    min_workers: int | None = Field(
+        None,
+        ge=1,
+        description="Continue with this many workers when no more are available (Ray); the global batch is"
+        " kept. null = `workers`.",
+    )
+    cpus_per_worker: float = Field(1, gt=0)
+    use_gpu: bool = False
+    threads: int = Field(
+        1, ge=1, description="CPU threads per worker; affects whether a run repeats bit for bit."
+    )
+    restarts: int = Field(
+        2,
+        ge=0,
+        description="How often failed workers are restarted from the newest checkpoint within one launch.",
+    )
+    standby: bool = Field(
+        True,
+        description="Keep one prestarted process per worker, so that a restart is faster (Ray); about 0.5 GB each.",
+    )
+
+
+class GuardsConfig(Section):
+    """What to do with a step whose gradient is NaN or Inf, or whose loss spikes."""
+
+    nan: Literal["stop", "skip", "roll_back"] = Field("stop", description="On a NaN or Inf gradient.")
+    spike: Literal["off", "stop", "skip", "roll_back"] = Field(
+        "off", description="On a loss far above the previous ones."
+    )
+    sigmas: float = Field(
+        6.0, gt=0, description="Standard deviations above the mean of the previous losses that make a spike."
+    )
+    window: int = Field(
+        50,
+        ge=4,
+        description="Number of previous losses to compare with; detection starts when half of them are known.",
+    )
+    limit: int = Field(5, ge=1, description="Consecutive rejected steps after which the run stops.")
+
+
+class RateControl(Section):
+    """Controls the learning rate; every kind multiplies the schedule's rate."""
+
+    kind: Literal["off", "plateau", "restarts", "backoff"] = "off"
+    metric: str = Field("validation/loss", description="Metric that plateau and restarts watch.")
+    mode: Literal["min", "max"] = "min"
+    factor: float = Field(0.5, gt=0, lt=1, description="Multiplier of the rate, or of a cycle's peak.")
+    floor: float = Field(0.01, gt=0, le=1, description="Smallest multiple of the schedule's rate.")
+    patience: int = Field(2, ge=1, description="plateau: consecutive validations without improvement.")
+    threshold: float = Field(1e-3, ge=0, description="plateau: minimum relative improvement.")
+    cycle: int = Field(100, ge=2, description="restarts: steps of the first cycle.")
+    stretch: float = Field(
+        2.0, ge=1, description="restarts: length of each cycle relative to the previous one."
+    )
+    sigmas: float = Field(
+        4.0, gt=0, description="backoff: standard deviations above the previous losses that make a spike."
+    )
+    window: int = Field(30, ge=4, description="backoff: number of previous losses to compare with.")
+    recover: int = Field(50, ge=1, description="backoff: steps until one reduction is recovered.")
+
+
+class BatchControl(Section):
+    """Controls the global batch by the gradient noise scale."""
+
+    kind: Literal["off", "noise"] = "off"
+    largest: int = Field(1024, ge=1, description="Largest global batch.")
+    every: int = Field(
+        5, ge=1, description="Steps between measurements; each costs one additional gradient reduction."
+    )
+    rule: Literal["none", "sqrt", "linear"] = Field(
+        "sqrt", description="How the learning rate scales with the batch."
+    )
+
+
+class ControllersConfig(Section):
+    """What the run may adjust itself. Decisions are logged, reported and part of the checkpoint."""
+
+    rate: RateControl = RateControl()
+    batch: BatchControl = BatchControl()
+    micro_batch: Literal["fixed", "probe"] = Field(
+        "fixed", description="probe: use the fastest micro batch that fits, measured before the first step."
+    )
+
+
+class Recipe(Section):
+    """A training run, declared."""
+
+    name: str = Field(
+        pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+        description="Lowercase letters, digits and dashes; the default name of the run folder.",
+    )
+    seed: int = Field(0, ge=0, le=2**31 - 1)
+    workload: SerializeAsAny[AnyWorkloadSettings]
+    strategy: Literal["ddp", "fsdp", "hsdp"] = Field(
+        "ddp",
+        description="`ddp`: the whole model on every rank; `fsdp`: sharded; `hsdp`: sharded and replicated.",
+    )
+    sharding: Sharding = Sharding()
+    activation_checkpointing: Literal["none", "selective", "full"] = Field(
+        "none", description="Recompute activations in the backward pass instead of keeping them."
+    )
+    compile: bool = Field(
+        False, description="Compile the model's blocks with torch.compile; needs a C++ compiler."
+    )
+    optimizer: Optimizer = Optimizer()
+    batch: Batch = Batch()
+    order: SampleOrder = SampleOrder()
+    steps: int | None = Field(None, ge=1, description="Optimizer steps; give this or `epochs`.")
+    epochs: float | None = Field(
+        None, gt=0, description="Passes over the training split; converted to steps."
+    )
+    precision: Literal["fp32", "bf16"] = "fp32"
+    deterministic: bool = Field(True, description="Reject operations that are not deterministic.")
+    validation: Validation = Validation()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    guards: GuardsConfig = GuardsConfig()
+    controllers: ControllersConfig = ControllersConfig()
+    log: Log = Log()
+    scaling: ScalingConfig = ScalingConfig()
+    publish: PublishConfig = PublishConfig()
+    tune: TuneConfig | None = Field(None, description="A hyperparameter search over this recipe's keys.")
+    storage: str = Field(
+        "runs", description="Folder or URL (file://, s3://, gs://, az://) that contains the run folder."
+    )
+
+    def total_steps(self, train_samples: int) -> int:
+        """Optimizer steps of the whole run; `epochs` is converted by the size of the training split."""
+        if self.steps is not None:
+            return self.steps
+        return max(1, -int(-(self.epochs or 1) * train_samples // self.batch.global_batch))
+
+    def run_dir(self) -> Path:
+        """The default run folder on this machine: STORAGE/NAME, or runs/NAME if `storage` is a URL."""
+        folder = "runs" if is_remote(self.storage) else self.storage.removeprefix("file://")
+        return Path(folder) / self.name
+
+    def home_url(self) -> str:
+        """Where the run is stored: STORAGE/NAME, a URL if `storage` is one."""
+        return f"{self.storage.rstrip('/')}/{self.name}" if is_remote(self.storage) else str(self.run_dir())
