@@ -32,9 +32,9 @@ With NAME: one rule with its reason, remedy and sources, and the resource types 
 
   trainfleet policies --json
 
-  trainfleet policies --markdown > docs/policies.md
+  trainfleet policies --markdown > policies.md
 
-  trainfleet policies --check docs/policies.md
+  trainfleet policies --check policies.md
 """
 
 

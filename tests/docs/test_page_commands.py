@@ -1,4 +1,4 @@
-"""The commands of pages that are quick enough for `make test`: rehearsal.md, diff.md, layer.md, multi-cloud.md, ray-up.md.
+"""The commands of pages that are quick enough for `make test`: rehearsal.md, diff.md, multi-cloud.md, ray-up.md.
 
 Each page's blocks marked with this file run in one shell, in a clone of the repository.
 """

@@ -16,12 +16,6 @@ from trainfleet.policies.engine.document import markdown, of_interest
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_the_document_is_what_the_rules_say(root: Path) -> None:
-    assert (root / "docs" / "policies.md").read_text() == markdown(), (
-        "stale: trainfleet policies --markdown > docs/policies.md"
-    )
-
-
 def test_the_document_names_every_rule_with_its_reason_remedy_and_sources() -> None:
     text = markdown()
     for rule in RULES:

@@ -15,12 +15,6 @@ from trainfleet.training.trackers import flat
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_document_is_that_of_this_code() -> None:
-    assert (ROOT / "docs" / "recipe.md").read_text() == markdown(), (
-        "stale: python -m trainfleet.training.recipe.docs > docs/recipe.md"
-    )
-
-
 @pytest.mark.parametrize("name", ["lm-small", "vision-small", "speech-small"])
 def test_every_key_of_a_recipe_is_in_it(name: str) -> None:
     text = markdown()
