@@ -1,6 +1,4 @@
-"""Which engine is used, and that a build is made once, whole or not at all. The `go` and `pulumi` here are
-fakes on PATH.
-"""
+"""Which engine is used, and that it is built once, completely or not at all. `go` and `pulumi` are fakes on PATH."""
 
 from __future__ import annotations
 
@@ -15,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from trainfleet import toolchain
 from trainfleet.errors import MissingToolError, TrainfleetError
 from trainfleet.rehearsal.engine import build
 from trainfleet.rehearsal.engine.find import find_engine, installed, is_enough
@@ -31,9 +30,7 @@ def script(path: Path, body: str) -> Path:
 
 @pytest.fixture
 def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A PATH with one folder of fakes and the system's own tools, and an empty cache; returns the folder of
-    fakes.
-    """
+    """Set a PATH of one folder of fakes and the system's tools, and an empty cache. Returns the folder of fakes."""
     fakes = tmp_path / "fakes"
     fakes.mkdir()
     monkeypatch.setenv("PATH", f"{fakes}:/usr/bin:/bin")
@@ -55,7 +52,7 @@ def fake_go(folder: Path, build_body: str, version: str = "go1.99.0") -> Path:
     ("version", "enough"),
     [("v3.200.0", True), ("3.201.1", True), ("v4.0.0-alpha", True), ("v3.199.9", False), ("nonsense", False)],
 )
-def test_how_new_is_enough(version: str, enough: bool) -> None:
+def test_the_minimum_version(version: str, enough: bool) -> None:
     assert is_enough(version) is enough
 
 
@@ -83,7 +80,7 @@ def test_a_named_engine_comes_first_and_must_be_new(
         find_engine()
 
 
-def test_a_build_is_cached_whole_with_its_shims(only: Path) -> None:
+def test_a_build_is_cached_with_its_shims(only: Path) -> None:
     fake_go(only, 'echo built >> "$COUNT"; echo engine > "$OUT"')
     os.environ["COUNT"] = str(only / "count")
     lines: list[str] = []
@@ -93,6 +90,13 @@ def test_a_build_is_cached_whole_with_its_shims(only: Path) -> None:
     assert (only / "count").read_text() == "built\n"
     assert {path.name for path in first.path.parent.iterdir()} == {"pulumi", *build.SHIMS}
     assert any("building Pulumi" in line for line in lines)
+
+
+def test_an_engine_whose_shims_name_other_modules_is_another_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier release's shims start modules that this one may not have."""
+    key = build.key()
+    monkeypatch.setattr(build, "SHIMS", dict.fromkeys(build.SHIMS, "moved.module"))
+    assert build.key() != key
 
 
 def test_two_processes_make_one_build(only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,22 +112,22 @@ def test_two_processes_make_one_build(only: Path, monkeypatch: pytest.MonkeyPatc
     _wait_for((only / "count").exists)
     with gate.open("w") as open_gate:
         open_gate.write("go\n")
-    said = [process.communicate(timeout=LIMIT)[0] for process in both]
+    outputs = [process.communicate(timeout=LIMIT)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0]
-    assert said[0] == said[1]
+    assert outputs[0] == outputs[1]
     assert (only / "count").read_text() == "built\n"
 
 
-def test_a_failed_build_says_why_and_leaves_nothing(only: Path) -> None:
+def test_a_failed_build_reports_why_and_leaves_nothing(only: Path) -> None:
     fake_go(only, "echo 'no such module' >&2; exit 1")
     with pytest.raises(TrainfleetError, match="no such module"):
         find_engine()
     assert _folders() == []
 
 
-def test_ctrl_c_ends_go_and_leaves_no_half_build(only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_kills_go_and_leaves_no_partial_build(only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIDS", str(only / "pids"))
-    fake_go(only, 'echo half > "$OUT"; echo $$ > "$PIDS"; exec tail -f /dev/null')
+    fake_go(only, 'echo part > "$OUT"; echo $$ > "$PIDS"; exec tail -f /dev/null')
     child = subprocess.Popen(
         [sys.executable, "-m", "trainfleet.rehearsal.engine.find"],
         stdout=subprocess.PIPE,
@@ -133,18 +137,18 @@ def test_ctrl_c_ends_go_and_leaves_no_half_build(only: Path, monkeypatch: pytest
     _wait_for(lambda: (only / "pids").exists() and (only / "pids").read_text().strip() != "")
     go = psutil.Process(int((only / "pids").read_text()))
     child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=LIMIT)
+    _, errors = child.communicate(timeout=LIMIT)
     assert child.returncode == 130
-    assert "Traceback" not in said
+    assert "Traceback" not in errors
     assert not go.is_running() or go.status() == psutil.STATUS_ZOMBIE
     assert _folders() == []
 
 
-def test_with_neither_pulumi_nor_go_it_says_what_to_install(
+def test_without_pulumi_and_go_the_error_names_what_to_install(
     only: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_go(only, "exit 1", version="go1.1")
-    monkeypatch.setattr(sys, "executable", str(script(only / "python", "echo 'no index to be had'; exit 1")))
+    monkeypatch.setattr(sys, "executable", str(script(only / "python", "echo 'no index'; exit 1")))
     with pytest.raises(MissingToolError) as caught:
         find_engine()
     assert "install Pulumi >= 3.200.0, or Go >= 1.26" in str(caught.value)
@@ -152,12 +156,12 @@ def test_with_neither_pulumi_nor_go_it_says_what_to_install(
 
 
 def test_the_pins_are_found_and_name_the_engine() -> None:
-    assert build.pinned("github.com/pulumi/pulumi/pkg/v3") == "3.200.0"
-    assert build.pinned("go") == "1.26"
+    assert toolchain.pinned("github.com/pulumi/pulumi/pkg/v3") == "3.200.0"
+    assert toolchain.pinned("go") == "1.26"
 
 
 def _folders() -> list[str]:
-    cache = build.cache_folder()
+    cache = toolchain.cache_folder()
     return [path.name for path in cache.iterdir() if path.is_dir()] if cache.is_dir() else []
 
 

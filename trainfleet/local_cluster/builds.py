@@ -21,7 +21,7 @@ from pathlib import Path
 from trainfleet.errors import Problem, TrainfleetError
 from trainfleet.local_cluster.node import GUARD
 from trainfleet.local_cluster.pins import KUBE, KWOK, PROGRAMS, RAY_OPERATOR, Program
-from trainfleet.rehearsal.engine.build import cache_folder, find_go, one_at_a_time, run_go
+from trainfleet.toolchain import build_lock, cache_folder, find_go, run_go
 
 Progress = Callable[[str], None]
 RIGHTS = "role.yaml"
@@ -69,7 +69,7 @@ def build_all(progress: Progress, simulated: bool = True) -> None:
 
 def _build_row(programs: Sequence[Program], go: Path, progress: Progress) -> None:
     for program in programs:
-        with one_at_a_time(folder_of(program).with_suffix(".lock"), progress, program.name):
+        with build_lock(folder_of(program).with_suffix(".lock"), progress, program.name):
             if not executable(program).is_file():
                 _build(program, go, progress)
 

@@ -11,7 +11,7 @@ from trainfleet.errors import MissingToolError, Problem, TrainfleetError
 from trainfleet.local_cluster import cgroups, images
 from trainfleet.local_cluster.builds import missing
 from trainfleet.local_cluster.state import hidden_by
-from trainfleet.rehearsal.engine.build import cache_folder
+from trainfleet.toolchain import cache_folder
 
 PACKAGES = {
     "containerd": "containerd",

@@ -25,7 +25,7 @@ from pathlib import Path
 from trainfleet.errors import InputError, Problem
 from trainfleet.local_cluster import node, oci, rootfs, servers
 from trainfleet.local_cluster.state import State
-from trainfleet.rehearsal.engine.build import cache_folder, one_at_a_time
+from trainfleet.toolchain import build_lock, cache_folder
 
 Progress = Callable[[str], None]
 LOCAL = "localhost/trainfleet:local"
@@ -76,7 +76,7 @@ def prepare(progress: Progress, image: bool) -> Path:
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    with one_at_a_time(target.with_suffix(".lock"), progress, "image"):
+    with build_lock(target.with_suffix(".lock"), progress, "image"):
         if target.is_dir():
             return target
         for stale in target.parent.glob(f".{target.name}.*"):

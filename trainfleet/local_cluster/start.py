@@ -25,7 +25,7 @@ from trainfleet.local_cluster import builds, cgroups, checks, images, network, n
 from trainfleet.local_cluster.kubectl import kubectl, write_shim
 from trainfleet.local_cluster.objects import objects
 from trainfleet.local_cluster.state import State
-from trainfleet.rehearsal.engine.build import cache_folder
+from trainfleet.toolchain import cache_folder
 
 Progress = Callable[[str], None]
 LIMIT_S = 180.0

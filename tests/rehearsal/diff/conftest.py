@@ -20,7 +20,7 @@ def repo(tmp_path: Path) -> Repo:
 @pytest.fixture(scope="session")
 def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache folder of the tests' own, in which the built engine of this machine can still be found."""
-    from trainfleet.rehearsal.engine.build import cache_folder
+    from trainfleet.toolchain import cache_folder
 
     home = tmp_path_factory.mktemp("cache")
     folder = home / "trainfleet"

@@ -25,7 +25,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from trainfleet.errors import MissingToolError, Problem
-from trainfleet.rehearsal.engine.build import cache_folder, find_go
+from trainfleet.toolchain import cache_folder, find_go
 
 PINS = Path(__file__).parent
 GATEWAYS = {

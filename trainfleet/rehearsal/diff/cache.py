@@ -37,7 +37,7 @@ _PACKAGES = (
 
 def folder() -> Path:
     """Return where entries are."""
-    from trainfleet.rehearsal.engine.build import cache_folder
+    from trainfleet.toolchain import cache_folder
 
     return cache_folder() / "diff"
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -18,10 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from trainfleet.errors import TrainfleetError
 from trainfleet.rehearsal.engine.sandbox import Sandbox, unwritable
+from trainfleet.toolchain import kill_tree, spawn
 
 POLL = 0.05
 QUIET_OPS = ("same", "read", "refresh")
@@ -228,37 +226,6 @@ def _without_description(message: str) -> str:
     """Return what a policy reported; the engine puts the policy's description on a line before it."""
     first, _, rest = message.partition("\n")
     return " ".join((rest or first).split())
-
-
-def spawn(command: list[str], **settings: Any) -> subprocess.Popen[bytes]:
-    """Start a process; a Ctrl-C that arrives while it starts ends it, instead of leaving it to nobody."""
-    came: list[int] = []
-    try:
-        before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    except ValueError:  # not the main thread: signals do not come here
-        return subprocess.Popen(command, **settings)
-    try:
-        child = subprocess.Popen(command, **settings)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if came:
-        kill_tree(child)
-        raise KeyboardInterrupt
-    return child
-
-
-def kill_tree(child: subprocess.Popen[bytes]) -> None:
-    """End a process and all its descendants, and wait for it."""
-    if child.poll() is not None:
-        return
-    with contextlib.suppress(psutil.NoSuchProcess):
-        parent = psutil.Process(child.pid)
-        family = [parent, *parent.children(recursive=True)]
-        for process in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(family, timeout=5)
-    child.wait()
 
 
 def resources_of(state: Path) -> list[dict[str, Any]]:

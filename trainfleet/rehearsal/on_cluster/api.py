@@ -25,8 +25,8 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from trainfleet.errors import Problem, TrainfleetError
-from trainfleet.rehearsal.engine.engine_cli import kill_tree, spawn
 from trainfleet.rehearsal.on_cluster.cluster_target import Target
+from trainfleet.toolchain import kill_tree, spawn
 
 Document = dict[str, Any]
 MANAGER = "trainfleet-rehearsal"

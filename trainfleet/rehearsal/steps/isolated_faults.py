@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet.errors import Problem, TrainfleetError
-from trainfleet.rehearsal.engine.engine_cli import Planned, kill_tree, spawn
+from trainfleet.rehearsal.engine.engine_cli import Planned
 from trainfleet.rehearsal.engine.find import Engine
 from trainfleet.rehearsal.engine.process_pool import sharing
 from trainfleet.rehearsal.engine.sandbox import Project
 from trainfleet.rehearsal.report import Report, Step
 from trainfleet.rehearsal.steps import fault_scenarios, steps
 from trainfleet.rehearsal.steps.session import APPLY, Rehearsal, staged
+from trainfleet.toolchain import kill_tree, spawn
 
 ROUNDS = {
     "crash": "engine killed, things adopted",

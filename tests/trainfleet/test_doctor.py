@@ -1,11 +1,8 @@
-"""The doctor on machines that lack something: it says what, for which command, and how to get it, and never
-falls over.
-"""
+"""The doctor on machines where something is missing: it reports what, for which commands, and how to get it."""
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
+import importlib.metadata
 import json
 import os
 import shutil
@@ -17,7 +14,9 @@ from typing import NamedTuple
 
 import pytest
 
-from trainfleet.rehearsal.cli import doctor
+from trainfleet import doctor, toolchain
+from trainfleet.cli import COMMANDS
+from trainfleet.infra.clouds import Cloud
 from trainfleet.rehearsal.engine import build
 
 Trainfleet = Callable[..., subprocess.CompletedProcess[str]]
@@ -32,10 +31,10 @@ class Usage(NamedTuple):
     free: int
 
 
-def write_program(folder: Path, name: str, says: str, code: int = 0) -> Path:
-    """A program that says one thing."""
+def write_program(folder: Path, name: str, output: str, code: int = 0) -> Path:
+    """A program that prints one line."""
     path = folder / name
-    path.write_text(f"#!/bin/sh\necho '{says}'\nexit {code}\n")
+    path.write_text(f"#!/bin/sh\necho '{output}'\nexit {code}\n")
     path.chmod(0o755)
     return path
 
@@ -48,23 +47,33 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("PATH", str(programs))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("TRAINFLEET_PULUMI", raising=False)
-    monkeypatch.setattr(build, "cache_folder", lambda: tmp_path / "cache" / "trainfleet")
+    monkeypatch.setattr(toolchain, "cache_folder", lambda: tmp_path / "cache" / "trainfleet")
     without(monkeypatch, "pip")
     return programs
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *absent: str) -> None:
-    """Hide modules, as in an environment without them."""
-    find = importlib.util.find_spec
+    """Hide distributions, as in an environment without them."""
+    version = importlib.metadata.version
 
-    def find_spec(name: str, package: str | None = None) -> importlib.machinery.ModuleSpec | None:
-        return None if name in absent else find(name, package)
+    def find(name: str) -> str:
+        if name in absent:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version(name)
 
-    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+    monkeypatch.setattr(importlib.metadata, "version", find)
+
+
+def stopped(checks: list[doctor.Check]) -> set[str]:
+    """The commands that cannot work."""
+    return {command for command, works in doctor.ready(checks).items() if not works}
 
 
 def test_nothing_is_imported_that_a_missing_package_would_break() -> None:
-    code = "import sys, trainfleet.rehearsal.cli.doctor as d; d.examine(); print(sorted(set(sys.modules) & set(sys.argv[1].split(','))))"
+    code = (
+        "import sys, trainfleet.doctor as d; d.examine(); "
+        "print(sorted(set(sys.modules) & set(sys.argv[1].split(','))))"
+    )
     finished = subprocess.run(
         [sys.executable, "-c", code, ",".join(MODULES)],
         capture_output=True,
@@ -82,31 +91,29 @@ def test_an_engine_on_the_path_is_asked_for_its_version(bare: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("says", "code"), [("v3.199.9", 0), ("2.0.0", 0), ("no version", 0), ("v3.300.0", 1)]
+    ("output", "code"), [("v3.199.9", 0), ("2.0.0", 0), ("no version", 0), ("v3.300.0", 1)]
 )
-def test_an_engine_that_is_old_or_does_not_answer_is_not_taken(bare: Path, says: str, code: int) -> None:
-    write_program(bare, "pulumi", says, code)
+def test_an_engine_that_is_old_or_does_not_answer_is_not_used(bare: Path, output: str, code: int) -> None:
+    write_program(bare, "pulumi", output, code)
     check = doctor.engine()
     assert check.status == "missing"
     assert "older than 3.200 or does not answer" in check.detail
     assert "Pulumi 3.200" in check.fix
 
 
-def test_an_engine_that_is_named_is_taken_or_refused_by_its_name(
-    bare: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_named_engine_is_used_or_rejected_by_its_name(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINFLEET_PULUMI", str(write_program(bare, "mine", "v3.230.0")))
     assert doctor.engine().detail.startswith("3.230.0 at ")
-    monkeypatch.setenv("TRAINFLEET_PULUMI", str(bare / "not-there"))
+    monkeypatch.setenv("TRAINFLEET_PULUMI", str(bare / "absent"))
     check = doctor.engine()
     assert check.status == "missing"
-    assert "not-there" in check.detail
+    assert "absent" in check.detail
     assert "unset it" in check.fix
 
 
 def test_an_engine_built_from_these_pins_is_found_and_one_from_others_is_not(bare: Path) -> None:
     for name, status in (("engine-of-other-pins", "missing"), (f"engine-{build.key()}", "here")):
-        built = build.cache_folder() / name / "bin" / "pulumi"
+        built = toolchain.cache_folder() / name / "bin" / "pulumi"
         built.parent.mkdir(parents=True)
         built.touch()
         assert doctor.engine().status == status
@@ -114,59 +121,100 @@ def test_an_engine_built_from_these_pins_is_found_and_one_from_others_is_not(bar
 
 
 @pytest.mark.parametrize(
-    ("says", "status"),
+    ("output", "status"),
     [
         ("go version go1.99.0 linux/amd64", "here"),
         ("go version go1.18 linux/amd64", "missing"),
         ("", "missing"),
     ],
 )
-def test_a_go_that_is_new_enough_can_build_an_engine(bare: Path, says: str, status: str) -> None:
-    write_program(bare, "go", says)
+def test_a_go_that_is_new_enough_can_build_an_engine(bare: Path, output: str, status: str) -> None:
+    write_program(bare, "go", output)
     check = doctor.engine()
     assert check.status == status
     assert ("first rehearsal builds one" in check.detail) is (status == "here")
 
 
-def test_pip_may_fetch_a_go_which_nobody_can_promise(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pip_may_be_able_to_download_go(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setenv("PATH", str(bare))
     monkeypatch.delenv("TRAINFLEET_PULUMI", raising=False)
-    monkeypatch.setattr(build, "cache_folder", lambda: bare / "cache")
-    monkeypatch.setattr(doctor, "installed_module", lambda name: name == "pip")
+    monkeypatch.setattr(toolchain, "cache_folder", lambda: bare / "cache")
     check = doctor.engine()
     assert check.status == "scarce"
-    assert "if it reaches an index" in check.detail
+    assert "if it can reach an index" in check.detail
     assert doctor.ready([check])["rehearse"]
 
 
 def test_nothing_on_the_path_stops_the_rehearsal_only(bare: Path) -> None:
     checks = doctor.examine()
     works = doctor.ready(checks)
-    assert not works["rehearse"]
+    assert {command for command in ("rehearse", "diff", "kubeconfig", "sky") if not works[command]} == {
+        "rehearse",
+        "diff",
+        "kubeconfig",
+        "sky",
+    }
     assert works["train"]
     assert works["spec"]
     absent = {check.name for check in checks if check.status == "missing"}
-    assert absent == {"Pulumi engine", "GPU", "git", "kubectl", "helm"}
+    programs = {name for name, _, _ in doctor.PROGRAMS}
+    assert absent - {"local cluster"} == {"Pulumi engine", "GPU", *programs}
+
+
+TRAINING = {"data", "train", "launch", "tune", "evaluate", "publish", "predict", "serve", "report"}
 
 
 @pytest.mark.parametrize(
-    ("module", "stopped"),
+    ("package", "name", "expected"),
     [
-        ("pulumi_policy", {"rehearse"}),
-        ("torch", {"train", "launch", "report"}),
-        ("ray", {"train", "launch", "report"}),
+        ("torch", "train", TRAINING),
+        ("ray", "train", TRAINING),
+        ("optuna", "tune", {"tune"}),
+        ("skypilot", "sky", {"sky"}),
+        ("transformers", "hf", set()),
+        ("soundfile", "speech", set()),
+        ("scikit-learn", "vision", set()),
     ],
 )
 def test_a_missing_package_names_its_extra_and_stops_its_commands(
-    monkeypatch: pytest.MonkeyPatch, module: str, stopped: set[str]
+    monkeypatch: pytest.MonkeyPatch, package: str, name: str, expected: set[str]
 ) -> None:
-    without(monkeypatch, module)
-    checks = [doctor.extra(name) for name in doctor.NEEDED_BY]
-    (missing,) = [check for check in checks if check.status == "missing"]
-    assert missing.detail == f"not here: {module}"
-    assert f"pip install 'trainfleet[{'aws' if 'rehearse' in stopped else 'train'}]'" in missing.fix
-    assert {command for command, works in doctor.ready(checks).items() if not works} == stopped
+    without(monkeypatch, package)
+    check = doctor.extra(name)
+    assert (check.status, check.detail) == ("missing", f"not installed: {package}")
+    assert f"pip install 'trainfleet[{name}]'" in check.fix
+    assert stopped([check]) == expected
+
+
+@pytest.mark.parametrize("only", ["aws", "gcp", "azure", "local"])
+def test_the_packages_of_one_cloud_are_enough_to_rehearse_it(
+    monkeypatch: pytest.MonkeyPatch, only: str
+) -> None:
+    sdks = {"aws": "pulumi-aws", "gcp": "pulumi-gcp", "azure": "pulumi-azure-native"}
+    without(monkeypatch, *(package for name, package in sdks.items() if name != only))
+    checks = [doctor.cloud(name) for name in doctor.clouds()]
+    assert {check.key for check in checks if check.status == "here"} == {f"cloud-{only}", "cloud-local"}
+    assert not stopped(checks)
+    assert not any(check.needed for check in checks)
+
+
+def test_no_cloud_can_be_rehearsed_without_the_pulumi_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "pulumi")
+    assert stopped([doctor.cloud(name) for name in doctor.clouds()]) == {"rehearse", "diff"}
+
+
+def test_every_command_extra_and_cloud_is_covered() -> None:
+    """A new command, extra or cloud must be added to the doctor's tables."""
+    assert set(doctor.NEEDS) == set(COMMANDS)
+    checks = {check.key: check for check in doctor.examine()}
+    covered = {name.removeprefix("extra-") for name in checks if name.startswith("extra-")}
+    provided = {*(importlib.metadata.metadata("trainfleet").get_all("Provides-Extra") or ())}
+    assert covered | set(doctor.EXTRAS_WITHOUT_CHECK) | {str(cloud) for cloud in Cloud} >= provided
+    assert all(checks[f"extra-{name}"].commands for name in covered)
+    assert {f"cloud-{cloud}" for cloud in Cloud} <= set(checks)
+    named = {part for needs in doctor.NEEDS.values() for part in (*needs.required, *needs.optional)}
+    assert named - {doctor.CLOUD} <= set(checks)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +237,7 @@ def test_one_cpu_is_scarce_and_stops_nothing(monkeypatch: pytest.MonkeyPatch) ->
     assert all(doctor.ready([check]).values())
 
 
-def test_shared_memory_that_is_small_or_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_shared_memory_that_is_small_or_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert doctor.shared_memory(tmp_path / "none").status == "scarce"
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(64 << 20, 0, 64 << 20))
     check = doctor.shared_memory(tmp_path)
@@ -198,20 +246,20 @@ def test_shared_memory_that_is_small_or_not_there(monkeypatch: pytest.MonkeyPatc
     assert "--shm-size" in check.fix
 
 
-def test_disk_that_is_nearly_full_in_a_folder_that_is_not_there_yet(
+def test_a_nearly_full_disk_below_a_folder_that_does_not_exist_yet(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(doctor.GIB, 0, doctor.GIB // 2))
-    check = doctor.space("disk", tmp_path / "a" / "b", doctor.GIB, ("train",))
-    assert (check.status, check.fix) == ("scarce", "1 GiB free")
+    check = doctor.space("run-disk", "disk", tmp_path / "a" / "b", doctor.GIB)
+    assert (check.status, check.fix) == ("scarce", "free up 1 GiB")
     assert "0.5 GiB free" in check.detail
 
 
-def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_writable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
-    check = doctor.space("disk", tmp_path, 1, ("train",))
+    check = doctor.space("run-disk", "disk", tmp_path, 1)
     assert check.status == "scarce"
-    assert "cannot be written" in check.detail
+    assert "is not writable" in check.detail
 
 
 def test_gpus_as_their_driver_lists_them(bare: Path) -> None:
@@ -225,26 +273,25 @@ def test_gpus_as_their_driver_lists_them(bare: Path) -> None:
     assert doctor.gpu().status == "missing"
 
 
-def test_a_program_that_hangs_is_given_up(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_hangs_is_abandoned(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shell = "/bin/sh"
-    monkeypatch.setattr(doctor, "SECONDS", 0.2)
+    monkeypatch.setattr(doctor, "TIMEOUT_S", 0.2)
     assert doctor.answer([shell, "-c", "read forever < /dev/zero; while :; do :; done"]) == ""
-    assert doctor.answer([str(bare / "not-there")]) == ""
+    assert doctor.answer([str(bare / "absent")]) == ""
 
 
-def test_the_command_ends_with_3_when_the_engine_is_out_of_reach(
-    trainfleet: Trainfleet, tmp_path: Path
-) -> None:
-    finished = trainfleet("doctor", TRAINFLEET_PULUMI=str(tmp_path / "not-there"), PATH="")
+def test_the_exit_code_is_3_without_an_engine(trainfleet: Trainfleet, tmp_path: Path) -> None:
+    finished = trainfleet("doctor", TRAINFLEET_PULUMI=str(tmp_path / "absent"), PATH="")
     assert finished.returncode == 3, finished.stderr
     assert finished.stderr == ""
-    assert "cannot work yet: rehearse" in finished.stdout
+    assert "commands that cannot work yet: rehearse" in finished.stdout
 
 
 def test_the_document_names_every_command_and_every_check(trainfleet: Trainfleet) -> None:
     finished = trainfleet("doctor", "--json")
     document = json.loads(finished.stdout)
-    assert list(document["ready"]) == list(doctor.EVERY)
+    assert list(document["ready"]) == list(COMMANDS)
+    assert list(document["clouds"]) == [str(cloud) for cloud in Cloud]
     assert finished.returncode == (0 if document["ready"]["rehearse"] and document["ready"]["train"] else 3)
     assert {"Python", "Pulumi engine", "CPUs", "memory", "shared memory", "GPU", "git"} <= {
         check["name"] for check in document["checks"]
