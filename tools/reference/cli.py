@@ -17,6 +17,7 @@ from tools.reference.tables import anchor, code, table
 PROGRAM = "trainfleet"
 COMPLETION = ("install_completion", "show_completion")
 """Options of the shell's completion: shown once, for the program."""
+NOT_RUN = "<!-- not run: examples of single commands, with names of other machines; a test parses them -->"
 KINDS = {str: "string", int: "integer", float: "number", bool: "flag", Path: "path"}
 
 
@@ -90,18 +91,29 @@ def read_help(text: str) -> Help:
         elif paragraph.startswith("Exit codes:"):
             exit_codes = _plain(paragraph)
         elif in_examples and not paragraph.strip()[:1].isupper():
-            examples += [_unmarked(line.strip()) for line in paragraph.splitlines()]
+            examples += _commands(paragraph)
         else:
             paragraphs.append(_plain(paragraph))
     return Help(paragraphs, examples, exit_codes)
 
 
+def _commands(paragraph: str) -> list[str]:
+    """The commands of a paragraph of examples; a line that starts with no program continues the one before."""
+    found: list[str] = []
+    for line in map(str.strip, paragraph.splitlines()):
+        if found and not re.match(r"[a-z]+( |$)", line):
+            found[-1] += f" {line}"
+        else:
+            found.append(line)
+    return [_unmarked(each) for each in found]
+
+
 def _section(entry: Entry, exit_codes: str) -> Iterator[str]:
-    said = read_help(entry.command.help or "")
+    shown = read_help(entry.command.help or "")
     depth = "##" if entry.name.count(" ") == 1 else "###"
     yield f"{depth} {entry.name}\n"
     yield f"```text\n{_usage(entry)}\n```\n"
-    yield "\n\n".join(said.text) + "\n"
+    yield "\n\n".join(shown.text) + "\n"
     if entry.children:
         links = [f"[{child}](#{anchor(f'{entry.name} {child}')})" for child in entry.children]
         yield f"Subcommands: {', '.join(links)}.\n"
@@ -109,11 +121,11 @@ def _section(entry: Entry, exit_codes: str) -> Iterator[str]:
     for title, found in (("Argument", arguments), ("Option", _options(entry.command))):
         if found:
             yield _parameters(title, found, entry.command)
-    if said.examples:
-        yield "Examples:\n\n```shell\n" + "\n".join(said.examples) + "\n```\n"
+    if shown.examples:
+        yield f"Examples:\n\n{NOT_RUN}\n```sh\n" + "\n".join(shown.examples) + "\n```\n"
     if not entry.children:
-        own = said.exit_codes.removeprefix("Exit codes: ")
-        common = not own or said.exit_codes == exit_codes
+        own = shown.exit_codes.removeprefix("Exit codes: ")
+        common = not own or shown.exit_codes == exit_codes
         yield "Exit codes: [common](#exit-codes).\n" if common else f"Exit codes: {own}\n"
 
 

@@ -397,4 +397,4 @@ NOT_DOCUMENTED = {
     "PYTHONPATH": "Python's; kept and extended",
     "UV_DEFAULT_INDEX": "uv's; kept if it is set",
 }
-"""Variables that the sources look up and that are no interface of Trainfleet's, with the reason."""
+"""Variables that the sources look up and that are not an interface of Trainfleet, with the reason."""
