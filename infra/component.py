@@ -1,9 +1,6 @@
-"""Room: what the components of a platform have in common. Each cloud's Network, Cluster, Storage … is one.
+"""PlatformComponent: the base class of a cloud's Network, Cluster, Storage and so on.
 
-A room names its resources `<platform>-<what>`, tags them and gives their options, so that its body says only
-what the
-cloud needs. Easy to get wrong: a resource that changes its `what` is replaced, unless RENAMED says what it
-was before.
+It names resources `<platform>-<what>`, tags them, and sets the options that production needs.
 """
 
 from __future__ import annotations
@@ -17,23 +14,18 @@ import pulumi
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.tags import labels, tags
 
-RENAMED: dict[str, str] = {}
-"""New `what` to the one it had in an earlier release: the engine then keeps the resource and only notes the
-new name.
-"""
 
-
-class Room(pulumi.ComponentResource):
-    """A component whose children are `<platform>-<what>`."""
+class PlatformComponent(pulumi.ComponentResource):
+    """A component whose children are named `<platform>-<what>`."""
 
     TYPE: ClassVar[str]
-    """The Pulumi type token. It is part of every child's URN, so a released token never changes, whatever the
-    class is called.
-    """
+    """The Pulumi type token. It is part of every child's URN, so a released token must never change."""
 
     def __init__(self, spec: PlatformSpec, what: str, opts: pulumi.ResourceOptions | None = None) -> None:
-        lean = pulumi.ResourceOptions(transformations=[_without_versioned_aliases])
-        super().__init__(self.TYPE, f"{spec.name}-{what}", None, pulumi.ResourceOptions.merge(opts, lean))
+        without_aliases = pulumi.ResourceOptions(transformations=[_without_versioned_aliases])
+        super().__init__(
+            self.TYPE, f"{spec.name}-{what}", None, pulumi.ResourceOptions.merge(opts, without_aliases)
+        )
         self.spec = spec
 
     def name(self, what: str) -> str:
@@ -45,34 +37,35 @@ class Room(pulumi.ComponentResource):
         return tags(self.spec, self.name(what))
 
     def labels(self, what: str) -> dict[str, str]:
-        """The same where the cloud calls them labels (Google Cloud)."""
+        """The same as labels of Google Cloud."""
         return labels(self.spec, self.name(what))
 
     def options(
         self,
-        what: str,
         *,
-        keep: bool = False,
-        guard: bool = False,
+        retain: bool = False,
+        protect: bool = False,
         depends_on: Iterable[pulumi.Resource] = (),
+        former_names: Iterable[str] = (),
         **more: Any,
     ) -> pulumi.ResourceOptions:
-        """Options of a child.
+        """Return the options of a child.
 
         Args:
-            what: the child.
-            keep: data or a key: in production neither deleted by mistake nor with the stack.
-            guard: in production not deleted by mistake, but gone with the stack.
-            depends_on: what must exist before the child and outlive it, beside its inputs.
+            retain: in production, protect it from deletion and keep it when the stack is destroyed. For data
+                and keys.
+            protect: in production, protect it from deletion by mistake.
+            depends_on: what must exist before the child and outlive it, in addition to its inputs.
+            former_names: the `what` of earlier releases, so that the engine keeps the resource.
             more: any other option of Pulumi.
         """
         production = self.spec.production
         return pulumi.ResourceOptions(
             parent=self,
-            protect=(production and (keep or guard)) or None,
-            retain_on_delete=(production and keep) or None,
+            protect=(production and (retain or protect)) or None,
+            retain_on_delete=(production and retain) or None,
             depends_on=list(depends_on),
-            aliases=[pulumi.Alias(name=self.name(RENAMED[what]))] if what in RENAMED else None,
+            aliases=[pulumi.Alias(name=self.name(former)) for former in former_names] or None,
             **more,
         )
 
@@ -83,10 +76,9 @@ _VERSIONED = re.compile(r"/v\d{8}\w*:")
 def _without_versioned_aliases(
     resource: pulumi.ResourceTransformationArgs,
 ) -> pulumi.ResourceTransformationResult | None:
-    """Leave out aliases to types of one API version, of which azure-native gives each resource about a dozen.
+    """Drop aliases to versioned types, of which azure-native gives each resource about a dozen.
 
-    Nothing here was ever made under such a type, and the engine waits for every one: on Azure they are a
-    fifth of a preview.
+    No resource was ever created under such a type, and resolving them takes a fifth of a preview on Azure.
     """
     aliases = resource.opts.aliases
     if not aliases:

@@ -26,7 +26,7 @@ LOGS_NAMESPACE, LOGS_SERVICE_ACCOUNT = "logging", "log-shipper"
 LAUNCHERS_GROUP = "trainfleet:launchers"
 """Kubernetes group of who may launch: the cloud's access entries put people and SkyPilot into it."""
 
-Brought = Literal[
+ProvidedFeature = Literal[
     "gpu-plugin",
     "rdma-plugin",
     "gpu-metrics",
@@ -36,7 +36,7 @@ Brought = Literal[
     "node-problems",
     "storage-class",
 ]
-"""Parts of the cluster layer that a cloud may bring itself, so that the layer must not install a second one."""
+"""LayerFeatures of the cluster layer that a cloud may bring itself, so that the layer must not install a second one."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Pool:
     zero nodes).
     """
 
-    wish: GpuPool
+    spec: GpuPool
     machine: Machine
     labels: dict[str, str]
     zones: tuple[str, ...]
@@ -114,8 +114,8 @@ class Platform:
     """Nodes that run the cluster layer itself: made before it, gone after it."""
     secrets: dict[str, pulumi.Input[str]] = field(default_factory=dict)
     """By the spec's name: what the cloud calls a secret that external-secrets may read."""
-    brings: frozenset[Brought] = frozenset()
-    """What the cloud brings itself."""
+    provides: frozenset[ProvidedFeature] = frozenset()
+    """What the cloud provides itself."""
     secret_store: dict[str, Any] = field(default_factory=dict)
     """The `provider` block of the external-secrets store for this cloud's secret manager; empty = there is
     none.
@@ -124,7 +124,7 @@ class Platform:
     """Where the layer sends the logs of pods; None where the cloud gathers them itself, or there is no store."""
     launchers: tuple[Subject, ...] = ()
     """Who may launch, beside LAUNCHERS_GROUP: subjects as the cloud's own login names them in the cluster."""
-    metadata_ways: tuple[tuple[str, int], ...] = ()
+    metadata_endpoints: tuple[tuple[str, int], ...] = ()
     """Link-local addresses (range, port) that pods need for their identity; the rest of link-local stays
     closed.
     """

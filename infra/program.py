@@ -17,7 +17,7 @@ from trainfleet import __version__
 from trainfleet.errors import InputError, TrainfleetError
 from trainfleet.infra.cloud_support import support
 from trainfleet.infra.kubernetes import install, names
-from trainfleet.infra.kubernetes.features import parts
+from trainfleet.infra.kubernetes.features import layer_features
 from trainfleet.infra.outputs.contract import CONTRACT_VERSION
 from trainfleet.infra.platform import (
     SHARED_CLAIM,
@@ -69,7 +69,7 @@ def locate(path: Path) -> str:
 
 def outputs(platform: Platform, spec: PlatformSpec) -> Mapping[str, Any]:
     """The contract's `PlatformOutputs`, with values that are known only after the apply still as outputs."""
-    training, installed = platform.identities.get("training"), parts(platform, spec)
+    training, installed = platform.identities.get("training"), layer_features(platform, spec)
     return {
         "contract_version": CONTRACT_VERSION,
         "trainfleet_version": __version__,
@@ -134,14 +134,14 @@ def pool_output(pool: Pool) -> Mapping[str, Any]:
     """One pool as the contract's `PoolOutput`."""
     machine = pool.machine
     return {
-        "name": pool.wish.name,
-        "kind": pool.wish.kind,
-        "accelerator": pool.wish.accelerator,
-        "per_node": pool.wish.per_node,
+        "name": pool.spec.name,
+        "kind": pool.spec.kind,
+        "accelerator": pool.spec.accelerator,
+        "per_node": pool.spec.per_node,
         "instance_type": machine.instance_type,
-        "min_nodes": pool.wish.min_nodes,
-        "max_nodes": pool.wish.max_nodes,
-        "spot": pool.wish.capacity == "spot",
+        "min_nodes": pool.spec.min_nodes,
+        "max_nodes": pool.spec.max_nodes,
+        "spot": pool.spec.capacity == "spot",
         "node_selector": node_selector(pool),
         "tolerations": [GPU_TOLERATION, *pool.tolerations],
         "pod_annotations": pool.pod_annotations,
@@ -150,7 +150,7 @@ def pool_output(pool: Pool) -> Mapping[str, Any]:
         "rdma_resource": pool.rdma_resource,
         "rdma_nics": machine.rdma_nics if pool.fabric != "none" else 0,
         "gpu_memory_gib": machine.gpu_memory_gib,
-        "usd_per_hour": machine.usd_per_hour(pool.wish.capacity),
+        "usd_per_hour": machine.usd_per_hour(pool.spec.capacity),
     }
 
 

@@ -1,1 +1,1 @@
-"""A platform on AWS: one file per room, wired in build.py."""
+"""A platform on AWS: one file per component, wired in build.py."""

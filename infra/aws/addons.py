@@ -18,7 +18,7 @@ import pulumi_aws as aws
 
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.aws.identity import Identity
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 VERSIONS: dict[str, dict[str, str]] = {
@@ -85,7 +85,7 @@ def configuration(addon: str, tags: dict[str, str]) -> dict[str, Any]:
 ROLES = {"vpc-cni": "cni", "aws-ebs-csi-driver": "csi-disk", "aws-fsx-csi-driver": "csi-shared"}
 
 
-class AddOns(Room):
+class AddOns(PlatformComponent):
     """Some of a cluster's add-ons, by name."""
 
     TYPE = "trainfleet:aws:AddOns"
@@ -120,7 +120,7 @@ class AddOns(Room):
                     resolve_conflicts_on_create="OVERWRITE",
                     resolve_conflicts_on_update="OVERWRITE",
                     tags=self.tags(addon),
-                    opts=self.options(addon, depends_on=identity.ready),
+                    opts=self.options(depends_on=identity.ready),
                 )
             )
         self.register_outputs({})

@@ -10,8 +10,8 @@ from __future__ import annotations
 import pulumi
 import pulumi_aws as aws
 
-from trainfleet.infra.component import Room
-from trainfleet.infra.spec.schema import Budget as BudgetWish
+from trainfleet.infra.component import PlatformComponent
+from trainfleet.infra.spec.schema import Budget as BudgetSpec
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.tags import PLATFORM_TAG
 
@@ -19,11 +19,11 @@ MOST_ALERTS = 5
 """AWS allows five notifications per budget."""
 
 
-def alerts(wish: BudgetWish, owner: str) -> list[aws.budgets.BudgetNotificationArgsDict]:
+def alerts(budget: BudgetSpec, owner: str) -> list[aws.budgets.BudgetNotificationArgsDict]:
     """A mail when each share is spent, and, while there is room for one more, when the month is forecast to
     end above the limit.
     """
-    emails = list(wish.emails or (owner,))
+    emails = list(budget.emails or (owner,))
 
     def alert(kind: str, share: float) -> aws.budgets.BudgetNotificationArgsDict:
         return {
@@ -34,28 +34,28 @@ def alerts(wish: BudgetWish, owner: str) -> list[aws.budgets.BudgetNotificationA
             "subscriber_email_addresses": emails,
         }
 
-    spent = [alert("ACTUAL", share) for share in sorted(wish.alert_at)[-MOST_ALERTS:]]
+    spent = [alert("ACTUAL", share) for share in sorted(budget.alert_at)[-MOST_ALERTS:]]
     return [*spent, alert("FORECASTED", 1.0)] if len(spent) < MOST_ALERTS else spent
 
 
-class Budget(Room):
+class Budget(PlatformComponent):
     """The budget of a platform."""
 
     TYPE = "trainfleet:aws:Budget"
 
     def __init__(
-        self, spec: PlatformSpec, wish: BudgetWish, *, opts: pulumi.ResourceOptions | None = None
+        self, spec: PlatformSpec, budget: BudgetSpec, *, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__(spec, "budget-alerts", opts)
         aws.budgets.Budget(
             self.name("budget"),
             budget_type="COST",
             time_unit="MONTHLY",
-            limit_amount=f"{wish.monthly_usd:.2f}",
+            limit_amount=f"{budget.monthly_usd:.2f}",
             limit_unit="USD",
             cost_filters=[{"name": "TagKeyValue", "values": [f"user:{PLATFORM_TAG}${spec.name}"]}],
-            notifications=alerts(wish, spec.owner),
+            notifications=alerts(budget, spec.owner),
             tags=self.tags("budget"),
-            opts=self.options("budget"),
+            opts=self.options(),
         )
         self.register_outputs({})

@@ -1,4 +1,4 @@
-"""The AWS platform, room by room, in the order in which they need each other. Called by
+"""The AWS platform, room by component, in the order in which they need each other. Called by
 trainfleet.infra.program through the registry.
 
 The order on destroy is the reverse, and it is what leaves no interface or load balancer behind: the cluster
@@ -14,17 +14,17 @@ import pulumi_aws as aws
 from trainfleet.infra.aws import addons, layout
 from trainfleet.infra.aws.budget import Budget
 from trainfleet.infra.aws.cluster import Cluster
-from trainfleet.infra.aws.gpu_pools import GpuPools
+from trainfleet.infra.aws.filesystem import Lustre
+from trainfleet.infra.aws.foundation import Foundation
 from trainfleet.infra.aws.hyperpod import HyperPod
 from trainfleet.infra.aws.identity import Identity, PodIdentities
 from trainfleet.infra.aws.keys import Keys
 from trainfleet.infra.aws.logs import Logs
-from trainfleet.infra.aws.lustre import Lustre
 from trainfleet.infra.aws.network import Network
+from trainfleet.infra.aws.node_pools import GpuPools, SystemPool
 from trainfleet.infra.aws.registry import Registry
 from trainfleet.infra.aws.secrets import Secrets
 from trainfleet.infra.aws.storage import Storage
-from trainfleet.infra.aws.system_pool import SystemPool
 from trainfleet.infra.kubernetes.hyperpod import HyperPodAgents
 from trainfleet.infra.platform import Platform, ServiceIdentity
 from trainfleet.infra.spec.schema import PlatformSpec
@@ -47,9 +47,10 @@ def build(spec: PlatformSpec) -> Platform:
     identity = Identity(
         spec, keys, account, storage.bucket.arn, secrets.arns, logs_arn=logs.arn if logs else None
     )
-    cluster = Cluster(spec, network, identity, keys)
+    foundation = Foundation(keys, network, identity, storage)
+    cluster = Cluster(spec, foundation)
     associations = PodIdentities(spec, cluster.cluster, identity)
-    system = SystemPool(spec, network, identity, cluster, keys)
+    system = SystemPool(spec, foundation, cluster)
     late = [name for name in addons.names(spec) if name not in addons.BEFORE_NODES]
     add_ons = addons.AddOns(
         spec,
@@ -60,28 +61,13 @@ def build(spec: PlatformSpec) -> Platform:
         opts=pulumi.ResourceOptions(depends_on=[system.nodes]),
     )
     provider = cluster.provider([system.nodes, *add_ons.installed, *associations.ready])
-    pools = {pool.wish.name: pool for pool in GpuPools(spec, network, identity, cluster, keys).pools}
+    pools = {pool.spec.name: pool for pool in GpuPools(spec, foundation, cluster).pools}
     if identity.hyperpod_role is not None:
         agents = HyperPodAgents(provider, spec, layout.HYPERPOD_REGIONS[spec.region])
-        hyperpod = HyperPod(
-            spec,
-            network,
-            identity,
-            cluster,
-            keys,
-            storage=storage,
-            agents=agents,
-            role=identity.hyperpod_role,
-        )
-        pools |= {pool.wish.name: pool for pool in hyperpod.pools}
+        hyperpod = HyperPod(spec, foundation, cluster, agents=agents, role=identity.hyperpod_role)
+        pools |= {pool.spec.name: pool for pool in hyperpod.pools}
     shared = spec.storage.shared_filesystem
-    lustre = (
-        Lustre(
-            spec, shared, network=network, storage=storage, keys=keys, nodes_group=cluster.security_group_id
-        )
-        if shared
-        else None
-    )
+    lustre = Lustre(spec, shared, foundation, nodes_group=cluster.security_group_id) if shared else None
     if spec.budget:
         Budget(spec, spec.budget)
     return Platform(
@@ -108,10 +94,10 @@ def build(spec: PlatformSpec) -> Platform:
         system_nodes=(system.nodes,),
         secrets=secrets.names,
         # The node monitoring agent finds what is wrong with a node, and EKS and HyperPod replace it.
-        brings=frozenset({"node-problems"}),
+        provides=frozenset({"node-problems"}),
         secret_store={"aws": {"service": "SecretsManager", "region": spec.region}} if secrets.names else {},
         log_store=logs.store if logs else None,
         # The Pod Identity agent, which hands every pod its own role; the node's metadata service stays out of
         # reach.
-        metadata_ways=(("169.254.170.23/32", 80),),
+        metadata_endpoints=(("169.254.170.23/32", 80),),
     )

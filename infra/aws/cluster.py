@@ -19,17 +19,15 @@ import pulumi_kubernetes as k8s
 
 from trainfleet.infra.aws import addons, layout
 from trainfleet.infra.aws.asg_lookup import ScalingGroups
-from trainfleet.infra.aws.identity import Identity
-from trainfleet.infra.aws.keys import Keys
-from trainfleet.infra.aws.network import Network
-from trainfleet.infra.component import Room
+from trainfleet.infra.aws.foundation import Foundation
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import LAUNCHERS_GROUP
 from trainfleet.infra.spec.schema import PlatformSpec
 
 LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 
 
-class Cluster(Room):
+class Cluster(PlatformComponent):
     """The control plane of a platform."""
 
     TYPE = "trainfleet:aws:Cluster"
@@ -37,13 +35,12 @@ class Cluster(Room):
     def __init__(
         self,
         spec: PlatformSpec,
-        network: Network,
-        identity: Identity,
-        keys: Keys,
+        foundation: Foundation,
         *,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "cluster", opts)
+        network, identity, keys = foundation.network, foundation.identity, foundation.keys
         self.cluster_name = layout.cluster_name(spec)
         self.scaling_groups = ScalingGroups(self.cluster_name)
         logs = aws.cloudwatch.LogGroup(
@@ -53,7 +50,7 @@ class Cluster(Room):
             retention_in_days=layout.log_retention(spec.kubernetes.log_retention_days),
             kms_key_id=keys.logs.arn,
             tags=self.tags("cluster-logs"),
-            opts=self.options("cluster-logs", delete_before_replace=True),
+            opts=self.options(delete_before_replace=True),
         )
         # An empty list of ranges means the whole internet to AWS, so a public endpoint exists only with
         # ranges.
@@ -93,7 +90,6 @@ class Cluster(Room):
             # A fixed name cannot exist twice, so a replacement must delete first (and in production is
             # refused by AWS).
             opts=self.options(
-                "eks",
                 depends_on=[logs, *identity.ready, *network.ready],
                 delete_before_replace=True,
                 # Said once, when the cluster is made. To AWS another answer is another cluster, and naming an
@@ -106,7 +102,7 @@ class Cluster(Room):
             ),
         )
         self.security_group_id = self.cluster.vpc_config.apply(
-            lambda vpc: _told(vpc.cluster_security_group_id, "security group")
+            lambda vpc: require_known(vpc.cluster_security_group_id, "security group")
         )
         """The group EKS puts on the control plane and on nodes; open among its members."""
         self.access = [self._admin(principal) for principal in spec.kubernetes.admins]
@@ -127,7 +123,7 @@ class Cluster(Room):
                 self.cluster_name,
                 spec.region,
                 self.cluster.endpoint,
-                self.cluster.certificate_authority.apply(lambda ca: _told(ca.data, "certificate")),
+                self.cluster.certificate_authority.apply(lambda ca: require_known(ca.data, "certificate")),
             )
         )
         self.register_outputs({"name": self.cluster.name})
@@ -144,7 +140,7 @@ class Cluster(Room):
             enable_server_side_apply=True,
             # Not delete_unreachable: a refresh from outside a private network would forget the whole cluster
             # layer.
-            opts=self.options("kubernetes-provider", depends_on=[*self.access, *depends_on]),
+            opts=self.options(depends_on=[*self.access, *depends_on]),
         )
 
     def _entry(self, kind: str, principal: str, groups: Sequence[str] = ()) -> aws.eks.AccessEntry:
@@ -156,7 +152,7 @@ class Cluster(Room):
             type="STANDARD",
             kubernetes_groups=list(groups) or None,
             tags=self.tags(what),
-            opts=self.options(what),
+            opts=self.options(),
         )
 
     def _admin(self, principal: str) -> pulumi.Resource:
@@ -167,7 +163,7 @@ class Cluster(Room):
             principal_arn=entry.principal_arn,
             policy_arn=f"arn:{layout.partition(self.spec.region)}:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy",
             access_scope={"type": "cluster"},
-            opts=self.options(f"{what}-rights"),
+            opts=self.options(),
         )
 
 
@@ -199,7 +195,7 @@ def kubeconfig(
     }
 
 
-def _told(value: str | None, what: str) -> str:
+def require_known(value: str | None, what: str) -> str:
     """A value that AWS always gives. Passing on a missing one would silently drop the property that needs it."""
     if not value:
         raise LookupError(f"EKS did not tell the cluster's {what}")

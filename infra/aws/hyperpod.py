@@ -20,14 +20,12 @@ import pulumi_aws as aws
 from trainfleet.infra.aws import hyperpod_request as request
 from trainfleet.infra.aws import layout
 from trainfleet.infra.aws.cluster import Cluster
-from trainfleet.infra.aws.gpu_pools import EFA_RESOURCE, FABRIC_ENVIRONMENT, GPU_TAINT, labels, uses_efa
-from trainfleet.infra.aws.identity import Identity
-from trainfleet.infra.aws.keys import Keys
+from trainfleet.infra.aws.foundation import Foundation
 from trainfleet.infra.aws.network import Network
+from trainfleet.infra.aws.node_pools import EFA_RESOURCE, FABRIC_ENVIRONMENT, GPU_TAINT, labels, uses_efa
 from trainfleet.infra.aws.permissions import LIFECYCLE_PREFIX
-from trainfleet.infra.aws.storage import Storage
 from trainfleet.infra.catalog.machines import Machine, machine_for_pool
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import Pool
 from trainfleet.infra.spec.schema import GpuPool, PlatformSpec
 
@@ -40,7 +38,7 @@ labels).
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class HyperPodInputs:
     """What the request names and AWS says only once it is made."""
 
     role: str
@@ -52,10 +50,10 @@ class Surroundings:
     """By zone."""
 
 
-def stand_ins(spec: PlatformSpec) -> Surroundings:
+def placeholder_inputs(spec: PlatformSpec) -> HyperPodInputs:
     """Well-formed surroundings, with which the rest of the request is checked before anything exists."""
     arn = f"arn:{layout.partition(spec.region)}"
-    return Surroundings(
+    return HyperPodInputs(
         role=f"{arn}:iam::111122223333:role/hyperpod",
         eks=f"{arn}:eks:{spec.region}:111122223333:cluster/{layout.cluster_name(spec)}",
         bucket="bucket",
@@ -76,7 +74,7 @@ def health_checks(pool: GpuPool, machine: Machine) -> list[str]:
     )
 
 
-def cluster_request(spec: PlatformSpec, tags: Mapping[str, str], around: Surroundings) -> request.Cluster:
+def cluster_request(spec: PlatformSpec, tags: Mapping[str, str], inputs: HyperPodInputs) -> request.Cluster:
     """The whole cluster as SageMaker is told.
 
     Raises:
@@ -92,9 +90,9 @@ def cluster_request(spec: PlatformSpec, tags: Mapping[str, str], around: Surroun
                 "InstanceGroupName": pool.name,
                 "InstanceType": machine.instance_type,
                 "InstanceCount": pool.max_nodes,
-                "ExecutionRole": around.role,
+                "ExecutionRole": inputs.role,
                 "LifeCycleConfig": {
-                    "SourceS3Uri": f"s3://{around.bucket}/{LIFECYCLE_PREFIX.rstrip('/')}",
+                    "SourceS3Uri": f"s3://{inputs.bucket}/{LIFECYCLE_PREFIX.rstrip('/')}",
                     "OnCreate": ON_CREATE,
                 },
                 "KubernetesConfig": {
@@ -102,12 +100,12 @@ def cluster_request(spec: PlatformSpec, tags: Mapping[str, str], around: Surroun
                     "Taints": [{"Key": key, "Value": value, "Effect": "NoSchedule"}],
                 },
                 "InstanceStorageConfigs": [
-                    {"EbsVolumeConfig": {"VolumeSizeInGB": pool.disk_gib, "VolumeKmsKeyId": around.disk_key}}
+                    {"EbsVolumeConfig": {"VolumeSizeInGB": pool.disk_gib, "VolumeKmsKeyId": inputs.disk_key}}
                 ],
                 "OnStartDeepHealthChecks": health_checks(pool, machine),
                 "OverrideVpcConfig": {
-                    "SecurityGroupIds": list(around.security_groups),
-                    "Subnets": [around.subnets[zone] for zone in layout.pool_zones(spec, pool)],
+                    "SecurityGroupIds": list(inputs.security_groups),
+                    "Subnets": [inputs.subnets[zone] for zone in layout.pool_zones(spec, pool)],
                 },
                 "TrainingPlanArn": pool.reservation or None,
             }
@@ -116,10 +114,10 @@ def cluster_request(spec: PlatformSpec, tags: Mapping[str, str], around: Surroun
         {
             "ClusterName": layout.cluster_name(spec),
             "InstanceGroups": groups,
-            "Orchestrator": {"Eks": {"ClusterArn": around.eks}},
+            "Orchestrator": {"Eks": {"ClusterArn": inputs.eks}},
             "VpcConfig": {
-                "SecurityGroupIds": list(around.security_groups),
-                "Subnets": list(around.subnets.values()),
+                "SecurityGroupIds": list(inputs.security_groups),
+                "Subnets": list(inputs.subnets.values()),
             },
             "Tags": [{"Key": tag, "Value": text} for tag, text in sorted(tags.items())],
         }
@@ -131,7 +129,7 @@ def hyperpods(spec: PlatformSpec) -> tuple[GpuPool, ...]:
     return tuple(pool for pool in spec.gpu_pools if pool.kind == "hyperpod")
 
 
-class HyperPod(Room):
+class HyperPod(PlatformComponent):
     """The HyperPod cluster of a platform, as `pools`."""
 
     TYPE = "trainfleet:aws:HyperPod"
@@ -139,19 +137,18 @@ class HyperPod(Room):
     def __init__(
         self,
         spec: PlatformSpec,
-        network: Network,
-        identity: Identity,
+        foundation: Foundation,
         cluster: Cluster,
-        keys: Keys,
         *,
-        storage: Storage,
         agents: pulumi.Resource,
         role: aws.iam.Role,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "hyperpod-pools", opts)
+        network, identity, keys = foundation.network, foundation.identity, foundation.keys
+        storage = foundation.storage
         tags = self.tags("hyperpod")
-        cluster_request(spec, tags, stand_ins(spec))
+        cluster_request(spec, tags, placeholder_inputs(spec))
         script = aws.s3.BucketObjectv2(
             self.name("hyperpod-script"),
             bucket=storage.bucket.bucket,
@@ -161,10 +158,10 @@ class HyperPod(Room):
             kms_key_id=keys.data.arn,
             server_side_encryption="aws:kms",
             tags=self.tags("hyperpod-script"),
-            opts=self.options("hyperpod-script"),
+            opts=self.options(),
         )
         zones = {zone: subnet.id for zone, subnet in network.private_subnets.items()}
-        around = pulumi.Output.all(
+        inputs = pulumi.Output.all(
             role=role.arn,
             eks=cluster.cluster.arn,
             bucket=storage.bucket.bucket,
@@ -175,11 +172,10 @@ class HyperPod(Room):
         self.nodes = aws.cloudcontrol.Resource(
             self.name("hyperpod"),
             type_name=request.TYPE_NAME,
-            desired_state=around.apply(
-                lambda known: cluster_request(spec, tags, Surroundings(**known)).json_text()
+            desired_state=inputs.apply(
+                lambda known: cluster_request(spec, tags, HyperPodInputs(**known)).json_text()
             ),
             opts=self.options(
-                "hyperpod",
                 depends_on=[script, agents, *cluster.ready, *identity.ready],
                 # A fixed name cannot exist twice.
                 delete_before_replace=True,
@@ -194,7 +190,7 @@ class HyperPod(Room):
         machine = machine_for_pool(self.spec.cloud, pool)
         fabric = uses_efa(pool, machine)
         return Pool(
-            wish=pool,
+            spec=pool,
             machine=machine,
             labels=labels(pool, machine),
             zones=layout.pool_zones(self.spec, pool),
@@ -213,7 +209,7 @@ class HyperPod(Room):
             vpc_id=network.vpc.id,
             description="HyperPod nodes among themselves",
             tags=self.tags("hyperpod-sg"),
-            opts=self.options("hyperpod-sg"),
+            opts=self.options(),
         )
         for direction, rule in (
             ("in", aws.vpc.SecurityGroupIngressRule),
@@ -227,6 +223,6 @@ class HyperPod(Room):
                 description=f"{'from' if direction == 'in' else 'to'} members",
                 ip_protocol="-1",
                 tags=self.tags(what),
-                opts=self.options(what),
+                opts=self.options(),
             )
         return group

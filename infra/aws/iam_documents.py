@@ -1,5 +1,5 @@
 """IAM policy documents as plain Python: how a statement, a document and a trust are written. Pure; used by
-every room.
+every component.
 
 Values may be outputs; `to_json` resolves them. Easy to get wrong: a statement without `resources` in an
 identity policy.

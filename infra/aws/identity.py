@@ -16,7 +16,7 @@ import pulumi_aws as aws
 
 from trainfleet.infra.aws import iam_documents, layout, permissions
 from trainfleet.infra.aws.keys import Keys
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import (
     LOGS_NAMESPACE,
     LOGS_SERVICE_ACCOUNT,
@@ -35,7 +35,7 @@ class PodIdentity:
     role: aws.iam.Role
 
 
-class Identity(Room):
+class Identity(PlatformComponent):
     """The roles of a platform: `cluster_role`, `node_role`, `hyperpod_role` where a pool needs it and, by
     purpose, `pods`.
     """
@@ -123,7 +123,7 @@ class Identity(Room):
             assume_role_policy=iam_documents.to_json(trust),
             description=f"Trainfleet {self.spec.name}: {what}",
             tags=self.tags(f"{what}-role"),
-            opts=self.options(f"{what}-role"),
+            opts=self.options(),
         )
 
     def _hyperpod(
@@ -151,7 +151,7 @@ class Identity(Room):
                 self.name(name),
                 role=role.name,
                 policy_arn=f"arn:{self.partition}:iam::aws:policy/{managed}",
-                opts=self.options(name),
+                opts=self.options(),
             )
         )
 
@@ -161,7 +161,7 @@ class Identity(Room):
                 self.name(what),
                 role=role.name,
                 policy=iam_documents.to_json(document),
-                opts=self.options(what),
+                opts=self.options(),
             )
         )
 
@@ -182,7 +182,7 @@ class Identity(Room):
         return PodIdentity(namespace, account, role)
 
 
-class PodIdentities(Room):
+class PodIdentities(PlatformComponent):
     """Binds the roles of workloads to their service accounts (add-ons bind their own)."""
 
     TYPE = "trainfleet:aws:PodIdentities"
@@ -210,7 +210,7 @@ class PodIdentities(Room):
                     service_account=pods.service_account,
                     role_arn=pods.role.arn,
                     tags=self.tags(f"{purpose}-identity"),
-                    opts=self.options(f"{purpose}-identity", depends_on=identity.ready),
+                    opts=self.options(depends_on=identity.ready),
                 )
             )
         self.register_outputs({})

@@ -16,7 +16,7 @@ import pulumi
 import pulumi_aws as aws
 
 from trainfleet.infra.aws import iam_documents, layout
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 USE = ("kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey")
@@ -74,7 +74,7 @@ NODE_STARTERS = (
 LUSTRE = ("s3.data-source.lustre.fsx.amazonaws.com/AWSServiceRoleForFSxS3Access_*",)
 
 
-class Keys(Room):
+class Keys(PlatformComponent):
     """The four keys of a platform: `cluster`, `logs`, `nodes`, `data`."""
 
     TYPE = "trainfleet:aws:Keys"
@@ -114,7 +114,7 @@ class Keys(Room):
             deletion_window_in_days=30,
             policy=iam_documents.to_json(document),
             tags=self.tags(f"{what}-key"),
-            opts=self.options(f"{what}-key", keep=True),
+            opts=self.options(retain=True),
         )
         aws.kms.Alias(
             self.name(f"{what}-key-alias"),
@@ -122,6 +122,6 @@ class Keys(Room):
             # anything uses it.
             name=f"alias/trainfleet/{self.spec.name}/{what}",
             target_key_id=key.key_id,
-            opts=self.options(f"{what}-key-alias", delete_before_replace=True),
+            opts=self.options(delete_before_replace=True),
         )
         return key

@@ -12,12 +12,12 @@ import pulumi_aws as aws
 
 from trainfleet.infra.aws import layout
 from trainfleet.infra.aws.keys import Keys
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import LogStore
 from trainfleet.infra.spec.schema import PlatformSpec
 
 
-class Logs(Room):
+class Logs(PlatformComponent):
     """The log group of a platform's pods: its `arn`, and `store` as the layer needs it."""
 
     TYPE = "trainfleet:aws:Logs"
@@ -29,7 +29,7 @@ class Logs(Room):
             retention_in_days=layout.log_retention(spec.kubernetes.log_retention_days),
             kms_key_id=keys.logs.arn,
             tags=self.tags("pod-logs"),
-            opts=self.options("pod-logs"),
+            opts=self.options(),
         )
         self.arn = self.group.arn
         self.store = LogStore(

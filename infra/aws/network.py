@@ -13,11 +13,11 @@ import pulumi_aws as aws
 
 from trainfleet.infra.aws import iam_documents, layout, permissions
 from trainfleet.infra.aws.keys import Keys
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 
-class Network(Room):
+class Network(PlatformComponent):
     """The network of a platform."""
 
     TYPE = "trainfleet:aws:Network"
@@ -40,14 +40,14 @@ class Network(Room):
             enable_dns_support=True,
             enable_dns_hostnames=True,
             tags=self.tags("vpc"),
-            opts=self.options("vpc"),
+            opts=self.options(),
         )
         # AWS makes it and nobody may use it: without rules it lets nothing in or out.
         aws.ec2.DefaultSecurityGroup(
             self.name("default-sg"),
             vpc_id=self.vpc.id,
             tags=self.tags("default-sg"),
-            opts=self.options("default-sg"),
+            opts=self.options(),
         )
         self.private_subnets = {
             zone.zone: self._subnet(zone.zone, str(zone.private), public=False) for zone in self.plan
@@ -57,7 +57,7 @@ class Network(Room):
             for zone, subnet in self.private_subnets.items()
         }
         if spec.network.nat != "none":
-            self._ways_out()
+            self._egress()
         self._endpoints()
         if spec.network.flow_logs:
             self._flow_logs(keys, account)
@@ -84,7 +84,7 @@ class Network(Room):
                 role: "1",
                 f"kubernetes.io/cluster/{layout.cluster_name(self.spec)}": "shared",
             },
-            opts=self.options(what),
+            opts=self.options(),
         )
 
     def _table(self, what: str, subnets: dict[str, aws.ec2.Subnet]) -> aws.ec2.RouteTable:
@@ -92,7 +92,7 @@ class Network(Room):
             self.name(what + "-routes"),
             vpc_id=self.vpc.id,
             tags=self.tags(what),
-            opts=self.options(what + "-routes"),
+            opts=self.options(),
         )
         for zone, subnet in subnets.items():
             name = what if what.endswith(zone) else f"{what}-{zone}"
@@ -101,30 +101,30 @@ class Network(Room):
                     self.name(name + "-association"),
                     route_table_id=table.id,
                     subnet_id=subnet.id,
-                    opts=self.options(name + "-association"),
+                    opts=self.options(),
                 )
             )
         return table
 
-    def _ways_out(self) -> None:
+    def _egress(self) -> None:
         internet = aws.ec2.InternetGateway(
             self.name("internet"),
             vpc_id=self.vpc.id,
             tags=self.tags("internet"),
-            opts=self.options("internet"),
+            opts=self.options(),
         )
         subnets = {zone.zone: self._subnet(zone.zone, str(zone.public), public=True) for zone in self.plan}
         table = self._table("public", subnets)
-        way_out = aws.ec2.Route(
+        egress = aws.ec2.Route(
             self.name("public-internet"),
             route_table_id=table.id,
             destination_cidr_block="0.0.0.0/0",
             gateway_id=internet.id,
-            opts=self.options("public-internet"),
+            opts=self.options(),
         )
-        self.ready.append(way_out)
+        self.ready.append(egress)
         zones = list(subnets) if self.spec.network.nat == "per-zone" else list(subnets)[:1]
-        gateways = {zone: self._nat(zone, subnets[zone], way_out) for zone in zones}
+        gateways = {zone: self._nat(zone, subnets[zone], egress) for zone in zones}
         for zone, private in self.private_tables.items():
             self.ready.append(
                 aws.ec2.Route(
@@ -132,25 +132,25 @@ class Network(Room):
                     route_table_id=private.id,
                     destination_cidr_block="0.0.0.0/0",
                     nat_gateway_id=gateways.get(zone, gateways[zones[0]]).id,
-                    opts=self.options(f"private-{zone}-out"),
+                    opts=self.options(),
                 )
             )
 
-    def _nat(self, zone: str, subnet: aws.ec2.Subnet, way_out: aws.ec2.Route) -> aws.ec2.NatGateway:
+    def _nat(self, zone: str, subnet: aws.ec2.Subnet, egress: aws.ec2.Route) -> aws.ec2.NatGateway:
         # After the route to the internet gateway, and so gone before it: AWS does not detach a gateway while
         # an address hangs on it.
         address = aws.ec2.Eip(
             self.name(f"nat-{zone}-address"),
             domain="vpc",
             tags=self.tags(f"nat-{zone}"),
-            opts=self.options(f"nat-{zone}-address", depends_on=[way_out]),
+            opts=self.options(depends_on=[egress]),
         )
         return aws.ec2.NatGateway(
             self.name(f"nat-{zone}"),
             allocation_id=address.id,
             subnet_id=subnet.id,
             tags=self.tags(f"nat-{zone}"),
-            opts=self.options(f"nat-{zone}", depends_on=[way_out]),
+            opts=self.options(depends_on=[egress]),
         )
 
     def _endpoints(self) -> None:
@@ -163,7 +163,7 @@ class Network(Room):
                 vpc_endpoint_type="Gateway",
                 route_table_ids=[table.id for table in self.private_tables.values()],
                 tags=self.tags("s3-endpoint"),
-                opts=self.options("s3-endpoint"),
+                opts=self.options(),
             )
         )
         group = aws.ec2.SecurityGroup(
@@ -171,7 +171,7 @@ class Network(Room):
             vpc_id=self.vpc.id,
             description="HTTPS from inside the network to AWS endpoints",
             tags=self.tags("endpoints-sg"),
-            opts=self.options("endpoints-sg"),
+            opts=self.options(),
         )
         aws.vpc.SecurityGroupIngressRule(
             self.name("endpoints-https"),
@@ -182,7 +182,7 @@ class Network(Room):
             to_port=443,
             cidr_ipv4=str(self.spec.network.cidr),
             tags=self.tags("endpoints-https"),
-            opts=self.options("endpoints-https"),
+            opts=self.options(),
         )
         for service in layout.endpoint_services(self.spec):
             what = f"{service.replace('.', '-')}-endpoint"
@@ -196,7 +196,7 @@ class Network(Room):
                     subnet_ids=self.private_subnet_ids(),
                     security_group_ids=[group.id],
                     tags=self.tags(what),
-                    opts=self.options(what),
+                    opts=self.options(),
                 )
             )
 
@@ -206,7 +206,7 @@ class Network(Room):
             retention_in_days=layout.log_retention(self.spec.kubernetes.log_retention_days),
             kms_key_id=keys.logs.arn,
             tags=self.tags("flow-logs"),
-            opts=self.options("flow-logs"),
+            opts=self.options(),
         )
         role = aws.iam.Role(
             self.name("flow-logs-role"),
@@ -216,13 +216,13 @@ class Network(Room):
                 )
             ),
             tags=self.tags("flow-logs-role"),
-            opts=self.options("flow-logs-role"),
+            opts=self.options(),
         )
         write = aws.iam.RolePolicy(
             self.name("flow-logs-write"),
             role=role.name,
             policy=iam_documents.to_json(permissions.flow_logs(group.arn)),
-            opts=self.options("flow-logs-write"),
+            opts=self.options(),
         )
         aws.ec2.FlowLog(
             self.name("flow-log"),
@@ -233,5 +233,5 @@ class Network(Room):
             iam_role_arn=role.arn,
             max_aggregation_interval=600,
             tags=self.tags("flow-log"),
-            opts=self.options("flow-log", depends_on=[write]),
+            opts=self.options(depends_on=[write]),
         )

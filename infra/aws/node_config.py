@@ -17,7 +17,7 @@ import pulumi
 import pulumi_aws as aws
 
 from trainfleet.infra.catalog.machines import Machine
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import Capacity
 
 ENA_FIRST = frozenset({"p6-b300.48xlarge"})
@@ -29,7 +29,7 @@ BOUNDARY = "==TRAINFLEET=="
 
 
 @dataclass(frozen=True)
-class Card:
+class NetworkCard:
     """One network interface of a node."""
 
     card: int
@@ -38,22 +38,22 @@ class Card:
     """efa: fabric and IP; efa-only: fabric without an address; interface: IP without fabric."""
 
 
-def cards(machine: Machine) -> tuple[Card, ...]:
+def network_cards(machine: Machine) -> tuple[NetworkCard, ...]:
     """One fabric interface per network card: IP on card 0 (device 0), fabric alone on the others (device 1),
     which spends no addresses.
     """
     if machine.instance_type in ENA_FIRST:
         return (
-            Card(0, 0, "interface"),
-            *(Card(card, 1, "efa-only") for card in range(1, machine.rdma_nics + 1)),
+            NetworkCard(0, 0, "interface"),
+            *(NetworkCard(card, 1, "efa-only") for card in range(1, machine.rdma_nics + 1)),
         )
     return tuple(
-        Card(card, 0 if card == 0 else 1, "efa" if card == 0 else "efa-only")
+        NetworkCard(card, 0 if card == 0 else 1, "efa" if card == 0 else "efa-only")
         for card in range(machine.rdma_nics)
     )
 
 
-def first_boot(machine: Machine) -> str | None:
+def user_data(machine: Machine) -> str | None:
     """User data (base64) that joins the machine's NVMe disks into one array for containers; None where it has
     none.
 
@@ -81,7 +81,7 @@ def first_boot(machine: Machine) -> str | None:
     return base64.b64encode("\n".join(lines).encode()).decode()
 
 
-def market(capacity: Capacity, reservation: str) -> tuple[str, str | None, str | None]:
+def purchase_options(capacity: Capacity, reservation: str) -> tuple[str, str | None, str | None]:
     """EKS's capacity type, EC2's market type and the targeted reservation of a pool."""
     if capacity is Capacity.SPOT:
         # EKS turns its capacity type into a market option itself; both at once are refused.
@@ -91,8 +91,8 @@ def market(capacity: Capacity, reservation: str) -> tuple[str, str | None, str |
     return "ON_DEMAND", None, reservation or None
 
 
-def template(
-    room: Room,
+def node_config(
+    component: PlatformComponent,
     what: str,
     machine: Machine,
     disk_gib: int,
@@ -106,11 +106,11 @@ def template(
     """The launch template of a node group. `fabric`: the cluster's and the fabric's security group, for nodes
     with EFA.
     """
-    _, market_type, target = market(capacity, reservation)
-    tags = room.tags(what)
+    _, market_type, target = purchase_options(capacity, reservation)
+    tags = component.tags(what)
     return aws.ec2.LaunchTemplate(
-        room.name(f"{what}-template"),
-        description=f"Nodes of {room.spec.name}/{what}",
+        component.name(f"{what}-template"),
+        description=f"Nodes of {component.spec.name}/{what}",
         update_default_version=True,
         # EKS wants it here for capacity blocks, and refuses it here and on the group at once.
         instance_type=machine.instance_type if capacity is Capacity.CAPACITY_BLOCK else None,
@@ -142,10 +142,10 @@ def template(
         }
         if target
         else None,
-        user_data=first_boot(machine),
+        user_data=user_data(machine),
         tag_specifications=[{"resource_type": kind, "tags": tags} for kind in TAGGED],
-        tags=room.tags(f"{what}-template"),
-        opts=room.options(f"{what}-template"),
+        tags=component.tags(f"{what}-template"),
+        opts=component.options(),
     )
 
 
@@ -160,5 +160,5 @@ def _interfaces(
             "security_groups": [fabric_group] if card.kind == "efa-only" else [cluster_group, fabric_group],
             "delete_on_termination": "true",
         }
-        for card in cards(machine)
+        for card in network_cards(machine)
     ]

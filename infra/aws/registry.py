@@ -14,13 +14,13 @@ import pulumi
 import pulumi_aws as aws
 
 from trainfleet.infra.aws.keys import Keys
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 UNTAGGED_DAYS = 7
 
 
-def lifecycle() -> dict[str, Any]:
+def cleanup_policy() -> dict[str, Any]:
     """Layers that no tag names any more are dropped; tagged images stay, for a run may be repeated years
     later.
     """
@@ -39,7 +39,7 @@ def lifecycle() -> dict[str, Any]:
     return {"rules": [rule]}
 
 
-class Registry(Room):
+class Registry(PlatformComponent):
     """The image repository of a platform, as `url`."""
 
     TYPE = "trainfleet:aws:Registry"
@@ -54,13 +54,13 @@ class Registry(Room):
             # Outside production a stack goes away whole, with what is in it.
             force_delete=not spec.production,
             tags=self.tags("training"),
-            opts=self.options("training", keep=True),
+            opts=self.options(retain=True),
         )
         aws.ecr.LifecyclePolicy(
             self.name("training-lifecycle"),
             repository=self.repository.name,
-            policy=json.dumps(lifecycle()),
-            opts=self.options("training-lifecycle", keep=True),
+            policy=json.dumps(cleanup_policy()),
+            opts=self.options(retain=True),
         )
         self.url = self.repository.repository_url
         self.register_outputs({"url": self.url})

@@ -13,7 +13,7 @@ import pulumi
 import pulumi_aws as aws
 
 from trainfleet.infra.aws.keys import Keys
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 RECOVERY_DAYS = 30
@@ -24,7 +24,7 @@ def secret_name(spec: PlatformSpec, name: str) -> str:
     return f"trainfleet/{spec.name}/{name}"
 
 
-class Secrets(Room):
+class Secrets(PlatformComponent):
     """The secrets of a platform: their ARNs, and by the spec's name their name in Secrets Manager."""
 
     TYPE = "trainfleet:aws:Secrets"
@@ -48,5 +48,5 @@ class Secrets(Room):
             kms_key_id=keys.data.arn,
             recovery_window_in_days=RECOVERY_DAYS if self.spec.production else 0,
             tags=self.tags(what),
-            opts=self.options(what, keep=True, delete_before_replace=True),
+            opts=self.options(retain=True, delete_before_replace=True),
         )

@@ -14,7 +14,7 @@ import pulumi_aws as aws
 from trainfleet.infra.aws import iam_documents
 from trainfleet.infra.aws.keys import Keys
 from trainfleet.infra.aws.permissions import RUNS_PREFIX
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 ACCESS_LOG_PREFIX = "access/"
@@ -45,7 +45,7 @@ def log_delivery(
     )
 
 
-class Storage(Room):
+class Storage(PlatformComponent):
     """The buckets of a platform: `bucket` and `logs`."""
 
     TYPE = "trainfleet:aws:Storage"
@@ -88,7 +88,7 @@ class Storage(Room):
             bucket=self.bucket.bucket,
             target_bucket=self.logs.bucket,
             target_prefix=ACCESS_LOG_PREFIX,
-            opts=self.options("bucket-logging", keep=True, depends_on=[delivery]),
+            opts=self.options(retain=True, depends_on=[delivery]),
         )
         self.url = pulumi.Output.concat("s3://", self.bucket.bucket, "/", RUNS_PREFIX.rstrip("/"))
         """Where runs are stored: the one place training may write."""
@@ -100,7 +100,7 @@ class Storage(Room):
             # Outside production a stack goes away whole, with what is in it.
             force_destroy=not self.spec.production,
             tags=self.tags(what),
-            opts=self.options(what, keep=True),
+            opts=self.options(retain=True),
         )
 
     def _settings(
@@ -113,13 +113,13 @@ class Storage(Room):
             block_public_policy=True,
             ignore_public_acls=True,
             restrict_public_buckets=True,
-            opts=self.options(f"{what}-private", keep=True),
+            opts=self.options(retain=True),
         )
         ownership = aws.s3.BucketOwnershipControls(
             self.name(f"{what}-ownership"),
             bucket=bucket.bucket,
             rule={"object_ownership": "BucketOwnerEnforced"},
-            opts=self.options(f"{what}-ownership", keep=True),
+            opts=self.options(retain=True),
         )
         by_default: aws.s3.BucketServerSideEncryptionConfigurationRuleApplyServerSideEncryptionByDefaultArgsDict = (
             {"sse_algorithm": "aws:kms", "kms_master_key_id": key_arn}
@@ -137,13 +137,13 @@ class Storage(Room):
                     "bucket_key_enabled": key_arn is not None,
                 }
             ],
-            opts=self.options(f"{what}-encryption", keep=True),
+            opts=self.options(retain=True),
         )
         versioning = aws.s3.BucketVersioning(
             self.name(f"{what}-versioning"),
             bucket=bucket.bucket,
             versioning_configuration={"status": "Enabled" if versioned else "Suspended"},
-            opts=self.options(f"{what}-versioning", keep=True),
+            opts=self.options(retain=True),
         )
         return [private, ownership, encryption, versioning]
 
@@ -155,7 +155,7 @@ class Storage(Room):
             self.name(f"{what}-policy"),
             bucket=bucket.bucket,
             policy=iam_documents.to_json(document),
-            opts=self.options(f"{what}-policy", keep=True, depends_on=after),
+            opts=self.options(retain=True, depends_on=after),
         )
 
     def _lifecycle(
@@ -192,5 +192,5 @@ class Storage(Room):
             self.name(f"{what}-lifecycle"),
             bucket=bucket.bucket,
             rules=[old, unfinished, current],
-            opts=self.options(f"{what}-lifecycle", keep=True, depends_on=after),
+            opts=self.options(retain=True, depends_on=after),
         )

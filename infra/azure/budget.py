@@ -12,8 +12,8 @@ from datetime import date
 import pulumi
 from pulumi_azure_native import consumption
 
-from trainfleet.infra.component import Room
-from trainfleet.infra.spec.schema import Budget as BudgetWish
+from trainfleet.infra.component import PlatformComponent
+from trainfleet.infra.spec.schema import Budget as BudgetSpec
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.tags import PLATFORM_TAG
 
@@ -21,11 +21,11 @@ MOST_ALERTS = 5
 """Azure allows five notifications per budget."""
 
 
-def alerts(wish: BudgetWish, owner: str) -> dict[str, consumption.NotificationArgsDict]:
+def alerts(budget: BudgetSpec, owner: str) -> dict[str, consumption.NotificationArgsDict]:
     """A mail when each share is spent, and, while there is room for one more, when the month is forecast to
     end above the limit.
     """
-    emails = list(wish.emails or (owner,))
+    emails = list(budget.emails or (owner,))
 
     def alert(kind: str, share: float) -> consumption.NotificationArgsDict:
         return {
@@ -37,7 +37,7 @@ def alerts(wish: BudgetWish, owner: str) -> dict[str, consumption.NotificationAr
         }
 
     spent = {
-        f"spent-{share * 100:g}": alert("Actual", share) for share in sorted(wish.alert_at)[-MOST_ALERTS:]
+        f"spent-{share * 100:g}": alert("Actual", share) for share in sorted(budget.alert_at)[-MOST_ALERTS:]
     }
     return {**spent, "forecast-100": alert("Forecasted", 1.0)} if len(spent) < MOST_ALERTS else spent
 
@@ -47,24 +47,24 @@ def first_of_month(today: date) -> str:
     return f"{today:%Y-%m}-01T00:00:00Z"
 
 
-class Budget(Room):
+class Budget(PlatformComponent):
     """The budget of a platform."""
 
     TYPE = "trainfleet:azure:Budget"
 
     def __init__(
-        self, spec: PlatformSpec, wish: BudgetWish, *, opts: pulumi.ResourceOptions | None = None
+        self, spec: PlatformSpec, budget: BudgetSpec, *, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__(spec, "budget-alerts", opts)
         consumption.Budget(
             self.name("budget"),
             scope=f"/subscriptions/{spec.account}",
             category="Cost",
-            amount=round(wish.monthly_usd, 2),
+            amount=round(budget.monthly_usd, 2),
             time_grain="Monthly",
             time_period={"start_date": first_of_month(date.today())},
             filter={"tags": {"name": PLATFORM_TAG, "operator": "In", "values": [spec.name]}},
-            notifications=alerts(wish, spec.owner),
-            opts=self.options("budget", ignore_changes=["timePeriod"]),
+            notifications=alerts(budget, spec.owner),
+            opts=self.options(ignore_changes=["timePeriod"]),
         )
         self.register_outputs({})

@@ -1,4 +1,4 @@
-"""The Azure platform, room by room, in the order in which they need each other. Called by
+"""The Azure platform, room by component, in the order in which they need each other. Called by
 trainfleet.infra.program through the registry.
 
 The order on destroy is the reverse, and it is what leaves no interface or load balancer behind: the cluster
@@ -13,23 +13,22 @@ from pulumi_azure_native import authorization
 from trainfleet.infra.azure import layout
 from trainfleet.infra.azure.budget import Budget
 from trainfleet.infra.azure.cluster import Cluster
-from trainfleet.infra.azure.gpu_pools import GpuPools
+from trainfleet.infra.azure.filesystem import Lustre, LustreDriver, Nfs
+from trainfleet.infra.azure.foundation import Foundation
 from trainfleet.infra.azure.group import Group
 from trainfleet.infra.azure.identity import CLIENT_ID_ANNOTATION, POD_LABEL, Identity, PodIdentities
 from trainfleet.infra.azure.keys import Keys
 from trainfleet.infra.azure.logs import FlowLogs, Logs
-from trainfleet.infra.azure.lustre import Lustre, LustreDriver
 from trainfleet.infra.azure.network import Network
-from trainfleet.infra.azure.nfs import Nfs
+from trainfleet.infra.azure.node_pools import GpuPools, SystemPool
 from trainfleet.infra.azure.registry import Registry
 from trainfleet.infra.azure.secrets import Secrets
 from trainfleet.infra.azure.storage import Storage
-from trainfleet.infra.azure.system_pool import SystemPool
 from trainfleet.infra.azure.workspace import Workspace
-from trainfleet.infra.platform import Brought, Platform, ServiceIdentity, Subject
+from trainfleet.infra.platform import Platform, ProvidedFeature, ServiceIdentity, Subject
 from trainfleet.infra.spec.schema import PlatformSpec
 
-BROUGHT: frozenset[Brought] = frozenset({"autoscaler", "node-problems"})
+PROVIDED: frozenset[ProvidedFeature] = frozenset({"autoscaler", "node-problems"})
 """AKS scales pools and mends nodes by itself; logs of pods it gathers where they are wished."""
 
 
@@ -48,18 +47,19 @@ def build(spec: PlatformSpec) -> Platform:
     storage = Storage(spec, keys, group=group, network=network, identity=identity, workspace=workspace)
     secrets = Secrets(spec, tenant, group=group, network=network, identity=identity, workspace=workspace)
     registry = Registry(spec, group=group, network=network, identity=identity, workspace=workspace)
+    foundation = Foundation(group, workspace, keys, network, identity, registry)
     if spec.network.flow_logs:
-        FlowLogs(spec, keys, group=group, net=network, identity=identity, workspace=workspace)
-    cluster = Cluster(spec, network, identity, keys, group=group, registry=registry, workspace=workspace)
+        FlowLogs(spec, foundation)
+    cluster = Cluster(spec, foundation)
     credentials = PodIdentities(spec, cluster.cluster, identity)
-    logs = Logs(spec, cluster.cluster, group=group, workspace=workspace)
-    system = SystemPool(spec, network, cluster)
-    pools = GpuPools(spec, network, identity, cluster)
+    logs = Logs(spec, foundation, cluster.cluster)
+    system = SystemPool(spec, foundation, cluster)
+    pools = GpuPools(spec, foundation, cluster)
     shared = spec.storage.shared_filesystem
     volume = None
     if shared:
-        made = Lustre if shared.kind == "lustre" else Nfs
-        volume = made(spec, shared, group=group, network=network, identity=identity, keys=keys).volume
+        filesystem = Lustre if shared.kind == "lustre" else Nfs
+        volume = filesystem(spec, shared, foundation).volume
     if spec.budget:
         Budget(spec, spec.budget)
     provider = cluster.provider([system.nodes, *credentials.ready, *storage.ready, *secrets.ready, logs])
@@ -94,7 +94,7 @@ def build(spec: PlatformSpec) -> Platform:
         # A volume is mounted by its driver to the end, so the driver goes after the layer like the nodes do.
         system_nodes=(system.nodes, *drivers),
         secrets=secrets.names,
-        brings=BROUGHT | ({"logs"} if spec.layer.logs else set()),
+        provides=PROVIDED | ({"logs"} if spec.layer.logs else set()),
         secret_store=secrets.store,
         launchers=tuple(Subject("Group", launcher) for launcher in spec.kubernetes.launchers),
     )

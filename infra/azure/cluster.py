@@ -19,16 +19,11 @@ import yaml
 from pulumi_azure_native import containerservice
 
 from trainfleet.infra.azure import layout, node_config
-from trainfleet.infra.azure.group import Group
-from trainfleet.infra.azure.identity import Identity
-from trainfleet.infra.azure.keys import Keys
-from trainfleet.infra.azure.network import Network
+from trainfleet.infra.azure.foundation import Foundation
 from trainfleet.infra.azure.permissions import grant
-from trainfleet.infra.azure.registry import Registry
 from trainfleet.infra.azure.sizes import INLINE_NODES, INLINE_POOL
-from trainfleet.infra.azure.workspace import Workspace
 from trainfleet.infra.catalog.machines import Machine, system_machine
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 LOGIN_SERVER = "6dae42f8-4368-4678-94ff-3960e28e3630"
@@ -38,7 +33,7 @@ MAINTENANCE = {"aksManagedAutoUpgradeSchedule": "Saturday", "aksManagedNodeOSUpg
 MAINTENANCE_HOURS, MAINTENANCE_START = 8, "02:00"
 
 
-class Cluster(Room):
+class Cluster(PlatformComponent):
     """The control plane of a platform."""
 
     TYPE = "trainfleet:azure:Cluster"
@@ -46,16 +41,13 @@ class Cluster(Room):
     def __init__(
         self,
         spec: PlatformSpec,
-        network: Network,
-        identity: Identity,
-        keys: Keys,
+        foundation: Foundation,
         *,
-        group: Group,
-        registry: Registry,
-        workspace: Workspace,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "cluster", opts)
+        group, registry, workspace = foundation.group, foundation.registry, foundation.workspace
+        network, identity, keys = foundation.network, foundation.identity, foundation.keys
         self.group = group
         self.cluster_name = layout.cluster_name(spec)
         self.machine = system_machine(spec)
@@ -172,8 +164,7 @@ class Cluster(Room):
             # A fixed name cannot exist twice, so a replacement must delete first (and in production is
             # refused by the engine).
             opts=self.options(
-                "aks",
-                guard=True,
+                protect=True,
                 depends_on=[*joins, *identity.ready, *keys.ready, *registry.ready, *network.ready],
                 delete_before_replace=True,
                 ignore_changes=["agentPoolProfiles"],
@@ -208,7 +199,7 @@ class Cluster(Room):
             enable_server_side_apply=True,
             # Not delete_unreachable: a refresh from outside a private network would forget the whole cluster
             # layer.
-            opts=self.options("kubernetes-provider", depends_on=depends_on),
+            opts=self.options(depends_on=depends_on),
         )
 
     def _window(self, name: str, day: str) -> containerservice.MaintenanceConfiguration:
@@ -224,7 +215,7 @@ class Cluster(Room):
                 "utc_offset": "+00:00",
                 "schedule": {"weekly": {"day_of_week": day, "interval_weeks": 1}},
             },
-            opts=self.options(f"window-{what}", delete_before_replace=True),
+            opts=self.options(delete_before_replace=True),
         )
 
     def _kubeconfig(self) -> pulumi.Output[str]:
@@ -233,7 +224,7 @@ class Cluster(Room):
         )
         # Of what Azure answers only the address and the certificate are kept, and those are no secret.
         reached = pulumi.Output.unsecret(
-            asked.apply(lambda answer: reached_by([each.value for each in answer.kubeconfigs]))
+            asked.apply(lambda answer: cluster_address([each.value for each in answer.kubeconfigs]))
         )
         return pulumi.Output.json_dumps(
             kubeconfig(self.cluster_name, reached["server"], reached["certificate"])
@@ -294,7 +285,7 @@ def inline_pool(
     }
 
 
-def reached_by(encoded: list[str]) -> dict[str, str]:
+def cluster_address(encoded: list[str]) -> dict[str, str]:
     """Address and certificate of the cluster, out of the kubeconfig that Azure hands out; whatever else
     stands in it is dropped.
     """

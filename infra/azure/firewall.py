@@ -62,7 +62,7 @@ def lustre(*ranges: str) -> Rule:
     return Rule("lustre", "Lustre between nodes and file servers", tuple(dict.fromkeys(ranges)), LUSTRE_PORTS)
 
 
-def nobody_else() -> Rule:
+def deny_all() -> Rule:
     """Azure's own default lets in whatever else is in the virtual network or peered with it."""
     return Rule("nobody-else", "nobody else", ("*",), protocol="*", allow=False)
 
@@ -70,12 +70,12 @@ def nobody_else() -> Rule:
 def in_order(rules: Sequence[Rule]) -> list[net.SecurityRuleArgsDict]:
     """The rules as Azure takes them: numbered, the refusal last of all."""
     return [
-        _as_azure_takes_it(rule, FIRST_PRIORITY + 10 * index if rule.allow else LAST_PRIORITY)
+        _to_args(rule, FIRST_PRIORITY + 10 * index if rule.allow else LAST_PRIORITY)
         for index, rule in enumerate(rules)
     ]
 
 
-def _as_azure_takes_it(rule: Rule, priority: int) -> net.SecurityRuleArgsDict:
+def _to_args(rule: Rule, priority: int) -> net.SecurityRuleArgsDict:
     # Azure takes `*` and service tags only in the singular property, and several values only in the plural
     # one.
     sources, ports = list(rule.sources), list(rule.ports)

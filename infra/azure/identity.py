@@ -16,7 +16,7 @@ from pulumi_azure_native import containerservice, managedidentity
 
 from trainfleet.infra.azure.group import Group
 from trainfleet.infra.azure.permissions import grant
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT
 from trainfleet.infra.spec.schema import PlatformSpec
 
@@ -40,7 +40,7 @@ def subject(namespace: str, service_account: str) -> str:
     return f"system:serviceaccount:{namespace}:{service_account}"
 
 
-class Identity(Room):
+class Identity(PlatformComponent):
     """The identities of a platform: `cluster`, `kubelet`, `disks`, `data`, `flow_logs` and, by purpose,
     `pods`.
     """
@@ -56,8 +56,8 @@ class Identity(Room):
         self.kubelet = self._identity("kubelet")
         # Whoever encrypts with the platform's keys: kept with what is encrypted, which nobody could read
         # without it.
-        self.disks = self._identity("disks", keep=True)
-        self.data = self._identity("data", keep=True)
+        self.disks = self._identity("disks", retain=True)
+        self.data = self._identity("data", retain=True)
         self.flow_logs = self._identity("flow-logs") if spec.network.flow_logs else None
         self.pods = {
             "training": PodIdentity(TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, self._identity("training"))
@@ -73,19 +73,19 @@ class Identity(Room):
         """A control plane without these can neither start nodes nor be cleaned up."""
         self.register_outputs({})
 
-    def _identity(self, what: str, *, keep: bool = False) -> managedidentity.UserAssignedIdentity:
+    def _identity(self, what: str, *, retain: bool = False) -> managedidentity.UserAssignedIdentity:
         name = f"{what}-identity"
-        group = self.group.data if keep else self.group.platform
+        group = self.group.data if retain else self.group.platform
         return managedidentity.UserAssignedIdentity(
             self.name(name),
             resource_group_name=group.name,
             location=self.spec.region,
             tags=self.tags(name),
-            opts=self.options(name, keep=keep),
+            opts=self.options(retain=retain),
         )
 
 
-class PodIdentities(Room):
+class PodIdentities(PlatformComponent):
     """Lets the service accounts of workloads take their identities: one federated credential each."""
 
     TYPE = "trainfleet:azure:PodIdentities"
@@ -109,7 +109,7 @@ class PodIdentities(Room):
                 issuer=issuer,
                 subject=subject(pods.namespace, pods.service_account),
                 audiences=[AUDIENCE],
-                opts=self.options(f"{purpose}-credential"),
+                opts=self.options(),
             )
             for purpose, pods in self.bound.items()
         ]

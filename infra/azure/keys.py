@@ -18,7 +18,7 @@ from trainfleet.infra.azure.identity import Identity
 from trainfleet.infra.azure.network import Network
 from trainfleet.infra.azure.permissions import grant
 from trainfleet.infra.azure.workspace import Workspace
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 ENCRYPTS = "Key Vault Crypto Service Encryption User"
@@ -28,7 +28,7 @@ documentation).
 """
 
 
-class Keys(Room):
+class Keys(PlatformComponent):
     """The three keys of a platform: `cluster`, `nodes`, `data`; their vault, and the encryption set `disks`."""
 
     TYPE = "trainfleet:azure:Keys"
@@ -48,19 +48,19 @@ class Keys(Room):
         self.group = group
         self.vault = vaults.vault(self, "keys", group, tenant, for_disks=True)
         network.endpoint(self, "keys", "vault", self.vault.id)
-        workspace.gather(self, "keys", self.vault.id, vaults.LOGGED)
+        workspace.send_diagnostics(self, "keys", self.vault.id, vaults.LOGGED)
         self.cluster = self._key("cluster")
         self.nodes = self._key("nodes")
         self.data = self._key("data")
         self.ready: list[pulumi.Resource] = [
-            grant(self, "data-encrypts", ENCRYPTS, self.data.id, identity.data, keep=True),
+            grant(self, "data-encrypts", ENCRYPTS, self.data.id, identity.data, retain=True),
             grant(self, "cluster-encrypts", "Key Vault Crypto User", self.cluster.id, identity.cluster),
             # AKS makes a private endpoint to a vault that answers to no public address, and Azure has no
             # narrower role for it.
             grant(self, "cluster-reaches-keys", "Key Vault Contributor", self.vault.id, identity.cluster),
         ]
         """The roles: nothing can be encrypted before them, nor read after they went."""
-        disks_encrypt = grant(self, "disks-encrypt", ENCRYPTS, self.nodes.id, identity.disks, keep=True)
+        disks_encrypt = grant(self, "disks-encrypt", ENCRYPTS, self.nodes.id, identity.disks, retain=True)
         self.disks = compute.DiskEncryptionSet(
             self.name("disks"),
             resource_group_name=group.data.name,
@@ -70,7 +70,7 @@ class Keys(Room):
             active_key={"key_url": self.nodes.key_uri_with_version, "source_vault": {"id": self.vault.id}},
             rotation_to_latest_key_version_enabled=True,
             tags=self.tags("disks"),
-            opts=self.options("disks", keep=True, depends_on=[disks_encrypt]),
+            opts=self.options(retain=True, depends_on=[disks_encrypt]),
         )
         # The control plane attaches disks that are encrypted by this set.
         self.ready.append(grant(self, "cluster-uses-disks", "Reader", self.disks.id, identity.cluster))
@@ -99,5 +99,5 @@ class Keys(Room):
                 },
             },
             tags=self.tags(f"{what}-key"),
-            opts=self.options(f"{what}-key", keep=True, delete_before_replace=True),
+            opts=self.options(retain=True, delete_before_replace=True),
         )

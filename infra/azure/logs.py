@@ -12,13 +12,9 @@ import pulumi
 from pulumi_azure_native import containerservice, monitor, network, operationalinsights, storage
 
 from trainfleet.infra.azure import storage_accounts
-from trainfleet.infra.azure.group import Group
-from trainfleet.infra.azure.identity import Identity
-from trainfleet.infra.azure.keys import Keys
-from trainfleet.infra.azure.network import Network
+from trainfleet.infra.azure.foundation import Foundation
 from trainfleet.infra.azure.permissions import grant
-from trainfleet.infra.azure.workspace import Workspace
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 CONTROL_PLANE = (
@@ -39,7 +35,7 @@ WATCHERS_GROUP = "NetworkWatcherRG"
 LONGEST_FLOW_RECORDS = 365
 
 
-class Logs(Room):
+class Logs(PlatformComponent):
     """What the cluster writes: the control plane's logs, those of pods, and metrics where they are wished."""
 
     TYPE = "trainfleet:azure:Logs"
@@ -47,15 +43,15 @@ class Logs(Room):
     def __init__(
         self,
         spec: PlatformSpec,
+        foundation: Foundation,
         cluster: containerservice.ManagedCluster,
         *,
-        group: Group,
-        workspace: Workspace,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "cluster-logs", opts)
+        group, workspace = foundation.group, foundation.workspace
         self.group = group
-        workspace.gather(self, "control-plane", cluster.id, CONTROL_PLANE)
+        workspace.send_diagnostics(self, "control-plane", cluster.id, CONTROL_PLANE)
         if spec.layer.logs:
             self._pods(workspace.workspace, cluster.id)
         if spec.monitoring.enabled:
@@ -88,7 +84,7 @@ class Logs(Room):
             destinations={"log_analytics": [{"name": "workspace", "workspace_resource_id": workspace.id}]},
             data_flows=[{"streams": [INSIGHTS_STREAM], "destinations": ["workspace"]}],
             tags=self.tags("pod-logs"),
-            opts=self.options("pod-logs"),
+            opts=self.options(),
         )
         self._associate("pod-logs", "ContainerInsightsExtension", rule, cluster)
 
@@ -98,7 +94,7 @@ class Logs(Room):
             resource_group_name=self.group.platform.name,
             location=self.spec.region,
             tags=self.tags("metrics"),
-            opts=self.options("metrics"),
+            opts=self.options(),
         )
         # A short name: with Pulumi's digits it may have 44 characters, and the platform's own may be 24 of
         # them.
@@ -109,7 +105,7 @@ class Logs(Room):
             kind="Linux",
             network_acls={"public_network_access": "Enabled"},
             tags=self.tags("metrics-in"),
-            opts=self.options("metrics-in"),
+            opts=self.options(),
         )
         rule = monitor.DataCollectionRule(
             self.name("metrics-rule"),
@@ -122,7 +118,7 @@ class Logs(Room):
             destinations={"monitoring_accounts": [{"name": "metrics", "account_resource_id": store.id}]},
             data_flows=[{"streams": [METRICS_STREAM], "destinations": ["metrics"]}],
             tags=self.tags("metrics-rule"),
-            opts=self.options("metrics-rule"),
+            opts=self.options(),
         )
         self._associate("metrics-rule", "prometheus", rule, cluster)
 
@@ -136,11 +132,11 @@ class Logs(Room):
             resource_uri=cluster,
             data_collection_rule_id=rule.id,
             description=f"What {self.spec.name} gathers: {what}",
-            opts=self.options(f"{what}-association", delete_before_replace=True),
+            opts=self.options(delete_before_replace=True),
         )
 
 
-class FlowLogs(Room):
+class FlowLogs(PlatformComponent):
     """Records of accepted and refused connections, kept in an account of their own and summed up in the
     workspace.
     """
@@ -150,15 +146,13 @@ class FlowLogs(Room):
     def __init__(
         self,
         spec: PlatformSpec,
-        keys: Keys,
+        foundation: Foundation,
         *,
-        group: Group,
-        net: Network,
-        identity: Identity,
-        workspace: Workspace,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "flow-logs", opts)
+        group, workspace = foundation.group, foundation.workspace
+        keys, identity, net = foundation.keys, foundation.identity, foundation.network
         if identity.flow_logs is None:
             raise LookupError("flow logs need the identity under which they are written")
         days = min(spec.kubernetes.log_retention_days, LONGEST_FLOW_RECORDS)
@@ -169,8 +163,8 @@ class FlowLogs(Room):
             group=group.platform,
             name=group.global_name("flow"),
             identity=identity.data,
-            kept=False,
-            wait_for=keys.ready,
+            retain=False,
+            depends_on=keys.ready,
         )
         storage.ManagementPolicy(
             self.name("flow-lifecycle"),
@@ -178,7 +172,7 @@ class FlowLogs(Room):
             account_name=account.name,
             management_policy_name="default",
             policy={"rules": [storage_accounts.expire("forget-records", days)]},
-            opts=self.options("flow-lifecycle", delete_before_replace=True),
+            opts=self.options(delete_before_replace=True),
         )
         write = grant(
             self, "flow-logs-write", "Storage Blob Data Contributor", account.id, identity.flow_logs
@@ -209,6 +203,6 @@ class FlowLogs(Room):
                 }
             },
             tags=self.tags("flow-log"),
-            opts=self.options("flow-log", depends_on=[write]),
+            opts=self.options(depends_on=[write]),
         )
         self.register_outputs({})

@@ -16,13 +16,13 @@ from pulumi_azure_native import privatedns
 
 from trainfleet.infra.azure import firewall, layout
 from trainfleet.infra.azure.group import Group
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 CONTROL_PLANE_DELEGATION = "Microsoft.ContainerService/managedClusters"
 
 
-class Network(Room):
+class Network(PlatformComponent):
     """The network of a platform."""
 
     TYPE = "trainfleet:azure:Network"
@@ -46,14 +46,14 @@ class Network(Room):
             # Azure takes no range away in which something lives, so another range is another network. Said to
             # the engine, because
             # the provider would send the change and show Azure's refusal in the middle of an apply.
-            opts=self.options("vnet", replace_on_changes=["addressSpace"]),
+            opts=self.options(replace_on_changes=["addressSpace"]),
         )
         self._last: list[pulumi.Resource] = []
         pods = layout.pod_cidr(spec.network.cidr)
         nodes_in = [
             firewall.pods_and_nodes(spec.network.cidr, pods),
             firewall.balancer(),
-            firewall.nobody_else(),
+            firewall.deny_all(),
         ]
         self.nodes = self._subnet("nodes", str(self.plan.nodes), nodes_in, nat=self._nat("nodes", None))
         per_zone = spec.network.nat == "per-zone"
@@ -69,12 +69,12 @@ class Network(Room):
         self.endpoints = self._subnet(
             "endpoints",
             str(self.plan.endpoints),
-            [firewall.https(spec.network.cidr, pods), firewall.nobody_else()],
+            [firewall.https(spec.network.cidr, pods), firewall.deny_all()],
         )
         self.control_plane = self._subnet(
             "control-plane",
             str(self.plan.control_plane),
-            [firewall.control_plane(spec.network.cidr, pods), firewall.balancer(), firewall.nobody_else()],
+            [firewall.control_plane(spec.network.cidr, pods), firewall.balancer(), firewall.deny_all()],
             delegation=CONTROL_PLANE_DELEGATION,
         )
         self.zones = {kind: self._zone(kind) for kind in layout.endpoint_kinds(spec)}
@@ -93,33 +93,39 @@ class Network(Room):
         """The subnet of the parallel filesystem, made where there is one."""
         rules = [
             firewall.lustre(str(self.plan.nodes), *map(str, self.plan.zonal.values()), str(self.plan.lustre)),
-            firewall.nobody_else(),
+            firewall.deny_all(),
         ]
         return self._subnet("lustre", str(self.plan.lustre), rules)
 
     def endpoint(
-        self, room: Room, what: str, kind: str, resource: pulumi.Input[str], *, nodes_need_it: bool = True
+        self,
+        component: PlatformComponent,
+        what: str,
+        kind: str,
+        resource: pulumi.Input[str],
+        *,
+        nodes_need_it: bool = True,
     ) -> None:
-        """A private way to a resource of another room, and the name under which the network finds it. `kind`:
+        """A private way to a resource of another component, and the name under which the network finds it. `kind`:
         blob, vault, registry …
         """
         endpoint = net.PrivateEndpoint(
-            room.name(f"{what}-endpoint"),
+            component.name(f"{what}-endpoint"),
             resource_group_name=self.group.platform.name,
             location=self.spec.region,
             subnet={"id": self.endpoints.id},
             private_link_service_connections=[
                 {"name": what, "private_link_service_id": resource, "group_ids": [kind]}
             ],
-            tags=room.tags(f"{what}-endpoint"),
-            opts=room.options(f"{what}-endpoint"),
+            tags=component.tags(f"{what}-endpoint"),
+            opts=component.options(),
         )
         named = net.PrivateDnsZoneGroup(
-            room.name(f"{what}-endpoint-name"),
+            component.name(f"{what}-endpoint-name"),
             resource_group_name=self.group.platform.name,
             private_endpoint_name=endpoint.name,
             private_dns_zone_configs=[{"name": kind, "private_dns_zone_id": self.zones[kind].id}],
-            opts=room.options(f"{what}-endpoint-name"),
+            opts=component.options(),
         )
         if nodes_need_it:
             self.ready.append(named)
@@ -139,7 +145,7 @@ class Network(Room):
             location=self.spec.region,
             security_rules=firewall.in_order(rules),
             tags=self.tags(f"{what}-nsg"),
-            opts=self.options(f"{what}-nsg"),
+            opts=self.options(),
         )
         subnet = net.Subnet(
             self.name(f"{what}-subnet"),
@@ -155,7 +161,6 @@ class Network(Room):
             private_endpoint_network_policies="NetworkSecurityGroupEnabled",
             # One after the other: Azure refuses a second change of one network while the first is going on.
             opts=self.options(
-                f"{what}-subnet",
                 depends_on=self._last,
                 replace_on_changes=["addressPrefix"],
                 delete_before_replace=True,
@@ -175,7 +180,7 @@ class Network(Room):
             public_ip_address_version="IPv4",
             zones=zones or (list(layout.ZONES) if layout.has_zones(self.spec.region) else None),
             tags=self.tags(f"nat-{what}"),
-            opts=self.options(f"nat-{what}-address"),
+            opts=self.options(),
         )
         return net.NatGateway(
             self.name(f"nat-{what}"),
@@ -186,7 +191,7 @@ class Network(Room):
             idle_timeout_in_minutes=10,
             zones=zones,
             tags=self.tags(f"nat-{what}"),
-            opts=self.options(f"nat-{what}"),
+            opts=self.options(),
         )
 
     def _zone(self, kind: str) -> privatedns.PrivateZone:
@@ -197,7 +202,7 @@ class Network(Room):
             private_zone_name=layout.PRIVATE_ZONES[kind],
             location="Global",
             tags=self.tags(f"dns-{kind}"),
-            opts=self.options(f"dns-{kind}", delete_before_replace=True),
+            opts=self.options(delete_before_replace=True),
         )
         self.ready.append(
             privatedns.VirtualNetworkLink(
@@ -209,9 +214,7 @@ class Network(Room):
                 location="Global",
                 tags=self.tags(f"dns-{kind}-link"),
                 # A link belongs to its network for good.
-                opts=self.options(
-                    f"dns-{kind}-link", replace_on_changes=["virtualNetwork"], delete_before_replace=True
-                ),
+                opts=self.options(replace_on_changes=["virtualNetwork"], delete_before_replace=True),
             )
         )
         return zone

@@ -27,7 +27,7 @@ SPOT_TOLERATION = {"key": SPOT[0], "operator": "Equal", "value": SPOT[1], "effec
 
 
 @dataclass(frozen=True)
-class Market:
+class PurchaseOptions:
     """How a pool's nodes are bought, as AKS says it; None where AKS wants nothing said."""
 
     priority: str
@@ -36,13 +36,13 @@ class Market:
     reservation: str | None = None
 
 
-def market(capacity: Capacity, reservation: str) -> Market:
+def purchase_options(capacity: Capacity, reservation: str) -> PurchaseOptions:
     """Spot nodes go when Azure wants them back, at most for the on-demand price; reserved ones come out of a
     group.
     """
     if capacity is Capacity.SPOT:
-        return Market("Spot", eviction="Delete", price=-1.0)
-    return Market("Regular", reservation=reservation or None)
+        return PurchaseOptions("Spot", eviction="Delete", price=-1.0)
+    return PurchaseOptions("Regular", reservation=reservation or None)
 
 
 def os_disk(machine: Machine, disk_gib: int) -> str:

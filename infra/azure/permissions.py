@@ -13,7 +13,7 @@ import uuid
 import pulumi
 from pulumi_azure_native import authorization, managedidentity
 
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 
 ROLES = {
     "AcrPull": "7f951dda-4ed3-4680-a7ca-43fe172d538d",
@@ -47,28 +47,28 @@ def role_definition(subscription: str, role: str) -> str:
 
 
 def grant(
-    room: Room,
+    component: PlatformComponent,
     what: str,
     role: str,
     scope: pulumi.Input[str],
     identity: managedidentity.UserAssignedIdentity,
     *,
-    keep: bool = False,
+    retain: bool = False,
 ) -> authorization.RoleAssignment:
-    """Give an identity of the platform a role on one resource. `keep`: production keeps it with what it is
+    """Give an identity of the platform a role on one resource. `retain`: production keeps it with what it is
     about.
     """
     name = pulumi.Output.all(scope, identity.principal_id).apply(
         lambda known: assignment_name(str(known[0]), str(known[1]), role)
     )
     return authorization.RoleAssignment(
-        room.name(what),
+        component.name(what),
         role_assignment_name=name,
         scope=scope,
         principal_id=identity.principal_id,
         # Said, so that Azure does not look the identity up: a directory that has not heard of it yet would
         # refuse.
         principal_type="ServicePrincipal",
-        role_definition_id=role_definition(room.spec.account, role),
-        opts=room.options(what, keep=keep),
+        role_definition_id=role_definition(component.spec.account, role),
+        opts=component.options(retain=retain),
     )

@@ -18,7 +18,7 @@ from trainfleet.infra.azure.identity import Identity
 from trainfleet.infra.azure.network import Network
 from trainfleet.infra.azure.permissions import grant
 from trainfleet.infra.azure.workspace import Workspace
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 UNTAGGED_DAYS = 7
@@ -26,7 +26,7 @@ LOGGED = ("ContainerRegistryLoginEvents", "ContainerRegistryRepositoryEvents")
 REPOSITORY = "training"
 
 
-class Registry(Room):
+class Registry(PlatformComponent):
     """The image registry of a platform, as `url`."""
 
     TYPE = "trainfleet:azure:Registry"
@@ -69,10 +69,10 @@ class Registry(Room):
                 "export_policy": {"status": "enabled" if ranges else "disabled"},
             },
             tags=self.tags("images"),
-            opts=self.options("images", keep=True),
+            opts=self.options(retain=True),
         )
         network.endpoint(self, "images", "registry", self.registry.id)
-        workspace.gather(self, "images", self.registry.id, LOGGED)
+        workspace.send_diagnostics(self, "images", self.registry.id, LOGGED)
         self.ready: list[pulumi.Resource] = [
             grant(self, "nodes-pull-images", "AcrPull", self.registry.id, identity.kubelet)
         ]

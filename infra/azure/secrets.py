@@ -19,11 +19,11 @@ from trainfleet.infra.azure.identity import Identity
 from trainfleet.infra.azure.network import Network
 from trainfleet.infra.azure.permissions import grant
 from trainfleet.infra.azure.workspace import Workspace
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 
-class Secrets(Room):
+class Secrets(PlatformComponent):
     """The vault of a platform's secrets: by the spec's name their name in it, and the store that External
     Secrets reads.
     """
@@ -49,7 +49,7 @@ class Secrets(Room):
         if reader:
             vault = vaults.vault(self, "secrets", group, tenant, open_to=layout.open_to(spec))
             network.endpoint(self, "secrets", "vault", vault.id)
-            workspace.gather(self, "secrets", vault.id, vaults.LOGGED)
+            workspace.send_diagnostics(self, "secrets", vault.id, vaults.LOGGED)
             self.ready.append(
                 grant(self, "secrets-read", "Key Vault Secrets User", vault.id, reader.identity)
             )

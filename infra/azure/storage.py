@@ -17,7 +17,7 @@ from trainfleet.infra.azure.keys import Keys
 from trainfleet.infra.azure.network import Network
 from trainfleet.infra.azure.permissions import grant
 from trainfleet.infra.azure.workspace import Workspace
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 RUNS, DATA = "runs", "data"
@@ -42,7 +42,7 @@ def lifecycle(keep_days: int, *, versioned: bool) -> list[storage.ManagementPoli
     ]
 
 
-class Storage(Room):
+class Storage(PlatformComponent):
     """The bucket of a platform: its account, and the containers `runs` and `data`."""
 
     TYPE = "trainfleet:azure:Storage"
@@ -69,8 +69,8 @@ class Storage(Room):
             group=group.data,
             name=group.global_name("data"),
             identity=identity.data,
-            kept=True,
-            wait_for=keys.ready,
+            retain=True,
+            depends_on=keys.ready,
             hierarchical=layout.hierarchical(spec),
             open_to=layout.open_to(spec),
         )
@@ -87,7 +87,7 @@ class Storage(Room):
             # A record of every change of every shard would cost more than it tells: reads and writes are in
             # the workspace.
             change_feed={"enabled": False},
-            opts=self.options("bucket-settings", keep=True, delete_before_replace=True),
+            opts=self.options(retain=True, delete_before_replace=True),
         )
         self.runs = self._container(RUNS, settings)
         self.data = self._container(DATA, settings)
@@ -98,9 +98,7 @@ class Storage(Room):
             # There is exactly one, and this is its name.
             management_policy_name="default",
             policy={"rules": lifecycle(keep_days, versioned=versioned)},
-            opts=self.options(
-                "bucket-lifecycle", keep=True, depends_on=[settings], delete_before_replace=True
-            ),
+            opts=self.options(retain=True, depends_on=[settings], delete_before_replace=True),
         )
         trainer = identity.pods["training"].identity
         self.ready: list[pulumi.Resource] = [
@@ -111,7 +109,7 @@ class Storage(Room):
         for kind in ("blob", "dfs") if layout.hierarchical(spec) else ("blob",):
             network.endpoint(self, f"bucket-{kind}", kind, self.account.id)
         blobs = pulumi.Output.concat(self.account.id, "/blobServices/default")
-        workspace.gather(self, "bucket", blobs, LOGGED)
+        workspace.send_diagnostics(self, "bucket", blobs, LOGGED)
         self.url = pulumi.Output.concat(
             "az://", self.runs.name, "@", self.account.name, ".blob.core.windows.net"
         )
@@ -126,5 +124,5 @@ class Storage(Room):
             # Fixed: people and programs write by this name, and it is unique in its account only.
             container_name=what,
             public_access=storage.PublicAccess.NONE,
-            opts=self.options(f"bucket-{what}", keep=True, depends_on=[settings], delete_before_replace=True),
+            opts=self.options(retain=True, depends_on=[settings], delete_before_replace=True),
         )

@@ -15,31 +15,31 @@ from pulumi_azure_native import managedidentity, resources, storage
 
 from trainfleet.infra.azure import layout
 from trainfleet.infra.azure.keys import Keys
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 
 
 def account(
-    room: Room,
+    component: PlatformComponent,
     what: str,
     keys: Keys,
     *,
     group: resources.ResourceGroup,
     name: pulumi.Input[str],
     identity: managedidentity.UserAssignedIdentity,
-    kept: bool,
-    wait_for: Iterable[pulumi.Resource],
+    retain: bool,
+    depends_on: Iterable[pulumi.Resource],
     hierarchical: bool = False,
     files: bool = False,
     open_to: tuple[str, ...] = (),
 ) -> storage.StorageAccount:
     """A storage account. `files`: a premium one for shares; `open_to`: ranges beside the private endpoint."""
-    zoned = layout.has_zones(room.spec.region)
+    zoned = layout.has_zones(component.spec.region)
     tier = "Premium" if files else "Standard"
     return storage.StorageAccount(
-        room.name(f"{what}-account"),
+        component.name(f"{what}-account"),
         resource_group_name=group.name,
         account_name=name,
-        location=room.spec.region,
+        location=component.spec.region,
         kind="FileStorage" if files else "StorageV2",
         sku={"name": f"{tier}_ZRS" if zoned else f"{tier}_LRS"},
         access_tier=None if files else storage.AccessTier.HOT,
@@ -77,8 +77,8 @@ def account(
                 "file": {"enabled": True, "key_type": "Account"},
             },
         },
-        tags=room.tags(f"{what}-account"),
-        opts=room.options(f"{what}-account", keep=kept, depends_on=wait_for),
+        tags=component.tags(f"{what}-account"),
+        opts=component.options(retain=retain, depends_on=depends_on),
     )
 
 

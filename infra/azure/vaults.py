@@ -12,7 +12,7 @@ import pulumi
 from pulumi_azure_native import keyvault
 
 from trainfleet.infra.azure.group import Group
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 
 LOGGED = ("AuditEvent",)
 LONGEST_RECOVERY, SHORTEST_RECOVERY = 90, 7
@@ -20,7 +20,7 @@ LONGEST_RECOVERY, SHORTEST_RECOVERY = 90, 7
 
 
 def vault(
-    room: Room,
+    component: PlatformComponent,
     what: str,
     group: Group,
     tenant: pulumi.Input[str],
@@ -32,10 +32,10 @@ def vault(
     `open_to`.
     """
     return keyvault.Vault(
-        room.name(f"{what}-vault"),
+        component.name(f"{what}-vault"),
         resource_group_name=group.data.name,
         vault_name=group.global_name(what),
-        location=room.spec.region,
+        location=component.spec.region,
         properties={
             "tenant_id": tenant,
             "sku": {"family": "A", "name": keyvault.SkuName.STANDARD},
@@ -44,7 +44,9 @@ def vault(
             # Nothing that a purged key encrypted can be read again, so Azure's disks and storage refuse a
             # vault without this.
             "enable_purge_protection": True,
-            "soft_delete_retention_in_days": LONGEST_RECOVERY if room.spec.production else SHORTEST_RECOVERY,
+            "soft_delete_retention_in_days": LONGEST_RECOVERY
+            if component.spec.production
+            else SHORTEST_RECOVERY,
             "enabled_for_deployment": False,
             "enabled_for_disk_encryption": for_disks,
             "enabled_for_template_deployment": False,
@@ -55,6 +57,6 @@ def vault(
                 "ip_rules": [{"value": cidr} for cidr in open_to],
             },
         },
-        tags=room.tags(f"{what}-vault"),
-        opts=room.options(f"{what}-vault", keep=True),
+        tags=component.tags(f"{what}-vault"),
+        opts=component.options(retain=True),
     )

@@ -15,11 +15,11 @@ from pulumi_azure_native import monitor, operationalinsights
 
 from trainfleet.infra.azure import layout
 from trainfleet.infra.azure.group import Group
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 
-class Workspace(Room):
+class Workspace(PlatformComponent):
     """The workspace of a platform, and how a room has its resources' logs sent there."""
 
     TYPE = "trainfleet:azure:Workspace"
@@ -39,21 +39,21 @@ class Workspace(Room):
             public_network_access_for_ingestion="Enabled",
             public_network_access_for_query="Enabled",
             tags=self.tags("logs"),
-            opts=self.options("logs"),
+            opts=self.options(),
         )
         self.register_outputs({})
 
-    def gather(
-        self, room: Room, what: str, resource: pulumi.Input[str], categories: Sequence[str]
+    def send_diagnostics(
+        self, component: PlatformComponent, what: str, resource: pulumi.Input[str], categories: Sequence[str]
     ) -> monitor.DiagnosticSetting:
         """Send these log categories of another room's resource to the workspace, into tables of their own
         where there are.
         """
         return monitor.DiagnosticSetting(
-            room.name(f"{what}-logging"),
+            component.name(f"{what}-logging"),
             resource_uri=resource,
             workspace_id=self.workspace.id,
             log_analytics_destination_type="Dedicated",
             logs=[{"category": category, "enabled": True} for category in categories],
-            opts=room.options(f"{what}-logging"),
+            opts=component.options(),
         )

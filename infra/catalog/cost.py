@@ -131,22 +131,22 @@ class Bill:
 
     @property
     def min_usd_per_hour(self) -> float:
-        """What always runs. Parts without a price are left out."""
+        """What always runs. LayerFeatures without a price are left out."""
         return sum(part.min_usd_per_hour or 0.0 for part in self.parts)
 
     @property
     def max_usd_per_hour(self) -> float:
-        """Everything at its largest. Parts without a price are left out."""
+        """Everything at its largest. LayerFeatures without a price are left out."""
         return sum(part.max_usd_per_hour or 0.0 for part in self.parts)
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Parts that the sums leave out because their price is unknown."""
+        """LayerFeatures that the sums leave out because their price is unknown."""
         return tuple(part.name for part in self.parts if part.usd_per_hour is None and part.most)
 
     @property
     def estimated(self) -> tuple[str, ...]:
-        """Parts whose price has no date."""
+        """LayerFeatures whose price has no date."""
         return tuple(part.name for part in self.parts if part.estimated and part.most)
 
     def as_json(self) -> dict[str, Any]:

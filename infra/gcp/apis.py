@@ -11,7 +11,7 @@ from __future__ import annotations
 import pulumi
 import pulumi_gcp as gcp
 
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 ALWAYS = (
@@ -40,7 +40,7 @@ def services(spec: PlatformSpec) -> tuple[str, ...]:
     return tuple(sorted(wanted))
 
 
-class Apis(Room):
+class Apis(PlatformComponent):
     """The APIs of a platform."""
 
     TYPE = "trainfleet:gcp:Apis"
@@ -57,5 +57,5 @@ class Apis(Room):
             service=f"{name}.googleapis.com",
             disable_on_destroy=False,
             disable_dependent_services=False,
-            opts=self.options(what),
+            opts=self.options(),
         )

@@ -11,10 +11,11 @@ from __future__ import annotations
 import pulumi
 import pulumi_gcp as gcp
 
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.gcp.apis import Apis
+from trainfleet.infra.gcp.foundation import Foundation
 from trainfleet.infra.gcp.layout import short_name
-from trainfleet.infra.spec.schema import Budget as BudgetWish
+from trainfleet.infra.spec.schema import Budget as BudgetSpec
 from trainfleet.infra.spec.schema import PlatformSpec
 
 MOST_CHANNELS = 5
@@ -22,10 +23,10 @@ MOST_CHANNELS = 5
 PLATFORM_LABEL = "trainfleet-platform"
 
 
-def thresholds(wish: BudgetWish) -> list[gcp.billing.BudgetThresholdRuleArgsDict]:
+def alerts(budget: BudgetSpec) -> list[gcp.billing.BudgetThresholdRuleArgsDict]:
     """A mail when each share is spent, and one when the month is forecast to end above the limit."""
     spent: list[gcp.billing.BudgetThresholdRuleArgsDict] = [
-        {"threshold_percent": share, "spend_basis": "CURRENT_SPEND"} for share in sorted(wish.alert_at)
+        {"threshold_percent": share, "spend_basis": "CURRENT_SPEND"} for share in sorted(budget.alert_at)
     ]
     return [*spent, {"threshold_percent": 1.0, "spend_basis": "FORECASTED_SPEND"}]
 
@@ -42,7 +43,7 @@ def amount(usd: float) -> gcp.billing.BudgetAmountArgsDict:
     }
 
 
-class Budget(Room):
+class Budget(PlatformComponent):
     """The budget of a platform."""
 
     TYPE = "trainfleet:gcp:Budget"
@@ -50,33 +51,34 @@ class Budget(Room):
     def __init__(
         self,
         spec: PlatformSpec,
-        wish: BudgetWish,
-        apis: Apis,
+        budget: BudgetSpec,
+        foundation: Foundation,
+        *,
         billing_account: pulumi.Input[str],
         project_number: pulumi.Input[str],
-        *,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "budget-alerts", opts)
-        channels = [self._channel(email, apis) for email in wish.emails or (spec.owner,)]
+        apis = foundation.apis
+        channels = [self._channel(email, apis) for email in budget.emails or (spec.owner,)]
         gcp.billing.Budget(
             self.name("budget"),
             billing_account=billing_account,
             display_name=f"trainfleet-{spec.name}",
-            amount=amount(wish.monthly_usd),
+            amount=amount(budget.monthly_usd),
             budget_filter={
                 "calendar_period": "MONTH",
                 "credit_types_treatment": "INCLUDE_ALL_CREDITS",
                 "projects": [pulumi.Output.concat("projects/", project_number)],
                 "labels": {PLATFORM_LABEL: self.labels("budget")[PLATFORM_LABEL]},
             },
-            threshold_rules=thresholds(wish),
+            threshold_rules=alerts(budget),
             all_updates_rule={
                 "monitoring_notification_channels": [channel.name for channel in channels],
                 # Those who pay for the whole account are not woken for one platform.
                 "disable_default_iam_recipients": True,
             },
-            opts=self.options("budget", depends_on=apis.ready),
+            opts=self.options(depends_on=apis.ready),
         )
         self.register_outputs({})
 
@@ -88,5 +90,5 @@ class Budget(Room):
             type="email",
             labels={"email_address": email},
             user_labels=self.labels(what),
-            opts=self.options(what, depends_on=apis.ready),
+            opts=self.options(depends_on=apis.ready),
         )

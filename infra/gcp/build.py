@@ -1,4 +1,4 @@
-"""The Google Cloud platform, room by room, in the order in which they need each other. Called by
+"""The Google Cloud platform, room by component, in the order in which they need each other. Called by
 trainfleet.infra.program through the registry.
 
 The order on destroy is the reverse, and it is what leaves no load balancer or disk behind: the cluster layer
@@ -15,20 +15,19 @@ from trainfleet.infra.gcp.apis import Apis
 from trainfleet.infra.gcp.budget import Budget
 from trainfleet.infra.gcp.cluster import Cluster
 from trainfleet.infra.gcp.fabric import Fabric, FabricNetworks
-from trainfleet.infra.gcp.gpu_pools import GpuPools
+from trainfleet.infra.gcp.filesystem import Lustre, Nfs
+from trainfleet.infra.gcp.foundation import Foundation
 from trainfleet.infra.gcp.identity import Identity, PodIdentities
 from trainfleet.infra.gcp.keys import Keys
-from trainfleet.infra.gcp.lustre import Lustre
 from trainfleet.infra.gcp.network import Network
-from trainfleet.infra.gcp.nfs import Nfs
+from trainfleet.infra.gcp.node_pools import GpuPools, SystemPool
 from trainfleet.infra.gcp.registry import Registry
 from trainfleet.infra.gcp.secrets import Secrets
 from trainfleet.infra.gcp.storage import Storage
-from trainfleet.infra.gcp.system_pool import SystemPool
-from trainfleet.infra.platform import Brought, Platform, ServiceIdentity, Subject
+from trainfleet.infra.platform import Platform, ProvidedFeature, ServiceIdentity, Subject
 from trainfleet.infra.spec.schema import PlatformSpec
 
-METADATA_WAYS = (("169.254.169.252/32", 988), ("169.254.169.254/32", 80))
+METADATA_ENDPOINTS = (("169.254.169.252/32", 988), ("169.254.169.254/32", 80))
 """GKE's metadata server as network policies see it, the second on Dataplane V2 (GKE guide, Workload Identity
 and network policy).
 """
@@ -49,15 +48,22 @@ def build(spec: PlatformSpec) -> Platform:
     network = Network(spec, apis)
     fabric = Fabric(spec, network)
     identity = Identity(spec, apis, storage, secrets, registry)
-    cluster = Cluster(spec, network, fabric, identity, keys)
+    foundation = Foundation(apis, keys, network, identity, fabric)
+    cluster = Cluster(spec, foundation)
     bindings = PodIdentities(spec, cluster.cluster, identity)
-    system = SystemPool(spec, identity, cluster, keys)
-    pools = GpuPools(spec, fabric, identity, cluster, keys)
+    system = SystemPool(spec, foundation, cluster)
+    pools = GpuPools(spec, foundation, cluster)
     shared = spec.storage.shared_filesystem
     kinds: dict[str, type[Lustre | Nfs]] = {"lustre": Lustre, "nfs": Nfs}
-    volume = kinds[shared.kind](spec, shared, network=network, keys=keys).volume if shared else None
+    volume = kinds[shared.kind](spec, shared, foundation).volume if shared else None
     if spec.budget:
-        Budget(spec, spec.budget, apis, project.billing_account, project.number)
+        Budget(
+            spec,
+            spec.budget,
+            foundation,
+            billing_account=project.billing_account,
+            project_number=project.number,
+        )
     provider = cluster.provider(
         [system.nodes, *(pool.nodes for pool in pools.pools if pool.nodes), *bindings.ready]
     )
@@ -90,21 +96,21 @@ def build(spec: PlatformSpec) -> Platform:
         api_cidrs=(),
         system_nodes=(system.nodes,),
         secrets=secrets.names,
-        brings=brought(spec),
+        provides=provided(spec),
         secret_store=_secret_store(spec) if secrets.secrets else {},
         launchers=tuple(Subject("User", who) for who in spec.kubernetes.launchers),
-        metadata_ways=METADATA_WAYS,
+        metadata_endpoints=METADATA_ENDPOINTS,
     )
 
 
-def brought(spec: PlatformSpec) -> frozenset[Brought]:
-    """What GKE brings itself: driver and plug-in, the autoscaler, repair, the guard before the node's
+def provided(spec: PlatformSpec) -> frozenset[ProvidedFeature]:
+    """What GKE provides itself: driver and plug-in, the autoscaler, repair, the guard before the node's
     identity; logs and metrics where wished.
 
     Not the fabric's: GKE gives a pod its interfaces, but NCCL's plug-in for them is installed by the layer.
     """
-    always: set[Brought] = {"gpu-plugin", "autoscaler", "network-metadata-guard", "node-problems"}
-    wished: set[Brought] = set()
+    always: set[ProvidedFeature] = {"gpu-plugin", "autoscaler", "network-metadata-guard", "node-problems"}
+    wished: set[ProvidedFeature] = set()
     if spec.layer.logs:
         wished.add("logs")
     if spec.monitoring.enabled and spec.layer.gpu_metrics:

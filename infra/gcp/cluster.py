@@ -15,13 +15,11 @@ import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.gcp import layout
 from trainfleet.infra.gcp import network as ranges
-from trainfleet.infra.gcp.fabric import Fabric
-from trainfleet.infra.gcp.identity import Identity
-from trainfleet.infra.gcp.keys import Keys
-from trainfleet.infra.gcp.network import Network
+from trainfleet.infra.gcp.foundation import Foundation
+from trainfleet.infra.gcp.logs import cluster_logs
 from trainfleet.infra.spec.schema import PlatformSpec
 
 CONTROL_PLANE_LOGS = ("APISERVER", "CONTROLLER_MANAGER", "SCHEDULER")
@@ -71,7 +69,7 @@ def allowed(spec: PlatformSpec) -> list[gcp.container.ClusterMasterAuthorizedNet
     return [{"cidr_block": cidr, "display_name": name} for cidr, name in named]
 
 
-class Cluster(Room):
+class Cluster(PlatformComponent):
     """The control plane of a platform."""
 
     TYPE = "trainfleet:gcp:Cluster"
@@ -79,17 +77,16 @@ class Cluster(Room):
     def __init__(
         self,
         spec: PlatformSpec,
-        network: Network,
-        fabric: Fabric,
-        identity: Identity,
-        keys: Keys,
+        foundation: Foundation,
         *,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "cluster", opts)
+        network, identity, keys = foundation.network, foundation.identity, foundation.keys
+        fabric = foundation.fabric
         self.cluster_name = layout.cluster_name(spec)
         shared = spec.storage.shared_filesystem
-        logs = self._logs(keys)
+        logs = cluster_logs(self, keys, self.cluster_name)
         public = not spec.kubernetes.private_endpoint and bool(spec.network.allowed_cidrs)
         self.cluster = gcp.container.Cluster(
             self.name("gke"),
@@ -181,7 +178,6 @@ class Cluster(Room):
             # A fixed name cannot exist twice, so a replacement must delete first (and in production is
             # refused).
             opts=self.options(
-                "gke",
                 depends_on=[*logs, *keys.ready, *identity.ready, *network.ready],
                 delete_before_replace=True,
             ),
@@ -193,7 +189,7 @@ class Cluster(Room):
                 layout.kube_context(spec),
                 self.cluster.endpoint,
                 self.cluster.master_auth.apply(
-                    lambda auth: _told(auth.cluster_ca_certificate, "certificate")
+                    lambda auth: require_known(auth.cluster_ca_certificate, "certificate")
                 ),
             )
         )
@@ -212,35 +208,8 @@ class Cluster(Room):
             enable_server_side_apply=True,
             # Not delete_unreachable: a refresh from outside a private network would forget the whole cluster
             # layer.
-            opts=self.options("kubernetes-provider", depends_on=depends_on),
+            opts=self.options(depends_on=depends_on),
         )
-
-    def _logs(self, keys: Keys) -> list[pulumi.Resource]:
-        """A bucket of the platform's own in Cloud Logging: its days, its key, its region. Google's own keeps
-        everything for 30 days.
-        """
-        bucket = gcp.logging.ProjectBucketConfig(
-            self.name("cluster-logs"),
-            project=self.spec.account,
-            location=self.spec.region,
-            # A deleted log bucket holds its name for a week. The key ring's name is new with every platform,
-            # so this one is.
-            bucket_id=keys.ring.name,
-            description=f"Trainfleet {self.spec.name}: pods, nodes and control plane",
-            retention_days=self.spec.kubernetes.log_retention_days,
-            cmek_settings={"kms_key_name": keys.logs.id},
-            opts=self.options("cluster-logs", depends_on=keys.ready, delete_before_replace=True),
-        )
-        sink = gcp.logging.ProjectSink(
-            self.name("cluster-logs-sink"),
-            project=self.spec.account,
-            description=f"Trainfleet {self.spec.name}: what its cluster says, to its own log bucket",
-            destination=pulumi.Output.concat("logging.googleapis.com/", bucket.id),
-            filter=f'resource.labels.cluster_name="{self.cluster_name}" AND resource.labels.location="{self.spec.region}"',
-            unique_writer_identity=True,
-            opts=self.options("cluster-logs-sink"),
-        )
-        return [bucket, sink]
 
 
 def kubeconfig(context: str, endpoint: pulumi.Input[str], certificate: pulumi.Input[str]) -> dict[str, Any]:
@@ -270,7 +239,7 @@ def kubeconfig(context: str, endpoint: pulumi.Input[str], certificate: pulumi.In
     }
 
 
-def _told(value: str | None, what: str) -> str:
+def require_known(value: str | None, what: str) -> str:
     """A value that Google always gives. Passing on a missing one would silently drop the property that needs
     it.
     """

@@ -18,7 +18,7 @@ import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
 from trainfleet.infra.catalog.machines import Machine
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.gcp import layout
 from trainfleet.infra.gcp.network import Network
 from trainfleet.infra.spec.schema import PlatformSpec
@@ -83,7 +83,7 @@ def environment(machine: Machine) -> dict[str, str]:
     )
 
 
-class Fabric(Room):
+class Fabric(PlatformComponent):
     """The fabric networks of a platform, as `links` by their name in the cluster; none where no pool asks for
     them.
     """
@@ -118,7 +118,7 @@ class Fabric(Room):
             delete_default_routes_on_create=True,
             mtu=mtu,
             description=f"Trainfleet {self.spec.name}: GPU traffic, {name}",
-            opts=self.options(name, depends_on=self.apis.ready),
+            opts=self.options(depends_on=self.apis.ready),
         )
         subnet = self._subnet(name, network, place)
         self.ready.append(
@@ -129,7 +129,7 @@ class Fabric(Room):
                 direction="INGRESS",
                 source_ranges=[str(self.ranges[place])],
                 allows=[{"protocol": "all"}],
-                opts=self.options(f"{name}-inside"),
+                opts=self.options(),
             )
         )
         self.links[name] = Link(name, network, subnet, "NetDevice")
@@ -143,7 +143,7 @@ class Fabric(Room):
             network_profile=f"projects/{self.spec.account}/global/networkProfiles/{zone}-vpc-roce",
             mtu=RDMA_MTU,
             description=f"Trainfleet {self.spec.name}: GPU traffic by RDMA",
-            opts=self.options("rdma", depends_on=self.apis.ready),
+            opts=self.options(depends_on=self.apis.ready),
         )
         for index in range(layout.RDMA_SUBNETS):
             name = f"rdma-{index}"
@@ -157,11 +157,11 @@ class Fabric(Room):
             network=network.id,
             region=self.spec.region,
             ip_cidr_range=str(self.ranges[place]),
-            opts=self.options(f"{name}-subnet"),
+            opts=self.options(),
         )
 
 
-class FabricNetworks(Room):
+class FabricNetworks(PlatformComponent):
     """The same networks as the cluster knows them, so that pods can name them. Made on the cluster, after its
     nodes.
     """
@@ -188,7 +188,7 @@ class FabricNetworks(Room):
                 kind="GKENetworkParamSet",
                 metadata=k8s.meta.v1.ObjectMetaArgs(name=link.name),
                 spec={"vpc": link.network.name, "vpcSubnet": link.subnet.name, "deviceMode": link.mode},
-                opts=self.options(f"{link.name}-parameters", delete_before_replace=True),
+                opts=self.options(delete_before_replace=True),
             )
             k8s.apiextensions.CustomResource(
                 self.name(f"{link.name}-network"),
@@ -203,8 +203,6 @@ class FabricNetworks(Room):
                         "name": link.name,
                     },
                 },
-                opts=self.options(
-                    f"{link.name}-network", depends_on=[parameters], delete_before_replace=True
-                ),
+                opts=self.options(depends_on=[parameters], delete_before_replace=True),
             )
         self.register_outputs({})

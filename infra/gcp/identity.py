@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.gcp import layout
 from trainfleet.infra.gcp.apis import Apis
 from trainfleet.infra.gcp.registry import Registry
@@ -34,7 +34,7 @@ class PodIdentity:
     account: gcp.serviceaccount.Account
 
 
-class Identity(Room):
+class Identity(PlatformComponent):
     """The service accounts of a platform: `nodes` and, by purpose, `pods`."""
 
     TYPE = "trainfleet:gcp:Identity"
@@ -63,7 +63,7 @@ class Identity(Room):
                 repository=registry.repository.name,
                 role="roles/artifactregistry.reader",
                 member=self.nodes.member,
-                opts=self.options("nodes-images"),
+                opts=self.options(),
             )
         )
         self.pods = {
@@ -92,7 +92,7 @@ class Identity(Room):
             account_id=layout.account_id(self.spec, role),
             display_name=f"Trainfleet {self.spec.name}: {role}",
             description=f"Trainfleet {self.spec.name}: {purpose}",
-            opts=self.options(what, depends_on=self.apis.ready, delete_before_replace=True),
+            opts=self.options(depends_on=self.apis.ready, delete_before_replace=True),
         )
 
     def _project_right(self, what: str, account: gcp.serviceaccount.Account, role: str) -> None:
@@ -102,7 +102,7 @@ class Identity(Room):
                 project=self.spec.account,
                 role=role,
                 member=account.member,
-                opts=self.options(what),
+                opts=self.options(),
             )
         )
 
@@ -115,7 +115,7 @@ class Identity(Room):
             bucket=storage.bucket.name,
             role="roles/storage.objectViewer",
             member=account.member,
-            opts=self.options("training-read"),
+            opts=self.options(),
         )
         gcp.storage.BucketIAMMember(
             self.name("training-write"),
@@ -131,7 +131,7 @@ class Identity(Room):
                     )
                 ),
             },
-            opts=self.options("training-write"),
+            opts=self.options(),
         )
 
     def _secrets(self, account: gcp.serviceaccount.Account, secrets: Secrets) -> None:
@@ -142,7 +142,7 @@ class Identity(Room):
                 secret_id=secret.secret_id,
                 role="roles/secretmanager.secretAccessor",
                 member=account.member,
-                opts=self.options(what),
+                opts=self.options(),
             )
 
     def _person(self, kind: str, who: str, role: str) -> None:
@@ -155,11 +155,11 @@ class Identity(Room):
             project=self.spec.account,
             role=role,
             member=f"user:{who}",
-            opts=self.options(what),
+            opts=self.options(),
         )
 
 
-class PodIdentities(Room):
+class PodIdentities(PlatformComponent):
     """Binds the service accounts of workloads to their Kubernetes service accounts; the cluster must be there
     first.
     """
@@ -187,7 +187,7 @@ class PodIdentities(Room):
                     role="roles/iam.workloadIdentityUser",
                     member=f"serviceAccount:{who}",
                     # The pool of identities exists once a cluster of the project uses it.
-                    opts=self.options(f"{purpose}-identity", depends_on=[cluster]),
+                    opts=self.options(depends_on=[cluster]),
                 )
             )
         self.register_outputs({})

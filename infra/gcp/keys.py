@@ -13,7 +13,7 @@ from __future__ import annotations
 import pulumi
 import pulumi_gcp as gcp
 
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.gcp.apis import Apis, services
 from trainfleet.infra.spec.schema import PlatformSpec
 
@@ -24,7 +24,7 @@ AGENTS = ("artifactregistry", "secretmanager", "file", "lustre")
 """APIs that encrypt with the data key through an agent that exists only once it was asked for."""
 
 
-class Keys(Room):
+class Keys(PlatformComponent):
     """The four keys of a platform: `cluster`, `logs`, `nodes`, `data`."""
 
     TYPE = "trainfleet:gcp:Keys"
@@ -44,29 +44,29 @@ class Keys(Room):
         self.ring = gcp.kms.KeyRing(
             self.name("keys"),
             location=spec.region,
-            opts=self.options("keys", keep=True, depends_on=apis.ready),
+            opts=self.options(retain=True, depends_on=apis.ready),
         )
         self.cluster = self._key("cluster")
         self.logs = self._key("logs")
         self.nodes = self._key("nodes")
         self.data = self._key("data")
-        self._lend("cluster", self.cluster, "gke", self._agent("container-engine-robot"))
-        self._lend("nodes", self.nodes, "compute", self._agent("compute-system"))
+        self._grant_use("cluster", self.cluster, "gke", self._default_agent("container-engine-robot"))
+        self._grant_use("nodes", self.nodes, "compute", self._default_agent("compute-system"))
         logging = gcp.logging.get_project_cmek_settings_output(
             project=spec.account, opts=pulumi.InvokeOutputOptions(parent=self, depends_on=apis.ready)
         )
-        self._lend(
+        self._grant_use(
             "logs", self.logs, "logging", pulumi.Output.concat("serviceAccount:", logging.service_account_id)
         )
         storage = gcp.storage.get_project_service_account_output(
             project=spec.account, opts=pulumi.InvokeOutputOptions(parent=self, depends_on=apis.ready)
         )
-        self._lend(
+        self._grant_use(
             "data", self.data, "storage", pulumi.Output.concat("serviceAccount:", storage.email_address)
         )
         for api in services(spec):
             if api in AGENTS:
-                self._lend("data", self.data, api, self._asked_for(api, apis))
+                self._grant_use("data", self.data, api, self._service_agent(api, apis))
         self.register_outputs({})
 
     def _key(self, what: str) -> gcp.kms.CryptoKey:
@@ -78,22 +78,22 @@ class Keys(Room):
             # The time to notice that a key was needed: what it encrypted cannot be read without it.
             destroy_scheduled_duration=DESTROY_AFTER,
             labels=self.labels(f"{what}-key"),
-            opts=self.options(f"{what}-key", keep=True),
+            opts=self.options(retain=True),
         )
 
-    def _agent(self, domain: str) -> pulumi.Output[str]:
+    def _default_agent(self, domain: str) -> pulumi.Output[str]:
         """The agent of an API that exists as soon as the API is on."""
         return pulumi.Output.concat(
             "serviceAccount:service-", self.number, f"@{domain}.iam.gserviceaccount.com"
         )
 
-    def _asked_for(self, api: str, apis: Apis) -> pulumi.Output[str]:
+    def _service_agent(self, api: str, apis: Apis) -> pulumi.Output[str]:
         what = f"{api}-agent"
         return gcp.projects.ServiceIdentity(
-            self.name(what), service=f"{api}.googleapis.com", opts=self.options(what, depends_on=apis.ready)
+            self.name(what), service=f"{api}.googleapis.com", opts=self.options(depends_on=apis.ready)
         ).member
 
-    def _lend(self, key_name: str, key: gcp.kms.CryptoKey, user: str, member: pulumi.Input[str]) -> None:
+    def _grant_use(self, key_name: str, key: gcp.kms.CryptoKey, user: str, member: pulumi.Input[str]) -> None:
         what = f"{key_name}-key-{user}"
         self.ready.append(
             gcp.kms.CryptoKeyIAMMember(
@@ -102,6 +102,6 @@ class Keys(Room):
                 role=ENCRYPTER,
                 member=member,
                 # In production what is encrypted outlives the stack, and so must the right to read it.
-                opts=self.options(what, keep=True),
+                opts=self.options(retain=True),
             )
         )

@@ -87,7 +87,7 @@ class RangePlan:
     services: IPv4Network
     fabric: tuple[IPv4Network, ...]
     """One per fabric interface of a node: vpc1 to vpc8, gvnic-1, rdma-0 to rdma-7."""
-    google: IPv4Network
+    google_services: IPv4Network
     """For services that Google runs beside the network: Managed Lustre, Filestore."""
 
 
@@ -109,7 +109,7 @@ def plan(spec: PlatformSpec) -> RangePlan:
         pods=list(cidr.subnets(prefixlen_diff=1))[1],
         services=next(services.subnets(new_prefix=max(services.prefixlen + 1, LARGEST_SERVICES))),
         fabric=tuple(fabric.subnets(prefixlen_diff=5)),
-        google=google,
+        google_services=google,
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pulumi
 import pulumi_gcp as gcp
 
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.gcp import layout
 from trainfleet.infra.gcp.apis import Apis
 from trainfleet.infra.spec.schema import PlatformSpec
@@ -22,7 +22,7 @@ LAST = 65534
 """The last priority before the rules that every network has; GKE's own rules come earlier."""
 
 
-class Network(Room):
+class Network(PlatformComponent):
     """The network of a platform."""
 
     TYPE = "trainfleet:gcp:Network"
@@ -41,7 +41,7 @@ class Network(Room):
             # wastes a tenth of the link.
             mtu=8896,
             description=f"Trainfleet {spec.name}",
-            opts=self.options("vpc", depends_on=apis.ready),
+            opts=self.options(depends_on=apis.ready),
         )
         self.subnet = gcp.compute.Subnetwork(
             self.name("subnet"),
@@ -61,24 +61,24 @@ class Network(Room):
             }
             if spec.network.flow_logs
             else None,
-            opts=self.options("subnet"),
+            opts=self.options(),
         )
         self._firewall()
         if spec.network.nat != "none":
-            self._way_out()
+            self._egress()
         self.register_outputs({"vpc_id": self.vpc.id})
 
-    def for_google(self) -> tuple[gcp.compute.GlobalAddress, gcp.servicenetworking.Connection]:
+    def private_service_access(self) -> tuple[gcp.compute.GlobalAddress, gcp.servicenetworking.Connection]:
         """The range in which Google runs services for this network, and the peering that reaches them."""
         reserved = gcp.compute.GlobalAddress(
             self.name("google-range"),
             purpose="VPC_PEERING",
             address_type="INTERNAL",
-            address=str(self.plan.google.network_address),
-            prefix_length=self.plan.google.prefixlen,
+            address=str(self.plan.google_services.network_address),
+            prefix_length=self.plan.google_services.prefixlen,
             network=self.vpc.id,
             labels=self.labels("google-range"),
-            opts=self.options("google-range"),
+            opts=self.options(),
         )
         peering = gcp.servicenetworking.Connection(
             self.name("google-peering"),
@@ -88,7 +88,7 @@ class Network(Room):
             # Google keeps its side for days after the last service is gone, and the network could not be
             # deleted for as long.
             deletion_policy="REMOVE_PEERING",
-            opts=self.options("google-peering", depends_on=self.apis.ready),
+            opts=self.options(depends_on=self.apis.ready),
         )
         return reserved, peering
 
@@ -107,7 +107,7 @@ class Network(Room):
                 source_ranges=inside,
                 destination_ranges=inside,
                 allows=[{"protocol": "all"}],
-                opts=self.options("inside"),
+                opts=self.options(),
             )
         )
         gcp.compute.Firewall(
@@ -119,16 +119,16 @@ class Network(Room):
             source_ranges=["0.0.0.0/0"],
             denies=[{"protocol": "all"}],
             log_config={"metadata": "INCLUDE_ALL_METADATA"},
-            opts=self.options("nothing-else"),
+            opts=self.options(),
         )
 
-    def _way_out(self) -> None:
+    def _egress(self) -> None:
         router = gcp.compute.Router(
             self.name("router"),
             network=self.vpc.id,
             region=self.spec.region,
             description=f"Trainfleet {self.spec.name}: the way out",
-            opts=self.options("router"),
+            opts=self.options(),
         )
         self.ready.append(
             gcp.compute.RouterNat(
@@ -145,6 +145,6 @@ class Network(Room):
                 max_ports_per_vm=16384,
                 enable_endpoint_independent_mapping=False,
                 log_config={"enable": True, "filter": "ERRORS_ONLY"},
-                opts=self.options("nat"),
+                opts=self.options(),
             )
         )

@@ -11,9 +11,8 @@ from __future__ import annotations
 import pulumi_gcp as gcp
 
 from trainfleet.infra.catalog.machines import Machine
-from trainfleet.infra.component import Room
-from trainfleet.infra.gcp.identity import Identity
-from trainfleet.infra.gcp.keys import Keys
+from trainfleet.infra.component import PlatformComponent
+from trainfleet.infra.gcp.foundation import Foundation
 from trainfleet.infra.spec.schema import Capacity, GpuPool
 
 LOCAL_SSD_GB = 375 * 1.073741824
@@ -70,14 +69,13 @@ def reservation(
     return None
 
 
-def configuration(
-    room: Room,
+def node_config(
+    component: PlatformComponent,
     what: str,
     machine: Machine,
     disk_gib: int,
     *,
-    identity: Identity,
-    keys: Keys,
+    foundation: Foundation,
     labels: dict[str, str],
     pool: GpuPool | None = None,
 ) -> gcp.container.NodePoolNodeConfigArgsDict:
@@ -88,8 +86,8 @@ def configuration(
         "image_type": "COS_CONTAINERD",
         "disk_type": disk_type(machine),
         "disk_size_gb": disk_gib,
-        "boot_disk_kms_key": keys.nodes.id,
-        "service_account": identity.nodes.email,
+        "boot_disk_kms_key": foundation.keys.nodes.id,
+        "service_account": foundation.identity.nodes.email,
         "oauth_scopes": [SCOPE],
         # Pods see their own identity and never the node's.
         "workload_metadata_config": {"mode": "GKE_METADATA"},
@@ -103,7 +101,7 @@ def configuration(
         "gcfs_config": {"enabled": True},
         "kubelet_config": {"insecure_kubelet_readonly_port_enabled": "FALSE"},
         "labels": labels,
-        "resource_labels": room.labels(what),
+        "resource_labels": component.labels(what),
     }
     if count:
         config["ephemeral_storage_local_ssd_config"] = {"local_ssd_count": count}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pulumi
 import pulumi_gcp as gcp
 
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.gcp.keys import Keys
 from trainfleet.infra.spec.schema import PlatformSpec
 
@@ -18,7 +18,7 @@ UNTAGGED_DAYS = 7
 IMAGE = "training"
 
 
-def cleanup() -> list[gcp.artifactregistry.RepositoryCleanupPolicyArgsDict]:
+def cleanup_policy() -> list[gcp.artifactregistry.RepositoryCleanupPolicyArgsDict]:
     """Layers that no tag names any more are dropped; tagged images stay, for a run may be repeated years
     later.
     """
@@ -29,7 +29,7 @@ def cleanup() -> list[gcp.artifactregistry.RepositoryCleanupPolicyArgsDict]:
     return [{"id": "drop-untagged-images", "action": "DELETE", "condition": condition}]
 
 
-class Registry(Room):
+class Registry(PlatformComponent):
     """The image repository of a platform, as `url`."""
 
     TYPE = "trainfleet:gcp:Registry"
@@ -45,11 +45,11 @@ class Registry(Room):
             description=f"Trainfleet {spec.name}: training images",
             docker_config={"immutable_tags": True},
             kms_key_name=keys.data.id,
-            cleanup_policies=cleanup(),
+            cleanup_policies=cleanup_policy(),
             cleanup_policy_dry_run=False,
             vulnerability_scanning_config={"enablement_config": "INHERITED"},
             labels=self.labels("training"),
-            opts=self.options("training", keep=True, depends_on=keys.ready, delete_before_replace=True),
+            opts=self.options(retain=True, depends_on=keys.ready, delete_before_replace=True),
         )
         self.url = pulumi.Output.concat(
             spec.region, "-docker.pkg.dev/", spec.account, "/", self.repository.repository_id, "/", IMAGE

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pulumi
 import pulumi_gcp as gcp
 
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.gcp.keys import Keys
 from trainfleet.infra.spec.schema import PlatformSpec
 
@@ -24,7 +24,7 @@ def secret_name(spec: PlatformSpec, name: str) -> str:
     return f"trainfleet-{spec.name}-{name}"
 
 
-class Secrets(Room):
+class Secrets(PlatformComponent):
     """The secrets of a platform by the spec's name, and their name in Secret Manager."""
 
     TYPE = "trainfleet:gcp:Secrets"
@@ -55,5 +55,5 @@ class Secrets(Room):
             },
             version_destroy_ttl=DESTROY_AFTER if self.spec.production else None,
             labels=self.labels(what),
-            opts=self.options(what, keep=True, depends_on=keys.ready, delete_before_replace=True),
+            opts=self.options(retain=True, depends_on=keys.ready, delete_before_replace=True),
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pulumi
 import pulumi_gcp as gcp
 
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.gcp.keys import Keys
 from trainfleet.infra.spec.schema import PlatformSpec
 
@@ -46,7 +46,7 @@ def lifecycle(noncurrent_days: int, expire_days: int | None) -> list[gcp.storage
     return rules
 
 
-class Storage(Room):
+class Storage(PlatformComponent):
     """The buckets of a platform: `bucket` and `logs`."""
 
     TYPE = "trainfleet:gcp:Storage"
@@ -62,7 +62,7 @@ class Storage(Room):
             bucket=self.logs.name,
             role="roles/storage.objectCreator",
             member=LOG_WRITER,
-            opts=self.options("access-logs-writer", keep=True),
+            opts=self.options(retain=True),
         )
         self.bucket = self._bucket(
             "bucket", versioned=spec.storage.versioning, logs=self.logs, after=[writer]
@@ -95,5 +95,5 @@ class Storage(Room):
             # Outside production a stack goes away whole, with what is in it.
             force_destroy=not self.spec.production,
             labels=self.labels(what),
-            opts=self.options(what, keep=True, depends_on=[*self.keys.ready, *(after or [])]),
+            opts=self.options(retain=True, depends_on=[*self.keys.ready, *(after or [])]),
         )

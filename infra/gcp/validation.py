@@ -159,7 +159,7 @@ def gcp_services_have_addresses(spec: PlatformSpec) -> Iterator[Finding]:
     shared = spec.storage.shared_filesystem
     if shared is None or not _LARGEST <= spec.network.cidr.prefixlen <= layout.LONGEST_PREFIX:
         return
-    required, there = SERVICES_PREFIX[shared.kind], layout.plan(spec).google
+    required, there = SERVICES_PREFIX[shared.kind], layout.plan(spec).google_services
     if there.prefixlen > required:
         what = f"an eighth of it, {there}, is too small for the shared filesystem, which needs a /{required}"
         yield Finding(CIDR, what, f"a /{required - 3} or larger", (CLOUD, _SHARED))

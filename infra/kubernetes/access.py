@@ -13,7 +13,7 @@ from __future__ import annotations
 import pulumi
 import pulumi_kubernetes as k8s
 
-from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.features import LayerFeatures
 from trainfleet.infra.kubernetes.names import LAUNCHER_ACCOUNT, LAUNCHER_TOKEN, PRIORITIES
 from trainfleet.infra.platform import (
     LAUNCHERS_GROUP,
@@ -65,7 +65,7 @@ class Access(pulumi.ComponentResource):
     """Accounts, launcher roles and priority classes; the account `trainer` is there on every platform."""
 
     def __init__(
-        self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions
+        self, platform: Platform, spec: PlatformSpec, features: LayerFeatures, opts: pulumi.ResourceOptions
     ) -> None:
         super().__init__("trainfleet:kubernetes:Access", f"{spec.name}-access", None, opts)
         self._spec = spec
@@ -73,9 +73,9 @@ class Access(pulumi.ComponentResource):
         identities.setdefault("training", ServiceIdentity(TRAINING_NAMESPACE, TRAINING_SERVICE_ACCOUNT, ""))
         for role, identity in sorted(identities.items()):
             self._account(role, identity)
-        if here.launcher_access:
+        if features.launcher_access:
             self._launchers(platform)
-        for name, value in PRIORITIES.items() if here.priority_classes else ():
+        for name, value in PRIORITIES.items() if features.priority_classes else ():
             k8s.scheduling.v1.PriorityClass(
                 f"{spec.name}-priority-{name.rpartition('-')[2]}",
                 metadata=k8s.meta.v1.ObjectMetaArgs(name=name),
@@ -163,11 +163,13 @@ class Access(pulumi.ComponentResource):
         options: pulumi.ResourceOptions,
     ) -> None:
         """A role of the training namespace, bound to its subjects."""
-        here = k8s.meta.v1.ObjectMetaArgs(name=name, namespace=TRAINING_NAMESPACE)
-        role = k8s.rbac.v1.Role(f"{self._spec.name}-{what}", metadata=here, rules=_rules(rules), opts=options)
+        metadata = k8s.meta.v1.ObjectMetaArgs(name=name, namespace=TRAINING_NAMESPACE)
+        role = k8s.rbac.v1.Role(
+            f"{self._spec.name}-{what}", metadata=metadata, rules=_rules(rules), opts=options
+        )
         k8s.rbac.v1.RoleBinding(
             f"{self._spec.name}-{what}s",
-            metadata=here,
+            metadata=metadata,
             subjects=subjects,
             role_ref=_reference("Role", name),
             opts=_after(options, role),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import pulumi
 
 from trainfleet.infra.kubernetes.charts import CLUSTER_AUTOSCALER, release
-from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.features import LayerFeatures
 from trainfleet.infra.kubernetes.values import operators
 from trainfleet.infra.platform import Platform
 from trainfleet.infra.spec.schema import PlatformSpec
@@ -24,10 +24,10 @@ class Autoscaler(pulumi.ComponentResource):
     """
 
     def __init__(
-        self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions
+        self, platform: Platform, spec: PlatformSpec, features: LayerFeatures, opts: pulumi.ResourceOptions
     ) -> None:
         super().__init__("trainfleet:kubernetes:Autoscaler", f"{spec.name}-autoscaler", None, opts)
-        if here.autoscaler:
+        if features.autoscaler:
             identity = platform.identities["autoscaler"]
             values = operators.autoscaler(platform, spec, identity)
             release(

@@ -18,7 +18,7 @@ import pulumi_kubernetes as k8s
 
 from trainfleet.infra.kubernetes.charts import CERT_MANAGER, release
 from trainfleet.infra.kubernetes.custom import custom
-from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.features import LayerFeatures
 from trainfleet.infra.kubernetes.manifest_model import document
 from trainfleet.infra.kubernetes.names import (
     CERTIFICATES_NAMESPACE,
@@ -31,7 +31,7 @@ from trainfleet.infra.platform import TRAINING_NAMESPACE
 from trainfleet.infra.spec.schema import PlatformSpec
 
 IMAGE = "docker.io/library/python:3.13.7-slim-trixie"
-"""Python with the openssl command, which ca-certificates brings."""
+"""Python with the openssl command, which ca-certificates provides."""
 API_VERSION = "cert-manager.io/v1"
 TEN_YEARS = "87600h"
 
@@ -82,14 +82,14 @@ class Certificates(pulumi.ComponentResource):
     script.
     """
 
-    def __init__(self, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions) -> None:
+    def __init__(self, spec: PlatformSpec, features: LayerFeatures, opts: pulumi.ResourceOptions) -> None:
         super().__init__("trainfleet:kubernetes:Certificates", f"{spec.name}-certificates", None, opts)
         self._spec = spec
-        if here.certificates != "none":
+        if features.certificates != "none":
             self._config(RAY_TLS_CONFIG, RAY_TLS_SCRIPT, "certificate.sh")
-        if here.certificates == "own-ca":
+        if features.certificates == "own-ca":
             self._own()
-        if here.certificates == "cert-manager":
+        if features.certificates == "cert-manager":
             self._cert_manager()
         self.register_outputs({})
 
@@ -105,16 +105,18 @@ class Certificates(pulumi.ComponentResource):
 
     def _own(self) -> None:
         """A Job that may create Secrets in the training namespace, and nothing else."""
-        here = k8s.meta.v1.ObjectMetaArgs(name=RAY_CA_SECRET, namespace=TRAINING_NAMESPACE)
+        metadata = k8s.meta.v1.ObjectMetaArgs(name=RAY_CA_SECRET, namespace=TRAINING_NAMESPACE)
         script = self._config(f"{RAY_CA_SECRET}-script", "ray_ca.py", "ray_ca.py")
         account = k8s.core.v1.ServiceAccount(
-            f"{self._spec.name}-account-ray-ca", metadata=here, opts=self._options()
+            f"{self._spec.name}-account-ray-ca", metadata=metadata, opts=self._options()
         )
         rules = [k8s.rbac.v1.PolicyRuleArgs(api_groups=[""], resources=["secrets"], verbs=["create"])]
-        role = k8s.rbac.v1.Role(f"{self._spec.name}-ray-ca", metadata=here, rules=rules, opts=self._options())
+        role = k8s.rbac.v1.Role(
+            f"{self._spec.name}-ray-ca", metadata=metadata, rules=rules, opts=self._options()
+        )
         binding = k8s.rbac.v1.RoleBinding(
             f"{self._spec.name}-ray-ca-binding",
-            metadata=here,
+            metadata=metadata,
             subjects=[
                 k8s.rbac.v1.SubjectArgs(
                     kind="ServiceAccount", name=RAY_CA_SECRET, namespace=TRAINING_NAMESPACE

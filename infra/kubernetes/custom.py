@@ -1,10 +1,10 @@
-"""Custom resources of charts: kinds whose definitions a chart brings, so that the SDK has no class for them.
+"""Custom resources of charts: kinds whose definitions a chart provides, so that the SDK has no class for them.
 
 Registered by the type that the provider gives them, with whatever stands beside `metadata` (Pulumi's own
 class knows `spec`
 only, and a WorkloadPriorityClass has none). Easy to get wrong: a preview needs no definition, an apply does,
 so each one
-depends on the chart that brings it (pulumi-kubernetes#3247).
+depends on the chart that provides it (pulumi-kubernetes#3247).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import pulumi
 
 from trainfleet.infra.kubernetes.charts import EXTERNAL_SECRETS, release
 from trainfleet.infra.kubernetes.custom import custom
-from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.features import LayerFeatures
 from trainfleet.infra.kubernetes.manifest_model import document
 from trainfleet.infra.kubernetes.names import SECRET_STORE
 from trainfleet.infra.kubernetes.values import operators
@@ -73,15 +73,15 @@ class ExternalSecrets(pulumi.ComponentResource):
     """
 
     def __init__(
-        self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions
+        self, platform: Platform, spec: PlatformSpec, features: LayerFeatures, opts: pulumi.ResourceOptions
     ) -> None:
         super().__init__(
             "trainfleet:kubernetes:ExternalSecrets", f"{spec.name}-external-secrets-room", None, opts
         )
         self._spec = spec
-        if here.secrets:
+        if features.secrets:
             identity = platform.identities["secrets"]
-            values = operators.external_secrets(identity, monitored=here.monitoring)
+            values = operators.external_secrets(identity, monitored=features.monitoring)
             chart = release(
                 f"{spec.name}-external-secrets", EXTERNAL_SECRETS, identity.namespace, values, parent=self
             )

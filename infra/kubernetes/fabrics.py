@@ -137,7 +137,9 @@ def infiniband_plugin(spec: PlatformSpec, pools: Sequence[Pool], parent: pulumi.
             name="config", config_map=k8s.core.v1.ConfigMapVolumeSourceArgs(name="infiniband-device-plugin")
         ),
     ]
-    _agent(spec, pools, parent, Agent("infiniband-device-plugin", [container], volumes, after=(settings,)))
+    _default_agent(
+        spec, pools, parent, Agent("infiniband-device-plugin", [container], volumes, after=(settings,))
+    )
 
 
 def nccl_plugin(spec: PlatformSpec, fabric: str, pools: Sequence[Pool], parent: pulumi.Resource) -> None:
@@ -171,7 +173,7 @@ def nccl_plugin(spec: PlatformSpec, fabric: str, pools: Sequence[Pool], parent: 
         for name, (path, _) in zip(names, installer.folders, strict=True)
     ]
     first = [prepare, copy] if installer.prepare else [copy]
-    _agent(
+    _default_agent(
         spec,
         pools,
         parent,
@@ -186,7 +188,7 @@ def nccl_plugin(spec: PlatformSpec, fabric: str, pools: Sequence[Pool], parent: 
             resources=_small(),
             volume_mounts=[k8s.core.v1.VolumeMountArgs(name=name, mount_path=path) for name, path in sockets],
         )
-        _agent(
+        _default_agent(
             spec,
             pools,
             parent,
@@ -206,11 +208,11 @@ class Agent:
     after: tuple[pulumi.Resource, ...] = ()
 
 
-def _agent(spec: PlatformSpec, pools: Sequence[Pool], parent: pulumi.Resource, agent: Agent) -> None:
+def _default_agent(spec: PlatformSpec, pools: Sequence[Pool], parent: pulumi.Resource, agent: Agent) -> None:
     labels = {"app.kubernetes.io/name": agent.name}
     of_pools = [
         _term(GPU_LABEL, ["true"]),
-        _term(POOL_LABEL, sorted(pool.wish.name for pool in pools)),
+        _term(POOL_LABEL, sorted(pool.spec.name for pool in pools)),
     ]
     k8s.apps.v1.DaemonSet(
         f"{spec.name}-{agent.name}",

@@ -1,4 +1,4 @@
-"""Which parts of the layer a platform gets: the spec's switches, and what the cloud brings itself. Pure, read
+"""Which parts of the layer a platform gets: the spec's switches, and what the cloud provides itself. Pure, read
 by every room.
 
 Easy to get wrong: a part needs both its switch and a reason (a pool with that fabric, a store to write to),
@@ -20,7 +20,7 @@ INSTALLED_FABRICS = ("roce", "gpudirect-tcpxo", "gpudirect-tcpx")
 
 
 @dataclass(frozen=True)
-class Parts:
+class LayerFeatures:
     """True: the part is installed by us."""
 
     kuberay: bool
@@ -31,7 +31,7 @@ class Parts:
     nccl_plugins: tuple[str, ...]
     """Fabrics whose NCCL plugin is installed."""
     gpu_metrics: bool
-    brought_gpu_metrics: bool
+    provided_gpu_metrics: bool
     """Whether the cloud's own exporter is scraped instead."""
     autoscaler: bool
     network_policies: bool
@@ -61,34 +61,34 @@ class Parts:
         return self.monitoring or self.node_problems
 
 
-def parts(platform: Platform, spec: PlatformSpec) -> Parts:
+def layer_features(platform: Platform, spec: PlatformSpec) -> LayerFeatures:
     """What is installed on this platform."""
-    layer, brings, pools = spec.layer, platform.brings, platform.pools
+    layer, provides, pools = spec.layer, platform.provides, platform.pools
     fast = (
-        [pool for pool in pools if pool.wish.interconnect == "best"]
-        if layer.rdma_plugin and "rdma-plugin" not in brings
+        [pool for pool in pools if pool.spec.interconnect == "best"]
+        if layer.rdma_plugin and "rdma-plugin" not in provides
         else []
     )
     store = platform.log_store
-    return Parts(
+    return LayerFeatures(
         kuberay=layer.kuberay,
         # The queue stands before GPU pools; without one there is nothing to wait for.
         queue=spec.queue.enabled and bool(pools),
-        gpu_plugin=layer.gpu_plugin and bool(pools) and "gpu-plugin" not in brings,
+        gpu_plugin=layer.gpu_plugin and bool(pools) and "gpu-plugin" not in provides,
         efa_plugin=any(pool.rdma_resource == EFA_RESOURCE for pool in fast),
         infiniband_plugin=any(pool.machine.rdma == "infiniband" for pool in fast),
         nccl_plugins=tuple(sorted({pool.machine.rdma for pool in fast} & set(INSTALLED_FABRICS))),
-        gpu_metrics=layer.gpu_metrics and bool(pools) and "gpu-metrics" not in brings,
-        brought_gpu_metrics=layer.gpu_metrics and bool(pools) and "gpu-metrics" in brings,
+        gpu_metrics=layer.gpu_metrics and bool(pools) and "gpu-metrics" not in provides,
+        provided_gpu_metrics=layer.gpu_metrics and bool(pools) and "gpu-metrics" in provides,
         autoscaler=layer.autoscaler
-        and "autoscaler" not in brings
+        and "autoscaler" not in provides
         and platform.autoscaler == "generic"
         and "autoscaler" in platform.identities,
         network_policies=layer.network_policies,
         priority_classes=layer.priority_classes,
         launcher_access=layer.launcher_access,
         storage_class=layer.storage_classes
-        and "storage-class" not in brings
+        and "storage-class" not in provides
         and bool(platform.storage_class_provisioner),
         secrets=spec.secrets.provider == "cloud"
         and bool(platform.secret_store)
@@ -96,8 +96,8 @@ def parts(platform: Platform, spec: PlatformSpec) -> Parts:
         certificates=layer.certificates if spec.ray.tls else "none",
         monitoring=spec.monitoring.enabled,
         logs=layer.logs
-        and "logs" not in brings
+        and "logs" not in provides
         and store is not None
         and store.identity in platform.identities,
-        node_problems=layer.node_problems and "node-problems" not in brings,
+        node_problems=layer.node_problems and "node-problems" not in provides,
     )

@@ -12,7 +12,7 @@ import pulumi
 
 from trainfleet.infra.kubernetes.charts import DCGM_EXPORTER, EFA_DEVICE_PLUGIN, NVIDIA_DEVICE_PLUGIN, release
 from trainfleet.infra.kubernetes.fabrics import infiniband_plugin, nccl_plugin
-from trainfleet.infra.kubernetes.features import EFA_RESOURCE, Parts
+from trainfleet.infra.kubernetes.features import EFA_RESOURCE, LayerFeatures
 from trainfleet.infra.kubernetes.names import GPU_NAMESPACE
 from trainfleet.infra.kubernetes.values import gpu
 from trainfleet.infra.platform import Platform
@@ -25,10 +25,10 @@ class Gpu(pulumi.ComponentResource):
     """
 
     def __init__(
-        self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions
+        self, platform: Platform, spec: PlatformSpec, features: LayerFeatures, opts: pulumi.ResourceOptions
     ) -> None:
         super().__init__("trainfleet:kubernetes:Gpu", f"{spec.name}-gpu", None, opts)
-        if here.gpu_plugin:
+        if features.gpu_plugin:
             release(
                 f"{spec.name}-nvidia-device-plugin",
                 NVIDIA_DEVICE_PLUGIN,
@@ -36,22 +36,22 @@ class Gpu(pulumi.ComponentResource):
                 gpu.nvidia(),
                 parent=self,
             )
-        if here.efa_plugin:
+        if features.efa_plugin:
             efa = [pool for pool in platform.pools if pool.rdma_resource == EFA_RESOURCE]
             release(
                 f"{spec.name}-efa-device-plugin", EFA_DEVICE_PLUGIN, GPU_NAMESPACE, gpu.efa(efa), parent=self
             )
-        if here.infiniband_plugin:
+        if features.infiniband_plugin:
             pools = [pool for pool in platform.pools if pool.machine.rdma == "infiniband"]
             infiniband_plugin(spec, pools, self)
-        for fabric in here.nccl_plugins:
+        for fabric in features.nccl_plugins:
             nccl_plugin(spec, fabric, [pool for pool in platform.pools if pool.machine.rdma == fabric], self)
-        if here.gpu_metrics:
+        if features.gpu_metrics:
             release(
                 f"{spec.name}-dcgm-exporter",
                 DCGM_EXPORTER,
                 GPU_NAMESPACE,
-                gpu.exporter(monitored=here.monitoring),
+                gpu.exporter(monitored=features.monitoring),
                 parent=self,
             )
         self.register_outputs({})

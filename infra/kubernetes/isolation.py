@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as k8s
 
-from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.features import LayerFeatures
 from trainfleet.infra.kubernetes.names import (
     BUILT_IN,
     CERTIFICATES_NAMESPACE,
@@ -29,7 +29,7 @@ from trainfleet.infra.spec.schema import PlatformSpec
 
 
 @dataclass(frozen=True)
-class Room:
+class NamespaceSpec:
     """A namespace and what its pods may be."""
 
     name: str
@@ -39,7 +39,7 @@ class Room:
     """Level that is warned of and audited beyond."""
 
 
-def rooms(platform: Platform, here: Parts) -> tuple[Room, ...]:
+def namespace_specs(platform: Platform, features: LayerFeatures) -> tuple[NamespaceSpec, ...]:
     """The namespaces of this platform.
 
     training is `baseline`, because SkyPilot's and Ray's stock images run as root; with RDMA it must be
@@ -50,31 +50,33 @@ def rooms(platform: Platform, here: Parts) -> tuple[Room, ...]:
     """
     rdma = any(pool.fabric != "none" for pool in platform.pools)
     found = [
-        Room(
+        NamespaceSpec(
             TRAINING_NAMESPACE, "privileged" if rdma else "baseline", "restricted" if not rdma else "baseline"
         )
     ]
-    if here.kuberay:
-        found.append(Room(KUBERAY_NAMESPACE, "restricted", "restricted"))
-    if here.gpu_namespace:
-        found.append(Room(GPU_NAMESPACE, "privileged", "baseline"))
-    if here.node_namespace:
-        found.append(Room(NODE_NAMESPACE, "privileged", "baseline"))
-    if here.queue:
-        found.append(Room(QUEUE_NAMESPACE, "restricted", "restricted"))
-    if here.monitoring:
+    if features.kuberay:
+        found.append(NamespaceSpec(KUBERAY_NAMESPACE, "restricted", "restricted"))
+    if features.gpu_namespace:
+        found.append(NamespaceSpec(GPU_NAMESPACE, "privileged", "baseline"))
+    if features.node_namespace:
+        found.append(NamespaceSpec(NODE_NAMESPACE, "privileged", "baseline"))
+    if features.queue:
+        found.append(NamespaceSpec(QUEUE_NAMESPACE, "restricted", "restricted"))
+    if features.monitoring:
         # Grafana's image has no seccomp profile of its own, which baseline does not ask for.
-        found.append(Room(MONITORING_NAMESPACE, "baseline", "restricted"))
-    if here.certificates == "cert-manager":
-        found.append(Room(CERTIFICATES_NAMESPACE, "restricted", "restricted"))
+        found.append(NamespaceSpec(MONITORING_NAMESPACE, "baseline", "restricted"))
+    if features.certificates == "cert-manager":
+        found.append(NamespaceSpec(CERTIFICATES_NAMESPACE, "restricted", "restricted"))
     logs = (
-        platform.identities[platform.log_store.identity].namespace if here.logs and platform.log_store else ""
+        platform.identities[platform.log_store.identity].namespace
+        if features.logs and platform.log_store
+        else ""
     )
     if logs:
-        found.append(Room(logs, "privileged", "baseline"))
-    taken = {room.name for room in found} | set(BUILT_IN)
+        found.append(NamespaceSpec(logs, "privileged", "baseline"))
+    taken = {namespace.name for namespace in found} | set(BUILT_IN)
     others = sorted({identity.namespace for identity in platform.identities.values()} - taken)
-    return (*found, *(Room(name, "restricted", "restricted") for name in others))
+    return (*found, *(NamespaceSpec(name, "restricted", "restricted") for name in others))
 
 
 class Isolation(pulumi.ComponentResource):
@@ -83,24 +85,26 @@ class Isolation(pulumi.ComponentResource):
     """
 
     def __init__(
-        self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions
+        self, platform: Platform, spec: PlatformSpec, features: LayerFeatures, opts: pulumi.ResourceOptions
     ) -> None:
         super().__init__("trainfleet:kubernetes:Isolation", f"{spec.name}-isolation", None, opts)
         self._spec = spec
-        namespaces = {room.name: self._namespace(room) for room in rooms(platform, here)}
-        if here.network_policies:
-            for opening in openings(platform, here, list(namespaces)):
+        namespaces = {
+            namespace.name: self._namespace(namespace) for namespace in namespace_specs(platform, features)
+        }
+        if features.network_policies:
+            for opening in openings(platform, features, list(namespaces)):
                 self._policy(opening, namespaces[opening.namespace])
         self._limits(namespaces[TRAINING_NAMESPACE])
         self.register_outputs({})
 
-    def _namespace(self, room: Room) -> k8s.core.v1.Namespace:
-        levels = {"enforce": room.enforce, "audit": room.observe, "warn": room.observe}
+    def _namespace(self, namespace: NamespaceSpec) -> k8s.core.v1.Namespace:
+        levels = {"enforce": namespace.enforce, "audit": namespace.observe, "warn": namespace.observe}
         labels = {f"pod-security.kubernetes.io/{mode}": level for mode, level in levels.items()}
         return k8s.core.v1.Namespace(
-            f"{self._spec.name}-namespace-{room.name}",
+            f"{self._spec.name}-namespace-{namespace.name}",
             metadata=k8s.meta.v1.ObjectMetaArgs(
-                name=room.name, labels={**labels, "app.kubernetes.io/managed-by": "pulumi"}
+                name=namespace.name, labels={**labels, "app.kubernetes.io/managed-by": "pulumi"}
             ),
             opts=pulumi.ResourceOptions(
                 parent=self, delete_before_replace=True, custom_timeouts=pulumi.CustomTimeouts(delete="20m")

@@ -14,7 +14,7 @@ from pulumi_kubernetes.apiextensions.CustomResource import CustomResource
 
 from trainfleet.infra.kubernetes.charts import kuberay_operator, release
 from trainfleet.infra.kubernetes.crds import definitions
-from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.features import LayerFeatures
 from trainfleet.infra.kubernetes.names import KUBERAY_NAMESPACE
 from trainfleet.infra.kubernetes.values import operators
 from trainfleet.infra.spec.schema import PlatformSpec
@@ -23,9 +23,9 @@ from trainfleet.infra.spec.schema import PlatformSpec
 class KubeRay(pulumi.ComponentResource):
     """Four resource definitions and the operator, which comes after them and goes before them."""
 
-    def __init__(self, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions) -> None:
+    def __init__(self, spec: PlatformSpec, features: LayerFeatures, opts: pulumi.ResourceOptions) -> None:
         super().__init__("trainfleet:kubernetes:KubeRay", f"{spec.name}-kuberay", None, opts)
-        if here.kuberay:
+        if features.kuberay:
             crds = [self._definition(spec, definition) for definition in definitions(spec.ray.operator)]
             chart, values = kuberay_operator(spec.ray.operator), operators.kuberay(spec)
             release(

@@ -14,7 +14,7 @@ from trainfleet.infra.kubernetes.access import Access
 from trainfleet.infra.kubernetes.autoscaler import Autoscaler
 from trainfleet.infra.kubernetes.certificates import Certificates
 from trainfleet.infra.kubernetes.external_secrets import ExternalSecrets
-from trainfleet.infra.kubernetes.features import parts
+from trainfleet.infra.kubernetes.features import layer_features
 from trainfleet.infra.kubernetes.gpu import Gpu
 from trainfleet.infra.kubernetes.isolation import Isolation
 from trainfleet.infra.kubernetes.kuberay import KubeRay
@@ -45,26 +45,26 @@ class ClusterLayer(pulumi.ComponentResource):
             None,
             pulumi.ResourceOptions.merge(opts, needs),
         )
-        here = parts(platform, spec)
-        self.isolation = Isolation(platform, spec, here, pulumi.ResourceOptions(parent=self))
-        settled = pulumi.ResourceOptions(parent=self, depends_on=[self.isolation])
-        self.access = Access(platform, spec, here, settled)
-        self.storage = Storage(platform, spec, here, settled)
-        stored = pulumi.ResourceOptions(parent=self, depends_on=[self.isolation, self.storage])
-        self.monitoring = Monitoring(platform, spec, here, stored)
+        features = layer_features(platform, spec)
+        self.isolation = Isolation(platform, spec, features, pulumi.ResourceOptions(parent=self))
+        after_isolation = pulumi.ResourceOptions(parent=self, depends_on=[self.isolation])
+        self.access = Access(platform, spec, features, after_isolation)
+        self.storage = Storage(platform, spec, features, after_isolation)
+        after_storage = pulumi.ResourceOptions(parent=self, depends_on=[self.isolation, self.storage])
+        self.monitoring = Monitoring(platform, spec, features, after_storage)
         # The accounts first: a pod cannot start under an account that is not there. The definitions of
         # monitors too: a chart
-        # that brings a monitor cannot be installed without them.
+        # that provides a monitor cannot be installed without them.
         ready = [self.isolation, self.access, *self.monitoring.definitions]
-        served = pulumi.ResourceOptions(parent=self, depends_on=ready)
-        self.gpu = Gpu(platform, spec, here, served)
-        self.nodes = Nodes(platform, spec, here, served)
-        self.autoscaler = Autoscaler(platform, spec, here, served)
-        self.kuberay = KubeRay(spec, here, served)
+        after_access = pulumi.ResourceOptions(parent=self, depends_on=ready)
+        self.gpu = Gpu(platform, spec, features, after_access)
+        self.nodes = Nodes(platform, spec, features, after_access)
+        self.autoscaler = Autoscaler(platform, spec, features, after_access)
+        self.kuberay = KubeRay(spec, features, after_access)
         # Kueue looks for the kinds it queues when it starts.
         self.queue = Queue(
-            platform, spec, here, pulumi.ResourceOptions(parent=self, depends_on=[*ready, self.kuberay])
+            platform, spec, features, pulumi.ResourceOptions(parent=self, depends_on=[*ready, self.kuberay])
         )
-        self.secrets = ExternalSecrets(platform, spec, here, served)
-        self.certificates = Certificates(spec, here, settled)
+        self.secrets = ExternalSecrets(platform, spec, features, after_access)
+        self.certificates = Certificates(spec, features, after_isolation)
         self.register_outputs({})

@@ -2,7 +2,7 @@
 
 Nothing here is open to the outside: one looks by `kubectl port-forward -n monitoring
 svc/kube-prometheus-stack-grafana 3000:80`.
-Easy to get wrong: the definitions come by a chart of their own, before every chart that brings a monitor, and
+Easy to get wrong: the definitions come by a chart of their own, before every chart that provides a monitor, and
 after all of
 them they go.
 """
@@ -18,7 +18,7 @@ from trainfleet.infra.kubernetes.charts import PROMETHEUS_DEFINITIONS, PROMETHEU
 from trainfleet.infra.kubernetes.custom import custom
 from trainfleet.infra.kubernetes.dashboards.alerts import alert_rules
 from trainfleet.infra.kubernetes.dashboards.boards import boards
-from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.features import LayerFeatures
 from trainfleet.infra.kubernetes.manifest_model import document
 from trainfleet.infra.kubernetes.names import KUBERAY_NAMESPACE, MONITORING_NAMESPACE
 from trainfleet.infra.kubernetes.values.monitoring import DASHBOARD_LABEL, stack
@@ -66,7 +66,7 @@ class ServiceMonitorSpec:
 
 
 BROUGHT_EXPORTER = PodMonitorSpec(
-    # The one cloud that brings an exporter is GKE (docs: "Collect and view DCGM metrics"); its own collector
+    # The one cloud that provides an exporter is GKE (docs: "Collect and view DCGM metrics"); its own collector
     # feeds another store.
     Namespaces(("gke-managed-system",)),
     Selector({"app.kubernetes.io/name": "gke-managed-dcgm-exporter"}),
@@ -78,12 +78,12 @@ class Monitoring(pulumi.ComponentResource):
     """The definitions, the stack, dashboards, monitors and rules; nothing when monitoring is off."""
 
     def __init__(
-        self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions
+        self, platform: Platform, spec: PlatformSpec, features: LayerFeatures, opts: pulumi.ResourceOptions
     ) -> None:
         super().__init__("trainfleet:kubernetes:Monitoring", f"{spec.name}-monitoring", None, opts)
         self._spec = spec
         self.definitions: list[pulumi.Resource] = []
-        if here.monitoring:
+        if features.monitoring:
             self.definitions = [
                 release(
                     f"{spec.name}-monitoring-definitions",
@@ -93,7 +93,9 @@ class Monitoring(pulumi.ComponentResource):
                     parent=self,
                 )
             ]
-            values = stack(spec.monitoring.retention_days, MONITORING_NAMESPACE, volume=here.storage_class)
+            values = stack(
+                spec.monitoring.retention_days, MONITORING_NAMESPACE, volume=features.storage_class
+            )
             release(
                 f"{spec.name}-prometheus",
                 PROMETHEUS_STACK,
@@ -102,15 +104,15 @@ class Monitoring(pulumi.ComponentResource):
                 parent=self,
                 depends_on=self.definitions,
             )
-            for board in boards(platform, here):
+            for board in boards(platform, features):
                 self._dashboard(board.uid, board.json())
             for kind in ("head", "worker"):
                 self._resource("PodMonitor", f"ray-{kind}", ray_pods(kind))
-            if here.brought_gpu_metrics:
+            if features.provided_gpu_metrics:
                 self._resource("PodMonitor", "gpu-metrics", BROUGHT_EXPORTER)
-            if here.kuberay:
+            if features.kuberay:
                 self._resource("ServiceMonitor", "kuberay-operator", operator())
-            self._resource("PrometheusRule", "trainfleet", alert_rules(platform, here))
+            self._resource("PrometheusRule", "trainfleet", alert_rules(platform, features))
         self.register_outputs({})
 
     def _dashboard(self, uid: str, text: str) -> None:

@@ -22,7 +22,7 @@ from pulumi_kubernetes.networking.v1 import (
     NetworkPolicyPortArgs,
 )
 
-from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.features import LayerFeatures
 from trainfleet.infra.kubernetes.names import (
     CERTIFICATES_NAMESPACE,
     GPU_NAMESPACE,
@@ -81,7 +81,7 @@ class Opening:
         ]
 
 
-def openings(platform: Platform, here: Parts, namespaces: Iterable[str]) -> list[Opening]:
+def openings(platform: Platform, features: LayerFeatures, namespaces: Iterable[str]) -> list[Opening]:
     """The policies of all namespaces."""
     found: list[Opening] = []
     for namespace in namespaces:
@@ -102,13 +102,13 @@ def openings(platform: Platform, here: Parts, namespaces: Iterable[str]) -> list
                     ingress=[NetworkPolicyIngressRuleArgs(ports=tcp(*WEBHOOKS[namespace]))],
                 )
             )
-    found += _ray(here)
-    if here.monitoring:
-        found += _metrics(here, set(namespaces))
+    found += _ray(features)
+    if features.monitoring:
+        found += _metrics(features, set(namespaces))
     return found
 
 
-def _ray(here: Parts) -> list[Opening]:
+def _ray(features: LayerFeatures) -> list[Opening]:
     """Ray's processes, and ssh between SkyPilot's pods, use ports they choose: pods of the namespace reach
     one another on all.
     """
@@ -121,7 +121,7 @@ def _ray(here: Parts) -> list[Opening]:
             egress=[NetworkPolicyEgressRuleArgs(to=[same])],
         )
     ]
-    if here.kuberay:
+    if features.kuberay:
         ports = tcp(*OPERATOR_TO_RAY_PORTS)
         found += [
             Opening(
@@ -138,12 +138,12 @@ def _ray(here: Parts) -> list[Opening]:
     return found
 
 
-def _metrics(here: Parts, namespaces: set[str]) -> list[Opening]:
+def _metrics(features: LayerFeatures, namespaces: set[str]) -> list[Opening]:
     """Prometheus reaches what it scrapes, and Grafana Prometheus; nobody reaches them but by a port-forward."""
     scraped: dict[str, tuple[int, ...]] = {TRAINING_NAMESPACE: RAY_METRICS_PORTS}
-    if here.gpu_metrics:
+    if features.gpu_metrics:
         scraped[GPU_NAMESPACE] = (EXPORTER_PORT,)
-    if here.node_problems:
+    if features.node_problems:
         scraped[NODE_NAMESPACE] = (NODE_PROBLEMS_PORT,)
     for namespace in (KUBERAY_NAMESPACE, QUEUE_NAMESPACE, SECRETS_NAMESPACE):
         if namespace in namespaces:
@@ -155,7 +155,7 @@ def _metrics(here: Parts, namespaces: set[str]) -> list[Opening]:
     ]
     towards.append(NetworkPolicyEgressRuleArgs(to=[peer("kube-system")], ports=tcp(CLUSTER_DNS_METRICS_PORT)))
     # By port alone: under Cilium no range ever matches a node. The metadata service answers on none of these.
-    ports = (*NODE_METRICS_PORTS, EXPORTER_PORT) if here.brought_gpu_metrics else NODE_METRICS_PORTS
+    ports = (*NODE_METRICS_PORTS, EXPORTER_PORT) if features.provided_gpu_metrics else NODE_METRICS_PORTS
     nodes = NetworkPolicyEgressRuleArgs(ports=tcp(*ports))
     return [
         Opening(
@@ -214,6 +214,6 @@ def outbound(platform: Platform, ports: Iterable[int]) -> list[NetworkPolicyEgre
             NetworkPolicyEgressRuleArgs(
                 to=[NetworkPolicyPeerArgs(ip_block=IPBlockArgs(cidr=address))], ports=tcp(port)
             )
-            for address, port in platform.metadata_ways
+            for address, port in platform.metadata_endpoints
         ),
     ]

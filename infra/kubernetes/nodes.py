@@ -1,5 +1,5 @@
 """What runs on every node beside trainings: the log shipper and the node problem detector, where the cloud
-brings none.
+provides none.
 
 Easy to get wrong: both read the host, so their namespaces are `privileged`, and nothing else may live there;
 the detector
@@ -11,7 +11,7 @@ from __future__ import annotations
 import pulumi
 
 from trainfleet.infra.kubernetes.charts import FLUENT_BIT, NODE_PROBLEM_DETECTOR, release
-from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.features import LayerFeatures
 from trainfleet.infra.kubernetes.names import NODE_NAMESPACE
 from trainfleet.infra.kubernetes.values import logs, operators
 from trainfleet.infra.platform import Platform
@@ -22,11 +22,11 @@ class Nodes(pulumi.ComponentResource):
     """Fluent Bit towards the cloud's log store, and the node problem detector."""
 
     def __init__(
-        self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions
+        self, platform: Platform, spec: PlatformSpec, features: LayerFeatures, opts: pulumi.ResourceOptions
     ) -> None:
         super().__init__("trainfleet:kubernetes:Nodes", f"{spec.name}-node-agents", None, opts)
         store = platform.log_store
-        if here.logs and store is not None:
+        if features.logs and store is not None:
             identity = platform.identities[store.identity]
             release(
                 f"{spec.name}-fluent-bit",
@@ -35,8 +35,8 @@ class Nodes(pulumi.ComponentResource):
                 logs.fluent_bit(store, identity),
                 parent=self,
             )
-        if here.node_problems:
-            values = operators.node_problems(monitored=here.monitoring)
+        if features.node_problems:
+            values = operators.node_problems(monitored=features.monitoring)
             release(
                 f"{spec.name}-node-problem-detector",
                 NODE_PROBLEM_DETECTOR,

@@ -5,7 +5,7 @@ A job starts when all its nodes are free or none of it does. Easy to get wrong: 
 the same
 resources for every flavour, a pod of no pool (a Ray head) takes the first flavour that fits, and each custom
 resource waits
-for the chart, because the chart brings its definition (pulumi-kubernetes#3247).
+for the chart, because the chart provides its definition (pulumi-kubernetes#3247).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pulumi
 from trainfleet.infra.catalog.machines import Machine, system_machine
 from trainfleet.infra.kubernetes.charts import KUEUE, release
 from trainfleet.infra.kubernetes.custom import custom
-from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.features import LayerFeatures
 from trainfleet.infra.kubernetes.manifest_model import document
 from trainfleet.infra.kubernetes.names import PRIORITIES, QUEUE, QUEUE_NAMESPACE
 from trainfleet.infra.kubernetes.values.common import Toleration
@@ -84,17 +84,21 @@ class Queue(pulumi.ComponentResource):
     """
 
     def __init__(
-        self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions
+        self, platform: Platform, spec: PlatformSpec, features: LayerFeatures, opts: pulumi.ResourceOptions
     ) -> None:
         super().__init__("trainfleet:kubernetes:Queue", f"{spec.name}-queue", None, opts)
         self._spec = spec
-        if here.queue:
+        if features.queue:
             chart = release(
-                f"{spec.name}-kueue", KUEUE, QUEUE_NAMESPACE, kueue(monitored=here.monitoring), parent=self
+                f"{spec.name}-kueue",
+                KUEUE,
+                QUEUE_NAMESPACE,
+                kueue(monitored=features.monitoring),
+                parent=self,
             )
             flavors = [self._resource("ResourceFlavor", SYSTEM_FLAVOR, [chart], {"spec": FlavorSpec({}, ())})]
             flavors += [
-                self._resource("ResourceFlavor", pool.wish.name, [chart], {"spec": flavor(pool)})
+                self._resource("ResourceFlavor", pool.spec.name, [chart], {"spec": flavor(pool)})
                 for pool in platform.pools
             ]
             cluster = self._resource("ClusterQueue", QUEUE, flavors, {"spec": cluster_queue(platform, spec)})
@@ -142,11 +146,11 @@ def cluster_queue(platform: Platform, spec: PlatformSpec) -> ClusterQueueSpec:
         system = None
     flavors = [Flavor(SYSTEM_FLAVOR, _quotas(covered, _amounts(system, spec.system_pool.max_nodes)))]
     for pool in platform.pools:
-        nodes = pool.wish.max_nodes
-        own = {GPU_RESOURCE: str(pool.wish.per_node * nodes)}
+        nodes = pool.spec.max_nodes
+        own = {GPU_RESOURCE: str(pool.spec.per_node * nodes)}
         if pool.rdma_resource:
             own[pool.rdma_resource] = str(pool.machine.rdma_nics * nodes)
-        flavors.append(Flavor(pool.wish.name, _quotas(covered, {**_amounts(pool.machine, nodes), **own})))
+        flavors.append(Flavor(pool.spec.name, _quotas(covered, {**_amounts(pool.machine, nodes), **own})))
     return ClusterQueueSpec(
         namespace_selector=Selector({"kubernetes.io/metadata.name": TRAINING_NAMESPACE}),
         resource_groups=(ResourceGroup(covered, tuple(flavors)),),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pulumi
 import pulumi_kubernetes as k8s
 
-from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.features import LayerFeatures
 from trainfleet.infra.kubernetes.names import STORAGE_CLASS
 from trainfleet.infra.platform import SHARED_CLAIM, TRAINING_NAMESPACE, Platform, SharedVolume
 from trainfleet.infra.spec.schema import PlatformSpec
@@ -23,10 +23,10 @@ class Storage(pulumi.ComponentResource):
     """
 
     def __init__(
-        self, platform: Platform, spec: PlatformSpec, here: Parts, opts: pulumi.ResourceOptions
+        self, platform: Platform, spec: PlatformSpec, features: LayerFeatures, opts: pulumi.ResourceOptions
     ) -> None:
         super().__init__("trainfleet:kubernetes:Storage", f"{spec.name}-cluster-storage", None, opts)
-        if here.storage_class:
+        if features.storage_class:
             self._storage_class(platform, spec)
         if platform.shared_filesystem:
             self._shared_volume(platform.shared_filesystem, spec)

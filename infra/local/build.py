@@ -16,7 +16,7 @@ import json
 import pulumi_kubernetes as k8s
 
 from trainfleet.infra.catalog.machines import machine_for_pool
-from trainfleet.infra.local.kubeconfig import kubeconfig_path, reach
+from trainfleet.infra.local.kubeconfig import find_cluster, kubeconfig_path
 from trainfleet.infra.platform import Platform, Pool, Subject
 from trainfleet.infra.spec.schema import GpuPool, PlatformSpec
 
@@ -28,7 +28,7 @@ def build(spec: PlatformSpec) -> Platform:
         InputError: the kubeconfig cannot be read, or has no such context.
     """
     path = kubeconfig_path(spec)
-    reached = reach(spec, path)
+    reached = find_cluster(spec, path)
     provider = k8s.Provider(
         f"{spec.name}-kubernetes-provider",
         # The file's path and not its text: what is in it stays out of the stack's state.
@@ -46,7 +46,7 @@ def build(spec: PlatformSpec) -> Platform:
         kubeconfig=json.dumps(reached.document) if reached.document else "",
         bucket_url=spec.storage.bucket_url,
         registry="",
-        pools=tuple(found(spec, pool) for pool in spec.gpu_pools),
+        pools=tuple(existing_pool(spec, pool) for pool in spec.gpu_pools),
         identities={},
         storage_class_provisioner="",
         storage_class_parameters={},
@@ -58,8 +58,8 @@ def build(spec: PlatformSpec) -> Platform:
     )
 
 
-def found(spec: PlatformSpec, pool: GpuPool) -> Pool:
+def existing_pool(spec: PlatformSpec, pool: GpuPool) -> Pool:
     """GPU nodes that are already there: the spec says what they carry and how they are labelled."""
     return Pool(
-        wish=pool, machine=machine_for_pool(spec.cloud, pool), labels=dict(pool.labels), zones=(), nodes=None
+        spec=pool, machine=machine_for_pool(spec.cloud, pool), labels=dict(pool.labels), zones=(), nodes=None
     )

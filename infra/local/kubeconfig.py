@@ -20,7 +20,7 @@ from trainfleet.suggestions import did_you_mean
 
 
 @dataclass(frozen=True)
-class Reached:
+class KubeCluster:
     """The cluster that will be used: its context, and a kubeconfig for it without credentials (empty when
     there is no file).
     """
@@ -35,7 +35,7 @@ def kubeconfig_path(spec: PlatformSpec) -> Path:
     return Path(written).expanduser() if written else Path.home() / ".kube" / "config"
 
 
-def reach(spec: PlatformSpec, path: Path) -> Reached:
+def find_cluster(spec: PlatformSpec, path: Path) -> KubeCluster:
     """Find the spec's context, or the current one, in the file.
 
     Raises:
@@ -53,7 +53,7 @@ def reach(spec: PlatformSpec, path: Path) -> Reached:
                     "the path of the cluster's kubeconfig, or leave it out for the usual one",
                 )
             )
-        return Reached(spec.kubernetes.context, {})
+        return KubeCluster(spec.kubernetes.context, {})
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
@@ -88,7 +88,7 @@ def reach(spec: PlatformSpec, path: Path) -> Reached:
                 "",
             )
         )
-    return Reached(name, without_credentials(name, cluster))
+    return KubeCluster(name, without_credentials(name, cluster))
 
 
 def without_credentials(context: str, cluster: dict[str, Any]) -> dict[str, Any]:

@@ -205,22 +205,22 @@ class Secrets(Part):
 
 
 class Layer(Part):
-    """Parts of the cluster layer, each with its off switch; `queue`, `secrets` and `monitoring` have their
+    """LayerFeatures of the cluster layer, each with its off switch; `queue`, `secrets` and `monitoring` have their
     own.
     """
 
     kuberay: bool = True
     """The KubeRay operator and its resource definitions."""
     gpu_plugin: bool = True
-    """The GPU device plugin, where the cloud brings none."""
+    """The GPU device plugin, where the cloud provides none."""
     rdma_plugin: bool = True
     """The plugin of the machines' fabric (EFA, RoCE, InfiniBand), where a pool asks for it and the cloud
-    brings none.
+    provides none.
     """
     gpu_metrics: bool = True
-    """The DCGM exporter, where the cloud brings none."""
+    """The DCGM exporter, where the cloud provides none."""
     autoscaler: bool = True
-    """The cluster autoscaler, where the cloud brings none."""
+    """The cluster autoscaler, where the cloud provides none."""
     network_policies: bool = True
     """Namespaces are closed, and opened for what Ray, DNS and stores need."""
     priority_classes: bool = True

@@ -26,7 +26,7 @@ from trainfleet.rehearsal.engine.engine_cli import resources_of
 from trainfleet.rehearsal.engine.find import find_engine
 from trainfleet.rehearsal.engine.sandbox import read_project
 from trainfleet.rehearsal.project_lookup import stack_settings
-from trainfleet.rehearsal.rehearse import Wishes, staged
+from trainfleet.rehearsal.rehearse import RehearsalOptions, rehearsal_session
 
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -55,7 +55,9 @@ class Built:
 @cache
 def built(stack: str, setting: str) -> Built:
     settings = stack_settings(stack, ROOT, [setting]) if setting else None
-    with staged(read_project(ROOT, stack), find_engine(), Wishes(), settings=settings) as rehearsal:
+    with rehearsal_session(
+        read_project(ROOT, stack), find_engine(), RehearsalOptions(), settings=settings
+    ) as rehearsal:
         applied = rehearsal.runner.run("up", "--yes", "--skip-preview")
         assert applied.ok, applied.output[-4000:]
         shown = rehearsal.runner.run(
@@ -184,7 +186,7 @@ def test_a_pool_with_a_fabric_says_how_a_pod_uses_it(stack: str, setting: str) -
         else:
             assert pool.rdma_nics > 0
             assert pool.rdma_resource or pool.pod_annotations
-            # over TCP a daemon in every pod brings NCCL's settings: SkyPilot adds it
+            # over TCP a daemon in every pod provides NCCL's settings: SkyPilot adds it
             assert pool.environment or pool.rdma.startswith("gpudirect-tcp")
 
 

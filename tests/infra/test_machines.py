@@ -105,7 +105,7 @@ def test_the_label_is_what_skypilot_accepts(instance_type: str, label: str | Non
 
 
 @pytest.mark.parametrize(
-    ("wish", "instance_type"),
+    ("pool_spec", "instance_type"),
     [
         (pool("H100", 8), "p5.48xlarge"),
         (pool("H100", 1), "p5.4xlarge"),
@@ -117,8 +117,10 @@ def test_the_label_is_what_skypilot_accepts(instance_type: str, label: str | Non
         (pool("L4", 4, capacity=Capacity.SPOT), "g6.12xlarge"),
     ],
 )
-def test_a_pool_gets_the_cheapest_machine_with_its_accelerators(wish: GpuPool, instance_type: str) -> None:
-    assert machine_for_pool(Cloud.AWS, wish).instance_type == instance_type
+def test_a_pool_gets_the_cheapest_machine_with_its_accelerators(
+    pool_spec: GpuPool, instance_type: str
+) -> None:
+    assert machine_for_pool(Cloud.AWS, pool_spec).instance_type == instance_type
 
 
 def test_the_cheapest_of_several_is_chosen() -> None:
@@ -187,11 +189,11 @@ def test_the_best_interconnect_prefers_a_machine_with_a_fabric(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    "wish", [pool("H100", 3), pool("V100", 8), pool("H100", 8, instance_type="g5.xlarge")]
+    "pool_spec", [pool("H100", 3), pool("V100", 8), pool("H100", 8, instance_type="g5.xlarge")]
 )
-def test_what_a_cloud_does_not_sell_is_a_lookup_error(wish: GpuPool) -> None:
+def test_what_a_cloud_does_not_sell_is_a_lookup_error(pool_spec: GpuPool) -> None:
     with pytest.raises(LookupError, match="aws sells no machine"):
-        machine_for_pool(Cloud.AWS, wish)
+        machine_for_pool(Cloud.AWS, pool_spec)
 
 
 def test_a_local_pool_has_its_own_nodes() -> None:

@@ -27,7 +27,7 @@ from tests.infra.gcp.test_order import WHOLE as GCP
 from tests.infra.sites import Site, sites
 from trainfleet.rehearsal.engine.find import find_engine
 from trainfleet.rehearsal.engine.sandbox import read_project
-from trainfleet.rehearsal.rehearse import Wishes, staged
+from trainfleet.rehearsal.rehearse import RehearsalOptions, rehearsal_session
 from trainfleet.rehearsal.report import Step
 from trainfleet.rehearsal.steps.session import Rehearsal
 
@@ -106,8 +106,11 @@ class Previews:
         """Have a platform ready, which previews well as long as nothing is misspelt."""
         if name not in self.stages:
             stack, config = PLATFORMS[name]
-            opened = staged(
-                read_project(self.project, stack), find_engine(), Wishes(), settings={"config": config}
+            opened = rehearsal_session(
+                read_project(self.project, stack),
+                find_engine(),
+                RehearsalOptions(),
+                settings={"config": config},
             )
             self.stages[name] = self.ending.enter_context(opened)
             assert self.run(name) == (True, [])

@@ -104,11 +104,11 @@ def test_a_local_platform_makes_nothing_in_any_cloud_and_hands_out_the_contract(
 
 
 @pytest.mark.parametrize(
-    ("wish", "registry", "expected"),
+    ("pool_spec", "registry", "expected"),
     [("ghcr.io/me/train:1", "registry", "ghcr.io/me/train:1"), ("", "", f"trainfleet:{__version__}")],
 )
 def test_training_pods_use_the_image_of_the_spec_else_this_releases(
-    wish: str, registry: str, expected: str
+    pool_spec: str, registry: str, expected: str
 ) -> None:
-    spec = PlatformSpec.model_validate({**LOCAL, "ray": {"image": wish}})
+    spec = PlatformSpec.model_validate({**LOCAL, "ray": {"image": pool_spec}})
     assert image(registry, spec) == expected

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.features import LayerFeatures
 from trainfleet.infra.kubernetes.manifest_model import document
 from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform
 
@@ -52,12 +52,12 @@ class RulesSpec:
     groups: tuple[Group, ...]
 
 
-def alert_rules(platform: Platform, here: Parts) -> RulesSpec:
+def alert_rules(platform: Platform, features: LayerFeatures) -> RulesSpec:
     """The rules of this platform."""
     groups = [Group("trainfleet-nodes", NODES), Group("trainfleet-ray", RAY)]
     if platform.pools:
         groups.append(Group("trainfleet-gpus", GPUS))
-    if here.queue:
+    if features.queue:
         groups.append(Group("trainfleet-queue", QUEUE))
     return RulesSpec(tuple(groups))
 

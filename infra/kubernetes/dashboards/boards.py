@@ -9,7 +9,7 @@ were read.
 from __future__ import annotations
 
 from trainfleet.infra.kubernetes.dashboards.panels import Dashboard, Panel, Query
-from trainfleet.infra.kubernetes.features import Parts
+from trainfleet.infra.kubernetes.features import LayerFeatures
 from trainfleet.infra.kubernetes.values.monitoring import POOL_METRIC_LABEL
 from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform
 
@@ -21,9 +21,9 @@ LEGEND_RUN = "{{ray_train_run_name}}"
 SINK = "Told by runs with log.prometheus=ray."
 
 
-def boards(platform: Platform, here: Parts) -> tuple[Dashboard, ...]:
+def boards(platform: Platform, features: LayerFeatures) -> tuple[Dashboard, ...]:
     """The dashboards of this platform: those of parts that are there."""
-    found = [ray(), training(queue=here.queue)]
+    found = [ray(), training(queue=features.queue)]
     if platform.pools:
         found += [gpu(), cost(platform)]
     return tuple(found)
@@ -249,9 +249,9 @@ def training(*, queue: bool) -> Dashboard:
 def cost(platform: Platform) -> Dashboard:
     """What the GPU nodes that are there cost, by pool. A pool without a known price is counted in nodes only."""
     priced = [
-        (pool.wish.name, price, pool.machine.price_date)
+        (pool.spec.name, price, pool.machine.price_date)
         for pool in platform.pools
-        if (price := pool.machine.usd_per_hour(pool.wish.capacity)) is not None
+        if (price := pool.machine.usd_per_hour(pool.spec.capacity)) is not None
     ]
     spent = tuple(Query(f"({nodes(name)} or vector(0)) * {price:.6g}", name) for name, price, _ in priced)
     total = " + ".join(f"({query.expression})" for query in spent)
@@ -260,7 +260,7 @@ def cost(platform: Platform) -> Dashboard:
     held = f'sum(kube_pod_container_resource_requests{{resource="nvidia_com_gpu", {IN_TRAINING}}})'
     panels = [
         Panel(
-            "Nodes", tuple(Query(nodes(pool.wish.name), pool.wish.name) for pool in platform.pools), width=12
+            "Nodes", tuple(Query(nodes(pool.spec.name), pool.spec.name) for pool in platform.pools), width=12
         )
     ]
     if spent:

@@ -14,7 +14,7 @@ from trainfleet.infra.kubernetes.manifest_model import document
 
 COLUMNS = 24
 SCHEMA = 39
-"""Of Grafana's dashboard model; a newer Grafana brings it forward by itself."""
+"""Of Grafana's dashboard model; a newer Grafana provides it forward by itself."""
 DATASOURCE = {"type": "prometheus", "uid": "prometheus"}
 """The data source that kube-prometheus-stack gives to Grafana."""
 

@@ -15,7 +15,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.infra.aws.platforms import platform
-from trainfleet.infra.aws.hyperpod import SCRIPT, cluster_request, health_checks, stand_ins
+from trainfleet.infra.aws.hyperpod import SCRIPT, cluster_request, health_checks, placeholder_inputs
 from trainfleet.infra.aws.hyperpod_request import Cluster
 from trainfleet.infra.catalog.machines import machine_for_pool
 from trainfleet.infra.clouds import Cloud
@@ -23,7 +23,7 @@ from trainfleet.infra.spec.schema import GpuPool
 from trainfleet.rehearsal.engine.find import find_engine
 from trainfleet.rehearsal.engine.sandbox import read_project
 from trainfleet.rehearsal.project_lookup import stack_settings
-from trainfleet.rehearsal.rehearse import Wishes, rehearse
+from trainfleet.rehearsal.rehearse import RehearsalOptions, rehearse
 
 STEADY = {
     "name": "steady",
@@ -42,7 +42,7 @@ TAGS = {"team": "ml", "Name": "lab-hyperpod"}
 
 def requested(**changes: Any) -> dict[str, Any]:
     spec = platform(gpu_pools=[{**STEADY, **changes}])
-    document: dict[str, Any] = json.loads(cluster_request(spec, TAGS, stand_ins(spec)).json_text())
+    document: dict[str, Any] = json.loads(cluster_request(spec, TAGS, placeholder_inputs(spec)).json_text())
     return document
 
 
@@ -105,8 +105,8 @@ def test_the_request_is_the_same_whatever_the_order_of_tags() -> None:
     spec = platform(gpu_pools=[STEADY])
     turned = dict(reversed(TAGS.items()))
     assert (
-        cluster_request(spec, TAGS, stand_ins(spec)).json_text()
-        == cluster_request(spec, turned, stand_ins(spec)).json_text()
+        cluster_request(spec, TAGS, placeholder_inputs(spec)).json_text()
+        == cluster_request(spec, turned, placeholder_inputs(spec)).json_text()
     )
 
 
@@ -222,7 +222,7 @@ def test_a_production_stack_with_a_hyperpod_pool_is_rehearsed_whole(root: Path) 
     report = rehearse(
         read_project(root, "aws-prod"),
         find_engine(),
-        Wishes([root / "policies"]),
+        RehearsalOptions([root / "policies"]),
         subject="aws-prod",
         settings=settings,
     )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.infra.aws.platforms import machine, platform
-from trainfleet.infra.aws import addons, budget, gpu_pools, node_config, registry
+from trainfleet.infra.aws import addons, budget, node_config, node_pools, registry
 from trainfleet.infra.aws.cluster import kubeconfig
 from trainfleet.infra.aws.layout import KUBERNETES_VERSIONS
 from trainfleet.infra.catalog.machines import Machine
@@ -37,20 +37,20 @@ def pool(accelerator: str = "H100", per_node: int = 8, **more: Any) -> GpuPool:
 def test_a_node_has_one_fabric_interface_per_card_and_an_address_on_the_first(
     instance_type: str, interfaces: int
 ) -> None:
-    cards = node_config.cards(machine(instance_type))
+    cards = node_config.network_cards(machine(instance_type))
     assert [card.card for card in cards] == list(range(interfaces))
     assert [(card.device, card.kind) for card in cards[:1]] == [(0, "efa")] * bool(interfaces)
     assert {(card.device, card.kind) for card in cards[1:]} <= {(1, "efa-only")}
 
 
 def test_where_card_0_has_no_fabric_it_carries_addresses_and_the_others_the_fabric() -> None:
-    first, *others = node_config.cards(machine("p6-b300.48xlarge"))
-    assert first == node_config.Card(0, 0, "interface")
-    assert others == [node_config.Card(card, 1, "efa-only") for card in range(1, 17)]
+    first, *others = node_config.network_cards(machine("p6-b300.48xlarge"))
+    assert first == node_config.NetworkCard(0, 0, "interface")
+    assert others == [node_config.NetworkCard(card, 1, "efa-only") for card in range(1, 17)]
 
 
 def test_first_boot_joins_the_local_disks_in_a_form_that_eks_merges() -> None:
-    user_data = node_config.first_boot(machine("p5.48xlarge"))
+    user_data = node_config.user_data(machine("p5.48xlarge"))
     assert user_data is not None
     message = email.message_from_bytes(base64.b64decode(user_data))
     (part,) = message.get_payload()
@@ -59,7 +59,7 @@ def test_first_boot_joins_the_local_disks_in_a_form_that_eks_merges() -> None:
 
 
 def test_a_machine_without_local_disks_boots_as_it_is() -> None:
-    assert node_config.first_boot(machine("m7i.2xlarge")) is None
+    assert node_config.user_data(machine("m7i.2xlarge")) is None
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_a_machine_without_local_disks_boots_as_it_is() -> None:
 def test_each_kind_of_capacity_is_asked_for_in_its_own_way(
     capacity: Capacity, reservation: str, expected: tuple[str, str | None, str | None]
 ) -> None:
-    assert node_config.market(capacity, reservation) == expected
+    assert node_config.purchase_options(capacity, reservation) == expected
 
 
 P5 = "p5.48xlarge"
 
 
 @pytest.mark.parametrize(
-    ("wish", "efa", "group"),
+    ("pool_spec", "efa", "group"),
     [
         (pool(), False, False),
         (pool(compact=True), False, True),
@@ -90,18 +90,18 @@ P5 = "p5.48xlarge"
         (pool(compact=True, capacity="reserved", reservation="cr-1"), False, True),
     ],
 )
-def test_fabric_and_placement_follow_the_wish(wish: GpuPool, *, efa: bool, group: bool) -> None:
-    assert gpu_pools.uses_efa(wish, machine(P5)) is efa
-    assert gpu_pools.needs_placement_group(wish, machine(P5)) is group
+def test_fabric_and_placement_follow_the_wish(pool_spec: GpuPool, *, efa: bool, group: bool) -> None:
+    assert node_pools.uses_efa(pool_spec, machine(P5)) is efa
+    assert node_pools.needs_placement_group(pool_spec, machine(P5)) is group
 
 
 def test_a_machine_without_efa_gets_none_however_much_it_is_wished() -> None:
-    assert not gpu_pools.uses_efa(pool("A10G", 1, interconnect="best"), machine("g5.xlarge"))
+    assert not node_pools.uses_efa(pool("A10G", 1, interconnect="best"), machine("g5.xlarge"))
 
 
 def test_a_pool_at_zero_nodes_says_all_that_schedulers_ask_for() -> None:
-    wish = pool(interconnect="best", labels={"team": "speech"})
-    tags = gpu_pools.scale_from_zero(wish, machine(P5))
+    pool_spec = pool(interconnect="best", labels={"team": "speech"})
+    tags = node_pools.scale_from_zero(pool_spec, machine(P5))
     prefix = "k8s.io/cluster-autoscaler/node-template"
     assert tags == {
         f"{prefix}/label/team": "speech",
@@ -118,7 +118,7 @@ def test_a_pool_at_zero_nodes_says_all_that_schedulers_ask_for() -> None:
 
 
 def test_own_labels_never_hide_the_platforms() -> None:
-    labels = gpu_pools.labels(
+    labels = node_pools.labels(
         pool(labels={"skypilot.co/accelerator": "H100", "trainfleet.io/pool": "other"}), machine(P5)
     )
     assert labels["skypilot.co/accelerator"] == "h100"
@@ -176,7 +176,7 @@ def test_a_budget_has_an_alert_per_share_and_a_forecast_where_aws_leaves_room(
 
 
 def test_tagged_images_never_expire() -> None:
-    assert [rule["selection"]["tagStatus"] for rule in registry.lifecycle()["rules"]] == ["untagged"]
+    assert [rule["selection"]["tagStatus"] for rule in registry.cleanup_policy()["rules"]] == ["untagged"]
 
 
 def test_every_gpu_machine_of_the_catalogue_can_be_made_a_node() -> None:
@@ -186,6 +186,6 @@ def test_every_gpu_machine_of_the_catalogue_can_be_made_a_node() -> None:
     found: tuple[Machine, ...] = machines_of(Cloud.AWS)
     assert found
     for each in found:
-        assert sum(card.kind.startswith("efa") for card in node_config.cards(each)) == each.rdma_nics, (
-            each.instance_type
-        )
+        assert (
+            sum(card.kind.startswith("efa") for card in node_config.network_cards(each)) == each.rdma_nics
+        ), each.instance_type

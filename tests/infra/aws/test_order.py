@@ -16,7 +16,7 @@ import pytest
 from tests.infra.aws.platforms import SMALL
 from tests.infra.lives import Life, lived, places
 from trainfleet.infra.aws.hyperpod_request import Cluster
-from trainfleet.rehearsal.simulation.provider import HABITS
+from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -189,8 +189,8 @@ def test_the_cluster_layer_stays_when_endpoint_or_certificate_change_and_goes_wi
     now = life.inputs["lab-kubernetes-provider"]
     moved = {**now, "kubeconfig": now["kubeconfig"].replace("https://", "https://new-")}
     assert moved != now
-    assert HABITS["kubernetes"].config_replaces(now, moved) == []
-    assert HABITS["kubernetes"].config_replaces(
+    assert CLOUD_MODELS["kubernetes"].config_replaces(now, moved) == []
+    assert CLOUD_MODELS["kubernetes"].config_replaces(
         now, {**now, "clusterIdentifier": "trainfleet-lab@later"}
     ) == ["clusterIdentifier"]
     assert now["clusterIdentifier"].startswith("trainfleet-lab@")

@@ -100,9 +100,11 @@ def test_the_shared_filesystem_stands_beside_the_pool_that_is_bound_to_a_zone() 
     assert layout.shared_volume_zone(unchecked(gpu_pools=[spread])) == "us-east-2a"
 
 
-@pytest.mark.parametrize(("wish", "kept"), [(1, 1), (2, 3), (8, 14), (365, 365), (366, 400), (5000, 3653)])
-def test_logs_are_kept_at_least_as_long_as_wished_where_aws_can(wish: int, kept: int) -> None:
-    assert layout.log_retention(wish) == kept
+@pytest.mark.parametrize(
+    ("pool_spec", "kept"), [(1, 1), (2, 3), (8, 14), (365, 365), (366, 400), (5000, 3653)]
+)
+def test_logs_are_kept_at_least_as_long_as_wished_where_aws_can(pool_spec: int, kept: int) -> None:
+    assert layout.log_retention(pool_spec) == kept
 
 
 @pytest.mark.parametrize("cidr", ["10.0.0.0/16", "172.20.0.0/16", "172.16.0.0/12", "10.100.0.0/16"])

@@ -14,7 +14,7 @@ import pytest
 from trainfleet.infra.aws.asg_lookup import DESIRED, Running, scaling
 from trainfleet.rehearsal.engine.find import find_engine
 from trainfleet.rehearsal.engine.sandbox import read_project
-from trainfleet.rehearsal.rehearse import Wishes, staged
+from trainfleet.rehearsal.rehearse import RehearsalOptions, rehearsal_session
 from trainfleet.rehearsal.report import Step
 from trainfleet.rehearsal.simulation.pulumi_values import plain
 from trainfleet.rehearsal.steps.session import APPLY, Rehearsal
@@ -104,7 +104,7 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pools]:
     folder = tmp_path_factory.mktemp("pools")
     (folder / "Pulumi.yaml").write_text("name: tiny\nruntime: python\n")
     (folder / "__main__.py").write_text(PROGRAM.replace("LIMITS", repr(str(folder / "limits.json"))))
-    with staged(read_project(folder), find_engine(), Wishes()) as rehearsal:
+    with rehearsal_session(read_project(folder), find_engine(), RehearsalOptions()) as rehearsal:
         yield Pools(rehearsal, folder / "limits.json")
 
 

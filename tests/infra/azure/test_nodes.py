@@ -15,11 +15,11 @@ from tests.infra.azure.platforms import RESERVATION, SUBSCRIPTION, machine, plat
 from trainfleet.infra.azure import (
     budget,
     cluster,
+    filesystem,
     firewall,
-    gpu_pools,
     identity,
-    lustre,
     node_config,
+    node_pools,
     permissions,
     sizes,
     storage,
@@ -43,15 +43,15 @@ def pool(**more: Any) -> GpuPool:
 @pytest.mark.parametrize(
     ("capacity", "reservation", "expected"),
     [
-        (Capacity.ON_DEMAND, "", node_config.Market("Regular")),
-        (Capacity.SPOT, "", node_config.Market("Spot", "Delete", -1.0)),
-        (Capacity.RESERVED, RESERVATION, node_config.Market("Regular", reservation=RESERVATION)),
+        (Capacity.ON_DEMAND, "", node_config.PurchaseOptions("Regular")),
+        (Capacity.SPOT, "", node_config.PurchaseOptions("Spot", "Delete", -1.0)),
+        (Capacity.RESERVED, RESERVATION, node_config.PurchaseOptions("Regular", reservation=RESERVATION)),
     ],
 )
 def test_each_kind_of_capacity_is_asked_for_in_its_own_way(
-    capacity: Capacity, reservation: str, expected: node_config.Market
+    capacity: Capacity, reservation: str, expected: node_config.PurchaseOptions
 ) -> None:
-    assert node_config.market(capacity, reservation) == expected
+    assert node_config.purchase_options(capacity, reservation) == expected
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_spot_nodes_carry_akss_own_taint_and_label_and_pods_tolerate_them() -> N
         "nvidia.com/gpu=present:NoSchedule",
         "kubernetes.azure.com/scalesetpriority=spot:NoSchedule",
     ]
-    assert gpu_pools.labels(spot, machine(H100))["kubernetes.azure.com/scalesetpriority"] == "spot"
+    assert node_pools.labels(spot, machine(H100))["kubernetes.azure.com/scalesetpriority"] == "spot"
     (tolerated,) = node_config.tolerations(Capacity.SPOT)
     assert f"{tolerated['key']}={tolerated['value']}:{tolerated['effect']}" in node_config.taints(
         Capacity.SPOT
@@ -91,7 +91,7 @@ def test_spot_nodes_carry_akss_own_taint_and_label_and_pods_tolerate_them() -> N
 
 
 def test_own_labels_never_hide_the_platforms() -> None:
-    labels = gpu_pools.labels(
+    labels = node_pools.labels(
         pool(labels={"skypilot.co/accelerator": "H100", "trainfleet.io/pool": "other", "team": "speech"}),
         machine(H100),
     )
@@ -104,7 +104,7 @@ def test_own_labels_never_hide_the_platforms() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "instance_type", "fabric", "placed"),
+    ("pool_spec", "instance_type", "fabric", "placed"),
     [
         ({}, H100, False, False),
         ({"compact": True}, H100, False, True),
@@ -114,10 +114,10 @@ def test_own_labels_never_hide_the_platforms() -> None:
     ],
 )
 def test_fabric_and_placement_follow_the_wish_and_the_machine(
-    wish: dict[str, Any], instance_type: str, *, fabric: bool, placed: bool
+    pool_spec: dict[str, Any], instance_type: str, *, fabric: bool, placed: bool
 ) -> None:
-    assert gpu_pools.uses_infiniband(pool(**wish), machine(instance_type)) is fabric
-    assert gpu_pools.needs_placement_group(pool(**wish)) is placed
+    assert node_pools.uses_infiniband(pool(**pool_spec), machine(instance_type)) is fabric
+    assert node_pools.needs_placement_group(pool(**pool_spec)) is placed
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_of_azures_kubeconfig_only_address_and_certificate_are_kept() -> None:
         ],
         "users": [{"name": "u", "user": {"token": "secret-token", "client-key-data": "c2VjcmV0"}}],
     }
-    reached = cluster.reached_by([credentials(handed)])
+    reached = cluster.cluster_address([credentials(handed)])
     assert reached == {"server": "https://x:443", "certificate": "Y2E="}
     written = json.dumps(cluster.kubeconfig("trainfleet-lab", reached["server"], reached["certificate"]))
     assert "secret" not in written
@@ -168,7 +168,7 @@ def test_of_azures_kubeconfig_only_address_and_certificate_are_kept() -> None:
 def test_a_kubeconfig_without_address_or_certificate_is_an_error_and_not_a_hole() -> None:
     handed = {"clusters": [{"name": "c", "cluster": {"server": "https://x:443"}}]}
     with pytest.raises(LookupError, match="address and certificate"):
-        cluster.reached_by([credentials(handed)])
+        cluster.cluster_address([credentials(handed)])
 
 
 def test_the_kubeconfig_logs_in_as_whoever_runs_it() -> None:
@@ -218,7 +218,7 @@ def test_a_credential_is_for_exactly_one_account() -> None:
 @pytest.mark.parametrize(
     "rules",
     [
-        [firewall.balancer(), firewall.nobody_else()],
+        [firewall.balancer(), firewall.deny_all()],
         [firewall.https(IPv4Network("10.0.0.0/16"), "10.244.0.0/14")],
     ],
 )
@@ -234,7 +234,7 @@ def test_security_rules_have_priorities_of_their_own_and_one_way_to_say_each_thi
 
 
 def test_whoever_is_not_named_is_shut_out_last() -> None:
-    written = firewall.in_order([firewall.lustre("10.0.0.0/17", "10.0.176.0/20"), firewall.nobody_else()])
+    written = firewall.in_order([firewall.lustre("10.0.0.0/17", "10.0.176.0/20"), firewall.deny_all()])
     assert [rule["access"] for rule in written] == ["Allow", "Deny"]
     assert written[1]["priority"] == 4096
     assert written[0].get("destination_port_ranges") == ["988", "1019-1023"]
@@ -275,4 +275,4 @@ def test_a_budget_begins_with_a_month(today: date, first: str) -> None:
 
 @pytest.mark.parametrize("throughput", sizes.LUSTRE_STEPS_TIB)
 def test_every_speed_of_lustre_that_a_spec_may_name_is_a_product(throughput: int) -> None:
-    assert lustre.product(throughput) == f"AMLFS-Durable-Premium-{throughput}"
+    assert filesystem.product(throughput) == f"AMLFS-Durable-Premium-{throughput}"

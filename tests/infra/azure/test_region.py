@@ -83,7 +83,7 @@ def test_a_region_without_zones_has_none_for_platform_and_pools() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "zones"),
+    ("pool_spec", "zones"),
     [
         ({}, ("1", "2")),
         ({"capacity": "spot"}, ("1", "2")),
@@ -94,8 +94,10 @@ def test_a_region_without_zones_has_none_for_platform_and_pools() -> None:
         ({"zone": "2", "compact": True}, ("2",)),
     ],
 )
-def test_what_holds_in_one_zone_only_is_put_into_one(wish: dict[str, object], zones: tuple[str, ...]) -> None:
-    assert layout.pool_zones(platform(), pool(**wish)) == zones
+def test_what_holds_in_one_zone_only_is_put_into_one(
+    pool_spec: dict[str, object], zones: tuple[str, ...]
+) -> None:
+    assert layout.pool_zones(platform(), pool(**pool_spec)) == zones
 
 
 def test_a_zone_that_only_a_pool_names_is_the_platforms_too() -> None:
@@ -143,9 +145,9 @@ def test_what_cannot_change_is_in_a_node_pools_name() -> None:
     assert layout.node_pool_name("h100", "Standard_X", ("2",), "Ephemeral", 200) != before
 
 
-@pytest.mark.parametrize(("wish", "kept"), [(1, 30), (30, 30), (365, 365), (5000, 730)])
-def test_logs_are_kept_as_long_as_log_analytics_can(wish: int, kept: int) -> None:
-    assert layout.log_retention(wish) == kept
+@pytest.mark.parametrize(("pool_spec", "kept"), [(1, 30), (30, 30), (365, 365), (5000, 730)])
+def test_logs_are_kept_as_long_as_log_analytics_can(pool_spec: int, kept: int) -> None:
+    assert layout.log_retention(pool_spec) == kept
 
 
 def test_azure_has_versions_or_folders_and_only_folders_need_the_second_endpoint() -> None:

@@ -27,7 +27,7 @@ from trainfleet.infra.spec.load import parse_spec
 from trainfleet.rehearsal.engine.engine_cli import Outcome
 from trainfleet.rehearsal.engine.find import find_engine
 from trainfleet.rehearsal.engine.sandbox import read_project
-from trainfleet.rehearsal.rehearse import Wishes, staged
+from trainfleet.rehearsal.rehearse import RehearsalOptions, rehearsal_session
 
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -271,10 +271,10 @@ def live(root: Path, cloud: Cloud, document: Document) -> None:
     config: Document = {
         key: getattr(spec, name) for key, name in support(cloud).provider_settings if getattr(spec, name)
     }
-    with staged(
+    with rehearsal_session(
         read_project(root, STACKS[cloud]),
         find_engine(),
-        Wishes(),
+        RehearsalOptions(),
         settings={"config": {**config, "trainfleet:platform": document}},
     ) as rehearsal:
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainfleet.rehearsal.simulation.provider import HABITS
+from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 from trainfleet.rehearsal.simulation.schema import packages
 
 # Every class of the SDK is read, the old ones too, and those warn.
@@ -66,7 +66,7 @@ WRITTEN = {
 
 def judged(token: str, inputs: dict[str, Any]) -> list[str]:
     package = token.split(":", maxsplit=1)[0]
-    return [str(mistake) for mistake in HABITS[package].check(packages()[package], token, inputs)]
+    return [str(mistake) for mistake in CLOUD_MODELS[package].check(packages()[package], token, inputs)]
 
 
 @pytest.mark.parametrize("token", WRITTEN)

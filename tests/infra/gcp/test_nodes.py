@@ -15,13 +15,13 @@ from trainfleet.infra.gcp import (
     budget,
     cluster,
     fabric,
-    gpu_pools,
-    lustre,
+    filesystem,
     node_config,
+    node_pools,
     registry,
     storage,
 )
-from trainfleet.infra.gcp.build import METADATA_WAYS, brought
+from trainfleet.infra.gcp.build import METADATA_ENDPOINTS, provided
 from trainfleet.infra.spec.schema import Budget, Capacity, GpuPool
 
 
@@ -95,23 +95,23 @@ def test_a_pool_takes_from_its_own_reservation_or_from_none(
 
 
 def test_skypilots_label_is_on_no_node() -> None:
-    wish, big = pool(labels={"example.com/team": "ml"}, capacity=Capacity.SPOT), machine("a3-highgpu-8g")
-    assert gpu_pools.labels(wish) == {
+    pool_spec, big = pool(labels={"example.com/team": "ml"}, capacity=Capacity.SPOT), machine("a3-highgpu-8g")
+    assert node_pools.labels(pool_spec) == {
         "example.com/team": "ml",
         "nvidia.com/gpu.present": "true",
         "trainfleet.io/pool": "big",
     }
-    found = gpu_pools.all_labels(wish, big)
+    found = node_pools.all_labels(pool_spec, big)
     assert (found["cloud.google.com/gke-accelerator"], found["cloud.google.com/gke-spot"]) == (
         "nvidia-h100-80gb",
         "true",
     )
     assert not any(key.startswith("skypilot.co/") for key in found)
-    assert "cloud.google.com/gke-spot" not in gpu_pools.all_labels(pool(), big)
+    assert "cloud.google.com/gke-spot" not in node_pools.all_labels(pool(), big)
 
 
 @pytest.mark.parametrize(
-    ("wish", "instance_type", "compact"),
+    ("pool_spec", "instance_type", "compact"),
     [
         (pool(), "a3-highgpu-8g", False),
         (pool(compact=True), "a3-highgpu-8g", True),
@@ -121,9 +121,9 @@ def test_skypilots_label_is_on_no_node() -> None:
     ],
 )
 def test_nodes_are_placed_together_unless_their_reservation_is(
-    wish: GpuPool, instance_type: str, compact: bool
+    pool_spec: GpuPool, instance_type: str, compact: bool
 ) -> None:
-    assert gpu_pools.is_compact(wish, machine(instance_type)) is compact
+    assert node_pools.is_compact(pool_spec, machine(instance_type)) is compact
 
 
 @pytest.mark.parametrize(
@@ -205,11 +205,14 @@ def test_gke_brings_what_the_layer_need_not_install(changes: dict[str, Any], mis
         "logs",
         "node-problems",
     }
-    assert brought(platform(**changes)) == everything - missing
+    assert provided(platform(**changes)) == everything - missing
 
 
 def test_pods_reach_gkes_metadata_server_and_nothing_else_of_its_range() -> None:
-    assert {(address.endswith("/32"), port) for address, port in METADATA_WAYS} == {(True, 988), (True, 80)}
+    assert {(address.endswith("/32"), port) for address, port in METADATA_ENDPOINTS} == {
+        (True, 988),
+        (True, 80),
+    }
 
 
 @pytest.mark.parametrize(("days", "kept"), [(1, 7), (30, 30), (365, 90)])
@@ -225,7 +228,7 @@ def test_the_bucket_forgets_old_versions_and_unfinished_uploads_and_never_what_i
 
 
 def test_untagged_images_expire_and_tagged_ones_stay() -> None:
-    (rule,) = registry.cleanup()
+    (rule,) = registry.cleanup_policy()
     assert rule["action"] == "DELETE"
     assert rule["condition"] == {"tag_state": "UNTAGGED", "older_than": "604800s"}
 
@@ -240,7 +243,7 @@ def test_the_limit_is_written_in_units_and_billionths(usd: float, units: str, na
 
 
 def test_a_budget_warns_at_each_share_and_before_the_month_ends_above_it() -> None:
-    found = budget.thresholds(Budget(monthly_usd=100, alert_at=(0.5, 1.0)))
+    found = budget.alerts(Budget(monthly_usd=100, alert_at=(0.5, 1.0)))
     assert [(each["threshold_percent"], each.get("spend_basis")) for each in found] == [
         (0.5, "CURRENT_SPEND"),
         (1.0, "CURRENT_SPEND"),
@@ -263,4 +266,4 @@ def test_only_the_apis_that_are_called_are_switched_on() -> None:
 
 
 def test_the_server_stands_before_the_at_sign_of_a_mount_point() -> None:
-    assert lustre.server("10.0.0.3@tcp:/shared") == "10.0.0.3"
+    assert filesystem.server("10.0.0.3@tcp:/shared") == "10.0.0.3"

@@ -15,7 +15,7 @@ import pytest
 
 from tests.infra.gcp.platforms import SMALL
 from tests.infra.lives import Life, lived, places
-from trainfleet.rehearsal.simulation.provider import HABITS
+from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
 pytestmark = [
@@ -178,8 +178,8 @@ def test_the_cluster_layer_stays_when_endpoint_or_certificate_change_and_goes_wi
     now = life.inputs["lab-kubernetes-provider"]
     moved = {**now, "kubeconfig": now["kubeconfig"].replace("https://", "https://new-")}
     assert moved != now
-    assert HABITS["kubernetes"].config_replaces(now, moved) == []
-    assert HABITS["kubernetes"].config_replaces(now, {**now, "clusterIdentifier": "another"}) == [
+    assert CLOUD_MODELS["kubernetes"].config_replaces(now, moved) == []
+    assert CLOUD_MODELS["kubernetes"].config_replaces(now, {**now, "clusterIdentifier": "another"}) == [
         "clusterIdentifier"
     ]
 

@@ -22,7 +22,7 @@ L4 = {"name": "l4", "accelerator": "L4"}
 
 def ranges(cidr: str) -> list[IPv4Network]:
     plan = layout.plan(unchecked(network={"cidr": cidr}))
-    return [plan.nodes, plan.pods, plan.services, plan.google, *plan.fabric]
+    return [plan.nodes, plan.pods, plan.services, plan.google_services, *plan.fabric]
 
 
 @given(length=st.integers(8, 20))

@@ -15,7 +15,7 @@ import yaml
 from trainfleet.rehearsal.engine.engine_cli import Outcome
 from trainfleet.rehearsal.engine.find import find_engine
 from trainfleet.rehearsal.engine.sandbox import read_project
-from trainfleet.rehearsal.rehearse import Wishes, staged
+from trainfleet.rehearsal.rehearse import RehearsalOptions, rehearsal_session
 
 PROGRAM = """
 import dataclasses
@@ -34,10 +34,10 @@ provider = k8s.Provider("cluster", kubeconfig="{}", cluster_identifier="one")
 nodes = k8s.core.v1.ConfigMap("nodes", metadata={"name": "nodes"}, opts=pulumi.ResourceOptions(provider=provider))
 
 
-def pool(wish):
-    machine = machine_for_pool(spec.cloud, wish)
-    efa = "vpc.amazonaws.com/efa" if wish.interconnect == "best" and machine.rdma == "efa" else ""
-    return Pool(wish, machine, {}, (), nodes, efa)
+def pool(pool_spec):
+    machine = machine_for_pool(spec.cloud, pool_spec)
+    efa = "vpc.amazonaws.com/efa" if pool_spec.interconnect == "best" and machine.rdma == "efa" else ""
+    return Pool(pool_spec, machine, {}, (), nodes, efa)
 
 
 parameters = {"type": "gp3", "encrypted": "true"}
@@ -55,8 +55,8 @@ platform = Platform(
     autoscaler="generic" if spec.cloud == "aws" else "", api_cidrs=tuple(config.get_object("cidrs") or ()), system_nodes=(nodes,),
     secret_store={"aws": {"service": "SecretsManager", "region": spec.region}} if spec.secrets.names else {},
     log_store=LogStore("cloudwatch_logs", {"log_group_name": nodes.metadata.name}, "logs") if spec.cloud == "aws" else None,
-    brings=frozenset({"node-problems"}) if spec.cloud == "aws" else frozenset(),
-    metadata_ways=(("169.254.170.23/32", 80),) if spec.cloud == "aws" else (),
+    provides=frozenset({"node-problems"}) if spec.cloud == "aws" else frozenset(),
+    metadata_endpoints=(("169.254.170.23/32", 80),) if spec.cloud == "aws" else (),
 )
 install(platform, spec)
 """
@@ -87,7 +87,7 @@ def install(folder: Path, settings: dict[str, Any], *, whole: bool = False) -> L
     (folder / "__main__.py").write_text(PROGRAM)
     (folder / "Pulumi.yaml").write_text("name: layer\nruntime: python\n")
     (folder / "Pulumi.dev.yaml").write_text(yaml.safe_dump({"config": settings}))
-    with staged(read_project(folder, "dev"), find_engine(), Wishes()) as rehearsal:
+    with rehearsal_session(read_project(folder, "dev"), find_engine(), RehearsalOptions()) as rehearsal:
         run, none = rehearsal.runner.run, Outcome("")
         preview = run("preview")
         assert preview.ok, preview.output

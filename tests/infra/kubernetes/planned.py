@@ -97,19 +97,19 @@ def spec(**changes: Any) -> PlatformSpec:
     return parse_spec({**SPEC, **changes}, "test")
 
 
-def pool(of: PlatformSpec, wish: GpuPool) -> Pool:
+def pool(of: PlatformSpec, pool_spec: GpuPool) -> Pool:
     """The pool as a cloud would hand it over: with its fabric's resource where it has EFA or InfiniBand."""
-    machine = machine_for_pool(of.cloud, wish)
+    machine = machine_for_pool(of.cloud, pool_spec)
     resource = (
         {"efa": "vpc.amazonaws.com/efa", "infiniband": "rdma/ib"}.get(machine.rdma, "")
-        if wish.interconnect == "best"
+        if pool_spec.interconnect == "best"
         else ""
     )
-    return Pool(wish, machine, {"trainfleet.io/pool": wish.name}, (), None, resource)
+    return Pool(pool_spec, machine, {"trainfleet.io/pool": pool_spec.name}, (), None, resource)
 
 
 def platform(of: PlatformSpec, provider: k8s.Provider, **changes: Any) -> Platform:
-    """A platform whose cloud brings nothing and has everything to give."""
+    """A platform whose cloud provides nothing and has everything to give."""
     whole = Platform(
         cloud=of.cloud,
         kubernetes=provider,
@@ -119,7 +119,7 @@ def platform(of: PlatformSpec, provider: k8s.Provider, **changes: Any) -> Platfo
         kubeconfig="{}",
         bucket_url="s3://lab",
         registry="",
-        pools=tuple(pool(of, wish) for wish in of.gpu_pools),
+        pools=tuple(pool(of, pool_spec) for pool_spec in of.gpu_pools),
         identities=IDENTITIES,
         storage_class_provisioner="ebs.csi.aws.com",
         storage_class_parameters={"type": "gp3", "encrypted": "true"},
@@ -130,7 +130,7 @@ def platform(of: PlatformSpec, provider: k8s.Provider, **changes: Any) -> Platfo
         secret_store=STORE,
         log_store=LOGS,
         launchers=(Subject("User", "ana@example.com"),),
-        metadata_ways=(("169.254.170.23/32", 80),),
+        metadata_endpoints=(("169.254.170.23/32", 80),),
     )
     return replace(whole, **changes)
 

@@ -173,5 +173,5 @@ def test_named_ranges_replace_the_world() -> None:
 
 
 def test_a_platform_without_ways_to_identities_opens_no_link_local_address() -> None:
-    planned = plan(metadata_ways=())
+    planned = plan(metadata_endpoints=())
     assert not reaches(planned, TRAINING, POD_IDENTITY, 80)

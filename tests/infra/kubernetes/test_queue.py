@@ -61,11 +61,13 @@ def test_where_nothing_is_known_of_the_machines_only_gpus_are_counted() -> None:
         price_region="",
         source="test",
     )
-    wish = spec(gpu_pools=[{"name": "mine", "accelerator": "L4", "per_node": 4, "max_nodes": 3}]).gpu_pools[0]
+    pool_spec = spec(
+        gpu_pools=[{"name": "mine", "accelerator": "L4", "per_node": 4, "max_nodes": 3}]
+    ).gpu_pools[0]
     found = quotas(
         plan(
-            {"gpu_pools": [wish.model_dump(mode="json")]},
-            pools=(Pool(wish, unknown, {"gpu": "yes"}, (), None),),
+            {"gpu_pools": [pool_spec.model_dump(mode="json")]},
+            pools=(Pool(pool_spec, unknown, {"gpu": "yes"}, (), None),),
         )
     )
     assert found["mine"] == {"cpu": "1000000", "memory": "1000000Gi", "nvidia.com/gpu": "12"}
@@ -73,7 +75,7 @@ def test_where_nothing_is_known_of_the_machines_only_gpus_are_counted() -> None:
 
 def test_a_flavour_names_its_pools_nodes_and_tolerates_their_taints() -> None:
     of = spec()
-    base = next(wish for wish in of.gpu_pools if wish.name == "l4")
+    base = next(pool_spec for pool_spec in of.gpu_pools if pool_spec.name == "l4")
     taint = {"key": "spot", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}
     from tests.infra.kubernetes.planned import pool
 

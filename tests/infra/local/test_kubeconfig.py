@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from trainfleet.errors import InputError
-from trainfleet.infra.local.build import found
-from trainfleet.infra.local.kubeconfig import kubeconfig_path, reach
+from trainfleet.infra.local.build import existing_pool
+from trainfleet.infra.local.kubeconfig import find_cluster, kubeconfig_path
 from trainfleet.infra.program import node_selector
 from trainfleet.infra.spec.load import parse_spec
 from trainfleet.infra.spec.schema import PlatformSpec
@@ -56,20 +56,20 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("wish", "context", "server"),
+    ("pool_spec", "context", "server"),
     [("", "kind-lab", "https://127.0.0.1:6443"), ("farm", "farm", "https://farm:6443")],
 )
 def test_the_wished_context_is_found_else_the_current_one(
-    file: Path, wish: str, context: str, server: str
+    file: Path, pool_spec: str, context: str, server: str
 ) -> None:
-    reached = reach(spec(context=wish), file)
+    reached = find_cluster(spec(context=pool_spec), file)
     assert reached.context == context
     assert reached.document["current-context"] == context
     assert [cluster["cluster"]["server"] for cluster in reached.document["clusters"]] == [server]
 
 
 def test_no_credential_leaves_the_file(file: Path) -> None:
-    assert "planted" not in str(reach(spec(), file).document)
+    assert "planted" not in str(find_cluster(spec(), file).document)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_no_credential_leaves_the_file(file: Path) -> None:
 )
 def test_a_context_that_leads_nowhere_is_refused(file: Path, context: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        reach(spec(context=context), file)
+        find_cluster(spec(context=context), file)
 
 
 @pytest.mark.parametrize(
@@ -97,16 +97,16 @@ def test_a_file_that_is_no_kubeconfig_is_refused(tmp_path: Path, text: str, mess
     path = tmp_path / "config"
     path.write_text(text)
     with pytest.raises(InputError, match=message):
-        reach(spec(), path)
+        find_cluster(spec(), path)
 
 
 def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no file"):
-        reach(spec(kubeconfig=str(tmp_path / "none")), tmp_path / "none")
+        find_cluster(spec(kubeconfig=str(tmp_path / "none")), tmp_path / "none")
 
 
 def test_without_a_file_a_platform_can_still_be_rehearsed(tmp_path: Path) -> None:
-    reached = reach(spec(context="kind-lab"), tmp_path / "none")
+    reached = find_cluster(spec(context="kind-lab"), tmp_path / "none")
     assert (reached.context, reached.document) == ("kind-lab", {})
 
 
@@ -134,7 +134,7 @@ def test_gpu_nodes_that_are_there_are_found_by_the_labels_they_have() -> None:
         "labels": {"nvidia.com/gpu.product": "NVIDIA-L4"},
     }
     local = parse_spec({**spec().model_dump(mode="json", exclude_unset=True), "gpu_pools": [data]})
-    pool = found(local, local.gpu_pools[0])
+    pool = existing_pool(local, local.gpu_pools[0])
     assert node_selector(pool) == {"nvidia.com/gpu.product": "NVIDIA-L4"}
     assert pool.machine.gpu_memory_gib > 20
-    assert pool.machine.usd_per_hour(pool.wish.capacity) is None
+    assert pool.machine.usd_per_hour(pool.spec.capacity) is None

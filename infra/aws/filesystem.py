@@ -12,10 +12,9 @@ import pulumi
 import pulumi_aws as aws
 
 from trainfleet.infra.aws import layout
-from trainfleet.infra.aws.keys import Keys
+from trainfleet.infra.aws.foundation import Foundation
 from trainfleet.infra.aws.network import Network
-from trainfleet.infra.aws.storage import Storage
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import SharedVolume
 from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
 
@@ -24,7 +23,7 @@ PORTS = ((988, 988), (1018, 1023))
 EVENTS = ["NEW", "CHANGED", "DELETED"]
 
 
-class Lustre(Room):
+class Lustre(PlatformComponent):
     """The shared filesystem of a platform, as `volume`."""
 
     TYPE = "trainfleet:aws:Lustre"
@@ -32,15 +31,14 @@ class Lustre(Room):
     def __init__(
         self,
         spec: PlatformSpec,
-        wish: SharedFilesystem,
+        shared: SharedFilesystem,
+        foundation: Foundation,
         *,
-        network: Network,
-        storage: Storage,
-        keys: Keys,
         nodes_group: pulumi.Input[str],
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "lustre", opts)
+        network, storage, keys = foundation.network, foundation.storage, foundation.keys
         zone = layout.shared_volume_zone(spec)
         group = self._security_group(network, nodes_group)
         logs = aws.cloudwatch.LogGroup(
@@ -50,7 +48,7 @@ class Lustre(Room):
             retention_in_days=layout.log_retention(spec.kubernetes.log_retention_days),
             kms_key_id=keys.logs.arn,
             tags=self.tags("lustre-logs"),
-            opts=self.options("lustre-logs"),
+            opts=self.options(),
         )
         self.filesystem = aws.fsx.LustreFileSystem(
             self.name("lustre"),
@@ -58,8 +56,8 @@ class Lustre(Room):
             security_group_ids=[group.id],
             deployment_type="PERSISTENT_2",
             storage_type="SSD",
-            storage_capacity=wish.capacity_gib,
-            per_unit_storage_throughput=wish.throughput_mbps_per_tib,
+            storage_capacity=shared.capacity_gib,
+            per_unit_storage_throughput=shared.throughput_mbps_per_tib,
             file_system_type_version="2.15",
             data_compression_type="LZ4",
             kms_key_id=keys.data.arn,
@@ -67,7 +65,7 @@ class Lustre(Room):
             automatic_backup_retention_days=0,
             log_configuration={"level": "WARN_ERROR", "destination": logs.arn},
             tags=self.tags("lustre"),
-            opts=self.options("lustre", guard=True),
+            opts=self.options(protect=True),
         )
         aws.fsx.DataRepositoryAssociation(
             self.name("lustre-bucket"),
@@ -81,13 +79,13 @@ class Lustre(Room):
                 "auto_export_policy": {"events": EVENTS},
             },
             tags=self.tags("lustre-bucket"),
-            opts=self.options("lustre-bucket"),
+            opts=self.options(),
         )
         self.volume = SharedVolume(
             driver="fsx.csi.aws.com",
             handle=self.filesystem.id,
             attributes={"dnsname": self.filesystem.dns_name, "mountname": self.filesystem.mount_name},
-            capacity_gib=wish.capacity_gib,
+            capacity_gib=shared.capacity_gib,
             mount_options=("flock",),
         )
         self.register_outputs({})
@@ -98,7 +96,7 @@ class Lustre(Room):
             vpc_id=network.vpc.id,
             description="Lustre between nodes and file servers",
             tags=self.tags("lustre-sg"),
-            opts=self.options("lustre-sg"),
+            opts=self.options(),
         )
         for low, high in PORTS:
             for who, peer in (("servers", group.id), ("nodes", nodes_group)):
@@ -116,6 +114,6 @@ class Lustre(Room):
                         from_port=low,
                         to_port=high,
                         tags=self.tags(what),
-                        opts=self.options(what),
+                        opts=self.options(),
                     )
         return group

@@ -1,4 +1,4 @@
-"""Every part of the layer is there by default and gone with its switch, or where the cloud brings it; nothing
+"""Every part of the layer is there by default and gone with its switch, or where the cloud provides it; nothing
 else changes.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.infra.kubernetes.planned import Planned, plan
-from trainfleet.infra.platform import Brought
+from trainfleet.infra.platform import ProvidedFeature
 
 SWITCHES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "kuberay": (
@@ -65,7 +65,7 @@ SWITCHES: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"lab-external-secrets", "lab-clustersecretstore-cloud", "lab-externalsecret-hf-token"},
     ),
 }
-BROUGHT: dict[Brought, str] = {
+PROVIDED: dict[ProvidedFeature, str] = {
     "gpu-plugin": "lab-nvidia-device-plugin",
     "rdma-plugin": "lab-efa-device-plugin",
     "gpu-metrics": "lab-dcgm-exporter",
@@ -90,15 +90,15 @@ def test_a_part_is_there_and_gone_with_its_switch(switch: str) -> None:
     assert without.types.keys() < whole().types.keys(), "turning a part off adds nothing"
 
 
-@pytest.mark.parametrize("part", BROUGHT)
-def test_what_the_cloud_brings_is_not_installed_a_second_time(part: Brought) -> None:
-    name = BROUGHT[part]
+@pytest.mark.parametrize("part", PROVIDED)
+def test_what_the_cloud_brings_is_not_installed_a_second_time(part: ProvidedFeature) -> None:
+    name = PROVIDED[part]
     assert name in whole().types
-    assert name not in plan(brings=frozenset({part})).types
+    assert name not in plan(provides=frozenset({part})).types
 
 
 def test_an_exporter_that_the_cloud_brings_is_scraped_all_the_same() -> None:
-    brought = plan(brings=frozenset({"gpu-metrics"}))
+    brought = plan(provides=frozenset({"gpu-metrics"}))
     (endpoint,) = brought.custom("PodMonitor")["gpu-metrics"]["spec"]["podMetricsEndpoints"]
     assert endpoint == {"port": "metrics", "interval": "15s"}
     (anywhere,) = [
@@ -109,7 +109,7 @@ def test_an_exporter_that_the_cloud_brings_is_scraped_all_the_same() -> None:
     assert {port["port"] for port in anywhere["ports"]} == {9100, 10250, 9400}
     assert "gpu-metrics" not in whole().custom("PodMonitor")
     assert "gpu-metrics" not in plan(
-        {"layer": {"gpu_metrics": False}}, brings=frozenset({"gpu-metrics"})
+        {"layer": {"gpu_metrics": False}}, provides=frozenset({"gpu-metrics"})
     ).custom("PodMonitor")
 
 
@@ -120,7 +120,7 @@ def test_turning_network_policies_off_leaves_none_and_namespaces_as_they_are() -
 
 
 def test_nothing_waits_for_definitions_that_are_not_there() -> None:
-    """Without monitoring no chart brings a monitor, whose definition nobody installed."""
+    """Without monitoring no chart provides a monitor, whose definition nobody installed."""
     without = plan({"monitoring": {"enabled": False}})
     for name in ("lab-dcgm-exporter", "lab-external-secrets"):
         assert without.values(name)["serviceMonitor"]["enabled"] is False

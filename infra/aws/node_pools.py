@@ -1,11 +1,7 @@
-"""GpuPools: a managed node group per GPU pool of the spec, ready to start from zero, with the fabric its
-machines have.
+"""SystemPool and GpuPools: the managed node groups of a platform, able to start from zero nodes.
 
-SkyPilot and the autoscaler decide by what a pool says of itself while it has no node, so labels, taint and
-resources
-stand on the node group and on its scaling group. Easy to get wrong: a reservation, a placement group and EFA
-each
-hold in one zone only; the size belongs to the autoscaler (scaling.py).
+SkyPilot and the autoscaler decide by a pool's labels, taints and resources while it has no node, so these are set
+on the node group and on its Auto Scaling group. The autoscaler owns the size (asg_lookup.py).
 """
 
 from __future__ import annotations
@@ -19,13 +15,60 @@ import pulumi_aws as aws
 from trainfleet.infra.aws import layout, node_config
 from trainfleet.infra.aws.asg_lookup import scaling
 from trainfleet.infra.aws.cluster import Cluster
-from trainfleet.infra.aws.identity import Identity
-from trainfleet.infra.aws.keys import Keys
-from trainfleet.infra.aws.network import Network
-from trainfleet.infra.catalog.machines import Machine, machine_for_pool
-from trainfleet.infra.component import Room
+from trainfleet.infra.aws.foundation import Foundation
+from trainfleet.infra.catalog.machines import Machine, machine_for_pool, system_machine
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import Pool
 from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
+
+SYSTEM_AMI_TYPE = "AL2023_x86_64_STANDARD"
+SYSTEM_DISK_GIB = 100
+
+
+class SystemPool(PlatformComponent):
+    """The system node group of a platform."""
+
+    TYPE = "trainfleet:aws:SystemPool"
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        foundation: Foundation,
+        cluster: Cluster,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "system-pool", opts)
+        identity = foundation.identity
+        self.machine = system_machine(spec)
+        template = node_config.node_config(
+            self, "system", self.machine, SYSTEM_DISK_GIB, foundation.keys.nodes.arn
+        )
+        prefix = f"{spec.name}-system-"
+        size = scaling(
+            cluster.scaling_groups.running(prefix), spec.system_pool.min_nodes, spec.system_pool.max_nodes
+        )
+        self.nodes = aws.eks.NodeGroup(
+            self.name("system"),
+            # A prefix, so that a replacement can stand beside the old nodes while their pods move.
+            node_group_name_prefix=prefix,
+            cluster_name=cluster.cluster.name,
+            node_role_arn=identity.node_role.arn,
+            subnet_ids=foundation.network.private_subnet_ids(),
+            version=cluster.cluster.version,
+            ami_type=SYSTEM_AMI_TYPE,
+            capacity_type="ON_DEMAND",
+            instance_types=[self.machine.instance_type],
+            launch_template={"id": template.id, "version": template.latest_version.apply(str)},
+            scaling_config=size.config,
+            update_config={"max_unavailable": 1},
+            node_repair_config={"enabled": self.spec.layer.node_problems},
+            labels={"trainfleet.io/pool": "system"},
+            tags=self.tags("system"),
+            opts=self.options(depends_on=cluster.ready, ignore_changes=size.ignored),
+        )
+        self.register_outputs({})
+
 
 AMI_TYPE = "AL2023_x86_64_NVIDIA"
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
@@ -87,7 +130,7 @@ def scale_from_zero(pool: GpuPool, machine: Machine) -> dict[str, str]:
     }
 
 
-class GpuPools(Room):
+class GpuPools(PlatformComponent):
     """The GPU node groups of a platform: `pools`, in the order of the spec. HyperPod's pools are in
     hyperpod.py.
     """
@@ -97,15 +140,13 @@ class GpuPools(Room):
     def __init__(
         self,
         spec: PlatformSpec,
-        network: Network,
-        identity: Identity,
+        foundation: Foundation,
         cluster: Cluster,
-        keys: Keys,
         *,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "gpu-pools", opts)
-        self.network, self.identity, self.cluster, self.keys = network, identity, cluster, keys
+        self.foundation, self.cluster = foundation, cluster
         wanted = [
             (pool, machine_for_pool(spec.cloud, pool)) for pool in spec.gpu_pools if pool.kind == "nodes"
         ]
@@ -119,10 +160,10 @@ class GpuPools(Room):
         """
         group = aws.ec2.SecurityGroup(
             self.name("fabric-sg"),
-            vpc_id=self.network.vpc.id,
+            vpc_id=self.foundation.network.vpc.id,
             description="EFA traffic among GPU nodes",
             tags=self.tags("fabric-sg"),
-            opts=self.options("fabric-sg"),
+            opts=self.options(),
         )
         aws.vpc.SecurityGroupIngressRule(
             self.name("fabric-in"),
@@ -131,7 +172,7 @@ class GpuPools(Room):
             description="EFA from members",
             ip_protocol="-1",
             tags=self.tags("fabric-in"),
-            opts=self.options("fabric-in"),
+            opts=self.options(),
         )
         aws.vpc.SecurityGroupEgressRule(
             self.name("fabric-out"),
@@ -140,24 +181,24 @@ class GpuPools(Room):
             description="EFA to members",
             ip_protocol="-1",
             tags=self.tags("fabric-out"),
-            opts=self.options("fabric-out"),
+            opts=self.options(),
         )
         return group
 
     def _pool(self, pool: GpuPool, machine: Machine) -> Pool:
         zones = layout.pool_zones(self.spec, pool)
-        capacity_type, _, _ = node_config.market(pool.capacity, pool.reservation)
+        capacity_type, _, _ = node_config.purchase_options(pool.capacity, pool.reservation)
         fabric = (
             (self.cluster.security_group_id, self.fabric.id)
             if self.fabric and uses_efa(pool, machine)
             else None
         )
-        template = node_config.template(
+        template = node_config.node_config(
             self,
             pool.name,
             machine,
             pool.disk_gib,
-            self.keys.nodes.arn,
+            self.foundation.keys.nodes.arn,
             capacity=pool.capacity,
             reservation=pool.reservation,
             fabric=fabric,
@@ -174,8 +215,8 @@ class GpuPools(Room):
             # A prefix, so that a replacement can stand beside the old nodes while their pods move.
             node_group_name_prefix=prefix,
             cluster_name=self.cluster.cluster.name,
-            node_role_arn=self.identity.node_role.arn,
-            subnet_ids=self.network.private_subnet_ids(zones),
+            node_role_arn=self.foundation.identity.node_role.arn,
+            subnet_ids=self.foundation.network.private_subnet_ids(zones),
             version=self.cluster.cluster.version,
             ami_type=AMI_TYPE,
             capacity_type=capacity_type,
@@ -189,11 +230,11 @@ class GpuPools(Room):
             labels=labels(pool, machine),
             taints=[{"key": key, "value": value, "effect": "NO_SCHEDULE"}],
             tags=self.tags(pool.name),
-            opts=self.options(pool.name, depends_on=self.cluster.ready, ignore_changes=size.ignored),
+            opts=self.options(depends_on=self.cluster.ready, ignore_changes=size.ignored),
         )
         self._scaling_tags(pool, machine, group)
         return Pool(
-            wish=pool,
+            spec=pool,
             machine=machine,
             labels=labels(pool, machine),
             zones=zones,
@@ -207,7 +248,7 @@ class GpuPools(Room):
         # without can be used here.
         what = f"{pool.name}-placement"
         return aws.ec2.PlacementGroup(
-            self.name(what), strategy="cluster", tags=self.tags(what), opts=self.options(what)
+            self.name(what), strategy="cluster", tags=self.tags(what), opts=self.options()
         )
 
     def _scaling_tags(self, pool: GpuPool, machine: Machine, group: aws.eks.NodeGroup) -> None:
@@ -219,7 +260,7 @@ class GpuPools(Room):
                 self.name(what),
                 autoscaling_group_name=scaling_group,
                 tag={"key": key, "value": value, "propagate_at_launch": False},
-                opts=self.options(what),
+                opts=self.options(),
             )
 
 

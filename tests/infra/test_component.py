@@ -1,4 +1,4 @@
-"""What the rooms of every cloud share: names, tags and the options of production."""
+"""The base class of components: names, tags and the options of production."""
 
 from __future__ import annotations
 
@@ -8,44 +8,43 @@ from typing import Any
 import pytest
 
 from trainfleet.errors import MissingToolError
-from trainfleet.infra import component, tags
+from trainfleet.infra import tags
 from trainfleet.infra.cloud_support import support
 from trainfleet.infra.clouds import Cloud
-from trainfleet.infra.component import Room
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 BASE: dict[str, Any] = {"name": "lab", "cloud": "aws", "region": "us-east-2", "owner": "ml@example.com"}
 
 
-def a_room(**changes: Any) -> Room:
-    """A room that no engine knows of."""
-    found = object.__new__(Room)
+def a_component(**changes: Any) -> PlatformComponent:
+    """A component that is not registered with an engine."""
+    found = object.__new__(PlatformComponent)
     found.spec = PlatformSpec.model_validate({**BASE, **changes})
     return found
 
 
 @pytest.mark.parametrize(
-    ("environment", "wish", "protect", "retain"),
+    ("environment", "requested", "protect", "retain"),
     [
-        ("prod", {"keep": True}, True, True),
-        ("prod", {"guard": True}, True, None),
+        ("prod", {"retain": True}, True, True),
+        ("prod", {"protect": True}, True, None),
         ("prod", {}, None, None),
-        ("dev", {"keep": True}, None, None),
-        ("staging", {"guard": True}, None, None),
+        ("dev", {"retain": True}, None, None),
+        ("staging", {"protect": True}, None, None),
     ],
 )
-def test_data_and_keys_are_guarded_and_kept_in_production_only(
-    environment: str, wish: dict[str, bool], protect: bool | None, retain: bool | None
+def test_data_and_keys_are_protected_and_retained_in_production_only(
+    environment: str, requested: dict[str, bool], protect: bool | None, retain: bool | None
 ) -> None:
-    options = a_room(environment=environment).options("bucket", **wish)
+    options = a_component(environment=environment).options(**requested)
     assert (options.protect, options.retain_on_delete) == (protect, retain)
 
 
-def test_a_resource_with_a_new_name_is_still_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(component, "RENAMED", {"bucket": "store"})
-    (alias,) = a_room().options("bucket").aliases or ()
+def test_a_renamed_resource_keeps_its_former_names() -> None:
+    (alias,) = a_component().options(former_names=["store"]).aliases or ()
     assert alias.name == "lab-store"
-    assert a_room().options("vpc").aliases is None
+    assert a_component().options().aliases is None
 
 
 def test_no_tag_of_the_spec_hides_one_that_budgets_and_policies_read() -> None:

@@ -1,11 +1,7 @@
-"""GpuPools: an AKS node pool per GPU pool of the spec, ready to start from zero, with the fabric its machines
-have.
+"""SystemPool and GpuPools: the node pools of a platform, able to start from zero nodes.
 
-SkyPilot and the autoscaler decide by what a pool says of itself while it has no node, so labels and taints
-stand on the
-pool. Easy to get wrong: InfiniBand reaches as far as one scale set, which is one pool in one zone; capacity
-that was
-reserved takes no proximity group; the count belongs to the autoscaler, and is never said.
+SkyPilot and the autoscaler decide by a pool's labels and taints while it has no node. The autoscaler owns the
+size, so a pool never has a count.
 """
 
 from __future__ import annotations
@@ -15,13 +11,73 @@ from pulumi_azure_native import compute, containerservice
 
 from trainfleet.infra.azure import layout, node_config
 from trainfleet.infra.azure.cluster import Cluster
-from trainfleet.infra.azure.identity import Identity
-from trainfleet.infra.azure.network import Network
+from trainfleet.infra.azure.foundation import Foundation
 from trainfleet.infra.azure.permissions import grant
-from trainfleet.infra.catalog.machines import Machine, machine_for_pool
-from trainfleet.infra.component import Room
+from trainfleet.infra.catalog.machines import Machine, machine_for_pool, system_machine
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import Pool
 from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
+
+SYSTEM_DISK_GIB = 128
+
+
+class SystemPool(PlatformComponent):
+    """The system node pool of a platform."""
+
+    TYPE = "trainfleet:azure:SystemPool"
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        foundation: Foundation,
+        cluster: Cluster,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "system-pool", opts)
+        network = foundation.network
+        self.machine = system_machine(spec)
+        zones = layout.platform_zones(spec)
+        size = spec.system_pool
+        self.nodes = containerservice.AgentPool(
+            self.name("system"),
+            resource_group_name=cluster.group.platform.name,
+            resource_name_=cluster.cluster.name,
+            agent_pool_name=layout.node_pool_name(
+                "system",
+                self.machine.instance_type,
+                zones,
+                SYSTEM_DISK_GIB,
+                network.nodes_range(()),
+                node_config.PODS_PER_NODE,
+            ),
+            mode="User",
+            type="VirtualMachineScaleSets",
+            vm_size=self.machine.instance_type,
+            orchestrator_version=spec.kubernetes.version,
+            os_type="Linux",
+            os_sku=node_config.OS_SKU,
+            os_disk_type="Managed",
+            os_disk_size_gb=SYSTEM_DISK_GIB,
+            enable_auto_scaling=True,
+            # No count: AKS begins with the least, and each later update that named a count would throw the
+            # autoscaler back to it.
+            min_count=size.min_nodes,
+            max_count=size.max_nodes,
+            max_pods=node_config.PODS_PER_NODE,
+            availability_zones=list(zones) or None,
+            vnet_subnet_id=network.nodes.id,
+            enable_encryption_at_host=True,
+            enable_node_public_ip=False,
+            scale_down_mode="Delete",
+            node_labels={"trainfleet.io/pool": "system"},
+            security_profile={"enable_secure_boot": True, "enable_vtpm": True, "ssh_access": "Disabled"},
+            upgrade_settings={"max_surge": "33%", "drain_timeout_in_minutes": 30},
+            tags=self.tags("system"),
+            opts=self.options(depends_on=cluster.ready),
+        )
+        self.register_outputs({})
+
 
 RDMA_RESOURCE = "rdma/ib"
 """What the fabric's plugin calls an InfiniBand adapter (NVIDIA network operator's shared device plugin)."""
@@ -61,7 +117,7 @@ def labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
     }
 
 
-class GpuPools(Room):
+class GpuPools(PlatformComponent):
     """The GPU node pools of a platform, as `pools` in the order of the spec."""
 
     TYPE = "trainfleet:azure:GpuPools"
@@ -69,24 +125,23 @@ class GpuPools(Room):
     def __init__(
         self,
         spec: PlatformSpec,
-        network: Network,
-        identity: Identity,
+        foundation: Foundation,
         cluster: Cluster,
         *,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "gpu-pools", opts)
-        self.network, self.identity, self.cluster = network, identity, cluster
+        self.foundation, self.cluster = foundation, cluster
         self.pools = tuple(self._pool(pool, machine_for_pool(spec.cloud, pool)) for pool in spec.gpu_pools)
         self.register_outputs({})
 
     def _pool(self, pool: GpuPool, machine: Machine) -> Pool:
         zones = layout.pool_zones(self.spec, pool)
-        bought = node_config.market(pool.capacity, pool.reservation)
+        bought = node_config.purchase_options(pool.capacity, pool.reservation)
         disk = node_config.os_disk(machine, pool.disk_gib)
         placement = self._placement_group(pool, machine, zones) if needs_placement_group(pool) else None
         waits = [*self.cluster.ready, *([placement[1]] if placement else [])]
-        where = (zones, self.network.nodes_range(zones), needs_placement_group(pool))
+        where = (zones, self.foundation.network.nodes_range(zones), needs_placement_group(pool))
         name = layout.node_pool_name(
             pool.name, machine.instance_type, where, disk, pool.disk_gib, bought, node_config.PODS_PER_NODE
         )
@@ -112,7 +167,7 @@ class GpuPools(Room):
             max_count=pool.max_nodes,
             max_pods=node_config.PODS_PER_NODE,
             availability_zones=list(zones) or None,
-            vnet_subnet_id=self.network.nodes_subnet(zones).id,
+            vnet_subnet_id=self.foundation.network.nodes_subnet(zones).id,
             enable_encryption_at_host=True,
             enable_node_public_ip=False,
             scale_set_priority=bought.priority,
@@ -132,11 +187,11 @@ class GpuPools(Room):
             if pool.capacity is Capacity.SPOT
             else {"max_surge": "0", "max_unavailable": "1", "drain_timeout_in_minutes": 30},
             tags=self.tags(pool.name),
-            opts=self.options(pool.name, depends_on=waits),
+            opts=self.options(depends_on=waits),
         )
         fabric = uses_infiniband(pool, machine)
         return Pool(
-            wish=pool,
+            spec=pool,
             machine=machine,
             labels=labels(pool, machine),
             zones=zones,
@@ -160,7 +215,7 @@ class GpuPools(Room):
             intent={"vm_sizes": [machine.instance_type]},
             zones=list(zones) or None,
             tags=self.tags(what),
-            opts=self.options(what),
+            opts=self.options(),
         )
         # Azure has no narrower role that puts nodes into a group; it holds for this group alone.
-        return group, grant(self, f"{what}-use", "Contributor", group.id, self.identity.cluster)
+        return group, grant(self, f"{what}-use", "Contributor", group.id, self.foundation.identity.cluster)

@@ -1,11 +1,6 @@
-"""GpuPools: a node pool per GPU pool of the spec, ready to start from zero, with the fabric its machines
-have.
+"""SystemPool and GpuPools: the node pools of a platform, able to start from zero nodes.
 
-SkyPilot and GKE's autoscaler decide by what a pool says of itself while it has no node. GKE labels
-accelerators itself:
-one node with SkyPilot's own label would make SkyPilot look for that label alone in the whole cluster, so it
-is never set.
-Easy to get wrong: a reservation, compact placement and a fabric each hold in one zone only.
+GKE counts the first nodes per zone; afterwards the autoscaler owns the size and counts all zones together.
 """
 
 from __future__ import annotations
@@ -13,16 +8,63 @@ from __future__ import annotations
 import pulumi
 import pulumi_gcp as gcp
 
-from trainfleet.infra.catalog.machines import Machine, machine_for_pool
-from trainfleet.infra.component import Room
+from trainfleet.infra.catalog.machines import Machine, machine_for_pool, system_machine
+from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.gcp import fabric as fabrics
 from trainfleet.infra.gcp import layout, node_config
 from trainfleet.infra.gcp.cluster import Cluster
-from trainfleet.infra.gcp.fabric import Fabric
-from trainfleet.infra.gcp.identity import Identity
-from trainfleet.infra.gcp.keys import Keys
+from trainfleet.infra.gcp.foundation import Foundation
 from trainfleet.infra.platform import Pool
 from trainfleet.infra.spec.schema import Capacity, GpuPool, PlatformSpec
+
+SYSTEM_DISK_GIB = 100
+
+
+class SystemPool(PlatformComponent):
+    """The system node pool of a platform."""
+
+    TYPE = "trainfleet:gcp:SystemPool"
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        foundation: Foundation,
+        cluster: Cluster,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "system-pool", opts)
+        self.machine = system_machine(spec)
+        size, zones = spec.system_pool, layout.system_zones(spec)
+        self.nodes = gcp.container.NodePool(
+            self.name("system"),
+            # A prefix, so that a replacement can stand beside the old nodes while their pods move.
+            name_prefix=layout.node_pool_prefix("system"),
+            cluster=cluster.cluster.name,
+            location=spec.region,
+            node_locations=list(zones),
+            initial_node_count=size.min_nodes // len(zones),
+            autoscaling={
+                "total_min_node_count": size.min_nodes,
+                "total_max_node_count": size.max_nodes,
+                "location_policy": "BALANCED",
+            },
+            max_pods_per_node=layout.PODS_PER_NODE,
+            management={"auto_repair": True, "auto_upgrade": True},
+            upgrade_settings={"strategy": "SURGE", "max_surge": 1, "max_unavailable": 0},
+            network_config={"enable_private_nodes": True},
+            node_config=node_config.node_config(
+                self,
+                "system",
+                self.machine,
+                SYSTEM_DISK_GIB,
+                foundation=foundation,
+                labels={"trainfleet.io/pool": "system"},
+            ),
+            opts=self.options(depends_on=cluster.ready, ignore_changes=["initialNodeCount"]),
+        )
+        self.register_outputs({})
+
 
 QUEUED_TAINT = {
     "key": "cloud.google.com/gke-queued",
@@ -53,7 +95,7 @@ def all_labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
     return found | {"node.kubernetes.io/instance-type": machine.instance_type}
 
 
-class GpuPools(Room):
+class GpuPools(PlatformComponent):
     """The GPU node pools of a platform, as `pools` in the order of the spec."""
 
     TYPE = "trainfleet:gcp:GpuPools"
@@ -61,15 +103,13 @@ class GpuPools(Room):
     def __init__(
         self,
         spec: PlatformSpec,
-        fabric: Fabric,
-        identity: Identity,
+        foundation: Foundation,
         cluster: Cluster,
-        keys: Keys,
         *,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "gpu-pools", opts)
-        self.fabric, self.identity, self.cluster, self.keys = fabric, identity, cluster, keys
+        self.foundation, self.cluster = foundation, cluster
         self.pools = tuple(self._pool(pool, machine_for_pool(spec.cloud, pool)) for pool in spec.gpu_pools)
         self.register_outputs({})
 
@@ -109,23 +149,22 @@ class GpuPools(Room):
                 "enable_private_nodes": True,
                 "additional_node_network_configs": [
                     {"network": link.network.name, "subnetwork": link.subnet.name}
-                    for link in (self.fabric.of(machine) if linked else ())
+                    for link in (self.foundation.fabric.of(machine) if linked else ())
                 ],
             },
-            node_config=node_config.configuration(
+            node_config=node_config.node_config(
                 self,
                 pool.name,
                 machine,
                 pool.disk_gib,
-                identity=self.identity,
-                keys=self.keys,
+                foundation=self.foundation,
                 labels=labels(pool),
                 pool=pool,
             ),
-            opts=self.options(pool.name, depends_on=self.cluster.ready, ignore_changes=["initialNodeCount"]),
+            opts=self.options(depends_on=self.cluster.ready, ignore_changes=["initialNodeCount"]),
         )
         return Pool(
-            wish=pool,
+            spec=pool,
             machine=machine,
             labels=all_labels(pool, machine),
             zones=zones,

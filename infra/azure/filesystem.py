@@ -1,0 +1,182 @@
+"""Lustre and Nfs: the shared filesystem of a platform, Azure Managed Lustre or an NFS share of Azure Files.
+
+Lustre is scratch space: it is not linked to the bucket, because that needs a role for a Microsoft identity whose
+id differs per tenant. It is protected but not retained, because it costs by the hour. The share has the only copy
+of its data, so production retains it.
+"""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_kubernetes as k8s
+from pulumi_azure_native import storage, storagecache
+
+from trainfleet.infra.azure import layout, storage_accounts
+from trainfleet.infra.azure.foundation import Foundation
+from trainfleet.infra.component import PlatformComponent
+from trainfleet.infra.platform import SharedVolume
+from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
+
+GIB_PER_TIB = 1024
+DRIVER_CHART = "oci://mcr.microsoft.com/microsoft.azuremanagedlustre/azurelustre-csi-driver"
+DRIVER_VERSION = "0.6.0"
+"""Microsoft's chart (azurelustre-csi-driver, docs/install-csi-driver.md). A newer one may bring another
+Lustre client, which a node
+loads only once nothing is mounted on it: raise it while no training runs."""
+DRIVER_SECONDS = 900
+
+
+def product(throughput: int) -> str:
+    """The product of this speed."""
+    return f"AMLFS-Durable-Premium-{throughput}"
+
+
+class Lustre(PlatformComponent):
+    """The shared filesystem of a platform, as `volume`."""
+
+    TYPE = "trainfleet:azure:Lustre"
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        shared: SharedFilesystem,
+        foundation: Foundation,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "lustre", opts)
+        group, network = foundation.group, foundation.network
+        identity, keys = foundation.identity, foundation.keys
+        zones = layout.shared_volume_zones(spec)
+        self.filesystem = storagecache.AmlFilesystem(
+            self.name("lustre"),
+            resource_group_name=group.platform.name,
+            location=spec.region,
+            sku={"name": product(shared.throughput_mbps_per_tib)},
+            storage_capacity_ti_b=shared.capacity_gib / GIB_PER_TIB,
+            filesystem_subnet=network.lustre_subnet().id,
+            zones=list(zones) or None,
+            maintenance_window={
+                "day_of_week": storagecache.MaintenanceDayOfWeekType.SUNDAY,
+                "time_of_day_utc": "03:00",
+            },
+            identity={
+                "type": storagecache.AmlFilesystemIdentityType.USER_ASSIGNED,
+                "user_assigned_identities": [identity.data.id],
+            },
+            encryption_settings={
+                "key_encryption_key": {
+                    "key_url": keys.data.key_uri_with_version,
+                    "source_vault": {"id": keys.vault.id},
+                }
+            },
+            tags=self.tags("lustre"),
+            opts=self.options(protect=True, depends_on=keys.ready),
+        )
+        self.volume = SharedVolume(
+            driver="azurelustre.csi.azure.com",
+            handle=self.filesystem.name,
+            attributes={"mgs-ip-address": self.filesystem.client_info.mgs_address},
+            capacity_gib=shared.capacity_gib,
+            mount_options=("noatime", "flock"),
+        )
+        self.register_outputs({})
+
+
+class LustreDriver(PlatformComponent):
+    """The volume driver that mounts it: AKS provides none for Lustre. It runs on system, GPU and spot nodes;
+    `installed` before any volume.
+    """
+
+    TYPE = "trainfleet:azure:LustreDriver"
+
+    def __init__(
+        self, spec: PlatformSpec, provider: k8s.Provider, *, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(spec, "lustre-driver", opts)
+        self.installed = k8s.helm.v3.Release(
+            self.name("lustre-csi-driver"),
+            chart=DRIVER_CHART,
+            version=DRIVER_VERSION,
+            name="azurelustre-csi-driver",
+            # Where AKS's own drivers run; the chart knows no other place for its accounts.
+            namespace="kube-system",
+            atomic=True,
+            cleanup_on_fail=True,
+            max_history=5,
+            timeout=DRIVER_SECONDS,
+            opts=self.options(provider=provider),
+        )
+        self.register_outputs({})
+
+
+SHARE = "shared"
+LONGEST_RECOVERY = 365
+
+
+class Nfs(PlatformComponent):
+    """The shared filesystem of a platform, as `volume`."""
+
+    TYPE = "trainfleet:azure:Nfs"
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        shared: SharedFilesystem,
+        foundation: Foundation,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "nfs", opts)
+        group, network, identity = foundation.group, foundation.network, foundation.identity
+        keys = foundation.keys
+        account = storage_accounts.account(
+            self,
+            "nfs",
+            keys,
+            group=group.data,
+            name=group.global_name("nfs"),
+            identity=identity.data,
+            retain=True,
+            depends_on=keys.ready,
+            files=True,
+        )
+        settings = storage.FileServiceProperties(
+            self.name("nfs-settings"),
+            resource_group_name=group.data.name,
+            account_name=account.name,
+            # There is exactly one, and this is its name.
+            file_services_name="default",
+            share_delete_retention_policy={
+                "enabled": True,
+                "days": min(spec.storage.retention_days, LONGEST_RECOVERY),
+            },
+            opts=self.options(retain=True, delete_before_replace=True),
+        )
+        self.share = storage.FileShare(
+            self.name("nfs-share"),
+            resource_group_name=group.data.name,
+            account_name=account.name,
+            # Fixed: it is unique in its account only.
+            share_name=SHARE,
+            enabled_protocols="NFS",
+            # Pods run as whoever their image says; the share belongs to the platform alone.
+            root_squash="NoRootSquash",
+            share_quota=shared.capacity_gib,
+            opts=self.options(retain=True, depends_on=[settings], delete_before_replace=True),
+        )
+        network.endpoint(self, "nfs", "file", account.id)
+        self.volume = SharedVolume(
+            driver="file.csi.azure.com",
+            handle=pulumi.Output.concat(account.name, "#", self.share.name),
+            attributes={
+                "protocol": "nfs",
+                "storageAccount": account.name,
+                "shareName": self.share.name,
+                "server": pulumi.Output.concat(account.name, ".file.core.windows.net"),
+                "encryptInTransit": "true",
+            },
+            capacity_gib=shared.capacity_gib,
+            mount_options=("nconnect=4", "noresvport", "actimeo=30"),
+        )
+        self.register_outputs({})

@@ -1,0 +1,135 @@
+"""Lustre and Nfs: the shared filesystem of a platform, Managed Lustre or zonal Filestore.
+
+Managed Lustre is not linked to the bucket: data is imported and exported by hand (gcloud lustre instances
+import-data). Both are protected in production.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pulumi
+import pulumi_gcp as gcp
+
+from trainfleet.infra.component import PlatformComponent
+from trainfleet.infra.gcp import layout
+from trainfleet.infra.gcp.foundation import Foundation
+from trainfleet.infra.platform import SharedVolume
+from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
+
+FILESYSTEM = "shared"
+"""The name that clients mount: eight letters and digits at most."""
+
+
+class Lustre(PlatformComponent):
+    """The shared filesystem of a platform, as `volume`."""
+
+    TYPE = "trainfleet:gcp:Lustre"
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        shared: SharedFilesystem,
+        foundation: Foundation,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "lustre", opts)
+        network, keys = foundation.network, foundation.keys
+        zone = layout.shared_volume_zone(spec)
+        _, peering = network.private_service_access()
+        self.filesystem = gcp.lustre.Instance(
+            self.name("lustre"),
+            # Fixed, because Google makes none up.
+            instance_id=f"{spec.name}-shared",
+            location=zone,
+            filesystem=FILESYSTEM,
+            capacity_gib=str(shared.capacity_gib),
+            per_unit_storage_throughput=str(shared.throughput_mbps_per_tib),
+            network=network.vpc.id,
+            kms_key=keys.data.id,
+            description=f"Trainfleet {spec.name}: shared by training pods",
+            labels=self.labels("lustre"),
+            opts=self.options(protect=True, depends_on=[peering, *keys.ready], delete_before_replace=True),
+        )
+        self.volume = SharedVolume(
+            driver="lustre.csi.storage.gke.io",
+            handle=pulumi.Output.concat(spec.account, "/", zone, "/", self.filesystem.instance_id),
+            attributes={
+                "ip": self.filesystem.mount_point.apply(server),
+                "filesystem": self.filesystem.filesystem,
+            },
+            capacity_gib=shared.capacity_gib,
+            mount_options=("flock",),
+        )
+        self.register_outputs({})
+
+
+def server(mount_point: str) -> str:
+    """The address in a mount point, which Google writes as ADDRESS@tcp:/FILESYSTEM."""
+    return mount_point.partition("@")[0]
+
+
+SHARE = "shared"
+
+
+class Nfs(PlatformComponent):
+    """The shared filesystem of a platform, as `volume`."""
+
+    TYPE = "trainfleet:gcp:Nfs"
+
+    def __init__(
+        self,
+        spec: PlatformSpec,
+        shared: SharedFilesystem,
+        foundation: Foundation,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__(spec, "nfs", opts)
+        network, keys = foundation.network, foundation.keys
+        zone = layout.shared_volume_zone(spec)
+        reserved, peering = network.private_service_access()
+        clients = [str(network.plan.nodes), str(network.plan.pods)]
+        self.filesystem = gcp.filestore.Instance(
+            self.name("nfs"),
+            location=zone,
+            tier="ZONAL",
+            protocol="NFS_V3",
+            file_shares={
+                "name": SHARE,
+                "capacity_gb": shared.capacity_gib,
+                "nfs_export_options": [
+                    {"ip_ranges": clients, "access_mode": "READ_WRITE", "squash_mode": "NO_ROOT_SQUASH"}
+                ],
+            },
+            networks=[
+                {
+                    "network": network.vpc.id,
+                    "modes": ["MODE_IPV4"],
+                    "connect_mode": "PRIVATE_SERVICE_ACCESS",
+                    "reserved_ip_range": reserved.name,
+                }
+            ],
+            kms_key_name=keys.data.id,
+            deletion_protection_enabled=spec.production,
+            deletion_protection_reason="Trainfleet production data" if spec.production else None,
+            description=f"Trainfleet {spec.name}: shared by training pods",
+            labels=self.labels("nfs"),
+            opts=self.options(protect=True, depends_on=[peering, *keys.ready]),
+        )
+        self.volume = SharedVolume(
+            driver="filestore.csi.storage.gke.io",
+            handle=pulumi.Output.concat("modeInstance/", zone, "/", self.filesystem.name, "/", SHARE),
+            attributes={"ip": self.filesystem.networks.apply(address), "volume": SHARE},
+            capacity_gib=shared.capacity_gib,
+        )
+        self.register_outputs({})
+
+
+def address(networks: Sequence[gcp.filestore.outputs.InstanceNetwork]) -> str:
+    """The address of a share, which has exactly one."""
+    for network in networks:
+        for each in network.ip_addresses or ():
+            return each
+    raise LookupError("Filestore did not tell the share's address")
