@@ -1,8 +1,9 @@
-"""The diagrams of the documentation: up to date, readable on a phone, and no label outside its box."""
+"""The pictures of the documentation: diagrams are up to date and readable, no label leaves its box."""
 
 from __future__ import annotations
 
 import re
+import struct
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tools import screenshots
 from tools.diagrams import DIAGRAMS
 from tools.drawing import COLORS
+from trainfleet.errors import MissingToolError
 
 SVG = "{http://www.w3.org/2000/svg}"
 PHONE, SMALLEST = 390, 9.0
@@ -196,9 +199,10 @@ def test_it_is_readable_on_a_phone(name: str) -> None:
 @pytest.mark.parametrize("name", DIAGRAMS)
 def test_it_has_a_title_and_a_description(name: str) -> None:
     svg = drawing(name)
-    named = {svg.find(f"{SVG}{tag}").attrib["id"]: svg.findtext(f"{SVG}{tag}") for tag in ("title", "desc")}  # type: ignore[union-attr]
+    named = {part.attrib["id"]: part.text for tag in ("title", "desc") for part in svg.iter(f"{SVG}{tag}")}
     assert svg.attrib["role"] == "img"
     assert svg.attrib["aria-labelledby"].split() == [*named]
+    assert len(named) == 2
     assert all(named.values())
 
 
@@ -225,3 +229,22 @@ def contrast(one: str, other: str) -> float:
 
     dark, light = sorted((luminance(one), luminance(other)))
     return (light + 0.05) / (dark + 0.05)
+
+
+def test_screenshots_name_the_missing_browser(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingToolError, match="screenshots need Chromium"):
+        screenshots.browser()
+
+
+def test_the_change_in_the_screenshot_still_applies(root: Path) -> None:
+    text = (root / "stacks" / f"Pulumi.{screenshots.STACK}.yaml").read_text(encoding="utf-8")
+    assert text.count(screenshots.BEFORE) == 1
+
+
+@pytest.mark.parametrize("name", screenshots.PICTURES)
+def test_a_screenshot_has_the_size_that_the_script_takes(name: str) -> None:
+    data = (screenshots.FOLDER / name).read_bytes()
+    assert data.startswith(b"\x89PNG")
+    assert struct.unpack(">II", data[16:24]) == (screenshots.WIDTH, screenshots.PICTURES[name][1])
+    assert len(data) <= screenshots.LARGEST

@@ -1,7 +1,7 @@
 """Writes the two diagrams of the documentation: `python -m tools.diagrams`.
 
-`system.svg` shows who does what with which part; `run-lifecycle.svg` shows a run from its recipe to its report, and where
-it continues after an interruption. A test compares the files with this script.
+`system.svg` shows who does what with which part. `run-lifecycle.svg` shows a run from its recipe to its
+report, and where it continues after an interruption. A test compares the files with this script.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ def system() -> str:
     """The system, from a spec to a report."""
     drawing = Drawing(
         "Trainfleet: from a platform spec to a training report",
-        "A platform engineer writes a spec per stack. Rehearsal, diff and policies review it without an account, by hand and "
-        "in CI. pulumi up creates the platform on AWS, Google Cloud, Azure or an existing Kubernetes cluster, with the same "
-        "cluster layer on each. The stack outputs are the contract that launchers read. An ML engineer launches a recipe on "
-        "a machine, on the clusters or on VMs; the run writes checkpoints and metrics to the bucket, resumes from it, and "
-        "ends in a report.",
+        "A platform engineer writes a spec per stack. Rehearsal, diff and policies review it without an "
+        "account, by hand and in CI. pulumi up creates the platform on AWS, Google Cloud, Azure or an "
+        "existing Kubernetes cluster, with the same cluster layer on each. The stack outputs are the "
+        "contract that launchers read. An ML engineer launches a recipe on a machine, on the clusters or on "
+        "VMs; the run writes checkpoints and metrics to the bucket, resumes from it, and ends in a report.",
     )
     spec = drawing.card(
         Box(EDGE, EDGE, INNER, 0),
@@ -77,7 +77,8 @@ def system() -> str:
     run = drawing.card(
         _below(drawing, launchers),
         "Run",
-        "The same step loop under Ray Train, or under torchrun without Ray: DDP, FSDP2 or HSDP is one word in the recipe.",
+        "The same step loop under Ray Train, or under torchrun without Ray: DDP, FSDP2 or HSDP is one word "
+        "in the recipe.",
         kind="train",
     )
     height = _storage_and_report(drawing, run)
@@ -191,7 +192,7 @@ LEFT, RIGHT = Box(EDGE, 0, 296, 0), Box(352, 0, 248, 0)
 TRUNK = 620
 """Where the line runs that leads from training to the interruptions."""
 INDENT = 30
-"""Of the stages inside training: room for the arrow from one step to the next."""
+"""Of the stages inside training: space for the arrow from one step to the next."""
 
 BEFORE = (
     (
@@ -230,18 +231,19 @@ DURING = (
     ),
 )
 """The stages of training, each with what can happen to it."""
-Said = tuple[str, str]
+Labels = tuple[str, str]
 
 
 def lifecycle() -> str:
     """The life cycle of a run."""
     drawing = Drawing(
         "The life cycle of a training run",
-        "A recipe with overrides is checked, queued and provisioned; workers start, and restore the newest committed "
-        "checkpoint. The step loop saves checkpoints asynchronously; each becomes valid with its commit marker. After the "
-        "last step come test metrics, the report, and evaluate, publish, predict or serve. A lost worker "
-        "process leads back to the restore, a lost pod or head to the start of the workers, a managed job that lost its pods "
-        "to the queue, and Ctrl-C to the next launch. A preemption notice saves at once. Store errors are retried.",
+        "A recipe with overrides is checked, queued and provisioned; workers start, and restore the newest "
+        "committed checkpoint. The step loop saves checkpoints asynchronously; each becomes valid with its "
+        "commit marker. After the last step come test metrics, the report, and evaluate, publish, predict "
+        "or serve. A lost worker process leads back to the restore, a lost pod or head to the start of the "
+        "workers, a managed job that lost its pods to the queue, and Ctrl-C to the next launch. A "
+        "preemption notice saves at once. Store errors are retried.",
     )
     bottom = drawing.text(
         RIGHT.x, EDGE + 12, "Interruptions, and where the run continues", "title", RIGHT.width
@@ -305,8 +307,8 @@ def _training(drawing: Drawing, above: Box, events: list[Box]) -> Box:
     return frame
 
 
-def _row(drawing: Drawing, top: float, column: Box, stage: Said, event: Said) -> tuple[Box, Box]:
-    """A stage in its column, and at its right what interrupts the run and leads back to it; both of one height."""
+def _row(drawing: Drawing, top: float, column: Box, stage: Labels, event: Labels) -> tuple[Box, Box]:
+    """A stage and, at its right, the interruption that leads back to it; both of one height."""
     mark, height = len(drawing.items), 0.0
     for _ in range(2):  # the first time to measure both
         del drawing.items[mark:]

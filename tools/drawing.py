@@ -1,7 +1,7 @@
 """Draws text, boxes and arrows as SVG, for `tools.diagrams`.
 
-Text is measured with a table of letter widths that is an upper bound for common fonts, because an SVG is rendered with
-the fonts of its reader. Colors follow the reader's light or dark mode.
+Text is measured with a table of letter widths that is an upper bound for common fonts, because an SVG is
+rendered with the fonts of its reader. Colors follow the reader's light or dark mode.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ EDGE, PAD, GAP, ARROW = 20, 14, 10, 30
 
 # Letter widths in thousandths of the font size: the larger of DejaVu Sans and Arial, rounded up.
 REGULAR = {
-    280: "'ijl", 320: " ,.I·", 360: "/:;\\f|", 400: "()-[]t", 440: "!r", 480: '"', 520: "`", 560: "?_csz", 600: "*JLkvxy",
-    640: "$0123456789FTabdeghnopqu{}", 680: "EKPSY", 720: "ABVXZ", 760: "CHNRU", 800: "&DGOQ", 840: "#+<=>^w~", 880: "M",
-    960: "%", 1000: "Wm→", 1040: "@",
+    280: "'ijl", 320: " ,.I·", 360: "/:;\\f|", 400: "()-[]t", 440: "!r", 480: '"', 520: "`",
+    560: "?_csz", 600: "*JLkvxy", 640: "$0123456789FTabdeghnopqu{}", 680: "EKPSY", 720: "ABVXZ",
+    760: "CHNRU", 800: "&DGOQ", 840: "#+<=>^w~", 880: "M", 960: "%", 1000: "Wm→", 1040: "@",
 }  # fmt: skip
 BOLD = {
-    320: "'", 360: " ijl", 400: ",./:;I\\|·", 440: "-f", 480: "!()[]t", 520: "`r", 560: '"*J_', 600: "csz", 640: "?L",
-    680: "aekvxy", 720: "$0123456789EFSTbdghnopqu{}", 760: "CPYZ", 800: "ABKRVX", 840: "#+<=>DGHNU^~", 880: "&OQ",
-    960: "w", 1000: "@M→", 1040: "%", 1080: "m", 1120: "W",
+    320: "'", 360: " ijl", 400: ",./:;I\\|·", 440: "-f", 480: "!()[]t", 520: "`r", 560: '"*J_',
+    600: "csz", 640: "?L", 680: "aekvxy", 720: "$0123456789EFSTbdghnopqu{}", 760: "CPYZ", 800: "ABKRVX",
+    840: "#+<=>DGHNU^~", 880: "&OQ", 960: "w", 1000: "@M→", 1040: "%", 1080: "m", 1120: "W",
 }  # fmt: skip
 MONOSPACE = 620
 SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -222,7 +222,7 @@ class Drawing:
         roles: Sequence[str] = (),
         inside: Callable[[float, float, float], float] | None = None,
     ) -> Box:
-        """A frame with a title, roles at its right, a text, and what `inside(x, y, width)` draws; at least `box` high."""
+        """A frame with a title, roles, a text, and what `inside(x, y, width)` draws; at least `box` high."""
         at, x, y, width = len(self.items), box.x + PAD, box.y + 10, box.width - 2 * PAD
         right = box.right - PAD
         for role in reversed(roles):
