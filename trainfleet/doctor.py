@@ -317,9 +317,9 @@ def local_cluster() -> Check:
     from trainfleet.local_cluster import checks
 
     key, title = "local-cluster", "local cluster"
-    if reason := checks.refused():
+    if reason := checks.unsupported_reason():
         return Check(key, title, "missing", reason, "use an existing cluster: --context NAME")
-    if packages := checks.absent():
+    if packages := checks.missing_packages():
         detail = f"missing Debian packages: {', '.join(packages)}"
         return Check(key, title, "scarce", detail, "trainfleet cluster up --install")
     return Check(key, title, "here", "Linux, root, and all Debian packages")

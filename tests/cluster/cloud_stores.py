@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from trainfleet.local_cluster.store import certificate
+from trainfleet.local_cluster.store import issue_certificate
 from trainfleet.local_cluster.stores.build import azurite, gateways
 from trainfleet.local_cluster.stores.servers import AZURE_ACCOUNT, AZURE_KEY, BUCKET, KEY, SECRET
 
@@ -130,7 +130,7 @@ for file in sorted(Path(sys.argv[1]).iterdir()):
 @contextlib.contextmanager
 def cloud_store(kind: str, host: str, folder: Path) -> Iterator[CloudStore]:
     """The store until the end of the block, with the run's bucket and one more."""
-    certificate(host, folder)
+    issue_certificate(host, folder)
     with socket.create_server((host, 0)) as probe:
         port = int(probe.getsockname()[1])
     data = folder / "data"

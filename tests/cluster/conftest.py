@@ -51,7 +51,7 @@ class Cluster:
         """Run kubectl as the administrator; returns its stdout."""
         from trainfleet.local_cluster.kubectl import kubectl
 
-        done = kubectl(self.state, *arguments, given=given, check=False)
+        done = kubectl(self.state, *arguments, stdin=given, check=False)
         assert not check or done.returncode == 0, done.stderr
         return done.stdout
 

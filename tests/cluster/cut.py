@@ -18,7 +18,7 @@ _NUMBERS = itertools.count()
 
 
 def address(cluster: Cluster, namespace: str, pod: str) -> str:
-    """A pod's address; this machine's, as pods see it, is `cluster.state.outside`."""
+    """A pod's address; this machine's, as pods see it, is `cluster.state.host_address`."""
     return cluster.kubectl("-n", namespace, "get", "pod", pod, "-o", "jsonpath={.status.podIP}")
 
 

@@ -35,20 +35,20 @@ def absent() -> list[str]:
         for program, package in PACKAGES.items()
         if shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is None
     }
-    return sorted({*checks.absent(), *ours})
+    return sorted({*checks.missing_packages(), *ours})
 
 
 def why_not() -> str:
     """What keeps a cluster from running here, in a line; nothing where it can run."""
     missing = absent()
-    return checks.refused() or (
-        f"the tests of a cluster need {' '.join(missing)}: {checks.apt_line(missing)}" if missing else ""
+    return checks.unsupported_reason() or (
+        f"the tests of a cluster need {' '.join(missing)}: {checks.apt_command(missing)}" if missing else ""
     )
 
 
 def main() -> None:
     reason = why_not()
-    if reason and not checks.refused() and shutil.which("apt-get"):
+    if reason and not checks.unsupported_reason() and shutil.which("apt-get"):
         sys.stdout.write(f"installing {' '.join(absent())}\n")
         sys.stdout.flush()
         try:

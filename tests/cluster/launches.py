@@ -179,7 +179,7 @@ def place(
     namespace = request.module.__name__.rpartition("test_")[2].replace("_", "-")
     folder = tmp_path_factory.mktemp("launches")
     (folder / "store").mkdir()
-    host = str(cluster.state.outside)
+    host = str(cluster.state.host_address)
     with gateway(host, folder / "store", (KEY, SECRET)) as store:
         _fill(store.folder)
         cluster.apply(

@@ -254,7 +254,7 @@ def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         "SKYPILOT_API_SERVER_LOCAL_PORT": port,
         "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
     }
-    with gateway(str(cluster.state.outside), folder / "store", (KEY, SECRET)) as store:
+    with gateway(str(cluster.state.host_address), folder / "store", (KEY, SECRET)) as store:
         _fill(store.folder)
         here = Place(cluster, store, folder, home)
         try:

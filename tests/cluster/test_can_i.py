@@ -135,7 +135,7 @@ def as_launcher(cluster: Cluster, api: Api, *arguments: str, given: dict[str, An
         from trainfleet.local_cluster.kubectl import kubectl
 
         done = kubectl(
-            cluster.state, f"--kubeconfig={path}", *arguments, "-f", "-", given=json.dumps(given), check=False
+            cluster.state, f"--kubeconfig={path}", *arguments, "-f", "-", stdin=json.dumps(given), check=False
         )
     finally:
         path.unlink()

@@ -124,7 +124,7 @@ def test_pods_reach_a_server_on_this_machine_by_name(cluster: Cluster, space: st
     (tmp_path / "index.html").write_text("outside\n")
     handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
     server = http.server.ThreadingHTTPServer(
-        (str(cluster.state.outside), 0), lambda *arguments: handler(*arguments, directory=str(tmp_path))
+        (str(cluster.state.host_address), 0), lambda *arguments: handler(*arguments, directory=str(tmp_path))
     )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -145,13 +145,13 @@ def test_a_cut_between_a_pod_and_another_or_this_machine_is_felt_and_heals(
         return cluster.kubectl("-n", space, "exec", "asks", "--", *GET.split(), url, check=False)
 
     with http.server.ThreadingHTTPServer(
-        (str(cluster.state.outside), 0), http.server.SimpleHTTPRequestHandler
+        (str(cluster.state.host_address), 0), http.server.SimpleHTTPRequestHandler
     ) as outside:
         threading.Thread(target=outside.serve_forever, daemon=True).start()
         here = f"http://{HOST_NAME}:{outside.server_port}/"
         with cut(cluster, asks, near):
             assert (said(f"http://near.{space}/"), bool(said(here))) == ("", True)
-        with cut(cluster, asks, str(cluster.state.outside)):
+        with cut(cluster, asks, str(cluster.state.host_address)):
             assert (said(f"http://near.{space}/"), said(here)) == ("heard\n", "")
         assert (said(f"http://near.{space}/"), bool(said(here))) == ("heard\n", True)
         outside.shutdown()

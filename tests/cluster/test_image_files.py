@@ -85,7 +85,7 @@ def test_the_dockerfile_ends_as_a_user_without_rights_and_copies_every_package_o
 
 def test_a_lock_is_cut_in_two_and_nothing_is_lost(root: Path) -> None:
     text = (root / "images" / "requirements.lock").read_text()
-    cuda, rest = rootfs.split(text)
+    cuda, rest = rootfs.split_lock(text)
     assert lock.blocks(cuda).keys() | lock.blocks(rest).keys() == lock.blocks(text).keys()
     assert not lock.blocks(cuda).keys() & lock.blocks(rest).keys()
     assert "torch" in lock.blocks(rest)

@@ -77,7 +77,7 @@ def test_layers_that_are_held_are_not_made_and_the_system_is_unpacked_for_the_ot
             place.mkdir(parents=True, exist_ok=True)
             (place / file).write_text(content)
 
-        return rootfs.Stage(file, folder, file, make, ())
+        return rootfs.Stage(file, folder, file, make, 1)
 
     def run(command: Sequence[str], *_: Any) -> None:
         subprocess.run(command, check=True)
@@ -89,12 +89,12 @@ def test_layers_that_are_held_are_not_made_and_the_system_is_unpacked_for_the_ot
         (stage("system", "", "s"), stage("packages", "/opt", "p"), stage("runtime", "/home", "r")),
     )
     work.mkdir()
-    first = rootfs.make(given, work, quiet, {})
+    first = rootfs.build_layers(given, work, quiet, {})
     assert made == ["system", "packages", "runtime"]
     held = {key: path.rename(tmp_path / key) for key, path in first}
     made.clear()
     (given / "runtime").write_text("changed")
-    second = rootfs.make(given, work, quiet, held)
+    second = rootfs.build_layers(given, work, quiet, held)
     assert made == ["runtime"]
     assert [key in held for key, _ in second] == [True, True, False]
     with tarfile.open(second[2][1]) as tar:
@@ -123,7 +123,7 @@ def test_a_layer_is_found_in_whichever_store_holds_it(
         {"key": "lost", "digest": "sha256:bb", "size": 0},
     ]
     (tmp_path / "trainfleet" / "images-1" / "layers.json").write_text(json.dumps(rows))
-    assert images.held() == {"here": blobs / "aa"}
+    assert images.cached_layers() == {"here": blobs / "aa"}
 
 
 def test_a_base_that_changed_is_imported_before_the_project_and_the_same_is_not(
@@ -163,7 +163,7 @@ def test_a_base_that_changed_is_imported_before_the_project_and_the_same_is_not(
     assert loaded[1][0] == images.LOCAL
 
 
-def test_stages_are_told_apart_by_their_code_too(root: Path) -> None:
+def test_a_stage_of_another_version_has_another_key(root: Path) -> None:
     first = rootfs.STAGES[0]
-    other = dataclasses.replace(first, code=(*first.code, rootfs.uv))
+    other = dataclasses.replace(first, version=first.version + 1)
     assert other.key(root / "images") != first.key(root / "images")

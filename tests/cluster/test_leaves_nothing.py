@@ -67,7 +67,7 @@ def begun() -> bool:
 
 
 def noted(kind: str) -> Callable[[], bool]:
-    return lambda: (it := state.load(NAME)) is not None and any(made.kind == kind for made in it.made)
+    return lambda: (it := state.load(NAME)) is not None and any(resource.kind == kind for resource in it.resources)
 
 
 def linked() -> bool:
@@ -75,7 +75,7 @@ def linked() -> bool:
 
 
 def grouped() -> bool:
-    return bool(cgroups.here(f"trainfleet-{NAME}"))
+    return bool(cgroups.existing(f"trainfleet-{NAME}"))
 
 
 def alive() -> bool:

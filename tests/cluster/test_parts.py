@@ -59,22 +59,22 @@ def test_a_server_that_ends_is_started_again_later_each_time(tmp_path: Path) -> 
     one = server(tmp_path, "sh", "-c", "echo $SAID; exit 1")
     waits = []
     for starts in (1, 2, 3):
-        one.next = 0.0
-        assert one.look()
+        one.next_start = 0.0
+        assert one.poll()
         assert one.starts == starts
         assert one.child is not None
         one.child.wait(30)
-        assert one.look()
-        waits.append(one.next - time.monotonic())
+        assert one.poll()
+        waits.append(one.next_start - time.monotonic())
     assert waits == sorted(waits)
     assert (tmp_path / "logs" / "one.log").read_text() == "this\n" * 3
 
 
 def test_a_server_that_cannot_be_started_says_so_in_its_log(tmp_path: Path) -> None:
     one = server(tmp_path, "/nowhere/to-be-found")
-    assert one.look()
+    assert one.poll()
     assert "cannot be started" in (tmp_path / "logs" / "one.log").read_text()
-    assert not one.look(), "and is not tried again at once"
+    assert not one.poll(), "and is not tried again at once"
 
 
 def test_a_log_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,24 +119,24 @@ class Api:
     ],
 )
 def test_only_open_claims_of_the_class_get_a_volume(change: dict[str, Any], wanted: bool) -> None:
-    assert volumes.wants_one({**CLAIM, "spec": {**CLAIM["spec"], **change}}, "local") is wanted
-    assert not volumes.wants_one(
+    assert volumes.needs_volume({**CLAIM, "spec": {**CLAIM["spec"], **change}}, "local") is wanted
+    assert not volumes.needs_volume(
         {**CLAIM, "metadata": {**CLAIM["metadata"], "deletionTimestamp": "now"}}, "local"
     )
 
 
 def test_a_volume_is_a_folder_that_goes_with_its_claim(tmp_path: Path) -> None:
     api = Api([CLAIM], [])
-    volumes.look(api, "local", tmp_path)  # type: ignore[arg-type]  # the two methods that are used
+    volumes.reconcile(api, "local", tmp_path)  # type: ignore[arg-type]  # the two methods that are used
     ((method, _, made),) = api.asked
     assert method == "POST"
     assert made["spec"]["claimRef"]["uid"] == "1"
     assert (tmp_path / "pvc-1").stat().st_mode & 0o777 == 0o777
     api = Api([], [{**made, "status": {"phase": "Bound"}}])
-    volumes.look(api, "local", tmp_path)  # type: ignore[arg-type]  # the two methods that are used
+    volumes.reconcile(api, "local", tmp_path)  # type: ignore[arg-type]  # the two methods that are used
     assert (api.asked, (tmp_path / "pvc-1").exists()) == ([], True)
     api = Api([], [{**made, "status": {"phase": "Released"}}])
-    volumes.look(api, "local", tmp_path)  # type: ignore[arg-type]  # the two methods that are used
+    volumes.reconcile(api, "local", tmp_path)  # type: ignore[arg-type]  # the two methods that are used
     assert api.asked == [("DELETE", "/api/v1/persistentvolumes/pvc-1", None)]
     assert not (tmp_path / "pvc-1").exists()
 
@@ -149,7 +149,7 @@ def test_a_volume_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
         "status": {"phase": "Released"},
     }
     api = Api([], [theirs])
-    volumes.look(api, "local", tmp_path)  # type: ignore[arg-type]  # the two methods that are used
+    volumes.reconcile(api, "local", tmp_path)  # type: ignore[arg-type]  # the two methods that are used
     assert (api.asked, (tmp_path / "pvc-2").exists()) == ([], True)
 
 
@@ -160,11 +160,11 @@ def test_control_groups_are_made_in_each_hierarchy_and_removed_from_the_leaves_u
     for root in cgroups.hierarchies():
         (root / "somebody-elses").mkdir(parents=True)
     for _ in range(2):
-        cgroups.make("ours")
+        cgroups.create("ours")
     (tmp_path / "memory" / "ours" / "kubepods" / "pod1" / "c1").mkdir(parents=True)
-    assert len(cgroups.here("ours")) == 2
+    assert len(cgroups.existing("ours")) == 2
     cgroups.remove("ours")
-    assert cgroups.here("ours") == []
+    assert cgroups.existing("ours") == []
     assert (tmp_path / "memory" / "somebody-elses").is_dir()
 
 
@@ -175,7 +175,7 @@ def test_a_stand_in_satisfies_the_loader(tmp_path: Path, monkeypatch: pytest.Mon
     """A library that needs a versioned function and data of a large one loads with the stand-in in its place,
     and without it does not.
     """
-    monkeypatch.setattr(cuda_stubs, "LARGE", 1)
+    monkeypatch.setattr(cuda_stubs, "STUB_FROM_BYTES", 1)
     real, torch, image = tmp_path / "nvidia" / "lib", tmp_path / "torch" / "lib", tmp_path / "image"
     for folder in (real, torch):
         folder.mkdir(parents=True)
@@ -199,7 +199,7 @@ def test_a_stand_in_satisfies_the_loader(tmp_path: Path, monkeypatch: pytest.Mon
     subprocess.run([*user, "-Wl,-z,now", f"-Wl,-rpath,{image / 'lib'}"], check=True)
     loads = [sys.executable, "-c", f"import ctypes; ctypes.CDLL({str(torch / 'libuser.so')!r})"]
     assert subprocess.run(loads, capture_output=True, check=False).returncode != 0
-    assert cuda_stubs.replace(tmp_path / "nvidia", tmp_path / "torch", image, tmp_path) == 1
+    assert cuda_stubs.install_stubs(tmp_path / "nvidia", tmp_path / "torch", image, tmp_path) == 1
     assert subprocess.run(loads, capture_output=True, check=False).returncode == 0
 
 
@@ -221,5 +221,5 @@ def test_a_server_whose_configuration_changes_is_another_one_to_the_node(tmp_pat
     seen = []
     for text in ("limit: 1\n", "limit: 2\n", "limit: 1\n"):
         file.write_text(text)
-        seen.append(server.wanted())
+        seen.append(server.process_spec())
     assert seen[0] == seen[2] != seen[1]

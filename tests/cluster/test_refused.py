@@ -21,14 +21,14 @@ Call = Callable[..., subprocess.CompletedProcess[str]]
 def test_without_root_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(MissingToolError, match=r"needs root.*--context NAME") as refused:
-        checks.machine()
+        checks.require_supported()
     assert "\n" not in str(refused.value)
 
 
 def test_on_another_system_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
     with pytest.raises(MissingToolError, match="runs on Linux, this is darwin"):
-        checks.machine()
+        checks.require_supported()
 
 
 @pytest.mark.cluster
@@ -57,18 +57,18 @@ def test_control_groups_that_cannot_be_made_are_told_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(checks, "_rights", lambda: -1)
+    monkeypatch.setattr(checks, "_capabilities", lambda: -1)
     monkeypatch.setattr(checks.cgroups, "hierarchies", lambda: [tmp_path / "gone"])
-    with pytest.raises(MissingToolError, match=r"control groups cannot be made in .*gone.*--context NAME"):
-        checks.machine()
+    with pytest.raises(MissingToolError, match=r"control groups cannot be created in .*gone.*--context NAME"):
+        checks.require_supported()
 
 
 def test_missing_packages_are_named_with_the_line_that_installs_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(checks, "_here", lambda program: program not in ("etcd", "/usr/lib/cni/ptp"))
+    monkeypatch.setattr(checks, "_is_installed", lambda program: program not in ("etcd", "/usr/lib/cni/ptp"))
     with pytest.raises(MissingToolError) as refused:
-        checks.resources(tmp_path)
+        checks.require_resources(tmp_path)
     assert "apt-get install -y --no-install-recommends containernetworking-plugins etcd-server" in str(
         refused.value
     )
@@ -76,19 +76,19 @@ def test_missing_packages_are_named_with_the_line_that_installs_them(
 
 
 def test_without_the_image_no_compiler_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "_here", lambda program: False)
-    assert set(checks.absent(image=True)) - set(checks.absent(image=False)) == {"debootstrap", "g++"}
+    monkeypatch.setattr(checks, "_is_installed", lambda program: False)
+    assert set(checks.missing_packages(image=True)) - set(checks.missing_packages(image=False)) == {"debootstrap", "g++"}
 
 
 @pytest.mark.parametrize("place", ["/var/lib/work", "/run/user/0"])
 def test_what_the_node_could_not_see_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
 ) -> None:
-    monkeypatch.setattr(checks, "_here", lambda program: True)
+    monkeypatch.setattr(checks, "_is_installed", lambda program: True)
     monkeypatch.setenv("XDG_CACHE_HOME", place)
     with pytest.raises(MissingToolError) as refused:
-        checks.resources(tmp_path)
-    assert "cannot be seen by the node" in str(refused.value)
+        checks.require_resources(tmp_path)
+    assert "is hidden from the node" in str(refused.value)
 
 
 @pytest.mark.parametrize(("refused", "installed"), [("needs root", []), ("", [["socat"]])])
@@ -99,7 +99,7 @@ def test_before_the_tests_of_a_cluster_what_is_missing_is_installed_or_said_in_a
     installed: list[list[str]],
 ) -> None:
     done: list[list[str]] = []
-    monkeypatch.setattr(checks, "refused", lambda: refused)
+    monkeypatch.setattr(checks, "unsupported_reason", lambda: refused)
     monkeypatch.setattr(checks, "install", done.append)
     monkeypatch.setattr(install, "absent", lambda: [] if done else ["socat"])
     monkeypatch.setattr("shutil.which", lambda program, **_: f"/usr/bin/{program}")
@@ -111,11 +111,11 @@ def test_before_the_tests_of_a_cluster_what_is_missing_is_installed_or_said_in_a
 
 
 def test_too_little_memory_and_disk_are_said_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(checks, "_here", lambda program: True)
+    monkeypatch.setattr(checks, "_is_installed", lambda program: True)
     monkeypatch.setattr(checks, "_available_gib", lambda: 0.5)
     monkeypatch.setattr(checks, "_free_gib", lambda folder: 1.0)
     with pytest.raises(MissingToolError) as refused:
-        checks.resources(tmp_path)
+        checks.require_resources(tmp_path)
     assert [problem.where for problem in refused.value.problems] == ["memory", str(tmp_path)]
 
 
@@ -139,24 +139,24 @@ def test_the_disk_that_is_asked_for_is_what_has_to_be_made(
     expected: float,
 ) -> None:
     monkeypatch.setattr(checks, "missing", lambda simulated: list(unbuilt))
-    monkeypatch.setattr(checks.images, "store", lambda image: tmp_path if image_there else tmp_path / "none")
+    monkeypatch.setattr(checks.images, "store_folder", lambda image: tmp_path if image_there else tmp_path / "none")
     assert checks.disk_gib(image, True) == expected
 
 
 def test_a_range_that_a_route_touches_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        network, "_used", lambda: [IPv4Network("10.213.5.0/24"), IPv4Network("10.216.0.0/14")]
+        network, "_used_ranges", lambda: [IPv4Network("10.213.5.0/24"), IPv4Network("10.216.0.0/14")]
     )
     assert network.choose() == IPv4Network("10.221.0.0/16")
     assert network.choose([IPv4Network("10.221.0.0/16")]) == IPv4Network("10.229.0.0/16")
-    monkeypatch.setattr(network, "_used", lambda: [IPv4Network("10.0.0.0/8")])
-    with pytest.raises(InputError, match="no addresses are free"):
+    monkeypatch.setattr(network, "_used_ranges", lambda: [IPv4Network("10.0.0.0/8")])
+    with pytest.raises(InputError, match="no address range is free"):
         network.choose()
 
 
 @pytest.mark.parametrize("name", ["", "Local", "a-b", "1a", "../x", "averyverylongname"])
 def test_a_name_that_cannot_be_one_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match="not a name"):
+    with pytest.raises(InputError, match="not a valid name"):
         state.folder_of(name)
 
 
@@ -184,10 +184,10 @@ def test_what_is_made_is_written_down_first_and_once(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     it = state.create("local", IPv4Network("10.213.0.0/16"))
     for _ in range(2):
-        it.note("link", it.link)
+        it.record("link", it.link)
     again = state.load("local")
     assert again is not None
-    assert again.made == [state.Made("link", "tf-local")]
+    assert again.resources == [state.Resource("link", "tf-local")]
     assert (again.network, again.token) == (it.network, it.token)
     again.remove()
     assert not tmp_path.joinpath("trainfleet").exists()
@@ -198,15 +198,15 @@ def test_the_ranges_of_a_cluster_lie_in_its_network_and_apart() -> None:
     assert it.services.subnet_of(it.network)
     assert it.pods.subnet_of(it.network)
     assert not it.services.overlaps(it.pods)
-    assert it.inside not in it.services
-    assert it.inside not in it.pods
+    assert it.node_address not in it.services
+    assert it.node_address not in it.pods
     assert it.dns in it.services
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("status", "--name", "Nope"), 2, "not a name"),
+        (("status", "--name", "Nope"), 2, "not a valid name"),
         (("kubeconfig", "--name", "nosuch"), 2, "there is no cluster nosuch"),
         (("logs", "--name", "nosuch"), 2, "there is no cluster nosuch"),
     ],

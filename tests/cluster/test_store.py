@@ -47,7 +47,7 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 
 @contextmanager
 def serving(cluster: Cluster, folder: Path) -> Iterator[Shown]:
-    with socket.create_server((str(cluster.state.outside), 0)) as probe:
+    with socket.create_server((str(cluster.state.host_address), 0)) as probe:
         port = probe.getsockname()[1]
     command = [
         str(PROGRAM),
@@ -66,7 +66,7 @@ def serving(cluster: Cluster, folder: Path) -> Iterator[Shown]:
     assert process.stdout is not None
     try:
         first, source, launch = (process.stdout.readline().strip() for _ in range(3))
-        assert f"https://{cluster.state.outside}:{port}" in first, first
+        assert f"https://{cluster.state.host_address}:{port}" in first, first
         yield Shown(process, source, launch)
     finally:
         process.send_signal(signal.SIGINT)
@@ -119,7 +119,7 @@ def test_a_detached_store_answers_when_the_command_returns_and_can_be_ended(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "store"
-    with socket.create_server((str(cluster.state.outside), 0)) as probe:
+    with socket.create_server((str(cluster.state.host_address), 0)) as probe:
         port = str(probe.getsockname()[1])
     arguments = [
         "cluster",
@@ -151,7 +151,7 @@ def test_a_detached_store_answers_when_the_command_returns_and_can_be_ended(
 
 
 def test_a_port_that_is_taken_is_told(cluster: Cluster, tmp_path: Path) -> None:
-    with socket.create_server((str(cluster.state.outside), 0)) as taken:
+    with socket.create_server((str(cluster.state.host_address), 0)) as taken:
         port = str(taken.getsockname()[1])
         done = trainfleet(
             "cluster", "store", "--name", cluster.name, "--folder", str(tmp_path), "--port", port

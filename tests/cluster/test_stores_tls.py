@@ -109,7 +109,7 @@ def there(
     for source in sorted(Path(os.__file__).parent.glob("[a-d]*.py")):
         (text / source.name).write_bytes(source.read_bytes())
     (folder / "server").mkdir()
-    with cloud_store(request.param, str(cluster.state.outside), folder / "server") as store:
+    with cloud_store(request.param, str(cluster.state.host_address), folder / "server") as store:
         store.fill(text, "text")
         if store.keys:
             cluster.apply(

@@ -210,7 +210,7 @@ def watched(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     ]
     with (
         prometheus(folder / "prometheus", configurations) as server,
-        cloud_store("s3", str(cluster.state.outside), folder / "store") as store,
+        cloud_store("s3", str(cluster.state.host_address), folder / "store") as store,
     ):
         store.fill(folder / "text", "text")
         planted = {**store.keys, "HF_TOKEN": f"hf_{secrets.token_hex(16)}"}

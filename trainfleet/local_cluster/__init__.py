@@ -1,8 +1,5 @@
-"""A real one-node Kubernetes on this machine, without Docker and without a network: `trainfleet cluster up |
-down`.
+"""A real one-node Kubernetes cluster on this machine, without Docker: `trainfleet cluster up | down`.
 
-Servers built from pinned Go modules run in namespaces of their own (mounts, network, processes, host name),
-so that the
-machine outside sees one link, one folder of control groups and one state folder. Who has a cluster does not
-need this.
+Servers built from pinned Go modules run in their own namespaces (mounts, network, processes, host name). The
+machine sees one network link, one folder of control groups and one state folder.
 """

@@ -1,10 +1,7 @@
 """Builds the cluster's programs from their pins, once per machine and user, into the user's cache folder.
 
-Each program has a folder of its own, whole or absent: made beside its place and renamed, under a lock, so an
-interrupted
-build leaves the finished ones. The largest (Kubernetes) is built beside the others. Easy to get wrong:
-KubeRay's rights come
-from its module too, and must be of the same version as the operator.
+Each program has its own folder, which is complete or absent: it is built under a temporary name and renamed,
+under a lock. Kubernetes, the largest, is built in parallel with the others.
 """
 
 from __future__ import annotations
@@ -19,17 +16,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from trainfleet.errors import Problem, TrainfleetError
-from trainfleet.local_cluster.node import GUARD
+from trainfleet.local_cluster.node import ISOLATED
 from trainfleet.local_cluster.pins import KUBE, KWOK, PROGRAMS, RAY_OPERATOR, Program
 from trainfleet.toolchain import build_lock, cache_folder, find_go, run_go
 
 Progress = Callable[[str], None]
-RIGHTS = "role.yaml"
-"""KubeRay's ClusterRole, beside its executable."""
+ROLE_FILE = "role.yaml"
+"""KubeRay's ClusterRole, from the same module version as the operator, in the operator's folder."""
 
 
 def folder_of(program: Program) -> Path:
-    """Where a program's build is, or will be."""
+    """The folder of a program's build, whether it exists or not."""
     return cache_folder() / f"{program.name}-{program.key}"
 
 
@@ -38,7 +35,7 @@ def executable(program: Program) -> Path:
 
 
 def missing(simulated: bool = True) -> list[Program]:
-    """The programs that have not been built yet; kwok counts only where nodes are simulated."""
+    """The programs that have not been built yet; kwok is needed only for simulated nodes."""
     return [
         program
         for program in PROGRAMS
@@ -47,20 +44,19 @@ def missing(simulated: bool = True) -> list[Program]:
 
 
 def build_all(progress: Progress, simulated: bool = True) -> None:
-    """Build what is missing, two at a time.
+    """Build the missing programs, two at a time.
 
     Raises:
-        MissingToolError: no Go, and none to be had.
-        TrainfleetError: a build failed; those that worked are kept.
+        MissingToolError: Go is missing and cannot be downloaded.
+        TrainfleetError: a build failed; finished builds are kept.
     """
     todo = missing(simulated)
     if not todo:
         return
     cache_folder().mkdir(parents=True, exist_ok=True)
     go = find_go(progress)
-    progress(
-        f"building {', '.join(f'{program.name} {program.version}' for program in todo)} from their pins, once for this machine"
-    )
+    programs = ", ".join(f"{program.name} {program.version}" for program in todo)
+    progress(f"building {programs} from their pins, once for this machine")
     rows = [row for row in ([p for p in todo if p is KUBE], [p for p in todo if p is not KUBE]) if row]
     with ThreadPoolExecutor(len(rows)) as pool:
         for done in [pool.submit(_build_row, row, go, progress) for row in rows]:
@@ -80,28 +76,18 @@ def _build(program: Program, go: Path, progress: Progress) -> None:
         shutil.rmtree(stale, ignore_errors=True)
     work = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
-        source, made = work / "source", work / "made"
+        source, built = work / "source", work / "built"
         shutil.copytree(program.pins, source)
-        made.mkdir()
+        built.mkdir()
         flags = f"-s -w {program.flags.format(version=program.version)}".strip()
-        command = [
-            *(GUARD if os.geteuid() == 0 else ()),
-            str(go),
-            "build",
-            "-trimpath",
-            "-ldflags",
-            flags,
-            "-o",
-            str(made / program.name),
-            program.package,
-        ]
+        command = [*(ISOLATED if os.geteuid() == 0 else ()), str(go), "build", "-trimpath"]
+        command += ["-ldflags", flags, "-o", str(built / program.name), program.package]
         run_go(command, source, progress, program.name)
         if program is RAY_OPERATOR:
-            shutil.copyfile(
-                _module_folder(go, source, program.module) / "config" / "rbac" / RIGHTS, made / RIGHTS
-            )
-        shutil.rmtree(target, ignore_errors=True)  # somebody removed the executable only
-        os.replace(made, target)
+            roles = _module_folder(go, source, program.module) / "config" / "rbac"
+            shutil.copyfile(roles / ROLE_FILE, built / ROLE_FILE)
+        shutil.rmtree(target, ignore_errors=True)  # exists if only the executable was removed
+        os.replace(built, target)
         progress(f"{program.name}: built {program.version}")
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -118,5 +104,5 @@ def _module_folder(go: Path, source: Path, module: str) -> Path:
         check=False,
     )
     if done.returncode:
-        raise TrainfleetError("a module's folder is not known", [Problem(module, done.stderr.strip())])
+        raise TrainfleetError("the folder of a module is unknown", [Problem(module, done.stderr.strip())])
     return Path(json.loads(done.stdout)["Dir"])

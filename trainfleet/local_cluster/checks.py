@@ -1,16 +1,21 @@
-"""What this machine lacks for a cluster, all at once and before anything is made."""
+"""Checks that this machine can run a cluster. Reports everything that is missing at once, before anything is
+created.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
+
+import psutil
 
 from trainfleet.errors import MissingToolError, Problem, TrainfleetError
 from trainfleet.local_cluster import cgroups, images
 from trainfleet.local_cluster.builds import missing
-from trainfleet.local_cluster.state import hidden_by
+from trainfleet.local_cluster.state import shadowed_by
 from trainfleet.toolchain import cache_folder
 
 PACKAGES = {
@@ -26,152 +31,140 @@ PACKAGES = {
     "mount": "mount",
     "/bin/busybox": "busybox-static",
 }
-"""A program, and the Debian package that brings it."""
+"""A program, and the Debian package that provides it."""
 IMAGE_PACKAGES = {"debootstrap": "debootstrap", "g++": "g++"}
-"""What making the training image takes besides: the system, and a compiler for the stand-ins."""
-RIGHTS = {"CAP_SYS_ADMIN": 21, "CAP_NET_ADMIN": 12}
-"""What root may be without: the bit of each right (linux/capability.h)."""
+"""What building the training image needs in addition: debootstrap, and a compiler for the CUDA stubs."""
+CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_NET_ADMIN": 12}
+"""Capabilities that root may lack, with their bits (linux/capability.h)."""
 MEMORY_GIB = 2.0
 DISK_GIB = {"kube": 6.0, "image": 12.0}
-"""What making a part takes while it is made; of the programs that are not named OTHER_GIB each."""
+"""Disk space that building a part needs; a program that is not listed needs OTHER_GIB."""
 OTHER_GIB = 1.0
 SPARE_GIB = 4.0
-"""What a cluster wants for itself."""
+"""Disk space that a running cluster needs."""
 GIB = 1 << 30
-ELSEWHERE = "name a cluster that you have: `--context NAME` of every command that launches"
+ALTERNATIVE = "name a cluster that you have: `--context NAME` of every command that launches"
 
 
-def machine() -> None:
-    """Say whether this machine can run the cluster at all.
+def require_supported() -> None:
+    """Check that this machine can run the cluster at all.
 
     Raises:
-        MissingToolError: another system than Linux, or not root.
+        MissingToolError: not Linux, not root, or without the capabilities.
     """
-    if reason := refused():
+    if reason := unsupported_reason():
         raise MissingToolError(reason)
 
 
-def refused() -> str:
-    """Why no cluster runs here, whatever is installed; nothing where one can."""
+def unsupported_reason() -> str:
+    """Why this machine cannot run a cluster, whatever is installed; empty where it can."""
     if sys.platform != "linux":
-        return f"the built-in cluster runs on Linux, this is {sys.platform}: {ELSEWHERE}"
+        return f"the built-in cluster runs on Linux, this is {sys.platform}: {ALTERNATIVE}"
     if os.geteuid() != 0:
-        return f"the built-in cluster needs root (it makes namespaces and mounts): run it with sudo, or {ELSEWHERE}"
-    if held_back := [name for name, bit in RIGHTS.items() if not _rights() >> bit & 1]:
-        return f"this root may not make namespaces, mounts and links (a container without {', '.join(held_back)}): start it privileged, or {ELSEWHERE}"
+        return (
+            "the built-in cluster needs root (it creates namespaces and mounts): "
+            f"run it with sudo, or {ALTERNATIVE}"
+        )
+    if lacking := [name for name, bit in CAPABILITIES.items() if not _capabilities() >> bit & 1]:
+        return (
+            "this root user cannot create namespaces, mounts and links "
+            f"(a container without {', '.join(lacking)}): start it privileged, or {ALTERNATIVE}"
+        )
     if closed := [str(folder) for folder in cgroups.hierarchies() if not os.access(folder, os.W_OK)]:
-        return f"control groups cannot be made in {closed[0]} (a container that is not privileged?): start it privileged, or {ELSEWHERE}"
+        return (
+            f"control groups cannot be created in {closed[0]} (an unprivileged container?): "
+            f"start it privileged, or {ALTERNATIVE}"
+        )
     return ""
 
 
-def absent(image: bool = True) -> list[str]:
-    """The Debian packages that are missing."""
-    wanted = PACKAGES | IMAGE_PACKAGES if image else PACKAGES
-    return sorted({package for program, package in wanted.items() if not _here(program)})
+def missing_packages(image: bool = True) -> list[str]:
+    """The Debian packages that are not installed."""
+    needed = PACKAGES | IMAGE_PACKAGES if image else PACKAGES
+    return sorted({package for program, package in needed.items() if not _is_installed(program)})
 
 
-def apt_line(packages: list[str]) -> str:
+def apt_command(packages: list[str]) -> str:
     return f"apt-get install -y --no-install-recommends {' '.join(packages)}"
 
 
-def resources(state_folder: Path, *, image: bool = True, simulated: bool = True) -> None:
-    """Look at packages, memory, disk and places.
+def require_resources(state_folder: Path, *, image: bool = True, simulated: bool = True) -> None:
+    """Check packages, memory, disk space, the kernel and the folders.
 
     Raises:
-        MissingToolError: what is missing and what to do about it.
+        MissingToolError: what is missing and how to provide it.
     """
     problems = []
-    if packages := absent(image):
-        problems.append(
-            Problem(
-                "packages",
-                f"not here: {', '.join(packages)}",
-                f"{apt_line(packages)}, or `trainfleet cluster up --install`",
-            )
-        )
+    if packages := missing_packages(image):
+        fix = f"{apt_command(packages)}, or `trainfleet cluster up --install`"
+        problems.append(Problem("packages", f"not installed: {', '.join(packages)}", fix))
     available = _available_gib()
     if available < MEMORY_GIB:
-        problems.append(
-            Problem(
-                "memory",
-                f"{available:.1f} GiB are free, the cluster needs {MEMORY_GIB:.0f}",
-                "end something, or use a larger machine",
-            )
-        )
-    needed = disk_gib(image, simulated)
-    for what, folder in {"state": state_folder, "cache": cache_folder()}.items():
-        if (free := _free_gib(folder)) < needed:
-            variable = "XDG_STATE_HOME" if what == "state" else "XDG_CACHE_HOME"
-            problems.append(
-                Problem(
-                    str(folder),
-                    f"{free:.0f} GiB are free, {needed:.0f} are needed",
-                    f"free some, or set {variable} to another disk",
-                )
-            )
-            break
+        what = f"{available:.1f} GiB are free, the cluster needs {MEMORY_GIB:.0f}"
+        problems.append(Problem("memory", what, "stop other programs, or use a larger machine"))
+    problems += _disk_problems(state_folder, disk_gib(image, simulated))
     problems += [
-        Problem(
-            str(path),
-            f"cannot be seen by the node, which has a {place} of its own",
-            "put it into another folder",
-        )
+        Problem(str(path), f"is hidden from the node, which has its own {mount}", "use another folder")
         for path in (cache_folder(), Path(sys.prefix), Path(__file__))
-        if (place := hidden_by(path))
+        if (mount := shadowed_by(path))
     ]
     if "overlay" not in Path("/proc/filesystems").read_text() and shutil.which("modprobe") is None:
-        problems.append(Problem("kernel", "knows no overlay file system", "load the module `overlay`"))
+        problems.append(Problem("kernel", "has no overlay file system", "load the module `overlay`"))
     if problems:
         raise MissingToolError("this machine cannot run the cluster yet", problems)
 
 
+def _disk_problems(state_folder: Path, needed_gib: float) -> list[Problem]:
+    """The first of the two folders that lacks space: they are usually on one disk."""
+    for variable, folder in {"XDG_STATE_HOME": state_folder, "XDG_CACHE_HOME": cache_folder()}.items():
+        if (free := _free_gib(folder)) < needed_gib:
+            what = f"{free:.0f} GiB are free, {needed_gib:.0f} are needed"
+            return [Problem(str(folder), what, f"free some space, or set {variable} to another disk")]
+    return []
+
+
 def disk_gib(image: bool, simulated: bool) -> float:
-    """What the cluster needs of the disk, with what has to be made for it first."""
+    """The disk space that the cluster needs, with what has to be built for it first."""
     programs = sum(DISK_GIB.get(program.name, OTHER_GIB) for program in missing(simulated))
-    return SPARE_GIB + programs + (DISK_GIB["image"] if image and not images.store(image).is_dir() else 0.0)
+    unbuilt = image and not images.store_folder(image).is_dir()
+    return SPARE_GIB + programs + (DISK_GIB["image"] if unbuilt else 0.0)
 
 
 def install(packages: list[str]) -> None:
     """Install Debian packages.
 
     Raises:
-        TrainfleetError: apt-get refused; with its last words.
+        TrainfleetError: apt-get failed; with the end of its output.
     """
-    import subprocess
-
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["apt-get", "update", "-qq"], apt_line(packages).split()):
+    for command in (["apt-get", "update", "-qq"], apt_command(packages).split()):
         try:
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         except FileNotFoundError as error:
             raise MissingToolError(
                 "the packages cannot be installed",
-                [Problem("apt-get", "is not here", f"install {', '.join(packages)}")],
+                [Problem("apt-get", "does not exist here", f"install {', '.join(packages)}")],
             ) from error
         if done.returncode:
-            said = (done.stderr or done.stdout).strip().splitlines()[-2:]
+            output = (done.stderr or done.stdout).strip().splitlines()[-2:]
             raise TrainfleetError(
-                "the packages cannot be installed", [Problem(" ".join(command[:2]), " / ".join(said))]
+                "the packages cannot be installed", [Problem(" ".join(command[:2]), " / ".join(output))]
             )
 
 
-def _here(program: str) -> bool:
-    return (
-        Path(program).exists()
-        if program.startswith("/")
-        else shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is not None
-    )
+def _is_installed(program: str) -> bool:
+    if program.startswith("/"):
+        return Path(program).exists()
+    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is not None
 
 
-def _rights() -> int:
-    """This process's effective rights, a bit each (capabilities(7))."""
+def _capabilities() -> int:
+    """This process's effective capabilities, one bit each (capabilities(7))."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1], 16) for line in lines if line.startswith("CapEff:"))
 
 
 def _available_gib() -> float:
-    import psutil
-
     return float(psutil.virtual_memory().available) / GIB
 
 

@@ -1,9 +1,7 @@
-"""Nodes that are not there: the scheduler, quotas, selectors, taints and SkyPilot's label detection answer
-for them as for real ones.
+"""Simulated nodes: the scheduler, quotas, selectors, taints and SkyPilot's label detection treat them as
+real.
 
-kwok plays their kubelet: a pod that is bound to one is `Running` at once and runs nothing. Easy to get wrong:
-a pod without a
-toleration must not land on one by chance, so each carries a taint even where the pool has none.
+kwok acts as their kubelet: a pod that is bound to one is `Running` at once and runs nothing.
 """
 
 from __future__ import annotations
@@ -23,11 +21,14 @@ from trainfleet.local_cluster.state import State
 ANNOTATION = "kwok.x-k8s.io/node"
 LABEL = "trainfleet.io/simulated"
 CPUS, MEMORY = "96", "768Gi"
-_SHORT = re.compile(r"(?P<name>[a-z0-9][a-z0-9.-]*):(?P<gpus>\d+)(?::(?P<labels>.*))?")
+EXAMPLE = "big:8:skypilot.co/accelerator=h100"
+_NODE = re.compile(r"(?P<name>[a-z0-9][a-z0-9.-]*):(?P<gpus>\d+)(?::(?P<labels>.*))?")
 
 
 @dataclass(frozen=True)
 class FakeNode:
+    """A node, and what it has beyond CPU and memory."""
+
     name: str
     gpus: int
     labels: dict[str, str] = field(default_factory=dict)
@@ -35,19 +36,15 @@ class FakeNode:
     resources: dict[str, str] = field(default_factory=dict)
 
 
-def wanted(outputs: Iterable[Path], short: Iterable[str]) -> list[FakeNode]:
-    """The nodes that flags ask for.
+def from_flags(outputs: Iterable[Path], texts: Iterable[str]) -> list[FakeNode]:
+    """One node for each pool in the files with stack outputs, and for each `NAME:GPUS[:KEY=VALUE,...]`.
 
     Raises:
-        InputError: a file that is no stack's outputs, or a text that is no node.
+        InputError: a file does not contain stack outputs, or a text is not a valid node.
     """
-    nodes = [
-        of_pool(platform, pool)
-        for path in outputs
-        for platform in [load_outputs(path)]
-        for pool in platform.pools
-    ]
-    return nodes + [parse(text) for text in short]
+    platforms = [load_outputs(path) for path in outputs]
+    nodes = [of_pool(platform, pool) for platform in platforms for pool in platform.pools]
+    return nodes + [parse(text) for text in texts]
 
 
 def of_pool(platform: PlatformOutputs, pool: PoolOutput) -> FakeNode:
@@ -64,8 +61,8 @@ def of_pool(platform: PlatformOutputs, pool: PoolOutput) -> FakeNode:
 
 
 def accelerator_labels(cloud: str, accelerator: str, count: int) -> dict[str, str]:
-    """What tells a launcher which GPU a node has: GKE's own labels, SkyPilot's on the other clouds (as
-    infra/*/gpu_pools.py sets them).
+    """The labels by which launchers detect a node's GPU: GKE's own, and SkyPilot's on the other clouds (as
+    trainfleet.infra sets them).
     """
     if not count:
         return {}
@@ -80,29 +77,23 @@ def accelerator_labels(cloud: str, accelerator: str, count: int) -> dict[str, st
 
 
 def parse(text: str) -> FakeNode:
-    """A node written as `NAME:GPUS[:KEY=VALUE,...]`.
+    """Parse `NAME:GPUS[:KEY=VALUE,...]`.
 
     Raises:
-        InputError: it is not written so.
+        InputError: the text does not have this form.
     """
-    found = _SHORT.fullmatch(text)
+    found = _NODE.fullmatch(text)
     pairs = [pair.partition("=") for pair in (found["labels"] or "").split(",") if pair] if found else []
     if found is None or any(not (key and sign and value) for key, sign, value in pairs):
         raise InputError(
-            "not a node",
-            [
-                Problem(
-                    "--fake-node",
-                    f"{text!r} is not NAME:GPUS[:KEY=VALUE,...]",
-                    "big:8:skypilot.co/accelerator=h100",
-                )
-            ],
+            "not a valid node",
+            [Problem("--fake-node", f"{text!r} is not NAME:GPUS[:KEY=VALUE,...]", EXAMPLE)],
         )
     return FakeNode(found["name"], int(found["gpus"]), {key: value for key, _, value in pairs})
 
 
 def as_object(node: FakeNode) -> dict[str, Any]:
-    """The Node object."""
+    """The Node object. It always has a taint, so that no other pod is scheduled on it."""
     amounts = {"cpu": CPUS, "memory": MEMORY, "pods": "110", "ephemeral-storage": "500Gi", **node.resources}
     if node.gpus:
         amounts["nvidia.com/gpu"] = str(node.gpus)
@@ -121,15 +112,15 @@ def as_object(node: FakeNode) -> dict[str, Any]:
     }
 
 
-def apply(it: State, nodes: list[FakeNode]) -> None:
-    """Make the nodes, their capacity too."""
+def apply(state: State, nodes: list[FakeNode]) -> None:
+    """Create the nodes with their capacity."""
     if not nodes:
         return
     document = json.dumps({"apiVersion": "v1", "kind": "List", "items": [as_object(node) for node in nodes]})
     flags = ("apply", "--server-side", "--force-conflicts", "--field-manager=trainfleet-cluster", "-f", "-")
-    kubectl(it, *flags, given=document)
-    kubectl(it, *flags, "--subresource=status", given=document)
-    kubectl(it, "wait", "--for=condition=Ready", "--timeout=60s", *(f"node/{node.name}" for node in nodes))
+    kubectl(state, *flags, stdin=document)
+    kubectl(state, *flags, "--subresource=status", stdin=document)
+    kubectl(state, "wait", "--for=condition=Ready", "--timeout=60s", *(f"node/{node.name}" for node in nodes))
 
 
 def _taint(toleration: dict[str, str]) -> dict[str, str]:

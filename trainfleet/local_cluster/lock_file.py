@@ -11,7 +11,7 @@ _BLOCK = re.compile(r"^(?P<name>[\w.-]+)(?:\[[^\]]*\])?==[^\n]*\n(?:(?: {4}).*\n
 
 
 def blocks(lock: str) -> dict[str, str]:
-    """The lock's lines by package; all of them where different Pythons get different versions."""
+    """The lock's lines by package; all entries of a package that has a version per Python."""
     found: dict[str, str] = {}
     for match in _BLOCK.finditer(lock):
         found[match["name"]] = found.get(match["name"], "") + match.group(0)
@@ -20,8 +20,8 @@ def blocks(lock: str) -> dict[str, str]:
 
 def pip_index(python: Path) -> dict[str, str]:
     """The index that pip is configured for, as a variable for uv; empty when pip has none."""
-    asked = subprocess.run(
+    settings = subprocess.run(
         [python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
     ).stdout
-    url = re.search(r"(?:global|install|:env:)\.index-url='([^']+)'", asked)
+    url = re.search(r"(?:global|install|:env:)\.index-url='([^']+)'", settings)
     return {"UV_DEFAULT_INDEX": url.group(1)} if url and "UV_DEFAULT_INDEX" not in os.environ else {}

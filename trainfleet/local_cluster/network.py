@@ -1,10 +1,7 @@
-"""The node's network: one link to this machine, and a range of addresses that nothing here uses.
+"""The node's network: one link to this machine, and an address range that nothing else here uses.
 
-The range holds the link, the services and the pods; one route on this machine leads there. Nothing listens on
-a port of this
-machine, no firewall rule is made and no kernel setting changed: both are the node's own. Easy to get wrong: a
-link goes away by
-itself a moment after the node has ended, so one that is on its way out must not be taken for ours.
+The range contains the link, the services and the pods; this machine has one route to it. The cluster opens no
+port of this machine and changes no firewall rule or kernel setting of it: the node has its own.
 """
 
 from __future__ import annotations
@@ -25,17 +22,17 @@ LIMIT_S = 10.0
 
 
 def choose(taken: Iterable[IPv4Network] = ()) -> IPv4Network:
-    """A range that no route and no address of this machine touches, and none that is taken.
+    """A range that overlaps no route or address of this machine, and none of `taken`.
 
     Raises:
-        InputError: each candidate is in use.
+        InputError: all candidates are in use.
     """
-    used = [*_used(), *taken]
+    used = [*_used_ranges(), *taken]
     for candidate in CANDIDATES:
         if not any(candidate.overlaps(network) for network in used):
             return candidate
     raise InputError(
-        "no addresses are free for the cluster",
+        "no address range is free for the cluster",
         [Problem("ip route", f"uses {', '.join(map(str, CANDIDATES))}", "free one of them")],
     )
 
@@ -45,38 +42,38 @@ def exists(link: str) -> bool:
 
 
 def connect(state: State, pid: int) -> None:
-    """Make the link between this machine and the node, or mend it.
+    """Create or repair the link between this machine and the node.
 
     Raises:
-        InputError: a link of that name is here and is not ours.
+        InputError: another link has that name.
     """
-    if exists(state.link) and not any(made.kind == "link" for made in state.made):
+    if exists(state.link) and not any(resource.kind == "link" for resource in state.resources):
         raise InputError(
-            "a link has the cluster's name",
-            [Problem(state.link, "was not made by this cluster", "choose another --name")],
+            "another network link has the cluster's name",
+            [Problem(state.link, "was not created by this cluster", "choose another --name")],
         )
+    # NOTE: the link of a stopped node disappears a moment later, so its existence alone does not count.
     if not _has_peer(pid):
         remove(state.link)
-        state.note("link", state.link)
+        state.record("link", state.link)
         _run("ip", "link", "add", state.link, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
-    _run("ip", "addr", "replace", f"{state.outside}/30", "dev", state.link)
+    _run("ip", "addr", "replace", f"{state.host_address}/30", "dev", state.link)
     _run("ip", "link", "set", state.link, "up")
-    enter(pid, ["ip", "addr", "replace", f"{state.inside}/30", "dev", "eth0"])
+    enter(pid, ["ip", "addr", "replace", f"{state.node_address}/30", "dev", "eth0"])
     enter(pid, ["ip", "link", "set", "eth0", "up"])
-    enter(pid, ["ip", "route", "replace", "default", "via", str(state.outside)])
-    _run("ip", "route", "replace", str(state.network), "via", str(state.inside), "dev", state.link)
+    enter(pid, ["ip", "route", "replace", "default", "via", str(state.host_address)])
+    _run("ip", "route", "replace", str(state.network), "via", str(state.node_address), "dev", state.link)
 
 
 def remove(link: str) -> None:
-    """Remove a link, which takes its address and its route along; waits until it is gone."""
+    """Remove a link with its address and its route; returns once it is gone."""
     deadline = time.monotonic() + LIMIT_S
     while exists(link):
-        subprocess.run(
-            ["ip", "link", "delete", link], capture_output=True, check=False
-        )  # may go by itself just now
+        # Fails if the link just disappeared with its node.
+        subprocess.run(["ip", "link", "delete", link], capture_output=True, check=False)
         if time.monotonic() > deadline:
             raise TrainfleetError(
-                "a link cannot be removed", [Problem(link, "is still there", f"ip link delete {link}")]
+                "a link cannot be removed", [Problem(link, "still exists", f"ip link delete {link}")]
             )
         time.sleep(0.05)
 
@@ -88,7 +85,7 @@ def _has_peer(pid: int) -> bool:
     )
 
 
-def _used() -> list[IPv4Network]:
+def _used_ranges() -> list[IPv4Network]:
     found = [str(entry.get("dst", "")) for entry in _ip("-4", "route", "show", "table", "all")]
     found += [
         f"{address['local']}/{address['prefixlen']}"
@@ -113,7 +110,7 @@ def _run(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise TrainfleetError(
-            "the node's network cannot be made",
+            "the node's network cannot be created",
             [Problem(" ".join(command), done.stderr.strip() or f"exit code {done.returncode}")],
         )
     return done.stdout

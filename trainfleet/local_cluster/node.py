@@ -1,9 +1,7 @@
-"""The node: a set of namespaces whose first process is init.py. Started, found, entered and ended from here.
+"""The node: a set of namespaces whose first process is node_init.py. Starts, finds, enters and stops it.
 
-A token in the command line, written down before the start, finds it again whoever started it and however that
-ended.
-Easy to get wrong: `unshare` stays as the parent of init, so two processes carry the token and only one of
-them is the node.
+The command line of the first process holds a random token. The token is recorded before the start, so that
+the node is found again whichever process started it.
 """
 
 from __future__ import annotations
@@ -23,26 +21,19 @@ from trainfleet.local_cluster.state import State
 
 INIT = Path(__file__).with_name("node_init.py")
 LIMIT_S = 30.0
-TIED = ("setpriv", "--pdeathsig", "KILL")
-"""Before a command: it is killed when the process that started it ends, also by SIGKILL."""
-GUARD = (
-    *TIED,
-    "unshare",
-    "--mount",
-    "--propagation",
-    "private",
-    "--pid",
-    "--fork",
-    "--kill-child",
-    "--mount-proc",
-    "--",
+DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
+"""Command prefix: the command is killed when the process that started it ends, also by SIGKILL."""
+ISOLATED = (
+    *DIE_WITH_PARENT,
+    *("unshare", "--mount", "--propagation", "private"),
+    *("--pid", "--fork", "--kill-child", "--mount-proc", "--"),
 )
-"""Before a command: so is all that it starts, and what it mounts goes with it."""
+"""Command prefix: DIE_WITH_PARENT for the command's children too; its mounts are removed with it."""
 _NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc")
 
 
-def bearers(token: str) -> list[int]:
-    """The processes that carry a token in their command line."""
+def pids_with_token(token: str) -> list[int]:
+    """The processes with the token in their command line."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -53,51 +44,55 @@ def bearers(token: str) -> list[int]:
 
 
 def pid_of(state: State) -> int | None:
-    """The node's first process as this machine numbers it, or None when the node does not run."""
-    for pid in bearers(state.token):
+    """The node's first process in this machine's numbering, or None when the node does not run."""
+    # NOTE: `unshare` stays as the parent of the first process, so two processes have the token. Only the
+    # node's own has the number 1 in its namespace.
+    for pid in pids_with_token(state.token):
         with contextlib.suppress(OSError):
-            numbers = next(
-                line.split()[1:]
-                for line in Path(f"/proc/{pid}/status").read_text().splitlines()
-                if line.startswith("NSpid:")
-            )
+            rows = Path(f"/proc/{pid}/status").read_text().splitlines()
+            numbers = next(row.split()[1:] for row in rows if row.startswith("NSpid:"))
             if len(numbers) > 1 and numbers[-1] == "1":
                 return pid
     return None
 
 
-def start(state: State, *, tied: bool = False) -> int:
-    """Return the node's first process, started when it does not run; `tied`, it ends with this process.
+def start(state: State, *, die_with_parent: bool = False) -> int:
+    """Start the node unless it runs; returns the process ID of its first process.
 
     Raises:
-        TrainfleetError: it does not come up; with its last words.
+        TrainfleetError: it does not start; with the end of its log.
     """
     if (pid := pid_of(state)) is not None and state.file("ready").exists():
         return pid
     stop(state)
-    state.note("node", state.token)
+    state.record("node", state.token)
     state.file("ready").unlink(missing_ok=True)
     state.file("processes.json").unlink(missing_ok=True)
     state.file("logs").mkdir(exist_ok=True)
-    command = [
-        *(TIED if tied else ()),
-        "unshare",
-        *_NAMESPACES,
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-        sys.executable,
-        "-I",
-        "-S",
-    ]
+    parent = _launch(state, DIE_WITH_PARENT if die_with_parent else ())
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline and parent.poll() is None:
+        if state.file("ready").exists() and (pid := pid_of(state)) is not None:
+            return pid
+        time.sleep(0.05)
+    log = state.file("logs", "init.log")
+    output = log.read_text(errors="replace").strip().splitlines()[-2:]
+    raise TrainfleetError(
+        "the node does not start", [Problem(str(log), " / ".join(output) or "the log is empty")]
+    )
+
+
+def _launch(state: State, prefix: Sequence[str]) -> subprocess.Popen[bytes]:
+    command = [*prefix, "unshare", *_NAMESPACES, "--fork", "--kill-child", "--mount-proc"]
+    command += [sys.executable, "-I", "-S", str(INIT), str(state.folder), state.token, state.node]
     environment = {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": "/root",
         "LANG": "C.UTF-8",
     }
     with state.file("logs", "init.log").open("ab") as log:
-        parent = subprocess.Popen(
-            [*command, str(INIT), str(state.folder), state.token, state.node],
+        return subprocess.Popen(
+            command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -105,54 +100,44 @@ def start(state: State, *, tied: bool = False) -> int:
             cwd="/",
             start_new_session=True,
         )
-    deadline = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline and parent.poll() is None:
-        if state.file("ready").exists() and (pid := pid_of(state)) is not None:
-            return pid
-        time.sleep(0.05)
-    said = state.file("logs", "init.log").read_text(errors="replace").strip().splitlines()[-2:]
-    raise TrainfleetError(
-        "the node does not start",
-        [Problem(str(state.file("logs", "init.log")), " / ".join(said) or "no word from it")],
-    )
 
 
 def enter(
-    pid: int, command: Sequence[str], given: IO[bytes] | None = None
+    pid: int, command: Sequence[str], stdin: IO[bytes] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command inside the node, with a file as its input.
+    """Run a command inside the node.
 
     Raises:
-        TrainfleetError: it failed; with its last words.
+        TrainfleetError: it failed; with the end of its output.
     """
     done = subprocess.run(
         ["nsenter", "-t", str(pid), "-m", "-n", "-p", "-u", "--", *command],
-        stdin=given or subprocess.DEVNULL,
+        stdin=stdin or subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()[-2:]
+        output = (done.stderr or done.stdout).strip().splitlines()[-2:]
         raise TrainfleetError(
             "a command in the node failed",
-            [Problem(" ".join(command[:3]), " / ".join(said) or f"exit code {done.returncode}")],
+            [Problem(" ".join(command[:3]), " / ".join(output) or f"exit code {done.returncode}")],
         )
     return done
 
 
 def stop(state: State) -> None:
-    """End the node and with it everything that runs in it; waits until it is gone."""
+    """Kill the node with everything that runs in it; returns once it is gone."""
     deadline = time.monotonic() + LIMIT_S
-    while found := bearers(state.token):
+    while found := pids_with_token(state.token):
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):  # it is ours when this process started it
+            with contextlib.suppress(ChildProcessError):  # a child only if this process started the node
                 os.waitpid(pid, os.WNOHANG)
         if time.monotonic() > deadline:
             raise TrainfleetError(
-                "the node does not end",
-                [Problem(f"process {found[0]}", "is still there after SIGKILL", "see `ps`; a disk may hang")],
+                "the node does not stop",
+                [Problem(f"process {found[0]}", "still exists after SIGKILL", "see `ps`; a disk may hang")],
             )
         time.sleep(0.05)

@@ -1,12 +1,8 @@
-"""The first process of the node: makes its mounts and starts, watches and restarts the cluster's servers.
-Standard library only.
+"""The first process of the node: creates its mounts, then starts and restarts the cluster's servers.
 
-Run by node.py as `unshare ... python -I -S init.py FOLDER TOKEN`; when it ends, the kernel ends every process
-of the node and
-drops its mounts and its network, so nothing can be left behind. What to run stands in FOLDER/processes.json,
-which is read
-again when it changes. Easy to get wrong: a mount made here is seen here only, because the mount namespace is
-private.
+node.py runs it as `unshare ... python -I -S node_init.py FOLDER TOKEN HOSTNAME`, with the standard library
+only. When it ends, the kernel kills every process of the node and drops its mounts and network. The servers
+to run are in FOLDER/processes.json, which is read again when it changes.
 """
 
 from __future__ import annotations
@@ -22,25 +18,23 @@ import time
 from pathlib import Path
 from typing import Any
 
-LOOK_EVERY = 0.2
-PATIENCE = (0.2, 10.0)
-"""Seconds before a server that ended is started again: at first, and at most."""
-STEADY = 30.0
-"""Seconds after which a server counts as running well, and its patience starts anew."""
+POLL_INTERVAL_S = 0.2
+RESTART_DELAY_S = (0.2, 10.0)
+"""Delay before a server that ended is started again: first and longest; it doubles each time."""
+STABLE_AFTER_S = 30.0
+"""A server that ran this long starts with the first delay again."""
 LOG_LIMIT = 64 << 20
 
 
 def make_mounts(folder: Path, hostname: str) -> None:
-    """Give the node a /run, /var/lib, /var/log and resolv.conf of its own; what it writes there lies in the
-    state folder or nowhere.
-    """
+    """Mount a /run, /var/lib, /var/log and resolv.conf of the node's own, backed by the state folder."""
     resolver = Path("/etc/resolv.conf").resolve()
     run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
     (Path("/run") / "lock").mkdir()
     for name in ("lib", "log"):
-        ours = folder / "var" / name
-        ours.mkdir(parents=True, exist_ok=True)
-        run("mount", "--bind", str(ours), f"/var/{name}")
+        own = folder / "var" / name
+        own.mkdir(parents=True, exist_ok=True)
+        run("mount", "--bind", str(own), f"/var/{name}")
     if not resolver.exists():  # it was a link into the /run that is hidden now
         resolver.parent.mkdir(parents=True, exist_ok=True)
         resolver.touch()
@@ -56,40 +50,47 @@ def run(*command: str) -> None:
 
 
 class Server:
-    """One program that has to run."""
+    """One server: its process specification, its process and its restart delay."""
 
-    def __init__(self, name: str, wanted: dict[str, Any], folder: Path) -> None:
-        self.name, self.wanted, self.folder = name, wanted, folder
+    def __init__(self, name: str, spec: dict[str, Any], folder: Path) -> None:
+        self.name, self.spec, self.folder = name, spec, folder
         self.child: subprocess.Popen[bytes] | None = None
-        self.starts, self.started, self.next, self.patience = 0, 0.0, 0.0, PATIENCE[0]
+        self.starts = 0
+        self.started_at = 0.0
+        self.next_start = 0.0
+        self.delay = RESTART_DELAY_S[0]
 
-    def look(self) -> bool:
-        """Start it when it is due; returns whether anything changed."""
+    @property
+    def log(self) -> Path:
+        return self.folder / "logs" / f"{self.name}.log"
+
+    def poll(self) -> bool:
+        """Notice that the process ended, or start it when that is due; returns whether anything changed."""
         now = time.monotonic()
         if self.child is not None and self.child.poll() is not None:
-            if now - self.started > STEADY:
-                self.patience = PATIENCE[0]
-            self.child, self.next = None, now + self.patience
-            self.patience = min(self.patience * 2, PATIENCE[1])
+            if now - self.started_at > STABLE_AFTER_S:
+                self.delay = RESTART_DELAY_S[0]
+            self.child, self.next_start = None, now + self.delay
+            self.delay = min(self.delay * 2, RESTART_DELAY_S[1])
             return True
-        if self.child is not None or now < self.next:
+        if self.child is not None or now < self.next_start:
             return False
-        with (self.folder / "logs" / f"{self.name}.log").open("ab") as log:
+        with self.log.open("ab") as log:
             try:
                 self.child = subprocess.Popen(
-                    self.wanted["command"],
+                    self.spec["command"],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     cwd="/",
-                    env=os.environ | self.wanted.get("environment", {}),
+                    env=os.environ | self.spec.get("environment", {}),
                     start_new_session=True,
                 )
             except OSError as error:
                 log.write(f"cannot be started: {error}\n".encode())
-                self.next = now + PATIENCE[1]
+                self.next_start = now + RESTART_DELAY_S[1]
                 return True
-        self.starts, self.started = self.starts + 1, now
+        self.starts, self.started_at = self.starts + 1, now
         return True
 
     def stop(self) -> None:
@@ -103,13 +104,13 @@ class Server:
             self.child.wait()
 
     def limit_log(self) -> None:
-        log = self.folder / "logs" / f"{self.name}.log"
         with contextlib.suppress(OSError):
-            if log.stat().st_size > LOG_LIMIT:
-                os.truncate(log, 0)
+            if self.log.stat().st_size > LOG_LIMIT:
+                os.truncate(self.log, 0)
 
 
-def servers_wanted(path: Path) -> tuple[float, dict[str, Any]]:
+def read_specs(path: Path) -> tuple[float, dict[str, Any]]:
+    """The file's modification time and the servers that it lists."""
     try:
         return path.stat().st_mtime, json.loads(path.read_text())
     except FileNotFoundError:
@@ -122,48 +123,44 @@ def write(path: Path, document: Any) -> None:
     os.replace(temporary, path)
 
 
-def reap(known: set[int]) -> None:
-    """Wait for orphans (a first process inherits them); the servers themselves are waited for by their
-    owners.
-    """
+def reap_orphans(servers: set[int]) -> None:
+    """Wait for the orphans that a first process inherits; a server is waited for by its `Server`."""
     with contextlib.suppress(ChildProcessError, OSError):
         while True:
             found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if found is None or found.si_pid in known:
+            if found is None or found.si_pid in servers:
                 return
             os.waitpid(found.si_pid, os.WNOHANG)
 
 
-def watch(folder: Path) -> None:
-    """Run what is wanted, for ever."""
+def supervise(folder: Path) -> None:
+    """Run the listed servers; never returns."""
     servers: dict[str, Server] = {}
     seen = -1.0
     turns = 0
     while True:
         changed = False
-        stamp, wanted = servers_wanted(folder / "processes.json") if turns % 2 == 0 else (seen, {})
-        if stamp != seen:
-            seen, changed = stamp, True
-            for name in [name for name, server in servers.items() if wanted.get(name) != server.wanted]:
+        modified, specs = read_specs(folder / "processes.json") if turns % 2 == 0 else (seen, {})
+        if modified != seen:
+            seen, changed = modified, True
+            for name in [name for name, server in servers.items() if specs.get(name) != server.spec]:
                 servers.pop(name).stop()
-            for name, what in wanted.items():
-                servers.setdefault(name, Server(name, what, folder))
+            for name, spec in specs.items():
+                servers.setdefault(name, Server(name, spec, folder))
         for server in servers.values():
-            changed = server.look() or changed
-        reap({server.child.pid for server in servers.values() if server.child is not None})
+            changed = server.poll() or changed
+        reap_orphans({server.child.pid for server in servers.values() if server.child is not None})
         if changed:
-            write(
-                folder / "running.json",
-                {
-                    s.name: {"pid": s.child.pid if s.child else None, "starts": s.starts}
-                    for s in servers.values()
-                },
-            )
+            rows = {
+                s.name: {"pid": s.child.pid if s.child else None, "starts": s.starts}
+                for s in servers.values()
+            }
+            write(folder / "running.json", rows)
         if turns % 300 == 0:
             for server in servers.values():
                 server.limit_log()
         turns += 1
-        time.sleep(LOOK_EVERY)
+        time.sleep(POLL_INTERVAL_S)
 
 
 def main() -> None:
@@ -174,7 +171,7 @@ def main() -> None:
     make_mounts(folder, sys.argv[3])
     write(folder / "running.json", {})
     (folder / "ready").touch()
-    watch(folder)
+    supervise(folder)
 
 
 if __name__ == "__main__":

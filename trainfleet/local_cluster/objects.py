@@ -1,8 +1,5 @@
-"""What a new cluster holds: DNS's service, the storage class, rights of the servers that are ours, KubeRay's
-definitions and rights.
-
-Applied by server-side apply on each `up`, so what was changed by hand is put right. Definitions are those
-that the stacks install.
+"""The objects of a new cluster: DNS's service, the storage class, the roles of the cluster's own servers, and
+KubeRay's definitions and role. Each `up` applies them, which reverts manual changes.
 """
 
 from __future__ import annotations
@@ -39,9 +36,9 @@ RULES: dict[str, Sequence[Rule]] = {
 
 
 def objects(state: State) -> list[dict[str, Any]]:
-    """Everything, definitions first."""
-    role = yaml.safe_load((builds.folder_of(pins.RAY_OPERATOR) / builds.RIGHTS).read_text())
-    rights = [
+    """All objects, definitions first."""
+    role = yaml.safe_load((builds.folder_of(pins.RAY_OPERATOR) / builds.ROLE_FILE).read_text())
+    roles = [
         row
         for name, rules in RULES.items()
         for row in (_role(name, rules), _binding(name, f"trainfleet:{name}"))
@@ -60,7 +57,7 @@ def objects(state: State) -> list[dict[str, Any]]:
             "reclaimPolicy": "Delete",
             "volumeBindingMode": "Immediate",
         },
-        *rights,
+        *roles,
         role,
         _binding("ray-operator", role["metadata"]["name"]),
     ]
@@ -88,7 +85,7 @@ def _dns(state: State) -> list[dict[str, Any]]:
             },
             "addressType": "IPv4",
             "ports": ports,
-            "endpoints": [{"addresses": [str(state.inside)], "conditions": {"ready": True}}],
+            "endpoints": [{"addresses": [str(state.node_address)], "conditions": {"ready": True}}],
         },
     ]
 

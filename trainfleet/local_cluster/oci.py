@@ -1,10 +1,7 @@
-"""Writes an image as an OCI archive, out of layers that are tar files already: what `ctr images import`
-reads.
+"""Writes an image as an OCI archive for `ctr images import`, from layers that are tar files.
 
-A blob that the store holds already may be left out of the archive, so a changed top layer is imported in a
-second. Easy to get
-wrong: a layer's `diff_id` is the digest of the uncompressed tar; layers here are never compressed, so the two
-digests are one.
+The archive may omit blobs that the store has already, so a changed top layer is imported in a second. Layers
+are never compressed: a layer's `diff_id`, the digest of the uncompressed tar, equals the digest of its blob.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ _TYPE = "application/vnd.oci.image"
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer: its digest and size, and its file unless the store has it."""
+    """A layer: its digest and size, and its file unless the store has the blob."""
 
     digest: str
     size: int
@@ -55,7 +52,7 @@ class Settings:
 
 
 def layer(file: Path) -> Layer:
-    """A layer out of its tar file."""
+    """The layer of a tar file."""
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     return Layer(f"sha256:{digest}", file.stat().st_size, file)
@@ -71,7 +68,7 @@ def write(archive: Path, reference: str, layers: Sequence[Layer], settings: Sett
         "history": [{"created_by": "trainfleet cluster"} for _ in layers],
     }
     with tarfile.open(archive, "w") as tar:
-        about = _blob(tar, f"{_TYPE}.config.v1+json", config)
+        config_blob = _blob(tar, f"{_TYPE}.config.v1+json", config)
         rows = [
             {"mediaType": f"{_TYPE}.layer.v1.tar", "digest": each.digest, "size": each.size}
             for each in layers
@@ -79,11 +76,11 @@ def write(archive: Path, reference: str, layers: Sequence[Layer], settings: Sett
         manifest = {
             "schemaVersion": 2,
             "mediaType": f"{_TYPE}.manifest.v1+json",
-            "config": about,
+            "config": config_blob,
             "layers": rows,
         }
-        found = _blob(tar, f"{_TYPE}.manifest.v1+json", manifest)
-        found["annotations"] = {
+        manifest_blob = _blob(tar, f"{_TYPE}.manifest.v1+json", manifest)
+        manifest_blob["annotations"] = {
             "io.containerd.image.name": reference,
             "org.opencontainers.image.ref.name": reference.rsplit(":", 1)[-1],
         }
@@ -91,7 +88,7 @@ def write(archive: Path, reference: str, layers: Sequence[Layer], settings: Sett
             if each.file is not None:
                 tar.add(each.file, _path(each.digest), recursive=False)
         _add(tar, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
-        _add(tar, "index.json", json.dumps({"schemaVersion": 2, "manifests": [found]}).encode())
+        _add(tar, "index.json", json.dumps({"schemaVersion": 2, "manifests": [manifest_blob]}).encode())
 
 
 def _blob(tar: tarfile.TarFile, kind: str, document: dict[str, Any]) -> dict[str, Any]:
@@ -106,6 +103,6 @@ def _path(digest: str) -> str:
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    about = tarfile.TarInfo(name)
-    about.size = len(data)
-    tar.addfile(about, io.BytesIO(data))
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    tar.addfile(member, io.BytesIO(data))

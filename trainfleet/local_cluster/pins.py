@@ -1,8 +1,5 @@
-"""What the cluster is built from: one folder of pins (go.mod, go.sum) per program below
-trainfleet/pins/kubernetes.
-
-Used by the builds, the command line and the tests. Versions are read from the pins, so that they stand in one
-place.
+"""The programs that the cluster is built from: one folder of pins (go.mod, go.sum) per program below
+trainfleet/pins/kubernetes. Versions are read from the pins.
 """
 
 from __future__ import annotations
@@ -21,8 +18,8 @@ PINS = Path(pins.__file__).parent / "kubernetes"
 
 @dataclass(frozen=True)
 class Program:
-    """An executable: its folder of pins, the package that is built (`.` is a main.go beside the pins), the
-    module that gives it its version.
+    """An executable: its folder of pins, the package to build (`.` is a main.go in that folder), and the
+    module whose version it has.
     """
 
     name: str
@@ -30,7 +27,7 @@ class Program:
     package: str
     module: str
     flags: str = ""
-    """Linker flags, in which `{version}` stands for the module's version."""
+    """Linker flags; `{version}` is replaced by the module's version."""
 
     @property
     def pins(self) -> Path:
@@ -52,7 +49,7 @@ class Program:
 
     @property
     def key(self) -> str:
-        """What tells one build from another: sources, pins, flags and platform."""
+        """The cache key of the build: sources, pins, flags and platform."""
         digest = hashlib.sha256(
             f"{self.package} {self.flags} {platform.system()} {platform.machine()}".encode()
         )

@@ -1,9 +1,5 @@
-"""The cluster's certificates and kubeconfigs, made by openssl: one authority, one certificate per server and
-client.
-
-The folder is whole or absent. Easy to get wrong: a user's groups are the certificate's organisations, and the
-API server's
-names must hold the first address of the service range, at which every pod looks for it.
+"""The cluster's certificates and kubeconfigs, created by openssl: one authority, one certificate per server
+and client. The folder is complete or absent.
 """
 
 from __future__ import annotations
@@ -25,8 +21,10 @@ DAYS = 365
 LOOPBACK = "https://127.0.0.1:6443"
 
 
-def clients(state: State) -> dict[str, str]:
-    """The subject of each client certificate: the name is its kubeconfig's too."""
+def client_subjects(state: State) -> dict[str, str]:
+    """The subject of each client certificate, by the name of certificate and kubeconfig. A user's groups are
+    the organisations (O).
+    """
     return {
         "admin": "/O=system:masters/CN=trainfleet-admin",
         "kubelet-client": "/O=system:masters/CN=kube-apiserver",
@@ -41,8 +39,8 @@ def clients(state: State) -> dict[str, str]:
     }
 
 
-def make(state: State) -> None:
-    """Make certificates and kubeconfigs, unless they are there."""
+def create(state: State) -> None:
+    """Create the certificates and kubeconfigs, unless they exist."""
     folder = state.file("pki")
     if not folder.is_dir():
         work = state.file("pki.new")
@@ -50,30 +48,19 @@ def make(state: State) -> None:
         work.mkdir(mode=0o700)
         _certificates(state, work)
         os.replace(work, folder)
-    for name in clients(state):
+    for name in client_subjects(state):
         if name != "kubelet-client":
             target = state.kubeconfig if name == "admin" else state.file("config", f"{name}.kubeconfig")
-            server = f"https://{state.inside}:6443" if name == "admin" else LOOPBACK
+            server = f"https://{state.node_address}:6443" if name == "admin" else LOOPBACK
             write_whole(target, yaml.safe_dump(_kubeconfig(state, name, server), sort_keys=False), 0o600)
 
 
 def _certificates(state: State, folder: Path) -> None:
     _openssl(folder, "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", "ca.key")
-    _openssl(
-        folder,
-        "req",
-        "-x509",
-        "-new",
-        "-key",
-        "ca.key",
-        "-out",
-        "ca.crt",
-        "-days",
-        str(DAYS),
-        "-subj",
-        f"/CN={state.context}",
-    )
-    names = [f"IP:{address}" for address in ("127.0.0.1", state.inside, state.services[1])]
+    options = ("-days", str(DAYS), "-subj", f"/CN={state.context}")
+    _openssl(folder, "req", "-x509", "-new", "-key", "ca.key", "-out", "ca.crt", *options)
+    # Pods reach the API server at the first address of the service range.
+    names = [f"IP:{address}" for address in ("127.0.0.1", state.node_address, state.services[1])]
     names += [
         f"DNS:{name}"
         for name in (
@@ -85,11 +72,14 @@ def _certificates(state: State, folder: Path) -> None:
         )
     ]
     _issue(folder, "apiserver", "/CN=kube-apiserver", names)
-    for name, subject in clients(state).items():
+    for name, subject in client_subjects(state).items():
         _issue(
-            folder, name, subject, [f"DNS:{state.node}", f"IP:{state.inside}"] if name == "kubelet" else ()
+            folder,
+            name,
+            subject,
+            [f"DNS:{state.node}", f"IP:{state.node_address}"] if name == "kubelet" else (),
         )
-    # Tokens of service accounts are signed with RSA: some libraries know no other.
+    # Service account tokens are signed with RSA: some client libraries support nothing else.
     _openssl(folder, "genrsa", "-out", "sa.key", "2048")
     _openssl(folder, "rsa", "-in", "sa.key", "-pubout", "-out", "sa.pub")
 
@@ -101,18 +91,9 @@ def _issue(folder: Path, name: str, subject: str, names: Iterable[str]) -> None:
     if joined := ",".join(names):
         extensions += f"subjectAltName={joined}\n"
     (folder / f"{name}.ext").write_text(extensions)
-    signed = (
-        "-CA",
-        "ca.crt",
-        "-CAkey",
-        "ca.key",
-        "-CAcreateserial",
-        "-days",
-        str(DAYS),
-        "-extfile",
-        f"{name}.ext",
-    )
-    _openssl(folder, "x509", "-req", "-in", f"{name}.csr", *signed, "-out", f"{name}.crt")
+    authority = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial")
+    options = ("-days", str(DAYS), "-extfile", f"{name}.ext")
+    _openssl(folder, "x509", "-req", "-in", f"{name}.csr", *authority, *options, "-out", f"{name}.crt")
 
 
 def _kubeconfig(state: State, name: str, server: str) -> dict[str, object]:
@@ -144,5 +125,6 @@ def _openssl(folder: Path, *arguments: str) -> None:
     done = subprocess.run(["openssl", *arguments], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise TrainfleetError(
-            "a certificate cannot be made", [Problem(f"openssl {arguments[0]}", done.stderr.strip()[-300:])]
+            "a certificate cannot be created",
+            [Problem(f"openssl {arguments[0]}", done.stderr.strip()[-300:])],
         )

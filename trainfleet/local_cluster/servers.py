@@ -1,16 +1,14 @@
 """The cluster's servers: the command line and the configuration file of each.
 
-Paths below /run, /var/lib and /var/log are the node's own (init.py). Easy to get wrong: a setting that
-reaches the machine
-outside. The control groups do, so all of them lie below one folder, and image clean-up is off, because no
-registry could
-bring an image back.
+Paths below /run, /var/lib and /var/log are the node's own (node_init.py). Control groups are shared with the
+machine, so all of them are below one folder.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from typing import Any
 import yaml
 
 from trainfleet.files import write_whole
-from trainfleet.local_cluster import builds, pins
+from trainfleet.local_cluster import builds, pins, volumes
 from trainfleet.local_cluster.pki import LOOPBACK
 from trainfleet.local_cluster.state import State
 
@@ -32,24 +30,23 @@ VOLUMES = "/var/lib/volumes"
 
 @dataclass(frozen=True)
 class Server:
+    """The command of a server, and its environment variables."""
+
     command: list[str]
     environment: dict[str, str] = field(default_factory=dict)
 
-    def wanted(self) -> dict[str, Any]:
-        """What the node's first process runs; it starts a server again when any of it changes, the text of
-        its configuration included.
+    def process_spec(self) -> dict[str, Any]:
+        """The entry in processes.json. The node restarts the server when it changes, so it contains a digest
+        of the configuration files.
         """
-        files = [
-            path
-            for word in self.command
-            if (path := Path(word.rpartition("=")[2])).parent.name == "config" and path.is_file()
-        ]
+        paths = [Path(argument.rpartition("=")[2]) for argument in self.command]
+        files = [path for path in paths if path.parent.name == "config" and path.is_file()]
         configuration = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
         return {"command": self.command, "environment": self.environment, "configuration": configuration}
 
 
 def write_configuration(state: State) -> None:
-    """Write the file of each server that takes one."""
+    """Write the servers' configuration files."""
 
     def write(name: str, text: str) -> None:
         write_whole(state.file("config", name), text)
@@ -62,38 +59,18 @@ def write_configuration(state: State) -> None:
 
 
 def runtime(state: State) -> dict[str, Server]:
-    """What images need, and nothing more."""
+    """The container runtime, which is enough to import images."""
     return {"containerd": Server(["containerd", "--config", str(state.file("config", "containerd.toml"))])}
 
 
 def control_plane(state: State) -> dict[str, Server]:
-    """What has to answer before the rest is started."""
-    etcd = [
-        "etcd",
-        "--name",
-        "node",
-        "--data-dir",
-        "/var/lib/etcd",
-        "--logger",
-        "zap",
-        "--log-outputs",
-        "stderr",
-        "--quota-backend-bytes",
-        str(2 << 30),
-    ]
-    etcd += [
-        "--listen-client-urls",
-        "http://127.0.0.1:2379",
-        "--advertise-client-urls",
-        "http://127.0.0.1:2379",
-    ]
-    etcd += [
-        "--listen-peer-urls",
-        "http://127.0.0.1:2380",
-        "--initial-advertise-peer-urls",
-        "http://127.0.0.1:2380",
-    ]
-    etcd += ["--initial-cluster", "node=http://127.0.0.1:2380", "--auto-compaction-retention", "1"]
+    """The servers that must answer before the others start."""
+    clients, peers = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
+    etcd = ["etcd", "--name=node", "--data-dir=/var/lib/etcd", "--logger=zap", "--log-outputs=stderr"]
+    etcd += [f"--quota-backend-bytes={2 << 30}", "--auto-compaction-retention=1"]
+    etcd += [f"--listen-client-urls={clients}", f"--advertise-client-urls={clients}"]
+    etcd += [f"--listen-peer-urls={peers}", f"--initial-advertise-peer-urls={peers}"]
+    etcd += [f"--initial-cluster=node={peers}"]
     return {
         "etcd": Server(etcd),
         **runtime(state),
@@ -102,84 +79,51 @@ def control_plane(state: State) -> dict[str, Server]:
 
 
 def workers(state: State) -> dict[str, Server]:
-    """What talks to the API server."""
+    """The clients of the API server."""
 
     def config(name: str) -> str:
         return f"--kubeconfig={state.file('config', name)}.kubeconfig"
 
     pki = state.file("pki")
-    controllers = [
-        "kube-controller-manager",
-        config("kube-controller-manager"),
-        "--use-service-account-credentials=true",
-        "--leader-elect=false",
-    ]
+    controllers = ["kube-controller-manager", config("kube-controller-manager")]
+    controllers += ["--use-service-account-credentials=true", "--leader-elect=false"]
     controllers += [f"--service-account-private-key-file={pki}/sa.key", f"--root-ca-file={pki}/ca.crt"]
     controllers += [f"--cluster-signing-cert-file={pki}/ca.crt", f"--cluster-signing-key-file={pki}/ca.key"]
-    controllers += [
-        "--allocate-node-cidrs=false",
-        f"--cluster-cidr={state.pods}",
-        f"--service-cluster-ip-range={state.services}",
-    ]
-    controllers += ["--node-monitor-grace-period=20s"]
-    proxy = [
-        "kube-proxy",
-        config("kube-proxy"),
-        f"--hostname-override={state.node}",
-        f"--cluster-cidr={state.pods}",
-        "--proxy-mode=nftables",
-    ]
-    proxy += [
-        "--conntrack-max-per-core=0",
-        "--conntrack-tcp-timeout-established=0s",
-        "--conntrack-tcp-timeout-close-wait=0s",
-    ]
-    kubelet = [
-        "kubelet",
-        config("kubelet"),
-        f"--config={state.file('config', 'kubelet.yaml')}",
-        f"--hostname-override={state.node}",
-    ]
-    kubelet += [f"--node-ip={state.inside}", f"--node-labels=trainfleet.io/cluster={state.name}"]
-    operator = [
-        str(builds.executable(pins.RAY_OPERATOR)),
-        config("ray-operator"),
-        "--enable-leader-election=false",
-        "--enable-metrics=true",
-    ]
-    operator += ["--metrics-addr=:8080", "--health-probe-bind-address=:8082", "--log-stdout-encoder=console"]
+    controllers += ["--allocate-node-cidrs=false", f"--cluster-cidr={state.pods}"]
+    controllers += [f"--service-cluster-ip-range={state.services}", "--node-monitor-grace-period=20s"]
+    proxy = ["kube-proxy", config("kube-proxy"), f"--hostname-override={state.node}"]
+    proxy += [f"--cluster-cidr={state.pods}", "--proxy-mode=nftables", "--conntrack-max-per-core=0"]
+    proxy += ["--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s"]
+    kubelet = ["kubelet", config("kubelet"), f"--config={state.file('config', 'kubelet.yaml')}"]
+    kubelet += [f"--hostname-override={state.node}", f"--node-ip={state.node_address}"]
+    kubelet += [f"--node-labels=trainfleet.io/cluster={state.name}"]
+    operator = [str(builds.executable(pins.RAY_OPERATOR)), config("ray-operator")]
+    operator += ["--enable-leader-election=false", "--enable-metrics=true", "--metrics-addr=:8080"]
+    operator += ["--health-probe-bind-address=:8082", "--log-stdout-encoder=console"]
+    dns = [str(builds.executable(pins.COREDNS)), "-conf", str(state.file("config", "Corefile"))]
+    operator_environment = {"ENABLE_INIT_CONTAINER_INJECTION": "false", "GOMEMLIMIT": "512MiB"}
     return {
         "kube-controller-manager": _kube(*controllers),
         "kube-scheduler": _kube("kube-scheduler", config("kube-scheduler"), "--leader-elect=false"),
         "kube-proxy": _kube(*proxy),
         "kubelet": _kube(*kubelet),
-        "coredns": Server(
-            [str(builds.executable(pins.COREDNS)), "-conf", str(state.file("config", "Corefile"))]
-        ),
-        "ray-operator": Server(
-            operator, {"ENABLE_INIT_CONTAINER_INJECTION": "false", "GOMEMLIMIT": "512MiB"}
-        ),
+        "coredns": Server(dns),
+        "ray-operator": Server(operator, operator_environment),
         "volumes": _volumes(state),
     }
 
 
 def simulated(state: State) -> dict[str, Server]:
-    """What plays the kubelet of nodes that are not there."""
-    command = [
-        str(builds.executable(pins.KWOK)),
-        f"--kubeconfig={state.file('config', 'kwok.kubeconfig')}",
-        "--manage-all-nodes=false",
-    ]
-    command += [
-        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-        f"--cidr={state.pods}",
-        f"--node-ip={state.inside}",
-    ]
+    """kwok, which acts as the kubelet of simulated nodes."""
+    command = [str(builds.executable(pins.KWOK)), "--manage-all-nodes=false"]
+    command += [f"--kubeconfig={state.file('config', 'kwok.kubeconfig')}"]
+    command += ["--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake"]
+    command += [f"--cidr={state.pods}", f"--node-ip={state.node_address}"]
     return {"kwok": Server(command)}
 
 
 def _kube(program: str, *flags: str) -> Server:
-    # Idle servers give memory back sooner at the price of some more collecting.
+    # Idle servers release memory sooner, at the price of more garbage collections.
     return Server([str(builds.executable(pins.KUBE)), program, *flags], {"GOGC": "50"})
 
 
@@ -188,7 +132,7 @@ def _apiserver(state: State) -> list[str]:
     return [
         "--etcd-servers=http://127.0.0.1:2379",
         f"--service-cluster-ip-range={state.services}",
-        f"--advertise-address={state.inside}",
+        f"--advertise-address={state.node_address}",
         "--secure-port=6443",
         f"--tls-cert-file={pki}/apiserver.crt",
         f"--tls-private-key-file={pki}/apiserver.key",
@@ -204,19 +148,19 @@ def _apiserver(state: State) -> list[str]:
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",
         "--event-ttl=6h",
-        # It asks etcd for how far it has got; Debian's 3.4 does not say, and each list would wait for it in
-        # vain.
+        # Needs etcd's progress notifications, which Debian's 3.4 lacks: each list would wait for a time-out.
         "--feature-gates=SizeBasedListCostEstimate=false",
     ]
 
 
 def _containerd(state: State) -> str:
-    # restrict_oom_score_adj: where a machine does not let root lower it, runc would end with "can't get final
-    # child's PID from pipe: EOF".
+    # Without restrict_oom_score_adj, runc fails on machines where root cannot lower the score: "can't get
+    # final child's PID from pipe: EOF".
+    disabled = ", ".join(f'"io.containerd.snapshotter.v1.{name}"' for name in ("btrfs", "zfs", "devmapper"))
     return f"""version = 2
 root = "/var/lib/containerd"
 state = "/run/containerd"
-disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper"]
+disabled_plugins = [{disabled}]
 [grpc]
   address = "{SOCKET}"
 [plugins."io.containerd.grpc.v1.cri"]
@@ -256,6 +200,7 @@ def _kubelet(state: State) -> dict[str, Any]:
         "resolvConf": str(state.file("config", "resolv.conf")),
         "evictionPressureTransitionPeriod": "15s",
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        # NOTE: images are never removed, because no registry could provide them again.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "nodeStatusUpdateFrequency": "5s",
@@ -265,8 +210,8 @@ def _kubelet(state: State) -> dict[str, Any]:
 
 
 def _pod_network(state: State) -> dict[str, Any]:
-    # ptp and not bridge: what pods say to each other is routed, so a service's answers pass the node's rules
-    # without br_netfilter.
+    # ptp, not bridge: traffic between pods is routed, so a service's answers pass the node's rules without
+    # br_netfilter.
     ipam = {"type": "host-local", "ranges": [[{"subnet": str(state.pods)}]], "routes": [{"dst": "0.0.0.0/0"}]}
     plugins: list[dict[str, Any]] = [
         {"type": "ptp", "ipMasq": False, "ipam": ipam},
@@ -276,12 +221,10 @@ def _pod_network(state: State) -> dict[str, Any]:
 
 
 def _corefile(state: State) -> str:
-    # Other names are refused at once (`hosts` without fallthrough answers SERVFAIL): there is nobody to ask,
-    # and a client would wait
-    # for its time-out. Two blocks, because a plug-in's place in a block is CoreDNS' own and not the order of
-    # these lines.
+    # Other names fail at once (`hosts` without fallthrough answers SERVFAIL): no other DNS server exists, and
+    # clients would wait for a time-out. Two blocks, because CoreDNS orders the plug-ins of a block itself.
     return f"""cluster.local:53 in-addr.arpa:53 {{
-  bind {state.inside}
+  bind {state.node_address}
   errors
   ready 127.0.0.1:8181
   kubernetes cluster.local in-addr.arpa {{
@@ -292,19 +235,16 @@ def _corefile(state: State) -> str:
   cache 5
 }}
 .:53 {{
-  bind {state.inside}
+  bind {state.node_address}
   errors
   hosts {{
-    {state.outside} {HOST_NAME}
+    {state.host_address} {HOST_NAME}
   }}
 }}
 """
 
 
 def _volumes(state: State) -> Server:
-    import sys
-
-    from trainfleet.local_cluster.volumes import __file__ as program
-
     pki = state.file("pki")
-    return Server([sys.executable, "-I", "-S", program, LOOPBACK, str(pki), STORAGE_CLASS, VOLUMES])
+    command = [sys.executable, "-I", "-S", volumes.__file__, LOOPBACK, str(pki), STORAGE_CLASS, VOLUMES]
+    return Server(command)

@@ -1,20 +1,20 @@
-"""Brings a cluster up, or goes on where an earlier attempt stopped: each step looks first whether it is done.
+"""Starts a cluster, or resumes an interrupted start: each step first checks whether it is done already.
 
-Used by the command line and the tests. Easy to get wrong: the order. What is outside the state folder is
-written down before it
-is made (state.py), the API server answers before its clients start, and definitions are there before
-KubeRay's operator looks.
+The order matters: what is outside the state folder is recorded before it is created (state.py), the API
+server answers before its clients start, and the definitions exist before KubeRay's operator starts.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import ProxyHandler, build_opener
 
 import psutil
 from filelock import FileLock, Timeout
@@ -29,12 +29,12 @@ from trainfleet.toolchain import cache_folder
 
 Progress = Callable[[str], None]
 LIMIT_S = 180.0
-_LOOK_EVERY = 0.1
+POLL_INTERVAL_S = 0.1
 
 
 @contextmanager
-def one_at_a_time(name: str, progress: Progress) -> Iterator[None]:
-    """Hold the cluster's lock while the block runs: `up` and `down` wait for each other."""
+def cluster_lock(name: str, progress: Progress) -> Iterator[None]:
+    """Hold the cluster's lock while the block runs: `up` and `down` exclude each other."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     lock = FileLock(str(cache_folder() / f"cluster-{name}.lock"))
     try:
@@ -48,163 +48,152 @@ def one_at_a_time(name: str, progress: Progress) -> Iterator[None]:
         lock.release()
 
 
-def up(name: str, progress: Progress, *, image: bool = True, fake_nodes: bool = False) -> State:
-    """Return the state of a cluster that is ready, having made what was missing.
+def start_cluster(name: str, progress: Progress, *, image: bool = True, fake_nodes: bool = False) -> State:
+    """Start a cluster, unless it runs, and return its state once it is ready.
 
     Raises:
-        MissingToolError: this machine cannot run it; says what is missing.
-        TrainfleetError: a server does not come up; with the last words of its log.
+        MissingToolError: this machine cannot run it; lists what is missing.
+        TrainfleetError: a server does not start; with the end of its log.
     """
-    checks.machine()
-    there = state.load(name)
-    simulated = fake_nodes or (there is not None and "kwok" in _wanted(there))
-    checks.resources(state.folder_of(name), image=image, simulated=simulated)
+    checks.require_supported()
+    existing = state.load(name)
+    simulated = fake_nodes or (existing is not None and "kwok" in read_processes(existing))
+    checks.require_resources(state.folder_of(name), image=image, simulated=simulated)
     store = _prepare(progress, image, simulated)
-    with one_at_a_time(name, progress):
-        it = state.load(name) or _created(name)
-        images.clone(it, store)
-        it.note("cgroup", it.cgroup)
-        cgroups.make(it.cgroup)
-        pki.make(it)
-        servers.write_configuration(it)
-        write_shim(it)
-        pid = node.start(it)
-        network.connect(it, pid)
-        _start(it, progress, simulated=simulated)
+    with cluster_lock(name, progress):
+        cluster = state.load(name) or _create(name)
+        images.clone(cluster, store)
+        cluster.record("cgroup", cluster.cgroup)
+        cgroups.create(cluster.cgroup)
+        pki.create(cluster)
+        servers.write_configuration(cluster)
+        write_shim(cluster)
+        pid = node.start(cluster)
+        network.connect(cluster, pid)
+        _start_servers(cluster, progress, simulated=simulated)
         if image:
-            images.load_project(it, pid, store, progress)
-    return it
+            images.load_project(cluster, pid, store, progress)
+    return cluster
 
 
-def _created(name: str) -> State:
-    """A new cluster's state. Two that begin at once do not choose one range: a range is taken from when it is
-    written down.
-    """
+def _create(name: str) -> State:
+    """Create a new cluster's state. The lock keeps two new clusters from choosing the same network."""
     with FileLock(str(cache_folder() / "cluster-networks.lock")):
         taken = [other.network for other in map(state.load, state.names()) if other is not None]
         return state.create(name, network.choose(taken))
 
 
 def _prepare(progress: Progress, image: bool, simulated: bool) -> Path:
-    """Programs and images, made side by side: one waits for the processors, the other for the disk and the
-    index. Returns the images' store.
+    """Build the programs and the images in parallel: one is bound by CPU, the other by disk and network.
+    Returns the image store.
     """
     with ThreadPoolExecutor(2) as pool:
-        built, store = (
-            pool.submit(builds.build_all, progress, simulated),
-            pool.submit(images.prepare, progress, image),
-        )
+        programs = pool.submit(builds.build_all, progress, simulated)
+        store = pool.submit(images.prepare, progress, image)
         try:
-            built.result()
+            programs.result()
             return store.result()
-        except KeyboardInterrupt:  # the threads end when what they wait for does
+        except KeyboardInterrupt:  # the threads end when their child processes do
             for child in psutil.Process().children(recursive=True):
                 child.kill()
             raise
 
 
-def _start(it: State, progress: Progress, *, simulated: bool) -> None:
-    wanted = servers.control_plane(it)
-    want(it, _wanted(it) | {name: server.wanted() for name, server in wanted.items()})
+def _start_servers(cluster: State, progress: Progress, *, simulated: bool) -> None:
+    running = servers.control_plane(cluster)
+    specs = {name: server.process_spec() for name, server in running.items()}
+    set_processes(cluster, read_processes(cluster) | specs)
     progress("starting the API server")
-    wait(
-        it,
+    ready = ("get", "--raw", "/readyz")
+    wait_for(
+        cluster,
         "the API server",
         "kube-apiserver",
-        lambda: kubectl(it, "get", "--raw", "/readyz", check=False).returncode == 0,
+        lambda: kubectl(cluster, *ready, check=False).returncode == 0,
     )
-    wait(it, "the cluster's objects", "kube-apiserver", lambda: _applied(it))
-    wanted |= servers.workers(it)
+    wait_for(cluster, "the cluster's objects", "kube-apiserver", lambda: _apply_objects(cluster))
+    running |= servers.workers(cluster)
     if simulated:
-        wanted |= servers.simulated(it)
-    want(it, {name: server.wanted() for name, server in wanted.items()})
+        running |= servers.simulated(cluster)
+    set_processes(cluster, {name: server.process_spec() for name, server in running.items()})
     progress("starting the node")
-    wait(it, "the node", "kubelet", lambda: node_ready(it))
-    wait(it, "the cluster's DNS", "coredns", lambda: dns_answers(it))
-    wait(it, "KubeRay's operator", "ray-operator", lambda: answers(f"http://{it.inside}:8082/readyz"))
+    operator = f"http://{cluster.node_address}:8082/readyz"
+    wait_for(cluster, "the node", "kubelet", lambda: node_is_ready(cluster))
+    wait_for(cluster, "the cluster's DNS", "coredns", lambda: dns_is_ready(cluster))
+    wait_for(cluster, "KubeRay's operator", "ray-operator", lambda: is_healthy(operator))
 
 
-def want(it: State, wanted: dict[str, object]) -> None:
-    """Tell the node's first process what to run."""
-    if wanted != _wanted(it):
-        write_whole(it.file("processes.json"), json.dumps(wanted, indent=1) + "\n", 0o600)
+def set_processes(cluster: State, specs: dict[str, object]) -> None:
+    """Write the servers that the node runs, by name; the node restarts those whose specification changed."""
+    if specs != read_processes(cluster):
+        write_whole(cluster.file("processes.json"), json.dumps(specs, indent=1) + "\n", 0o600)
 
 
-def _wanted(it: State) -> dict[str, object]:
+def read_processes(cluster: State) -> dict[str, object]:
+    """The specifications of the servers that the node runs, by name."""
     try:
-        wanted: dict[str, object] = json.loads(it.file("processes.json").read_text())
+        specs: dict[str, object] = json.loads(cluster.file("processes.json").read_text())
     except FileNotFoundError:
         return {}
-    return wanted
+    return specs
 
 
-def wait(it: State, what: str, server: str, done: Callable[[], bool], limit: float = LIMIT_S) -> None:
-    """Wait for a condition.
+def wait_for(
+    cluster: State, what: str, server: str, condition: Callable[[], bool], limit: float = LIMIT_S
+) -> None:
+    """Wait until a condition is true.
 
     Raises:
-        TrainfleetError: it did not come true in time; with the last words of the server's log.
+        TrainfleetError: it is not true in time; with the end of the server's log.
     """
     deadline = time.monotonic() + limit
-    while not done():
+    while not condition():
         if time.monotonic() > deadline:
-            log = it.file("logs", f"{server}.log")
-            said = log.read_text(errors="replace").strip().splitlines()[-3:] if log.exists() else []
+            log = cluster.file("logs", f"{server}.log")
+            lines = log.read_text(errors="replace").strip().splitlines()[-3:] if log.exists() else []
             raise TrainfleetError(
                 f"{what} did not become ready in {limit:.0f} s",
-                [Problem(str(log), " / ".join(said) or "is empty")],
+                [Problem(str(log), " / ".join(lines) or "the log is empty")],
             )
-        time.sleep(_LOOK_EVERY)
+        time.sleep(POLL_INTERVAL_S)
 
 
-def _applied(it: State) -> bool:
-    document = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects(it)})
-    done = kubectl(
-        it,
-        "apply",
-        "--server-side",
-        "--force-conflicts",
-        "--field-manager=trainfleet-cluster",
-        "-f",
-        "-",
-        check=False,
-        given=document,
-    )
-    it.file("logs", "objects.log").write_text(done.stdout + done.stderr)
+def _apply_objects(cluster: State) -> bool:
+    document = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects(cluster)})
+    flags = ("--server-side", "--force-conflicts", "--field-manager=trainfleet-cluster")
+    done = kubectl(cluster, "apply", *flags, "-f", "-", check=False, stdin=document)
+    cluster.file("logs", "objects.log").write_text(done.stdout + done.stderr)
     return done.returncode == 0
 
 
-def node_ready(it: State) -> bool:
-    """Whether the kubelet says that pods may come."""
+def node_is_ready(cluster: State) -> bool:
+    """Whether the kubelet reports that the node accepts pods."""
     path = "{.status.conditions[?(@.type=='Ready')].status}"
-    return kubectl(it, "get", "node", it.node, "-o", f"jsonpath={path}", check=False).stdout == "True"
-
-
-def dns_answers(it: State) -> bool:
-    """Whether the cluster's DNS, asked at its service address from this machine, knows the API server."""
-    import socket
-
-    question = b"\x07\x07\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
-    question += (
-        b"".join(
-            bytes([len(part)]) + part.encode()
-            for part in ("kubernetes", "default", "svc", "cluster", "local")
-        )
-        + b"\x00\x00\x01\x00\x01"
+    return (
+        kubectl(cluster, "get", "node", cluster.node, "-o", f"jsonpath={path}", check=False).stdout == "True"
     )
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        asked.settimeout(2)
+
+
+def dns_is_ready(cluster: State) -> bool:
+    """Whether the cluster's DNS resolves the API server's name, queried at its service address."""
+    header = b"\x07\x07\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
+    labels = ("kubernetes", "default", "svc", "cluster", "local")
+    question = (
+        header + b"".join(bytes([len(label)]) + label.encode() for label in labels) + b"\x00\x00\x01\x00\x01"
+    )
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.settimeout(2)
         try:
-            asked.sendto(question, (str(it.dns), 53))
-            answer = asked.recv(512)
+            client.sendto(question, (str(cluster.dns), 53))
+            answer = client.recv(512)
         except OSError:
             return False
-    return answer[:2] == question[:2] and answer[3] & 0x0F == 0 and answer.endswith(it.services[1].packed)
+    same_id, no_error = answer[:2] == question[:2], answer[3] & 0x0F == 0
+    return same_id and no_error and answer.endswith(cluster.services[1].packed)
 
 
-def answers(url: str) -> bool:
-    """Whether a server answers with 200."""
-    from urllib.request import ProxyHandler, build_opener
-
+def is_healthy(url: str) -> bool:
+    """Whether a server answers with status 200, without a proxy."""
     try:
         with build_opener(ProxyHandler({})).open(url, timeout=2) as answer:
             return bool(answer.status == 200)
@@ -212,21 +201,21 @@ def answers(url: str) -> bool:
         return False
 
 
-def down(name: str, progress: Progress) -> bool:
-    """Remove a cluster and everything that it made; returns whether there was one."""
-    checks.machine()
-    with one_at_a_time(name, progress):
-        it = state.load(name)
-        if it is None:  # killed before its first line was written: at most an empty folder
+def remove_cluster(name: str, progress: Progress) -> bool:
+    """Remove a cluster and everything that it created; returns whether it existed."""
+    checks.require_supported()
+    with cluster_lock(name, progress):
+        cluster = state.load(name)
+        if cluster is None:  # interrupted before its state was written: at most an empty folder exists
             shutil.rmtree(state.folder_of(name), ignore_errors=True)
             return False
-        progress("ending the node")
-        if any(made.kind == "node" for made in it.made):
-            node.stop(it)
-        for made in it.made:
-            if made.kind == "link":
-                network.remove(made.name)
-            elif made.kind == "cgroup":
-                cgroups.remove(made.name)
-        it.remove()
+        progress("stopping the node")
+        if any(resource.kind == "node" for resource in cluster.resources):
+            node.stop(cluster)
+        for resource in cluster.resources:
+            if resource.kind == "link":
+                network.remove(resource.name)
+            elif resource.kind == "cgroup":
+                cgroups.remove(resource.name)
+        cluster.remove()
     return True

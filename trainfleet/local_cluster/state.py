@@ -1,10 +1,8 @@
-"""The state folder of a cluster, and the list of what was made outside of it.
+"""The state folder of a cluster, and the record of what the cluster created outside of it.
 
-Everything that the machine would still have after the folder is gone (a link, a control group, the node's
-processes) is
-written down here before it is made, so that `down` finds it also when `up` was killed in between. Easy to get
-wrong: what
-is not in the list was not made by us, and is left alone.
+Whatever survives the removal of the folder (a network link, a control group, the node's processes) is
+recorded here before it is created, so that `down` finds it even when `up` was killed. What is not recorded
+is never removed.
 """
 
 from __future__ import annotations
@@ -22,14 +20,15 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
 
 DEFAULT_NAME = "local"
-HIDDEN = ("/run", "/var/run", "/var/lib", "/var/log", "/proc", "/sys")
+SHADOWED = ("/run", "/var/run", "/var/lib", "/var/log", "/proc", "/sys")
+"""Folders that the node mounts over: this machine's contents are not visible in the node."""
 _FILE = "state.json"
 
 
 @dataclass(frozen=True)
-class Made:
-    """A thing outside the state folder: `kind` is link, cgroup or node (processes whose command line holds
-    the token).
+class Resource:
+    """A resource outside the state folder. `kind` is link, cgroup or node; the name of a node is the token in
+    the command line of its processes.
     """
 
     kind: str
@@ -38,13 +37,13 @@ class Made:
 
 @dataclass
 class State:
-    """One cluster: where it lies, its network, and what it made."""
+    """One cluster: its folder, its network, and the resources that it created."""
 
     name: str
     folder: Path
     network: IPv4Network
     token: str
-    made: list[Made] = field(default_factory=list)
+    resources: list[Resource] = field(default_factory=list)
 
     def file(self, *parts: str) -> Path:
         return self.folder.joinpath(*parts)
@@ -64,7 +63,7 @@ class State:
 
     @property
     def link(self) -> str:
-        """The link to the node, on this side."""
+        """The machine's end of the link to the node."""
         return f"tf-{self.name}"
 
     @property
@@ -72,12 +71,12 @@ class State:
         return f"trainfleet-{self.name}"
 
     @property
-    def outside(self) -> IPv4Address:
+    def host_address(self) -> IPv4Address:
         """This machine's address as the node and its pods see it."""
         return self.network[1]
 
     @property
-    def inside(self) -> IPv4Address:
+    def node_address(self) -> IPv4Address:
         """The node's address, at which the API server answers."""
         return self.network[2]
 
@@ -93,10 +92,10 @@ class State:
     def dns(self) -> IPv4Address:
         return self.services[10]
 
-    def note(self, kind: str, name: str) -> None:
-        """Write down what is about to be made."""
-        if (made := Made(kind, name)) not in self.made:
-            self.made.append(made)
+    def record(self, kind: str, name: str) -> None:
+        """Record a resource that is about to be created."""
+        if (resource := Resource(kind, name)) not in self.resources:
+            self.resources.append(resource)
             self.save()
 
     def save(self) -> None:
@@ -104,12 +103,12 @@ class State:
             "name": self.name,
             "network": str(self.network),
             "token": self.token,
-            "made": [{"kind": made.kind, "name": made.name} for made in self.made],
+            "made": [{"kind": resource.kind, "name": resource.name} for resource in self.resources],
         }
         write_whole(self.file(_FILE), json.dumps(document, indent=1) + "\n", 0o600)
 
     def remove(self) -> None:
-        """Remove the folder, the list of what was made last: an interrupted `down` can be taken up again."""
+        """Remove the folder, and its state file last: an interrupted `down` can be run again."""
         for entry in list(self.folder.iterdir()) if self.folder.is_dir() else []:
             if entry.name != _FILE:
                 shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
@@ -122,66 +121,60 @@ class State:
 
 
 def folder_of(name: str) -> Path:
-    """Where a cluster's state lies.
+    """The state folder of a cluster, whether it exists or not.
 
     Raises:
-        InputError: the name cannot be one.
+        InputError: the name is not valid, or the node could not see the folder.
     """
     from platformdirs import user_state_path
 
     if not re.fullmatch(r"[a-z][a-z0-9]{0,11}", name):
         raise InputError(
-            "not a name for a cluster",
-            [Problem("--name", f"{name!r} is not up to 12 small letters and digits", DEFAULT_NAME)],
+            "not a valid name for a cluster",
+            [Problem("--name", f"{name!r} is not 1 to 12 lowercase letters and digits", DEFAULT_NAME)],
         )
     folder = user_state_path("trainfleet") / "clusters" / name
-    if place := hidden_by(folder):
+    if mount := shadowed_by(folder):
         raise InputError(
-            "the cluster's state cannot lie there",
-            [
-                Problem(
-                    str(folder), f"the node has a {place} of its own", "set XDG_STATE_HOME to another folder"
-                )
-            ],
+            "the cluster's state cannot be kept in this folder",
+            [Problem(str(folder), f"the node has its own {mount}", "set XDG_STATE_HOME to another folder")],
         )
     return folder
 
 
-def hidden_by(path: Path) -> str | None:
-    """The folder that the node has of its own, where a path lies in one: it is not there for what runs in the
-    node.
-    """
-    return next((place for place in HIDDEN if Path(place) in path.resolve().parents), None)
+def shadowed_by(path: Path) -> str | None:
+    """The folder over `path` that the node mounts over, which hides `path` from the node; None if visible."""
+    return next((folder for folder in SHADOWED if Path(folder) in path.resolve().parents), None)
 
 
 def names() -> list[str]:
-    """The clusters that have a state here."""
+    """The clusters whose state exists on this machine."""
     folder = folder_of(DEFAULT_NAME).parent
     return sorted(path.parent.name for path in folder.glob(f"*/{_FILE}")) if folder.is_dir() else []
 
 
 def load(name: str) -> State | None:
-    """The state of a cluster, or None when there is none.
+    """The state of a cluster, or None when it does not exist.
 
     Raises:
-        InputError: the file is not one of ours.
+        InputError: the file is not a valid state file.
     """
     folder = folder_of(name)
     try:
         document = json.loads((folder / _FILE).read_text())
-        made = [Made(entry["kind"], entry["name"]) for entry in document["made"]]
-        return State(name, folder, IPv4Network(document["network"]), document["token"], made)
+        resources = [Resource(entry["kind"], entry["name"]) for entry in document["made"]]
+        return State(name, folder, IPv4Network(document["network"]), document["token"], resources)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             "the cluster's state cannot be read",
-            [Problem(str(folder / _FILE), str(error), f"look at {folder}, then remove it")],
+            [Problem(str(folder / _FILE), str(error), f"inspect {folder}, then remove it")],
         ) from error
 
 
 def create(name: str, network: IPv4Network) -> State:
-    """Make the folder of a new cluster, for its owner's eyes only: it holds keys."""
+    """Create the folder of a new cluster. Only its owner can read it, because it holds keys."""
     state = State(name, folder_of(name), network, secrets.token_hex(8))
     state.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     os.chmod(state.folder, 0o700)

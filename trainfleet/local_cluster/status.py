@@ -1,6 +1,4 @@
-"""What a cluster is doing: its servers with their memory, its nodes, whether pods may come. Looks, and
-changes nothing.
-"""
+"""The status of a cluster: its servers with their memory, its nodes, and whether it accepts pods."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from typing import Any
 
 from trainfleet.local_cluster import node, pins, state
 from trainfleet.local_cluster.kubectl import kubectl
-from trainfleet.local_cluster.start import dns_answers, node_ready
+from trainfleet.local_cluster.start import dns_is_ready, node_is_ready
 from trainfleet.local_cluster.state import State
 
 VERSIONS = {
@@ -23,86 +21,78 @@ VERSIONS = {
     "ray-operator": pins.RAY_OPERATOR,
     "kwok": pins.KWOK,
 }
-SHORT = {"DiskPressure": "disk", "MemoryPressure": "memory", "PIDPressure": "process numbers"}
-"""What a node may run short of: then it takes no new pods, and evicts some."""
+PRESSURES = {"DiskPressure": "disk", "MemoryPressure": "memory", "PIDPressure": "process numbers"}
+"""The pressure conditions of a node: under pressure cluster accepts no new pods, and evicts some."""
 _DEBIAN = {"containerd": "containerd", "etcd": "etcd-server"}
 
 
-def look(name: str) -> dict[str, Any]:
-    """Everything that `status` shows; memory is the servers' proportional share, so shared code is counted
-    once.
-    """
-    it = state.load(name)
-    seen: dict[str, Any] = {
+def cluster_status(name: str) -> dict[str, Any]:
+    """The document that `trainfleet cluster status --json` prints."""
+    cluster = state.load(name)
+    document: dict[str, Any] = {
         "name": name,
-        "exists": it is not None,
+        "exists": cluster is not None,
         "ready": False,
         "context": f"trainfleet-{name}",
         "servers": [],
         "nodes": [],
     }
-    seen["memory_mib"] = 0
-    if it is None:
-        return seen
-    seen |= {
-        "kubeconfig": str(it.kubeconfig),
-        "network": str(it.network),
-        "this_machine": str(it.outside),
-        "api": f"https://{it.inside}:6443",
+    document["memory_mib"] = 0
+    if cluster is None:
+        return document
+    document |= {
+        "kubeconfig": str(cluster.kubeconfig),
+        "network": str(cluster.network),
+        "this_machine": str(cluster.host_address),
+        "api": f"https://{cluster.node_address}:6443",
     }
-    pid = node.pid_of(it)
-    seen["servers"] = _servers(it, pid) if pid else []
-    seen["memory_mib"] = sum(row["memory_mib"] for row in seen["servers"])
-    if pid and it.kubeconfig.exists():
-        seen["nodes"] = _nodes(it)
-        well = (
-            bool(seen["servers"])
-            and all(row["running"] for row in seen["servers"])
-            and not any(row["short_of"] for row in seen["nodes"])
-        )
-        seen["ready"] = well and node_ready(it) and dns_answers(it)
-    return seen
+    pid = node.pid_of(cluster)
+    document["servers"] = _servers(cluster, pid) if pid else []
+    document["memory_mib"] = sum(row["memory_mib"] for row in document["servers"])
+    if pid and cluster.kubeconfig.exists():
+        document["nodes"] = _nodes(cluster)
+        running = bool(document["servers"]) and all(row["running"] for row in document["servers"])
+        healthy = running and not any(row["short_of"] for row in document["nodes"])
+        document["ready"] = healthy and node_is_ready(cluster) and dns_is_ready(cluster)
+    return document
 
 
-def _servers(it: State, pid: int) -> list[dict[str, Any]]:
+def _servers(cluster: State, pid: int) -> list[dict[str, Any]]:
     running: dict[str, dict[str, Any]] = {}
     with contextlib.suppress(OSError, ValueError):
-        running = json.loads(it.file("running.json").read_text())
-    here = _pids_here(pid)
+        running = json.loads(cluster.file("running.json").read_text())
+    host_pids = _host_pids(pid)
     rows = [{"name": "init", "version": "", "running": True, "starts": 1, "memory_mib": memory_mib(pid)}]
-    for name, about in running.items():
-        outside = here.get(about["pid"])
+    for name, process in running.items():
+        host_pid = host_pids.get(process["pid"])
         version = VERSIONS[name].version if name in VERSIONS else _debian_version(_DEBIAN.get(name, ""))
-        memory = memory_mib(outside) if outside else 0
+        memory = memory_mib(host_pid) if host_pid else 0
         rows.append(
             {
                 "name": name,
                 "version": version,
-                "running": outside is not None,
-                "starts": about["starts"],
+                "running": host_pid is not None,
+                "starts": process["starts"],
                 "memory_mib": memory,
             }
         )
     return rows
 
 
-def _pids_here(pid: int) -> dict[int, int]:
-    """What this machine calls the children of the node's first process, by what the node calls them."""
+def _host_pids(pid: int) -> dict[int, int]:
+    """The children of the node's first process: the ID on this machine by the ID in the node."""
     found = {}
     with contextlib.suppress(OSError):
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
             with contextlib.suppress(OSError, StopIteration):
-                line = next(
-                    row
-                    for row in Path(f"/proc/{child}/status").read_text().splitlines()
-                    if row.startswith("NSpid:")
-                )
+                rows = Path(f"/proc/{child}/status").read_text().splitlines()
+                line = next(row for row in rows if row.startswith("NSpid:"))
                 found[int(line.split()[-1])] = int(child)
     return found
 
 
 def memory_mib(pid: int) -> int:
-    """A process's proportional share of memory."""
+    """A process's proportional set size, in which shared memory is divided among its users."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -119,8 +109,8 @@ def _debian_version(package: str) -> str:
     return done.stdout if done.returncode == 0 else ""
 
 
-def _nodes(it: State) -> list[dict[str, Any]]:
-    done = kubectl(it, "get", "nodes", "-o", "json", check=False, timeout=20)
+def _nodes(cluster: State) -> list[dict[str, Any]]:
+    done = kubectl(cluster, "get", "nodes", "-o", "json", check=False, timeout=20)
     if done.returncode:
         return []
     return [
@@ -132,9 +122,9 @@ def _nodes(it: State) -> list[dict[str, Any]]:
             ),
             "simulated": item["metadata"].get("annotations", {}).get("kwok.x-k8s.io/node") == "fake",
             "short_of": [
-                SHORT[row["type"]]
+                PRESSURES[row["type"]]
                 for row in item["status"].get("conditions", ())
-                if row["type"] in SHORT and row["status"] == "True"
+                if row["type"] in PRESSURES and row["status"] == "True"
             ],
             "gpus": int(item["status"].get("capacity", {}).get("nvidia.com/gpu", 0)),
         }

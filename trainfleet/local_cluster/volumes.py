@@ -1,10 +1,7 @@
-"""The provisioner of the storage class `local`: a folder on the node per claim, gone with the claim. Standard
-library only.
+"""The provisioner of the storage class `local`: one folder on the node per claim, removed with the claim.
 
-Run by init.py beside the other servers. One node, so a folder can be mounted by many pods for reading and
-writing. Easy to get
-wrong: pods run as any user, so the folder is open to all of them; what a claim may hold is not limited, the
-size is only a word.
+node_init.py runs it as a server, with the standard library only. All pods are on one node, so many can mount
+a folder for reading and writing. The size of a claim is not enforced.
 """
 
 from __future__ import annotations
@@ -21,12 +18,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 PROVISIONER = "trainfleet.io/volumes"
-LOOK_EVERY = 1.0
+POLL_INTERVAL_S = 1.0
 MADE_BY = "pv.kubernetes.io/provisioned-by"
 
 
 class Api:
-    """The API server, by one connection that is made again when it breaks."""
+    """A client of the API server, with one connection that is opened again after an error."""
 
     def __init__(self, server: str, pki: Path) -> None:
         self.host = urlsplit(server)
@@ -35,7 +32,7 @@ class Api:
         self.connection: http.client.HTTPSConnection | None = None
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """One request; an answer of 400 and above is an OSError."""
+        """Send one request; a status of 400 or above raises OSError."""
         if self.connection is None:
             self.connection = http.client.HTTPSConnection(
                 self.host.hostname or "", self.host.port, context=self.context, timeout=20
@@ -80,28 +77,28 @@ def volume(claim: dict[str, Any], storage_class: str, folder: Path) -> dict[str,
     }
 
 
-def wants_one(claim: dict[str, Any], storage_class: str) -> bool:
+def needs_volume(claim: dict[str, Any], storage_class: str) -> bool:
     spec = claim["spec"]
-    mine = (
+    matches = (
         spec.get("storageClassName") == storage_class and spec.get("volumeMode", "Filesystem") == "Filesystem"
     )
-    return mine and not spec.get("volumeName") and "deletionTimestamp" not in claim["metadata"]
+    return matches and not spec.get("volumeName") and "deletionTimestamp" not in claim["metadata"]
 
 
-def look(api: Api, storage_class: str, root: Path) -> None:
-    """Make the volumes that are asked for, and remove those whose claim is gone."""
-    have = {
+def reconcile(api: Api, storage_class: str, root: Path) -> None:
+    """Create the volumes that claims need, and remove those whose claim was deleted."""
+    volumes = {
         item["metadata"]["name"]: item
         for item in api.call("GET", "/api/v1/persistentvolumes?resourceVersion=0").get("items") or ()
     }
     for claim in api.call("GET", "/api/v1/persistentvolumeclaims?resourceVersion=0").get("items") or ():
-        if wants_one(claim, storage_class) and f"pvc-{claim['metadata']['uid']}" not in have:
+        if needs_volume(claim, storage_class) and f"pvc-{claim['metadata']['uid']}" not in volumes:
             folder = root / f"pvc-{claim['metadata']['uid']}"
             folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(0o777)
+            folder.chmod(0o777)  # pods run as any user
             api.call("POST", "/api/v1/persistentvolumes", volume(claim, storage_class, folder))
-            say(f"made {folder.name} for {claim['metadata']['namespace']}/{claim['metadata']['name']}")
-    for name, item in have.items():
+            log(f"created {folder.name} for {claim['metadata']['namespace']}/{claim['metadata']['name']}")
+    for name, item in volumes.items():
         ours = (item["metadata"].get("annotations") or {}).get(MADE_BY) == PROVISIONER
         if (
             ours
@@ -109,12 +106,12 @@ def look(api: Api, storage_class: str, root: Path) -> None:
             and item["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
         ):
             shutil.rmtree(root / name, ignore_errors=True)
-            with contextlib.suppress(OSError):  # seen twice: the list is a moment old
+            with contextlib.suppress(OSError):  # already deleted: the list may be old
                 api.call("DELETE", f"/api/v1/persistentvolumes/{name}")
-            say(f"removed {name}")
+            log(f"removed {name}")
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
     sys.stdout.flush()
 
@@ -124,10 +121,10 @@ def main() -> None:
     api = Api(server, Path(pki))
     while True:
         try:
-            look(api, storage_class, Path(root))
+            reconcile(api, storage_class, Path(root))
         except (OSError, http.client.HTTPException, ValueError) as error:
-            say(f"the API server: {error}")
-        time.sleep(LOOK_EVERY)
+            log(f"the API server: {error}")
+        time.sleep(POLL_INTERVAL_S)
 
 
 if __name__ == "__main__":

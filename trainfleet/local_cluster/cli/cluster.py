@@ -1,15 +1,19 @@
-"""`trainfleet cluster`: a real Kubernetes on this machine, up and down. The work is in up.py; here are flags,
-tables and JSON.
-"""
+"""`trainfleet cluster`: the flags, tables and JSON of the built-in Kubernetes cluster."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trainfleet.console import EXIT_CODES
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from trainfleet.local_cluster.state import State
+    from trainfleet.local_cluster.store import Store
 
 cluster = typer.Typer(
     add_completion=False,
@@ -18,7 +22,7 @@ cluster = typer.Typer(
     pretty_exceptions_enable=False,
     help=f"""A real one-node Kubernetes on this machine (Linux, root), without Docker and without a network.
 
-For tests, CI and demonstrations. Whoever has kind, k3s, minikube or another cluster names its context to `trainfleet launch` instead.
+For tests, CI and demonstrations. Pass the context of an existing cluster to `trainfleet launch` instead.
 
 [bold]Examples[/]
 
@@ -35,96 +39,92 @@ For tests, CI and demonstrations. Whoever has kind, k3s, minikube or another clu
 {EXIT_CODES}""",
 )
 
-Name = Annotated[str, typer.Option("--name", help="Which cluster; its context is `trainfleet-NAME`.")]
+Name = Annotated[
+    str, typer.Option("--name", help="The name of the cluster; its context is `trainfleet-NAME`.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 
 @cluster.command()
 def up(  # noqa: PLR0917 - one per flag
     name: Name = "local",
-    install: Annotated[
-        bool, typer.Option("--install", help="Install the Debian packages that are missing.")
-    ] = False,
+    install: Annotated[bool, typer.Option("--install", help="Install the missing Debian packages.")] = False,
     image: Annotated[
         bool,
-        typer.Option("--image/--no-image", help="Make the training image `localhost/trainfleet:local` too."),
+        typer.Option("--image/--no-image", help="Build the training image `localhost/trainfleet:local` too."),
     ] = True,
     nodes_like: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="OUTPUTS.json",
-            help="Simulate a node of each GPU pool in a stack's outputs (labels, taints, GPUs); may be repeated.",
+            help="Simulate a node of each GPU pool in a stack's outputs (labels, taints, GPUs); repeatable.",
         ),
     ] = None,
     fake_node: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME:GPUS[:KEY=VALUE,...]",
-            help="Simulate one node with so many GPUs and these labels; may be repeated.",
+            help="Simulate one node with this number of GPUs and these labels; repeatable.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring the cluster up, or go on where it stopped: servers, node, DNS, storage, KubeRay's operator, the
-    training image.
+    """Start the cluster, or resume an interrupted start: servers, node, DNS, storage, KubeRay, training
+    image.
 
-    The first time builds Kubernetes from its pins (10 minutes on two cores); later it takes half a minute.
+    The first start builds Kubernetes from its pins (10 minutes on two cores); later ones take half a minute.
 
     [bold]Examples[/]
 
-      trainfleet cluster up
+    trainfleet cluster up
 
-      trainfleet cluster up --install --no-image
+    trainfleet cluster up --install --no-image
 
-      trainfleet cluster up --nodes-like aws-prod.json --fake-node big:8:skypilot.co/accelerator=h100
+    trainfleet cluster up --nodes-like aws-prod.json --fake-node big:8:skypilot.co/accelerator=h100
 
-      export KUBECONFIG=$(trainfleet cluster kubeconfig)
+    export KUBECONFIG=$(trainfleet cluster kubeconfig)
     """
     import time
 
     from trainfleet.console import out, print_json
     from trainfleet.local_cluster import checks, fake_nodes
-    from trainfleet.local_cluster.start import up as bring_up
+    from trainfleet.local_cluster.start import start_cluster
 
     started = time.monotonic()
-    checks.machine()
-    wanted = fake_nodes.wanted(nodes_like or [], fake_node or [])
-    if install and (packages := checks.absent(image)):
-        _say(f"installing {', '.join(packages)}")
+    checks.require_supported()
+    nodes = fake_nodes.from_flags(nodes_like or [], fake_node or [])
+    if install and (packages := checks.missing_packages(image)):
+        _progress(f"installing {', '.join(packages)}")
         checks.install(packages)
-    it = bring_up(name, _say, image=image, fake_nodes=bool(wanted))
-    fake_nodes.apply(it, wanted)
+    state = start_cluster(name, _progress, image=image, fake_nodes=bool(nodes))
+    fake_nodes.apply(state, nodes)
     seconds = time.monotonic() - started
+    document = {"name": state.name, "context": state.context, "kubeconfig": str(state.kubeconfig)}
     if as_json:
-        print_json(
-            {
-                "name": it.name,
-                "context": it.context,
-                "kubeconfig": str(it.kubeconfig),
-                "seconds": round(seconds, 1),
-            }
-        )
+        print_json(document | {"seconds": round(seconds, 1)})
     else:
-        out().print(f"ready in {seconds:.0f} s: context {it.context} in {it.kubeconfig}", soft_wrap=True)
+        out().print(
+            f"ready in {seconds:.0f} s: context {state.context} in {state.kubeconfig}", soft_wrap=True
+        )
 
 
 @cluster.command()
 def down(name: Name = "local") -> None:
-    """Remove the cluster and everything that it made; what was built stays in the cache.
+    """Remove the cluster and everything that it created; builds stay in the cache.
 
     [bold]Examples[/]
 
       trainfleet cluster down
     """
     from trainfleet.console import out
-    from trainfleet.local_cluster.start import down as take_down
+    from trainfleet.local_cluster.start import remove_cluster
 
-    out().print("removed" if take_down(name, _say) else f"there is no cluster {name}")
+    out().print("removed" if remove_cluster(name, _progress) else f"there is no cluster {name}")
 
 
 @cluster.command()
 def status(name: Name = "local", as_json: AsJson = False) -> None:
-    """Say what runs, since how many starts and with how much memory. Exit code 1 unless the cluster is ready.
+    """Show each server with its number of starts and its memory. Exit code 1 unless the cluster is ready.
 
     [bold]Examples[/]
 
@@ -133,46 +133,46 @@ def status(name: Name = "local", as_json: AsJson = False) -> None:
       trainfleet cluster status --json
     """
     from trainfleet.console import out, print_json
-    from trainfleet.local_cluster.status import look
+    from trainfleet.local_cluster.status import cluster_status
 
-    seen = look(name)
+    document = cluster_status(name)
     if as_json:
-        print_json(seen)
+        print_json(document)
+    elif document["exists"]:
+        out().print(_table(document))
     else:
-        out().print(
-            _table(seen) if seen["exists"] else f"there is no cluster {name}: `trainfleet cluster up`"
-        )
-    if not seen["ready"]:
+        out().print(f"there is no cluster {name}: `trainfleet cluster up`")
+    if not document["ready"]:
         raise typer.Exit(1)
 
 
 @cluster.command()
 def kubeconfig(
     name: Name = "local",
-    show: Annotated[
-        bool, typer.Option("--show", help="Print the document instead of where it lies.")
-    ] = False,
+    show: Annotated[bool, typer.Option("--show", help="Print the file instead of its path.")] = False,
 ) -> None:
-    """Print where the administrator's kubeconfig lies. Nothing is written to your own.
+    """Print the path of the administrator's kubeconfig. Your own kubeconfig is not changed.
 
     [bold]Examples[/]
 
       export KUBECONFIG=$(trainfleet cluster kubeconfig)
 
-      export PATH=$PATH:$(dirname $(trainfleet cluster kubeconfig))/bin    # a kubectl, where there is none
+      export PATH=$PATH:$(dirname $(trainfleet cluster kubeconfig))/bin    # a kubectl, if you have none
 
       trainfleet cluster kubeconfig --show > local.kubeconfig
     """
-    it = _there(name)
-    typer.echo(it.kubeconfig.read_text() if show else str(it.kubeconfig))
+    state = _load(name)
+    typer.echo(state.kubeconfig.read_text() if show else str(state.kubeconfig))
 
 
 @cluster.command()
 def logs(
-    server: Annotated[str, typer.Argument(help="Which server; none lists them.")] = "",
+    server: Annotated[str, typer.Argument(help="The server; without one, the servers are listed.")] = "",
     name: Name = "local",
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="So many of the last lines.")] = 50,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="The number of lines to show.")] = 50,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new lines as they are written.")
+    ] = False,
 ) -> None:
     """Show a server's log.
 
@@ -189,7 +189,7 @@ def logs(
     from trainfleet.errors import InputError, Problem
     from trainfleet.suggestions import did_you_mean
 
-    folder = _there(name).file("logs")
+    folder = _load(name).file("logs")
     known = sorted(path.stem for path in folder.glob("*.log"))
     if not server:
         typer.echo("\n".join(known))
@@ -206,11 +206,11 @@ def logs(
 @cluster.command()
 def load(
     archive: Annotated[
-        Path, typer.Argument(help="An image as a tar file, of `docker save` or an OCI archive.")
+        Path, typer.Argument(help="An image as a tar file: from `docker save`, or an OCI archive.")
     ],
     name: Name = "local",
 ) -> None:
-    """Put another image into the cluster, which no registry could bring. Pods name it with `imagePullPolicy:
+    """Load another image into the cluster, which reaches no registry. Pods use it with `imagePullPolicy:
     IfNotPresent`.
 
     [bold]Examples[/]
@@ -220,10 +220,11 @@ def load(
     from trainfleet.errors import InputError, Problem
     from trainfleet.local_cluster import images
 
-    it = _there(name)
-    pid = _running(it)
+    pid = _node_pid(_load(name))
     if not archive.is_file():
-        raise InputError("no such image", [Problem(str(archive), "is not a file")])
+        raise InputError(
+            "no such image", [Problem(str(archive), "is not a file", "write it with `docker save`")]
+        )
     typer.echo(images.load_archive(pid, archive).strip())
 
 
@@ -238,7 +239,7 @@ def store(
         typer.Option(
             "--folder",
             metavar="DIR",
-            help="Where the data is kept, also after the store has ended.",
+            help="The folder of the data, which is kept when the store ends.",
             show_default="the user's data folder",
         ),
     ] = None,
@@ -265,84 +266,94 @@ def store(
     """
     from platformdirs import user_data_path
 
-    from trainfleet.console import out
     from trainfleet.errors import InputError, Problem
     from trainfleet.local_cluster import store as stores
-    from trainfleet.local_cluster.images import LOCAL
 
-    it = _there(name)
-    pid = _running(it)
-    place = (folder or user_data_path("trainfleet") / "stores" / name).resolve()
-    if place.exists() and not place.is_dir():
+    state = _load(name)
+    pid = _node_pid(state)
+    data = (folder or user_data_path("trainfleet") / "stores" / name).resolve()
+    if data.exists() and not data.is_dir():
         raise InputError(
-            "the store needs a folder", [Problem("--folder", f"{place} is a file", "name a folder")]
+            "the store needs a folder", [Problem("--folder", f"{data} is a file", "name a folder")]
         )
-    place.mkdir(parents=True, exist_ok=True)
+    data.mkdir(parents=True, exist_ok=True)
     if detach:
-        out().print(
-            stores.detached(name, namespace, place, port), markup=False, highlight=False, soft_wrap=True
-        )
+        _print_plain(stores.start_detached(name, namespace, data, port))
         return
-    with stores.gateway(str(it.outside), place, stores.keys_of(place), port) as made:
-        stores.grant(it, namespace, made)
-        stores.write_environment(it, made, place / "environment")
-        launch = f"trainfleet launch lm-tiny --on kuberay --context {it.context} --namespace {namespace} --image {LOCAL}"
-        lines = [
-            f"{made.url} at {made.address}, data in {place}; ends with Ctrl-C or the cluster. In another shell:",
-            f"  source {place / 'environment'}",
-            f"  {launch} --storage {made.url} --from-secret {stores.SECRET} scaling.cpus_per_worker=0.25",
-        ]
-        out().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
-        stores.until_gone(pid)
+    with stores.gateway(str(state.host_address), data, stores.load_keys(data), port) as served:
+        stores.grant_access(state, namespace, served)
+        stores.write_environment(state, served, data / "environment")
+        _print_plain(_instructions(state, namespace, served, data))
+        stores.wait_for_exit(pid)
 
 
-def _there(name: str) -> Any:
+def _instructions(state: State, namespace: str, served: Store, data: Path) -> str:
+    """How to use a store; the number of lines is `store.LINES`."""
+    from trainfleet.local_cluster.images import LOCAL
+    from trainfleet.local_cluster.store import SECRET
+
+    target = f"--on kuberay --context {state.context} --namespace {namespace} --image {LOCAL}"
+    options = f"--storage {served.url} --from-secret {SECRET} scaling.cpus_per_worker=0.25"
+    return (
+        f"{served.url} at {served.address}, data in {data}; ends with Ctrl-C or the cluster. "
+        "In another shell:\n"
+        f"  source {data / 'environment'}\n"
+        f"  trainfleet launch lm-tiny {target} {options}"
+    )
+
+
+def _load(name: str) -> State:
     from trainfleet.errors import InputError, Problem
     from trainfleet.local_cluster import state
 
-    it = state.load(name)
-    if it is None:
+    found = state.load(name)
+    if found is None:
         raise InputError(
             "no such cluster", [Problem("--name", f"there is no cluster {name}", "trainfleet cluster up")]
         )
-    return it
+    return found
 
 
-def _running(it: Any) -> int:
+def _node_pid(state: State) -> int:
     """The node's first process."""
     from trainfleet.errors import InputError, Problem
     from trainfleet.local_cluster import node
 
-    pid = node.pid_of(it)
+    pid = node.pid_of(state)
     if pid is None:
         raise InputError(
-            "the cluster does not run", [Problem("--name", f"{it.name} is not up", "trainfleet cluster up")]
+            "the cluster does not run",
+            [Problem("--name", f"{state.name} is stopped", "trainfleet cluster up")],
         )
     return pid
 
 
-def _table(seen: dict[str, Any]) -> Any:
+def _table(document: dict[str, Any]) -> Table:
     from rich.table import Table
 
-    short = [
-        f"{row['name']} is short of {', '.join(row['short_of'])}: it takes no new pods"
-        for row in seen["nodes"]
+    ready = "ready" if document["ready"] else "not ready"
+    title = [f"{document['context']}: {ready}, {document['memory_mib']} MiB"]
+    title += [
+        f"{row['name']} is short of {', '.join(row['short_of'])}: it accepts no new pods"
+        for row in document["nodes"]
         if row["short_of"]
-    ]
-    title = [
-        f"{seen['context']}: {'ready' if seen['ready'] else 'not ready'}, {seen['memory_mib']} MiB",
-        *short,
     ]
     table = Table(title="\n".join(title), title_justify="left")
     for heading in ("server", "version", "state", "starts", "MiB"):
         table.add_column(heading, justify="right" if heading in ("starts", "MiB") else "left")
-    for row in seen["servers"]:
-        state = "[green]runs[/]" if row["running"] else "[red]does not run[/]"
+    for row in document["servers"]:
+        state = "[green]runs[/]" if row["running"] else "[red]stopped[/]"
         table.add_row(row["name"], row["version"], state, str(row["starts"]), str(row["memory_mib"]))
     return table
 
 
-def _say(text: str) -> None:
+def _print_plain(text: str) -> None:
+    from trainfleet.console import out
+
+    out().print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _progress(text: str) -> None:
     from trainfleet.console import err
 
     err().print(text, markup=False, soft_wrap=True)

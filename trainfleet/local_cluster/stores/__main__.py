@@ -1,4 +1,4 @@
-"""`python -m trainfleet.local_cluster.stores`: fetch and build the stores now, so that no test has to."""
+"""`python -m trainfleet.local_cluster.stores`: builds the stores ahead of time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainfleet.local_cluster.stores.build import azurite, gateways
 
 
 def main() -> int:
-    """Build all; print where they are. Returns the exit code."""
+    """Build all and print their paths. Returns the exit code."""
     try:
         print(gateways())
         print(azurite()[-1])

@@ -1,8 +1,5 @@
-"""Starts one of the stores on a free port of the loopback, with the environment that reaches it; it ends with
-its block.
-
-Used by tests and benchmarks. Easy to get wrong: a server that answers is not always one that is ready, so a
-bucket is asked for.
+"""Runs one of the stores on a free port of the loopback interface until the end of a block, and provides the
+environment of its clients.
 """
 
 from __future__ import annotations
@@ -27,13 +24,13 @@ BUCKET = "runs"
 KEY, SECRET = "trainfleet", "loopback-only"
 AZURE_ACCOUNT = "devstoreaccount1"
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-"""Azurite's own account and key, which its documentation gives; they open nothing else."""
+"""Azurite's well-known account and key, from its documentation; they give access to nothing else."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A store that runs: `url` of its bucket, the `port` on the loopback, and how a client is told:
-    `environment(port)`.
+    """A running store: the `url` of its bucket, its `port`, the `folder` of its data, and
+    `environment(port)`, which a client needs.
     """
 
     kind: str
@@ -65,12 +62,15 @@ def azure_environment(port: int) -> dict[str, str]:
     }
 
 
+ENVIRONMENTS = {"s3": s3_environment, "gs": gcs_environment, "az": azure_environment}
+
+
 @contextlib.contextmanager
 def start(kind: str, folder: Path, front: int | None = None) -> Iterator[Server]:
-    """A store of kind `s3`, `gs` or `az` with an empty bucket, its data below `folder`.
+    """Run a store of kind `s3`, `gs` or `az` with an empty bucket, its data below `folder`.
 
     Args:
-        front: the port of a proxy before it, for a server that names its own address in its answers (GCS).
+        front: the port of a proxy in front of it, for a server that returns its own address (GCS).
 
     Raises:
         MissingToolError: it cannot be built here.
@@ -79,54 +79,8 @@ def start(kind: str, folder: Path, front: int | None = None) -> Iterator[Server]
     port = free_port()
     data = folder / "data"
     (data / BUCKET).mkdir(parents=True)
-    match kind:
-        case "s3":
-            command = [
-                str(gateways() / "versitygw"),
-                "--access",
-                KEY,
-                "--secret",
-                SECRET,
-                "--port",
-                f"127.0.0.1:{port}",
-                "--quiet",
-            ]
-            command += ["posix", "--sidecar", str(_made(folder / "sidecar")), str(data)]
-            environment = s3_environment
-        case "gs":
-            command = [
-                str(gateways() / "fake-gcs-server"),
-                "-scheme",
-                "http",
-                "-host",
-                "127.0.0.1",
-                "-port",
-                str(port),
-            ]
-            command += [
-                "-backend",
-                "filesystem",
-                "-filesystem-root",
-                str(data),
-                "-external-url",
-                f"http://127.0.0.1:{front or port}",
-                "-log-level",
-                "error",
-            ]
-            environment = gcs_environment
-        case _:
-            command = [
-                *azurite(),
-                "--blobHost",
-                "127.0.0.1",
-                "--blobPort",
-                str(port),
-                "--location",
-                str(data),
-            ]
-            command += ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
-            environment = azure_environment
-    bound = functools.partial(die_with, os.getpid())  # a test process that crashes takes its servers along
+    command = _command(kind, folder, data, port, front or port)
+    die_with_parent = functools.partial(die_with, os.getpid())
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             command,
@@ -134,13 +88,13 @@ def start(kind: str, folder: Path, front: int | None = None) -> Iterator[Server]
             stderr=subprocess.STDOUT,
             cwd=folder,
             start_new_session=True,
-            preexec_fn=bound,  # noqa: PLW1509
+            preexec_fn=die_with_parent,  # noqa: PLW1509
         )
     try:
         _wait(process, port, folder / "log")
         if kind == "az":
-            _make_container(port)
-        yield Server(kind, f"{kind}://{BUCKET}", port, data, environment)
+            _create_container(port)
+        yield Server(kind, f"{kind}://{BUCKET}", port, data, ENVIRONMENTS[kind])
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -151,17 +105,28 @@ def start(kind: str, folder: Path, front: int | None = None) -> Iterator[Server]
             process.wait()
 
 
+def _command(kind: str, folder: Path, data: Path, port: int, public_port: int) -> list[str]:
+    """The command line of a store of this kind."""
+    if kind == "s3":
+        sidecar = folder / "sidecar"
+        sidecar.mkdir()
+        command = [str(gateways() / "versitygw"), "--access", KEY, "--secret", SECRET]
+        command += ["--port", f"127.0.0.1:{port}", "--quiet"]
+        return [*command, "posix", "--sidecar", str(sidecar), str(data)]
+    if kind == "gs":
+        command = [str(gateways() / "fake-gcs-server"), "-scheme", "http", "-host", "127.0.0.1"]
+        command += ["-port", str(port), "-backend", "filesystem", "-filesystem-root", str(data)]
+        return [*command, "-external-url", f"http://127.0.0.1:{public_port}", "-log-level", "error"]
+    command = [*azurite(), "--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(data)]
+    return [*command, "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
+
+
 def free_port() -> int:
-    """A port of the loopback that nobody listens on."""
+    """A free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
 
 
 def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
@@ -170,19 +135,19 @@ def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         time.sleep(0.05)
-    said = log.read_text(errors="replace").strip().splitlines()[-3:]
-    raise TrainfleetError(f"a store does not start on port {port}: {' / '.join(said) or 'no word from it'}")
+    lines = log.read_text(errors="replace").strip().splitlines()[-3:]
+    raise TrainfleetError(f"a store does not start on port {port}: {' / '.join(lines) or 'its log is empty'}")
 
 
-def _make_container(port: int) -> None:
+def _create_container(port: int) -> None:
     from pyarrow.fs import AzureFileSystem
 
-    where = f"127.0.0.1:{port}"
+    address = f"127.0.0.1:{port}"
     client = AzureFileSystem(
         AZURE_ACCOUNT,
         account_key=AZURE_KEY,
-        blob_storage_authority=where,
-        dfs_storage_authority=where,
+        blob_storage_authority=address,
+        dfs_storage_authority=address,
         blob_storage_scheme="http",
         dfs_storage_scheme="http",
     )

@@ -10,7 +10,7 @@ import json
 
 from trainfleet.errors import Problem, TrainfleetError
 from trainfleet.local_cluster import servers
-from trainfleet.local_cluster.start import want
+from trainfleet.local_cluster.start import set_processes
 from trainfleet.rehearsal.on_cluster.api import connected
 from trainfleet.rehearsal.on_cluster.applier import remove_all
 from trainfleet.rehearsal.on_cluster.cluster_target import Target
@@ -31,7 +31,7 @@ def clean(target: Target) -> list[str]:
     if target.built_in is not None and (it := target.built_in):
         wanted = json.loads(it.file("processes.json").read_text())
         if any(str(login(it)) in part for part in wanted[SERVER]["command"]):
-            want(it, {**wanted, SERVER: servers.workers(it)[SERVER].wanted()})
+            set_processes(it, {**wanted, SERVER: servers.workers(it)[SERVER].process_spec()})
             removed.append("KubeRay's operator with the stack's flags")
         login(it).unlink(missing_ok=True)
     if refused:

@@ -20,7 +20,7 @@ import yaml
 from trainfleet.errors import TrainfleetError
 from trainfleet.files import write_whole
 from trainfleet.local_cluster import builds, pins
-from trainfleet.local_cluster.start import answers, want
+from trainfleet.local_cluster.start import is_healthy, set_processes
 from trainfleet.local_cluster.state import State
 from trainfleet.rehearsal.on_cluster.api import ApiError, Document
 from trainfleet.rehearsal.on_cluster.applier import Maker
@@ -62,7 +62,7 @@ def variables(values: dict[str, Any]) -> dict[str, str]:
 
 def rights(values: dict[str, Any], namespace: str) -> list[Document]:
     """The account, and its rights in the namespaces that it watches."""
-    rules = yaml.safe_load((builds.folder_of(pins.RAY_OPERATOR) / builds.RIGHTS).read_text())["rules"]
+    rules = yaml.safe_load((builds.folder_of(pins.RAY_OPERATOR) / builds.ROLE_FILE).read_text())["rules"]
     account = {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -162,10 +162,10 @@ class Operator:
         starts = self._starts()
         if self._wanted()[SERVER] == server:
             return
-        want(self.it, {**self._wanted(), SERVER: server})
+        set_processes(self.it, {**self._wanted(), SERVER: server})
         api = self.maker.api
-        ready = f"http://{self.it.inside}:8082/readyz"
-        if not api.wait(lambda: self._starts() != starts and answers(ready), READY_S):
+        ready = f"http://{self.it.node_address}:8082/readyz"
+        if not api.wait(lambda: self._starts() != starts and is_healthy(ready), READY_S):
             raise RefusedError(f"KubeRay's operator did not answer in {READY_S:.0f} s: {self._last_words()}")
 
     def _starts(self) -> Any:
