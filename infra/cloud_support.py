@@ -1,6 +1,8 @@
-"""CloudSupport: everything that the rest of the code asks about a cloud. Each infra/<cloud>/support.py has one.
+"""CloudSupport: everything that the rest of the code asks about a cloud. Each infra/<cloud>/support.py has
+one.
 
-Neither this module nor any support.py imports Pulumi: a cloud's SDK is imported only by `CloudSupport.builder`.
+Neither this module nor any support.py imports Pulumi: a cloud's SDK is imported only by
+`CloudSupport.builder`.
 """
 
 from __future__ import annotations
@@ -78,7 +80,8 @@ class CloudSupport:
 
     cloud: Cloud
     creates_cluster: bool = True
-    """False: the platform uses an existing cluster, and the spec must not ask for what only a cloud creates."""
+    """False: the platform uses an existing cluster, and the spec must not ask for what only a cloud creates.
+    """
     extra: str
     """The extra of this package that installs the SDK."""
     modules: tuple[str, ...]

@@ -1,8 +1,5 @@
-"""Platform: what each cloud hands to the cluster layer above it. The one seam between infra/<cloud> and
+"""Platform: what each cloud hands to the cluster layer. The only interface between infra/<cloud> and
 infra/kubernetes.
-
-Every cloud's `build(spec)` returns one; `trainfleet.infra.kubernetes.install(platform, spec)` and the stack
-outputs read nothing else.
 """
 
 from __future__ import annotations
@@ -22,9 +19,9 @@ TRAINING_SERVICE_ACCOUNT = "trainer"
 SHARED_CLAIM = "shared"
 """The ReadWriteMany claim of the shared filesystem, in the training namespace."""
 LOGS_NAMESPACE, LOGS_SERVICE_ACCOUNT = "logging", "log-shipper"
-"""Where the shipper of pod logs runs: the cloud binds `identities["logs"]` to this account."""
+"""The account of the log shipper, to which the cloud binds `identities["logs"]`."""
 LAUNCHERS_GROUP = "trainfleet:launchers"
-"""Kubernetes group of who may launch: the cloud's access entries put people and SkyPilot into it."""
+"""Kubernetes group of launchers: people and SkyPilot."""
 
 ProvidedFeature = Literal[
     "gpu-plugin",
@@ -36,14 +33,14 @@ ProvidedFeature = Literal[
     "node-problems",
     "storage-class",
 ]
-"""LayerFeatures of the cluster layer that a cloud may bring itself, so that the layer must not install a second one."""
+"""LayerFeatures of the cluster layer that a cloud may bring itself, so that the layer must not install a
+second one.
+"""
 
 
 @dataclass(frozen=True)
 class Pool:
-    """A GPU pool that exists: the wish, the machine that serves it, and the labels its nodes carry (also at
-    zero nodes).
-    """
+    """A GPU pool: its spec, its machine, and the labels of its nodes (also at zero nodes)."""
 
     spec: GpuPool
     machine: Machine
@@ -51,30 +48,26 @@ class Pool:
     zones: tuple[str, ...]
     nodes: pulumi.Resource | None
     rdma_resource: str = ""
-    """Extended resource that a pod asks for to use the fabric; empty where it uses none."""
+    """Extended resource that a pod requests to use the fabric; empty if there is none."""
     pod_annotations: dict[str, str] = field(default_factory=dict)
-    """What a pod must carry to use the pool's fabric (GKE: its network interfaces)."""
+    """Annotations that a pod needs to use the pool's fabric (GKE: its network interfaces)."""
     environment: dict[str, str] = field(default_factory=dict)
-    """Environment variables with which NCCL uses the pool's fabric."""
+    """Environment variables that make NCCL use the pool's fabric."""
     selector: dict[str, str] = field(default_factory=dict)
-    """Labels that a pod must ask for beside the pool's own (HyperPod: that the node is healthy). Nodes gain
-    and lose them by themselves.
-    """
+    """Labels that a pod must select in addition to the pool's own (HyperPod: that the node is healthy)."""
     tolerations: tuple[dict[str, str], ...] = ()
-    """For taints that the nodes carry beside the GPU taint (AKS: spot): every pod of the pool needs them."""
+    """For taints in addition to the GPU taint (AKS: spot): every pod of the pool needs them."""
 
     @property
     def fabric(self) -> str:
-        """The fabric that pods of this pool can use, by a resource or by networks that they name: the
-        machine's, or none.
-        """
+        """The fabric that pods of this pool can use: the machine's, or none."""
         return self.machine.rdma if self.rdma_resource or self.pod_annotations else "none"
 
 
 @dataclass(frozen=True)
 class ServiceIdentity:
-    """A Kubernetes service account bound to a cloud identity; annotations and labels are what the cloud wants
-    on it.
+    """A Kubernetes service account bound to a cloud identity, with the annotations and labels that the cloud
+    requires.
     """
 
     namespace: str
@@ -88,7 +81,7 @@ class ServiceIdentity:
 class Platform:
     cloud: Cloud
     kubernetes: k8s.Provider
-    """Provider bound by `cluster_identifier`, so that a new token or endpoint does not replace what it made."""
+    """Bound by `cluster_identifier`, so that a new token or endpoint does not replace its resources."""
     cluster: pulumi.Resource | None
     cluster_name: pulumi.Input[str]
     kube_context: pulumi.Input[str]
@@ -97,42 +90,36 @@ class Platform:
     registry: pulumi.Input[str]
     pools: tuple[Pool, ...]
     identities: dict[str, ServiceIdentity]
-    """By role: training, autoscaler, secrets, csi-… Only those that the cluster layer must create accounts
-    for.
-    """
+    """By role (training, autoscaler, secrets, …): those for which the cluster layer creates accounts."""
     storage_class_provisioner: str
-    """CSI driver of the default encrypted block storage class; empty = the cluster has its own."""
+    """CSI driver of the encrypted default storage class; empty = the cluster has its own."""
     storage_class_parameters: dict[str, pulumi.Input[str]]
     shared_filesystem: SharedVolume | None
     autoscaler: str
     """SkyPilot's autoscaler kind for this context."""
     api_cidrs: tuple[pulumi.Input[str], ...]
-    """Where the control plane and cloud endpoints are, for network policies; empty = TLS to anywhere but
+    """Ranges of the control plane and cloud endpoints, for network policies; empty = TLS to anywhere except
     link-local.
     """
     system_nodes: tuple[pulumi.Resource, ...] = ()
-    """Nodes that run the cluster layer itself: made before it, gone after it."""
+    """Nodes that run the cluster layer: created before it, deleted after it."""
     secrets: dict[str, pulumi.Input[str]] = field(default_factory=dict)
-    """By the spec's name: what the cloud calls a secret that external-secrets may read."""
+    """The cloud's name of each secret, by the spec's name."""
     provides: frozenset[ProvidedFeature] = frozenset()
-    """What the cloud provides itself."""
+    """Features that the cloud provides."""
     secret_store: dict[str, Any] = field(default_factory=dict)
-    """The `provider` block of the external-secrets store for this cloud's secret manager; empty = there is
-    none.
-    """
+    """The `provider` block of the external-secrets store for this cloud's secret manager; empty = none."""
     log_store: LogStore | None = None
-    """Where the layer sends the logs of pods; None where the cloud gathers them itself, or there is no store."""
+    """Where the layer sends the logs of pods; None if the cloud collects them, or without a store."""
     launchers: tuple[Subject, ...] = ()
-    """Who may launch, beside LAUNCHERS_GROUP: subjects as the cloud's own login names them in the cluster."""
+    """Launchers in addition to LAUNCHERS_GROUP: subjects as the cloud's login names them."""
     metadata_endpoints: tuple[tuple[str, int], ...] = ()
-    """Link-local addresses (range, port) that pods need for their identity; the rest of link-local stays
-    closed.
-    """
+    """Link-local addresses (range, port) that pods need for their identity. All others stay closed."""
 
 
 @dataclass(frozen=True)
 class SharedVolume:
-    """A ReadWriteMany filesystem that exists: how a PersistentVolume names it."""
+    """A ReadWriteMany filesystem, as a PersistentVolume refers to it."""
 
     driver: str
     handle: pulumi.Input[str]
@@ -143,9 +130,7 @@ class SharedVolume:
 
 @dataclass(frozen=True)
 class LogStore:
-    """The cloud's log store as a log shipper needs it: a Fluent Bit output and its settings, written under an
-    identity of the platform.
-    """
+    """The cloud's log store: a Fluent Bit output, its settings, and the identity that writes."""
 
     output: str
     """Fluent Bit's output plugin: cloudwatch_logs, stackdriver, azure_logs_ingestion."""

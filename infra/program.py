@@ -1,9 +1,4 @@
-"""The program of every stack: read the spec, build the cloud, install the cluster layer, export the contract.
-
-Run by the engine through stacks/__main__.py. Easy to get wrong: what is exported may hold outputs, and those
-are
-passed on as they are, so that a preview shows what is known already and a launcher reads plain values later.
-"""
+"""The program of every stack: load the spec, build the cloud, install the cluster layer, export the outputs."""
 
 from __future__ import annotations
 
@@ -33,7 +28,7 @@ from trainfleet.pydantic_messages import Path
 
 POOL_LABEL = "trainfleet.io/pool"
 GARBAGE_AFTER = 200_000
-"""New objects until Python looks for cycles among them; it looks after 700 by itself."""
+"""New objects between garbage collections; Python's default is 700."""
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 
@@ -41,10 +36,9 @@ def run() -> None:
     """Build the platform of the selected stack.
 
     Raises:
-        RunError: the stack's spec is wrong; the engine shows its text without a traceback.
+        RunError: the stack's spec is invalid. The engine prints its text without a traceback.
     """
-    # What a program makes it keeps until its end: looking for garbage among an SDK's objects finds next to
-    # none, and took half of a preview.
+    # The program keeps almost all its objects, and garbage collection took half of a preview.
     gc.set_threshold(GARBAGE_AFTER)
     try:
         data = pulumi.Config("trainfleet").require_object("platform")
@@ -57,9 +51,7 @@ def run() -> None:
 
 
 def locate(path: Path) -> str:
-    """The stack file's line of a path; the file alone where the config came from elsewhere. Read only once
-    there is a mistake to show.
-    """
+    """The line of a path in the stack file; the file alone if the config is from elsewhere."""
     stack = pulumi.get_stack()
     try:
         return read_stack(stack, project_root()).locate(PLATFORM_PATH + path)
@@ -68,7 +60,7 @@ def locate(path: Path) -> str:
 
 
 def outputs(platform: Platform, spec: PlatformSpec) -> Mapping[str, Any]:
-    """The contract's `PlatformOutputs`, with values that are known only after the apply still as outputs."""
+    """The contract's `PlatformOutputs`. Values that are known only after the apply remain Pulumi outputs."""
     training, installed = platform.identities.get("training"), layer_features(platform, spec)
     return {
         "contract_version": CONTRACT_VERSION,
@@ -87,8 +79,7 @@ def outputs(platform: Platform, spec: PlatformSpec) -> Mapping[str, Any]:
         "service_account": TRAINING_SERVICE_ACCOUNT,
         "training_identity": training.cloud_identity if training else "",
         "pod_labels": training.labels if training else {},
-        # Only where the cluster layer installs one: a launcher that names a queue nobody serves waits for
-        # ever.
+        # NOTE: only if the layer installs one. A job in a queue that does not exist waits forever.
         "queue": names.QUEUE if installed.queue else "",
         "priority_classes": sorted(names.PRIORITIES, key=names.PRIORITIES.__getitem__, reverse=True)
         if installed.priority_classes
@@ -107,7 +98,7 @@ def outputs(platform: Platform, spec: PlatformSpec) -> Mapping[str, Any]:
 
 
 def ray_certificates() -> Mapping[str, Any]:
-    """The names by which a Ray pod finds its certificate, as the contract's `RayCertificates`."""
+    """How a Ray pod gets its certificate, as the contract's `RayCertificates`."""
     return {
         "ca_secret": names.RAY_CA_SECRET,
         "ca_mount": names.RAY_CA_MOUNT,
@@ -120,8 +111,8 @@ def ray_certificates() -> Mapping[str, Any]:
 
 
 def image(registry: pulumi.Input[str], spec: PlatformSpec) -> pulumi.Input[str]:
-    """The image of training pods: the spec's, else this release's in the platform's registry, else one that
-    the cluster holds itself.
+    """The image of training pods: the spec's, else this release's in the platform's registry, else a local
+    one.
     """
     if spec.ray.image:
         return spec.ray.image
@@ -155,8 +146,8 @@ def pool_output(pool: Pool) -> Mapping[str, Any]:
 
 
 def node_selector(pool: Pool) -> dict[str, str]:
-    """How a pod finds this pool: by the label that our node groups carry, else by those the spec says the
-    nodes have; and only healthy nodes.
+    """The node selector of this pool: the platform's pool label if nodes have it, else the labels of the
+    spec, plus the labels of healthy nodes.
     """
     own = {POOL_LABEL: pool.labels[POOL_LABEL]} if POOL_LABEL in pool.labels else pool.labels
     return {**own, **pool.selector}

@@ -1,9 +1,7 @@
-"""The tags every resource carries: whose it is and which platform it belongs to. Used by every room of every
-cloud.
+"""The tags of every resource: its owner and its platform.
 
-Written on each resource and not as the provider's defaults, because policies and reviewers read a resource's
-own inputs.
-The spec's own tags come first, so that no team tag can hide the ones that budgets and policies look for.
+They are set on each resource and not as the provider's defaults, because policies and reviews read a
+resource's own inputs.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ REQUIRED_TAGS = (PLATFORM_TAG, "trainfleet:environment", "trainfleet:owner", "tr
 
 
 def tags(spec: PlatformSpec, name: str) -> dict[str, str]:
-    """All tags of the resource called `name`."""
+    """All tags of the resource `name`. The platform's own tags override those of the spec."""
     return {
         **spec.tags,
         "Name": name,
@@ -31,9 +29,7 @@ def tags(spec: PlatformSpec, name: str) -> dict[str, str]:
 
 
 def labels(spec: PlatformSpec, name: str) -> dict[str, str]:
-    """The same as Google Cloud's labels, which know lower case letters, digits, `-` and `_` only, and 63 of
-    them.
-    """
+    """The same as Google Cloud labels: at most 63 lower case letters, digits, `-` and `_`."""
     return {
         _label(key.replace("trainfleet:", "trainfleet-")): _label(value)
         for key, value in tags(spec, name).items()

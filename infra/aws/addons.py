@@ -1,10 +1,5 @@
-"""Add-ons: EKS's own parts of a cluster, pinned by version, some needed before the first node and some after
-it.
-
-Versions are a table because an add-on goes with a Kubernetes version; a version without a row is refused, not
-guessed.
-Easy to get wrong: the network plug-in must outlive the nodes, else their interfaces stay behind and block the
-subnets.
+"""AddOns: the EKS add-ons of a cluster, pinned per Kubernetes version, some before the first node and some
+after.
 """
 
 from __future__ import annotations
@@ -63,13 +58,13 @@ def names(spec: PlatformSpec) -> tuple[str, ...]:
 
 
 def configuration(addon: str, tags: dict[str, str]) -> dict[str, Any]:
-    """What an add-on is told beside its defaults."""
+    """Settings of an add-on that differ from its defaults."""
     if addon == "vpc-cni":
         return {
-            # Sixteen addresses per slot: a GPU node takes as many pods as its memory allows, with few calls
-            # to EC2.
+            # Sixteen addresses per slot: a GPU node has room for as many pods as its memory allows, with few
+            # calls to EC2.
             "env": {"ENABLE_PREFIX_DELEGATION": "true", "WARM_PREFIX_TARGET": "1"},
-            # Without this a NetworkPolicy is accepted and never enforced.
+            # NOTE: without this, a NetworkPolicy is accepted and never enforced.
             "enableNetworkPolicy": "true",
         }
     if addon == "aws-ebs-csi-driver":
@@ -77,7 +72,7 @@ def configuration(addon: str, tags: dict[str, str]) -> dict[str, Any]:
             "controller": {"extraVolumeTags": {key: value for key, value in tags.items() if key != "Name"}}
         }
     if addon == "eks-node-monitoring-agent":
-        # GPU nodes are tainted, and they are the ones worth watching.
+        # GPU nodes are tainted.
         return {"nodeAgent": {"tolerations": [{"operator": "Exists"}]}}
     return {}
 

@@ -1,14 +1,8 @@
-"""How many nodes a managed node group is to have when it is made and when its limits change. Used by both
-kinds of pools.
+"""The size of a managed node group, taken from its Auto Scaling group when the limits change.
 
-The autoscaler owns the size. But EKS takes new limits only with a size between them, and the provider sends
-the size it was told
-last: a raised minimum would be refused, and a raised maximum would throw the nodes that train back to the
-first size. So a
-group whose limits change is told the size that it has now, and only then. Easy to get wrong: nothing may wait
-for a resource
-here, as the options of a resource have to be plain; before there is a cluster there is no group, and that is
-no error.
+The autoscaler owns the size. EKS accepts new limits only with a size between them, and the provider sends the
+size that it knows last: a raised minimum would be rejected, and a raised maximum would shrink a training
+group. So a group whose limits change gets its current size.
 """
 
 from __future__ import annotations
@@ -24,7 +18,7 @@ DESIRED = "scalingConfig.desiredSize"
 
 @dataclass(frozen=True)
 class Running:
-    """The Auto Scaling group behind a node group, as it is now."""
+    """The current state of the Auto Scaling group behind a node group."""
 
     least: int
     most: int
@@ -33,15 +27,15 @@ class Running:
 
 @dataclass(frozen=True)
 class Scaling:
-    """What a node group is told."""
+    """The scaling settings of a node group."""
 
     config: aws.eks.NodeGroupScalingConfigArgsDict
     ignored: list[str]
-    """What the autoscaler may move without being thrown back."""
+    """Properties that the autoscaler owns."""
 
 
 def scaling(running: Running | None, least: int, most: int) -> Scaling:
-    """The size of a group with these limits, which is running so, or is not there yet."""
+    """The scaling of a group with these limits. `running`: its current state, None if it does not exist yet."""
     if running is None or (running.least, running.most) == (least, most):
         return Scaling({"min_size": least, "max_size": most, "desired_size": least}, [DESIRED])
     return Scaling(
@@ -50,24 +44,23 @@ def scaling(running: Running | None, least: int, most: int) -> Scaling:
 
 
 class ScalingGroups:
-    """The Auto Scaling groups that EKS made for a cluster, looked up once a run."""
+    """The Auto Scaling groups that EKS created for a cluster, looked up once per run."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
 
     @functools.cached_property
     def _names(self) -> list[str]:
-        # EKS tags the groups it makes. The one function that lists them has its name from an error in the
-        # SDK.
+        # EKS tags its groups. The SDK misnames the only function that lists them.
         found = aws.autoscaling.get_ami_ids(
             filters=[{"name": "tag:eks:cluster-name", "values": [self._cluster]}]
         )
         return sorted(found.names)
 
     def running(self, prefix: str) -> Running | None:
-        """The group behind the newest node group whose name was made up from `prefix`."""
-        # The provider adds 26 digits to a prefix (the time and a counter), EKS `eks-` before and an id
-        # behind.
+        """The group behind the newest node group whose name starts with `prefix`."""
+        # The provider appends 26 digits (time and counter) to the prefix; EKS adds `eks-` before and an id
+        # after.
         mine = [name for name in self._names if re.match(rf"eks-{re.escape(prefix)}[0-9a-f]{{26}}-", name)]
         if not mine:
             return None

@@ -1,9 +1,4 @@
-"""Budget: a monthly limit on what carries this platform's tag, and mails before it is spent.
-
-Easy to get wrong: AWS counts by a tag only after the tag `trainfleet:platform` was activated for cost
-allocation, once
-per payer account, in the billing console; until then the budget sees nothing.
-"""
+"""Budget: a monthly limit on resources with this platform's tag, and alerts by e-mail."""
 
 from __future__ import annotations
 
@@ -20,9 +15,7 @@ MOST_ALERTS = 5
 
 
 def alerts(budget: BudgetSpec, owner: str) -> list[aws.budgets.BudgetNotificationArgsDict]:
-    """A mail when each share is spent, and, while there is room for one more, when the month is forecast to
-    end above the limit.
-    """
+    """An alert for each share that is spent, and one for a forecast above the limit if the number allows it."""
     emails = list(budget.emails or (owner,))
 
     def alert(kind: str, share: float) -> aws.budgets.BudgetNotificationArgsDict:
@@ -53,6 +46,8 @@ class Budget(PlatformComponent):
             time_unit="MONTHLY",
             limit_amount=f"{budget.monthly_usd:.2f}",
             limit_unit="USD",
+            # NOTE: AWS counts by this tag only after it is activated for cost allocation in the billing console,
+            # once per payer account.
             cost_filters=[{"name": "TagKeyValue", "values": [f"user:{PLATFORM_TAG}${spec.name}"]}],
             notifications=alerts(budget, spec.owner),
             tags=self.tags("budget"),

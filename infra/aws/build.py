@@ -1,9 +1,7 @@
-"""The AWS platform, room by component, in the order in which they need each other. Called by
-trainfleet.infra.program through the registry.
+"""Build the AWS platform, component by component.
 
-The order on destroy is the reverse, and it is what leaves no interface or load balancer behind: the cluster
-layer goes
-while nodes still run, nodes before the network plug-in, that before the control plane, and the network last.
+Destroy happens in reverse order, so that no interface or load balancer is left: the cluster layer first, then
+nodes, the network plugin, the control plane, and the network last.
 """
 
 from __future__ import annotations
@@ -34,8 +32,7 @@ def build(spec: PlatformSpec) -> Platform:
     """Everything on AWS below the cluster layer.
 
     Raises:
-        InputError: the network or the add-ons cannot be planned; `trainfleet.infra.validation` says more, and
-        earlier.
+        InputError: the network or the add-ons cannot be planned. Validation reports this earlier.
     """
     account = aws.get_caller_identity_output().account_id
     keys = Keys(spec, account)
@@ -79,7 +76,7 @@ def build(spec: PlatformSpec) -> Platform:
         kubeconfig=cluster.kubeconfig,
         bucket_url=storage.url,
         registry=registry.url,
-        pools=tuple(pools[wish.name] for wish in spec.gpu_pools),
+        pools=tuple(pools[pool.name] for pool in spec.gpu_pools),
         identities={
             purpose: ServiceIdentity(pods.namespace, pods.service_account, pods.role.arn)
             for purpose, pods in associations.bound.items()
@@ -88,16 +85,14 @@ def build(spec: PlatformSpec) -> Platform:
         storage_class_parameters={"type": "gp3", "encrypted": "true", "kmsKeyId": keys.nodes.arn},
         shared_filesystem=lustre.volume if lustre else None,
         autoscaler="generic",
-        # Training reads public data sets and S3 answers from public addresses, so what is allowed is a port
-        # and not a range.
+        # Public data sets and S3 have public addresses, so egress is limited by port and not by range.
         api_cidrs=(),
         system_nodes=(system.nodes,),
         secrets=secrets.names,
-        # The node monitoring agent finds what is wrong with a node, and EKS and HyperPod replace it.
+        # EKS and HyperPod replace a node that the node monitoring agent reports.
         provides=frozenset({"node-problems"}),
         secret_store={"aws": {"service": "SecretsManager", "region": spec.region}} if secrets.names else {},
         log_store=logs.store if logs else None,
-        # The Pod Identity agent, which hands every pod its own role; the node's metadata service stays out of
-        # reach.
+        # The Pod Identity agent. The node's metadata service stays closed.
         metadata_endpoints=(("169.254.170.23/32", 80),),
     )

@@ -1,10 +1,5 @@
 """Cluster: the EKS control plane, who may administer it or launch on it, and the add-ons that nodes need to
 start.
-
-Used by the pools, by the cluster layer (through `kubeconfig`) and by launchers. Easy to get wrong: `name`,
-the role and
-`bootstrap_*` cannot change without a new cluster; its log group must be there first, else EKS makes one that
-never expires.
 """
 
 from __future__ import annotations
@@ -45,14 +40,14 @@ class Cluster(PlatformComponent):
         self.scaling_groups = ScalingGroups(self.cluster_name)
         logs = aws.cloudwatch.LogGroup(
             self.name("cluster-logs"),
-            # The name EKS writes to; there is no choice.
+            # EKS writes to this name. The group must exist first, or EKS creates one that never expires.
             name=f"/aws/eks/{self.cluster_name}/cluster",
             retention_in_days=layout.log_retention(spec.kubernetes.log_retention_days),
             kms_key_id=keys.logs.arn,
             tags=self.tags("cluster-logs"),
             opts=self.options(delete_before_replace=True),
         )
-        # An empty list of ranges means the whole internet to AWS, so a public endpoint exists only with
+        # NOTE: to AWS, an empty list of ranges means the whole internet, so a public endpoint requires
         # ranges.
         public = not spec.kubernetes.private_endpoint and bool(spec.network.allowed_cidrs)
         self.cluster = aws.eks.Cluster(
@@ -71,40 +66,37 @@ class Cluster(PlatformComponent):
                 "service_ipv4_cidr": layout.service_cidr(spec.network.cidr),
             },
             access_config={
-                # Access entries only: no aws-auth map that one bad edit can lock everybody out with.
+                # Access entries only: one bad edit of an aws-auth map can lock everybody out.
                 "authentication_mode": "API",
-                # Whoever applies must install the layer on the cluster in the same run. Where the spec names
-                # administrators, that is
-                # one of them, and AWS would refuse a second entry for the same identity; where it names none,
-                # it is the creator.
+                # The applier installs the layer on the cluster in the same run. If the spec names
+                # administrators, the applier is one of them, and AWS rejects a second entry for one identity;
+                # else it is the creator.
                 "bootstrap_cluster_creator_admin_permissions": not spec.kubernetes.admins,
             },
             bootstrap_self_managed_addons=False,
             enabled_cluster_log_types=list(LOG_TYPES),
             encryption_config={"provider": {"key_arn": keys.cluster.arn}, "resources": ["secrets"]},
-            # Extended support costs six times as much per hour and begins by itself unless this says
-            # otherwise.
+            # Extended support costs six times as much per hour and starts by default.
             upgrade_policy={"support_type": "STANDARD"},
             deletion_protection=spec.production,
             tags=self.tags("eks"),
-            # A fixed name cannot exist twice, so a replacement must delete first (and in production is
-            # refused by AWS).
+            # A fixed name cannot exist twice, so a replacement deletes first (which AWS rejects in
+            # production).
             opts=self.options(
                 depends_on=[logs, *identity.ready, *network.ready],
                 delete_before_replace=True,
-                # Said once, when the cluster is made. To AWS another answer is another cluster, and naming an
-                # administrator must not be.
+                # Only for creation: a change would replace the cluster, and naming an administrator must not.
                 ignore_changes=["accessConfig.bootstrapClusterCreatorAdminPermissions"],
-                # A cluster never leaves its network, and the provider would only show the refusal of EKS in
-                # the middle of an apply. Zones
-                # come and go, but the first is always there: another subnet in it is another network.
+                # A cluster cannot change its network, and without this the provider reports EKS's error in
+                # the middle of an apply. The first zone is permanent: another subnet in it is another
+                # network.
                 replace_on_changes=["vpcConfig.subnetIds[0]"],
             ),
         )
         self.security_group_id = self.cluster.vpc_config.apply(
             lambda vpc: require_known(vpc.cluster_security_group_id, "security group")
         )
-        """The group EKS puts on the control plane and on nodes; open among its members."""
+        """The group that EKS attaches to the control plane and nodes; open among its members."""
         self.access = [self._admin(principal) for principal in spec.kubernetes.admins]
         for principal in spec.kubernetes.launchers:
             self._entry("launcher", principal, [LAUNCHERS_GROUP])
@@ -117,7 +109,7 @@ class Cluster(PlatformComponent):
             opts=pulumi.ResourceOptions(parent=self),
         )
         self.ready: list[pulumi.Resource] = [*early.installed, *identity.ready, *network.ready]
-        """What must exist before a node starts and outlive the last one."""
+        """Must exist before a node starts and outlive the last one."""
         self.kubeconfig: pulumi.Output[str] = pulumi.Output.json_dumps(
             kubeconfig(
                 self.cluster_name,
@@ -129,16 +121,15 @@ class Cluster(PlatformComponent):
         self.register_outputs({"name": self.cluster.name})
 
     def provider(self, depends_on: list[pulumi.Resource]) -> k8s.Provider:
-        """How the layer above reaches the cluster; what it makes is deleted before any of `depends_on`."""
+        """The provider of the cluster layer. Its resources are deleted before any of `depends_on`."""
         return k8s.Provider(
             self.name("kubernetes-provider"),
             kubeconfig=self.kubeconfig,
-            # The provider would otherwise see another cluster when an endpoint or a certificate changes, and
-            # replace all it
-            # made. The time of creation tells a new cluster from a changed one.
+            # NOTE: without an identifier, a new endpoint or certificate would replace every resource of the
+            # layer. The time of creation distinguishes a new cluster from a changed one.
             cluster_identifier=pulumi.Output.concat(self.cluster_name, "@", self.cluster.created_at),
             enable_server_side_apply=True,
-            # Not delete_unreachable: a refresh from outside a private network would forget the whole cluster
+            # NOTE: not delete_unreachable: a refresh from outside a private network would drop the whole
             # layer.
             opts=self.options(depends_on=[*self.access, *depends_on]),
         )
@@ -168,14 +159,14 @@ class Cluster(PlatformComponent):
 
 
 def _entry_name(kind: str, principal: str) -> str:
-    """By principal, so that the order in the spec means nothing."""
+    """By principal, so that the order in the spec does not matter."""
     return f"{kind}-{hashlib.sha256(principal.encode()).hexdigest()[:8]}"
 
 
 def kubeconfig(
     name: str, region_name: str, endpoint: pulumi.Input[str], certificate: pulumi.Input[str]
 ) -> dict[str, Any]:
-    """A kubeconfig without credentials: the AWS command line makes a token from whoever runs it."""
+    """A kubeconfig without credentials: the AWS CLI creates a token for its user."""
     arguments = ["eks", "get-token", "--output", "json", "--cluster-name", name, "--region", region_name]
     login = {
         "apiVersion": "client.authentication.k8s.io/v1beta1",
@@ -196,7 +187,7 @@ def kubeconfig(
 
 
 def require_known(value: str | None, what: str) -> str:
-    """A value that AWS always gives. Passing on a missing one would silently drop the property that needs it."""
+    """Return a value that AWS always provides. Passing on None would silently drop a property."""
     if not value:
-        raise LookupError(f"EKS did not tell the cluster's {what}")
+        raise LookupError(f"EKS did not report the cluster's {what}")
     return value

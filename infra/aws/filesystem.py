@@ -1,9 +1,7 @@
-"""Lustre: the parallel filesystem of a platform, a fast window onto its bucket that every GPU node can mount.
+"""Lustre: FSx for Lustre, the shared filesystem of a platform, linked to its bucket.
 
-Its home is the bucket: what is written is exported there, what appears there is listed here. So in production
-it is
-protected from deletion by mistake but not kept on destroy: kept, it would cost by the hour and hold its
-subnet.
+Files are exported to the bucket and imported from it. Production protects the filesystem but does not retain
+it, because it costs by the hour and blocks its subnet.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ class Lustre(PlatformComponent):
         group = self._security_group(network, nodes_group)
         logs = aws.cloudwatch.LogGroup(
             self.name("lustre-logs"),
-            # FSx writes only to names that begin so; the rest is left to Pulumi.
+            # FSx writes only to names with this prefix.
             name_prefix=f"/aws/fsx/{spec.name}-",
             retention_in_days=layout.log_retention(spec.kubernetes.log_retention_days),
             kms_key_id=keys.logs.arn,
@@ -61,7 +59,7 @@ class Lustre(PlatformComponent):
             file_system_type_version="2.15",
             data_compression_type="LZ4",
             kms_key_id=keys.data.arn,
-            # FSx keeps no backups of a filesystem that is linked to a bucket: the bucket is the backup.
+            # FSx supports no backups of a filesystem that is linked to a bucket.
             automatic_backup_retention_days=0,
             log_configuration={"level": "WARN_ERROR", "destination": logs.arn},
             tags=self.tags("lustre"),

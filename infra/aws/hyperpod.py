@@ -1,11 +1,8 @@
-"""HyperPod: the pools of `kind: hyperpod`, as one SageMaker HyperPod cluster whose nodes join the platform's
-own EKS cluster.
+"""HyperPod: the pools of `kind: hyperpod`, one SageMaker HyperPod cluster whose nodes join the platform's EKS
+cluster.
 
-SageMaker tests every node when it starts, watches it, and reboots or replaces it by itself; Ray heads stay on
-the system pool's CPU nodes.
-Easy to get wrong: the agents in the namespace `aws-hyperpod` must be there first, else nodes never become
-schedulable; nothing
-scales these pools, and while SageMaker tests a node, only agents that tolerate every taint run there.
+SageMaker tests every node at its start, and reboots or replaces broken ones. The size of these pools is
+fixed.
 """
 
 from __future__ import annotations
@@ -32,14 +29,13 @@ from trainfleet.infra.spec.schema import GpuPool, PlatformSpec
 ON_CREATE = "on_create.sh"
 SCRIPT = Path(__file__).with_name("hyperpod_on_create.sh")
 HEALTHY = {"sagemaker.amazonaws.com/node-health-status": "Schedulable"}
-"""What SageMaker writes on a node that passed its tests (developer guide, resilience-related Kubernetes
-labels).
+"""SageMaker sets it on a node that passed its tests (developer guide, resilience-related Kubernetes labels).
 """
 
 
 @dataclass(frozen=True)
 class HyperPodInputs:
-    """What the request names and AWS says only once it is made."""
+    """Inputs of the request that are known only after other resources exist."""
 
     role: str
     eks: str
@@ -51,7 +47,7 @@ class HyperPodInputs:
 
 
 def placeholder_inputs(spec: PlatformSpec) -> HyperPodInputs:
-    """Well-formed surroundings, with which the rest of the request is checked before anything exists."""
+    """Well-formed inputs, to validate the rest of the request before anything exists."""
     arn = f"arn:{layout.partition(spec.region)}"
     return HyperPodInputs(
         role=f"{arn}:iam::111122223333:role/hyperpod",
@@ -64,9 +60,7 @@ def placeholder_inputs(spec: PlatformSpec) -> HyperPodInputs:
 
 
 def health_checks(pool: GpuPool, machine: Machine) -> list[str]:
-    """What a node must pass at its start: hardware under stress, and NCCL over the fabric where there is one
-    and a node to talk to.
-    """
+    """Tests of a node at its start: hardware under stress, and NCCL over the fabric if there is a peer."""
     return (
         ["InstanceStress", "InstanceConnectivity"]
         if uses_efa(pool, machine) and pool.max_nodes > 1
@@ -75,11 +69,10 @@ def health_checks(pool: GpuPool, machine: Machine) -> list[str]:
 
 
 def cluster_request(spec: PlatformSpec, tags: Mapping[str, str], inputs: HyperPodInputs) -> request.Cluster:
-    """The whole cluster as SageMaker is told.
+    """The desired state of the whole cluster.
 
     Raises:
-        ValidationError: it would be refused by AWS: a mistake of ours, since `trainfleet.infra.validation`
-        judges what a spec says.
+        ValidationError: AWS would reject it. This is a bug, because validation checks the spec.
     """
     key, value = GPU_TAINT
     groups = []
@@ -201,8 +194,8 @@ class HyperPod(PlatformComponent):
         )
 
     def _fabric(self, network: Network) -> aws.ec2.SecurityGroup:
-        """HyperPod asks for a group that is open among its members in both directions (developer guide,
-        custom VPC), also without EFA.
+        """HyperPod requires a group that is open among its members in both directions, also without EFA
+        (developer guide, custom VPC).
         """
         group = aws.ec2.SecurityGroup(
             self.name("hyperpod-sg"),

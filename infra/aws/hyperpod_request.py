@@ -1,10 +1,7 @@
-"""What AWS::SageMaker::Cluster may be told, as types: the desired state of a HyperPod cluster on EKS. No
-Pulumi import.
+"""The desired state of an AWS::SageMaker::Cluster as types. Imports no Pulumi.
 
-Used by hyperpod.py, where the provider takes the whole cluster as one piece of JSON and looks at nothing in
-it. Names, ranges and patterns
-are those of the CloudFormation resource schema (CloudFormation template reference, AWS::SageMaker::Cluster).
-Only what we use is here.
+The provider takes the whole cluster as unchecked JSON. Names, ranges and patterns are those of the
+CloudFormation template reference; only what this package uses is here.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ LabelValue = Annotated[
 
 
 class Part(BaseModel):
-    """A part of the request: written as CloudFormation spells it, and with no key beside the declared ones."""
+    """A part of the request with CloudFormation's names. Undeclared keys are rejected."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -122,7 +119,5 @@ class Cluster(Part):
         return self
 
     def json_text(self) -> str:
-        """The document as Cloud Control reads it: always in the same order, so that nothing looks changed
-        that is not.
-        """
+        """The document as Cloud Control reads it, in a stable order."""
         return self.model_dump_json(exclude_none=True)

@@ -1,9 +1,4 @@
-"""IAM policy documents as plain Python: how a statement, a document and a trust are written. Pure; used by
-every component.
-
-Values may be outputs; `to_json` resolves them. Easy to get wrong: a statement without `resources` in an
-identity policy.
-"""
+"""Build IAM policy documents in Python. Values may be Pulumi outputs, which `to_json` resolves."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""Identity: every IAM role of the platform, each with what it needs and no more, and who in the cluster may
-take it.
+"""Identity: the IAM roles of a platform with least privilege, and which pods may assume them.
 
-Nodes hold no rights for workloads: pods get theirs by EKS Pod Identity, so a hop limit of 1 keeps them from
-the node's.
-Easy to get wrong: a role's policies must outlive what uses the role (EKS cleans up with them), so users
-depend on `ready`.
+Pods get their roles by EKS Pod Identity; nodes hold no permissions of workloads. EKS cleans up with a role's
+policies, so users of a role depend on `ready`.
 """
 
 from __future__ import annotations
@@ -60,13 +57,12 @@ class Identity(PlatformComponent):
             "arn:", self.partition, ":eks:", spec.region, ":", account, f":cluster/{cluster}"
         )
         self.ready: list[pulumi.Resource] = []
-        """The policies: a cluster or node without them can neither start nor be cleaned up."""
+        """NOTE: the policies. A cluster or node can neither start nor be cleaned up without them."""
         self.cluster_role = self._role("cluster", iam_documents.trust_service("eks.amazonaws.com"))
         self._managed("cluster", self.cluster_role, "AmazonEKSClusterPolicy")
         self._inline("cluster-secrets", self.cluster_role, permissions.cluster_secrets(keys.cluster.arn))
         self.node_role = self._role("node", iam_documents.trust_service("ec2.amazonaws.com"))
-        # The CNI's rights are not here but with its own pods. Session Manager replaces SSH: no key, no open
-        # port.
+        # The CNI's permissions belong to its own pods. Session Manager replaces SSH.
         for managed in (
             "AmazonEKSWorkerNodePolicy",
             "AmazonEC2ContainerRegistryPullOnly",
@@ -129,7 +125,7 @@ class Identity(PlatformComponent):
     def _hyperpod(
         self, keys: Keys, account: pulumi.Input[str], bucket_arn: pulumi.Input[str]
     ) -> aws.iam.Role:
-        """The execution role of HyperPod's nodes. The CNI's rights are with its own pods here too."""
+        """The execution role of HyperPod's nodes."""
         role = self._role("hyperpod", iam_documents.trust_service("sagemaker.amazonaws.com"))
         for managed in ("AmazonSageMakerClusterInstanceRolePolicy", "AmazonEC2ContainerRegistryPullOnly"):
             self._managed("hyperpod", role, managed)
@@ -183,7 +179,7 @@ class Identity(PlatformComponent):
 
 
 class PodIdentities(PlatformComponent):
-    """Binds the roles of workloads to their service accounts (add-ons bind their own)."""
+    """Bind the roles of workloads to their service accounts. Add-ons bind their own."""
 
     TYPE = "trainfleet:aws:PodIdentities"
 
@@ -200,7 +196,7 @@ class PodIdentities(PlatformComponent):
         super().__init__(spec, "pod-identities", opts)
         self.bound = {purpose: identity.pods[purpose] for purpose in self.BOUND if purpose in identity.pods}
         self.ready: list[pulumi.Resource] = []
-        """A pod started before its association never gets its role: who starts pods depends on these."""
+        """NOTE: a pod that starts before its association never gets its role."""
         for purpose, pods in self.bound.items():
             self.ready.append(
                 aws.eks.PodIdentityAssociation(

@@ -1,11 +1,7 @@
-"""Keys: the platform's own KMS keys, one per kind of reader, each rotated every year and kept in production.
+"""Keys: the KMS keys of a platform, one per kind of reader, rotated every year and retained in production.
 
 cluster: Kubernetes secrets. logs: CloudWatch. nodes: disks. data: bucket, images, shared files, secret
 values.
-Easy to get wrong: an Auto Scaling group cannot start a node with an encrypted disk unless its service-linked
-role may
-use the key; naming that role as principal fails in an account where it does not exist yet, so it is named by
-condition.
 """
 
 from __future__ import annotations
@@ -23,13 +19,13 @@ USE = ("kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "
 
 
 def owned_by_account(partition: str, account: pulumi.Input[str]) -> iam_documents.Statement:
-    """The account's IAM policies decide who uses the key; without this a key can be lost for good."""
+    """The account's IAM policies decide who uses the key. NOTE: without this, a key can become unmanageable."""
     root = iam_documents.arn("arn:", partition, ":iam::", account, ":root")
     return iam_documents.statement("Account", ["kms:*"], ["*"], principal={"AWS": root})
 
 
 def used_by_logs(partition: str, region_name: str, account: pulumi.Input[str]) -> iam_documents.Statement:
-    """CloudWatch Logs encrypts the log groups of this account and region, and nothing else."""
+    """CloudWatch Logs may encrypt the log groups of this account and region only."""
     groups = iam_documents.arn("arn:", partition, ":logs:", region_name, ":", account, ":log-group:*")
     return iam_documents.statement(
         "Logs",
@@ -43,7 +39,9 @@ def used_by_logs(partition: str, region_name: str, account: pulumi.Input[str]) -
 def used_by_service_roles(
     sid: str, partition: str, account: pulumi.Input[str], paths: Sequence[str]
 ) -> iam_documents.Statement:
-    """Service-linked roles of this account, also those that do not exist yet."""
+    """Service-linked roles of this account. A condition names them, because a principal that does not exist
+    yet is rejected.
+    """
     roles = [
         iam_documents.arn("arn:", partition, ":iam::", account, ":role/aws-service-role/", path)
         for path in paths
@@ -60,7 +58,7 @@ def used_by_service_roles(
 def grants_by_service_roles(
     sid: str, partition: str, account: pulumi.Input[str], paths: Sequence[str]
 ) -> iam_documents.Statement:
-    """The same roles may hand the key to an AWS resource (a disk being attached)."""
+    """The same roles may grant the key to an AWS resource (a disk being attached)."""
     grant = used_by_service_roles(sid, partition, account, paths)
     grant["Action"] = ["kms:CreateGrant"]
     grant["Condition"]["Bool"] = {"kms:GrantIsForAWSResource": "true"}
@@ -110,7 +108,7 @@ class Keys(PlatformComponent):
             self.name(f"{what}-key"),
             description=f"Trainfleet {self.spec.name}: {purpose}",
             enable_key_rotation=True,
-            # The longest time to notice that a key was needed: what it encrypted cannot be read without it.
+            # The longest possible window: data is unreadable without its key.
             deletion_window_in_days=30,
             policy=iam_documents.to_json(document),
             tags=self.tags(f"{what}-key"),
@@ -118,8 +116,7 @@ class Keys(PlatformComponent):
         )
         aws.kms.Alias(
             self.name(f"{what}-key-alias"),
-            # Fixed: an alias exists to be typed by people. Trying again after a failure replaces it before
-            # anything uses it.
+            # A fixed name, because people type it.
             name=f"alias/trainfleet/{self.spec.name}/{what}",
             target_key_id=key.key_id,
             opts=self.options(delete_before_replace=True),

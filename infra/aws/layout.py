@@ -1,10 +1,7 @@
-"""What follows from a region's name alone: partition, availability zones, subnets and log retention. Pure
-functions.
+"""Names, zones and address ranges of a platform on AWS, computed from the spec alone.
 
-Zones are named here and not asked from AWS, so that a preview needs no credentials and a subnet never moves
-because a
-region grew. A zone keeps its range whatever the others do: ranges hang on the zone's letter, not on its place
-in the list.
+Zones are listed here and not queried, so that a preview needs no credentials. A zone's range depends on its
+letter, so it never changes when other zones are added.
 """
 
 from __future__ import annotations
@@ -63,7 +60,7 @@ KUBERNETES_VERSIONS = ("1.33", "1.34", "1.35")
 pinned add-ons for.
 """
 ZONE_LETTERS = {"ap-northeast-1": "acd", "ca-central-1": "abd", "us-west-1": "ac"}
-"""Regions whose zones are not simply a, b, c: the first letters open to every account."""
+"""Regions whose zones are not a, b, c: the first letters that every account can use."""
 LETTERS = "abcdef"
 LONGEST_PREFIX = 20
 """A longer prefix leaves fewer than 500 addresses to the pods of a zone."""
@@ -82,8 +79,9 @@ HYPERPOD_REGIONS = {
     "ap-southeast-2": "851725636348",
     "sa-east-1": "025066253954",
 }
-"""Where HyperPod on EKS can be used, and the account from which its health agent's image is pulled there
-(aws/sagemaker-hyperpod-cli, chart health-monitoring-agent, templates/_helpers.tpl at 0ae955c)."""
+"""Regions of HyperPod on EKS, and the account that publishes its health agent's image there
+(aws/sagemaker-hyperpod-cli, chart health-monitoring-agent, templates/_helpers.tpl at 0ae955c).
+"""
 LOG_RETENTION_DAYS = (
     1,
     3,
@@ -113,7 +111,7 @@ LOG_RETENTION_DAYS = (
 
 @dataclass(frozen=True)
 class ZonePlan:
-    """One availability zone and its two ranges: nodes and pods, and what faces the internet."""
+    """One availability zone and its two ranges: private (nodes and pods) and public."""
 
     zone: str
     private: IPv4Network
@@ -128,21 +126,19 @@ def partition(region: str) -> str:
 
 
 def cluster_name(spec: PlatformSpec) -> str:
-    """The EKS cluster's name: fixed, because its log group must exist before it and subnet tags and contexts
-    carry it.
-    """
+    """The EKS cluster's name: fixed, because its log group, subnet tags and contexts use it."""
     return f"trainfleet-{spec.name}"
 
 
 def platform_zones(spec: PlatformSpec) -> tuple[str, ...]:
-    """The zones of the platform: the region's first `network.zones`, and every zone a GPU pool names."""
+    """The zones of the platform: the first `network.zones` of the region, and every zone of a GPU pool."""
     letters = ZONE_LETTERS.get(spec.region, LETTERS)[: spec.network.zones]
     named = [pool.zone for pool in spec.gpu_pools if pool.zone]
     return tuple(sorted({*(f"{spec.region}{letter}" for letter in letters), *named}))
 
 
 def pool_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...]:
-    """The zones of a pool: one where it is compact, reserved, uses EFA or names one, else all."""
+    """The zones of a pool: one if it is compact, reserved, uses EFA or names a zone, else all."""
     zones = platform_zones(spec)
     bound = (
         pool.compact
@@ -155,7 +151,7 @@ def pool_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...]:
 
 
 def shared_volume_zone(spec: PlatformSpec) -> str:
-    """Where the parallel filesystem lives: beside the first pool that sits in one zone, for its readers are
+    """The zone of the shared filesystem: that of the first pool with a single zone, because its readers are
     there.
     """
     bound = [zones[0] for pool in spec.gpu_pools if len(zones := pool_zones(spec, pool)) == 1]
@@ -163,8 +159,8 @@ def shared_volume_zone(spec: PlatformSpec) -> str:
 
 
 def plan(spec: PlatformSpec) -> tuple[ZonePlan, ...]:
-    """Cut the platform's range: eighths a to f for the zones' nodes and pods, the seventh for public subnets,
-    the last kept free.
+    """Divide the platform's range: an eighth per zone for nodes and pods, the seventh for public subnets, one
+    unused.
 
     Raises:
         InputError: the range is too small, or a pool names a zone outside the region.
@@ -203,8 +199,8 @@ def log_retention(days: int) -> int:
 
 
 def endpoint_services(spec: PlatformSpec) -> tuple[str, ...]:
-    """Interface endpoints worth their price: what every node calls all day; in production and closed networks
-    all that is called.
+    """The interface endpoints: of services that every node calls often, and in production and closed networks
+    of all services.
     """
     always = ("ec2", "ecr.api", "ecr.dkr", "logs", "sts")
     if not spec.production and spec.network.nat != "none":

@@ -1,9 +1,4 @@
-"""Logs: the log group of every pod, encrypted and kept as long as the control plane's. The cluster layer's
-shipper writes to it.
-
-Easy to get wrong: a shipper that may make groups makes one that is never deleted; ours may only write streams
-into this one.
-"""
+"""Logs: the encrypted log group of all pods, to which the cluster layer's log shipper writes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Network: the VPC, a private and a public subnet per zone, the ways out, flow logs and private ways to AWS
-itself.
+"""Network: the VPC, a private and a public subnet per zone, egress, flow logs and endpoints of AWS services.
 
-Used by every other room of this cloud. Easy to get wrong: nodes need the routes and endpoints when they start
-and
-still when they are drained, so whoever starts nodes depends on `ready`, not only on a subnet's id.
+Nodes need routes and endpoints from start to drain, so whatever starts nodes depends on `ready`.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ class Network(PlatformComponent):
     ) -> None:
         super().__init__(spec, "network", opts)
         self.ready: list[pulumi.Resource] = []
-        """What must exist before a node starts and outlive the last one: routes, associations, endpoints."""
+        """Must exist before a node starts and outlive the last one: routes, associations, endpoints."""
         self.plan = layout.plan(spec)
         self.vpc = aws.ec2.Vpc(
             self.name("vpc"),
@@ -42,7 +39,7 @@ class Network(PlatformComponent):
             tags=self.tags("vpc"),
             opts=self.options(),
         )
-        # AWS makes it and nobody may use it: without rules it lets nothing in or out.
+        # AWS creates it. Without rules it allows nothing.
         aws.ec2.DefaultSecurityGroup(
             self.name("default-sg"),
             vpc_id=self.vpc.id,
@@ -69,15 +66,14 @@ class Network(PlatformComponent):
 
     def _subnet(self, zone: str, cidr: str, *, public: bool) -> aws.ec2.Subnet:
         what = f"{'public' if public else 'private'}-{zone}"
-        # Where a load balancer of a Kubernetes service goes, found by these tags.
+        # Kubernetes finds the subnets of load balancers by these tags.
         role = "kubernetes.io/role/elb" if public else "kubernetes.io/role/internal-elb"
         return aws.ec2.Subnet(
             self.name(what),
             vpc_id=self.vpc.id,
             availability_zone=zone,
             cidr_block=cidr,
-            # Even in a public subnet nothing gets a public address by itself; gateways and load balancers ask
-            # for theirs.
+            # Gateways and load balancers request their public addresses.
             map_public_ip_on_launch=False,
             tags={
                 **self.tags(what),
@@ -137,8 +133,7 @@ class Network(PlatformComponent):
             )
 
     def _nat(self, zone: str, subnet: aws.ec2.Subnet, egress: aws.ec2.Route) -> aws.ec2.NatGateway:
-        # After the route to the internet gateway, and so gone before it: AWS does not detach a gateway while
-        # an address hangs on it.
+        # After the route to the internet gateway: AWS does not detach a gateway that still has an address.
         address = aws.ec2.Eip(
             self.name(f"nat-{zone}-address"),
             domain="vpc",
@@ -154,7 +149,9 @@ class Network(PlatformComponent):
         )
 
     def _endpoints(self) -> None:
-        """Private ways to AWS: S3 for nothing (checkpoints and image layers), the others by the hour."""
+        """Endpoints of AWS services: S3 is free (checkpoints and image layers), the others are billed by the
+        hour.
+        """
         self.ready.append(
             aws.ec2.VpcEndpoint(
                 self.name("s3-endpoint"),

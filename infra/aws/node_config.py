@@ -1,10 +1,5 @@
-"""How one EC2 node is made: disk, metadata service, fabric interfaces, first boot. Pure parts and one launch
+"""How an EC2 node is configured: disk, metadata service, fabric interfaces, user data; and the launch
 template.
-
-Used by system_pool.py and gpu_pools.py. Easy to get wrong: once a template lists interfaces or groups, EKS no
-longer
-adds the cluster's security group, and a node without it never joins; a number or a flag here is often text to
-EC2.
 """
 
 from __future__ import annotations
@@ -21,7 +16,7 @@ from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import Capacity
 
 ENA_FIRST = frozenset({"p6-b300.48xlarge"})
-"""Machines whose network card 0 has no EFA: it carries IP only, and the fabric starts at card 1 (EC2 user
+"""Machines whose network card 0 has no EFA: it is for IP only, and the fabric starts at card 1 (EC2 user
 guide, EFA).
 """
 TAGGED = ("instance", "volume", "network-interface")
@@ -39,8 +34,8 @@ class NetworkCard:
 
 
 def network_cards(machine: Machine) -> tuple[NetworkCard, ...]:
-    """One fabric interface per network card: IP on card 0 (device 0), fabric alone on the others (device 1),
-    which spends no addresses.
+    """One fabric interface per network card: with IP on card 0 (device 0), without addresses on the others
+    (device 1).
     """
     if machine.instance_type in ENA_FIRST:
         return (
@@ -54,10 +49,10 @@ def network_cards(machine: Machine) -> tuple[NetworkCard, ...]:
 
 
 def user_data(machine: Machine) -> str | None:
-    """User data (base64) that joins the machine's NVMe disks into one array for containers; None where it has
-    none.
+    """User data (base64) that joins the machine's NVMe disks into one array for containers; None without
+    disks.
 
-    EKS merges this NodeConfig with its own, so the cluster's name and certificate do not stand here.
+    EKS merges this NodeConfig with its own, which has the cluster's name and certificate.
     """
     if not machine.local_nvme_gb:
         return None
@@ -73,7 +68,7 @@ def user_data(machine: Machine) -> str | None:
         f"--{BOUNDARY}",
         "Content-Type: application/node.eks.aws",
         "",
-        # JSON is YAML, and has one way to be written.
+        # JSON is valid YAML and has a stable form.
         json.dumps(config),
         f"--{BOUNDARY}--",
         "",
@@ -84,7 +79,7 @@ def user_data(machine: Machine) -> str | None:
 def purchase_options(capacity: Capacity, reservation: str) -> tuple[str, str | None, str | None]:
     """EKS's capacity type, EC2's market type and the targeted reservation of a pool."""
     if capacity is Capacity.SPOT:
-        # EKS turns its capacity type into a market option itself; both at once are refused.
+        # EKS sets the market option itself and rejects both at once.
         return "SPOT", None, None
     if capacity is Capacity.CAPACITY_BLOCK:
         return "CAPACITY_BLOCK", "capacity-block", reservation
@@ -112,7 +107,7 @@ def node_config(
         component.name(f"{what}-template"),
         description=f"Nodes of {component.spec.name}/{what}",
         update_default_version=True,
-        # EKS wants it here for capacity blocks, and refuses it here and on the group at once.
+        # EKS requires it here for capacity blocks, and rejects it here and on the group at once.
         instance_type=machine.instance_type if capacity is Capacity.CAPACITY_BLOCK else None,
         block_device_mappings=[
             {
@@ -130,10 +125,12 @@ def node_config(
         metadata_options={
             "http_endpoint": "enabled",
             "http_tokens": "required",
-            # One hop ends at the node itself: no pod outside of its network namespace takes the node's role.
+            # NOTE: with one hop, no pod can take the node's role.
             "http_put_response_hop_limit": 1,
         },
         monitoring={"enabled": True},
+        # NOTE: with interfaces in the template, EKS does not add the cluster's security group, without which a
+        # node never joins.
         network_interfaces=_interfaces(machine, *fabric) if fabric else None,
         placement={"group_name": placement_group} if placement_group is not None else None,
         instance_market_options={"market_type": market_type} if market_type else None,

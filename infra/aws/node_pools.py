@@ -1,7 +1,7 @@
 """SystemPool and GpuPools: the managed node groups of a platform, able to start from zero nodes.
 
-SkyPilot and the autoscaler decide by a pool's labels, taints and resources while it has no node, so these are set
-on the node group and on its Auto Scaling group. The autoscaler owns the size (asg_lookup.py).
+SkyPilot and the autoscaler decide by a pool's labels, taints and resources while it has no node, so these are
+set on the node group and on its Auto Scaling group. The autoscaler owns the size (asg_lookup.py).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SystemPool(PlatformComponent):
         )
         self.nodes = aws.eks.NodeGroup(
             self.name("system"),
-            # A prefix, so that a replacement can stand beside the old nodes while their pods move.
+            # A prefix, so that a replacement can exist next to the old nodes while their pods move.
             node_group_name_prefix=prefix,
             cluster_name=cluster.cluster.name,
             node_role_arn=identity.node_role.arn,
@@ -77,35 +77,33 @@ FABRIC_ENVIRONMENT = {
     "FI_EFA_USE_HUGE_PAGE": "0",
     "NCCL_SOCKET_IFNAME": "^docker,lo,veth",
 }
-"""libfabric takes EFA or fails, where it would else fall back to TCP without a word. Huge pages off: a
-process
-that forks runs out of them. NCCL's own talk stays off interfaces that lead nowhere
-(awsome-distributed-training, EFA environment variables)."""
+"""NOTE: libfabric uses EFA or fails; without FI_PROVIDER it silently falls back to TCP. Huge pages are off,
+because a process that forks runs out of them. NCCL's control traffic avoids interfaces without a route
+(awsome-distributed-training, EFA environment variables).
+"""
 GPU_TAINT = ("nvidia.com/gpu", "present")
 TEMPLATE_TAG = "k8s.io/cluster-autoscaler/node-template"
 HUGE_PAGES = "10256Mi"
-"""5128 pages of 2 MiB that the NVIDIA image sets aside on EFA machines (EKS user guide, node-efa)."""
+"""5128 pages of 2 MiB that the NVIDIA image reserves on EFA machines (EKS user guide, node-efa)."""
 ONE_FOR_ONE = (Capacity.RESERVED, Capacity.CAPACITY_BLOCK)
-"""Capacity of which there is no spare: an update must end a node before it starts the next."""
+"""Capacity without a spare: an update must end a node before it starts the next."""
 
 
 def uses_efa(pool: GpuPool, machine: Machine) -> bool:
-    """Whether the pool's nodes get fabric interfaces: it asks for the best, and the machine has them."""
+    """Whether the pool's nodes get fabric interfaces."""
     return pool.interconnect == "best" and machine.rdma == "efa"
 
 
 def needs_placement_group(pool: GpuPool, machine: Machine) -> bool:
-    """Whether the nodes must be started close together. Capacity blocks already lie side by side and take no
-    group.
-    """
+    """Whether the nodes need a placement group. Capacity blocks are placed together already and accept none."""
     return (pool.compact or uses_efa(pool, machine)) and pool.capacity is not Capacity.CAPACITY_BLOCK
 
 
 def labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
-    """What schedulers look for. SkyPilot's label is in lower case, or SkyPilot skips it.
+    """Labels that schedulers use. SkyPilot ignores its label unless it is in lower case.
 
-    By the autoscaler's own label (its GPULabel for AWS) it waits for a GPU whose plugin is not up yet instead
-    of adding another node.
+    The autoscaler's own label (its GPULabel for AWS) makes it wait for a GPU whose plugin is starting,
+    instead of adding another node.
     """
     return {
         **pool.labels,
@@ -155,9 +153,7 @@ class GpuPools(PlatformComponent):
         self.register_outputs({})
 
     def _fabric(self) -> aws.ec2.SecurityGroup:
-        """EFA's group: everything among its members in both directions, nothing else. The fabric does not
-        work with less.
-        """
+        """EFA's group: all traffic among its members in both directions, which EFA requires."""
         group = aws.ec2.SecurityGroup(
             self.name("fabric-sg"),
             vpc_id=self.foundation.network.vpc.id,
@@ -212,7 +208,7 @@ class GpuPools(PlatformComponent):
         size = scaling(self.cluster.scaling_groups.running(prefix), pool.min_nodes, pool.max_nodes)
         group = aws.eks.NodeGroup(
             self.name(pool.name),
-            # A prefix, so that a replacement can stand beside the old nodes while their pods move.
+            # A prefix, so that a replacement can exist next to the old nodes while their pods move.
             node_group_name_prefix=prefix,
             cluster_name=self.cluster.cluster.name,
             node_role_arn=self.foundation.identity.node_role.arn,
@@ -224,8 +220,7 @@ class GpuPools(PlatformComponent):
             launch_template={"id": template.id, "version": template.latest_version.apply(str)},
             scaling_config=size.config,
             update_config={"max_unavailable": 1, "update_strategy": "MINIMAL" if one_for_one else "DEFAULT"},
-            # A GPU that fell off the bus makes its node be replaced after ten minutes, without anybody being
-            # woken.
+            # EKS replaces a node whose GPU failed after ten minutes.
             node_repair_config={"enabled": self.spec.layer.node_problems},
             labels=labels(pool, machine),
             taints=[{"key": key, "value": value, "effect": "NO_SCHEDULE"}],
@@ -244,8 +239,7 @@ class GpuPools(PlatformComponent):
         )
 
     def _placement_group(self, pool: GpuPool) -> aws.ec2.PlacementGroup:
-        # A reservation that was itself made in a placement group can be used in that group only; one made
-        # without can be used here.
+        # A reservation that was created in a placement group cannot be used in another one.
         what = f"{pool.name}-placement"
         return aws.ec2.PlacementGroup(
             self.name(what), strategy="cluster", tags=self.tags(what), opts=self.options()
@@ -254,7 +248,7 @@ class GpuPools(PlatformComponent):
     def _scaling_tags(self, pool: GpuPool, machine: Machine, group: aws.eks.NodeGroup) -> None:
         scaling_group = group.resources.apply(scaling_group_name)
         for key, value in scale_from_zero(pool, machine).items():
-            # by key: a key is too long and odd for a name
+            # by digest: a key is too long for a name
             what = f"{pool.name}-tag-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
             aws.autoscaling.Tag(
                 self.name(what),
@@ -265,9 +259,9 @@ class GpuPools(PlatformComponent):
 
 
 def scaling_group_name(resources: Sequence[aws.eks.outputs.NodeGroupResource]) -> str:
-    """The Auto Scaling group that EKS made for a node group; it makes exactly one."""
+    """The Auto Scaling group that EKS created for a node group, which is exactly one."""
     for resource in resources:
         for group in resource.autoscaling_groups or ():
             if group.name:
                 return group.name
-    raise LookupError("EKS did not tell the node group's Auto Scaling group")
+    raise LookupError("EKS did not report the node group's Auto Scaling group")

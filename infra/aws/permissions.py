@@ -1,8 +1,7 @@
-"""What each role of the platform may do: identity policies as pure functions, least privilege. Used by
-identity.py.
+"""The IAM policies of the platform's roles, as pure functions with least privilege.
 
-A resource is `*` only where AWS knows no narrower one for the action (Describe and List calls); each such
-statement says so.
+A resource is `*` only where AWS supports no narrower one (Describe and List calls); each such statement says
+so.
 """
 
 from __future__ import annotations
@@ -14,14 +13,12 @@ import pulumi
 from trainfleet.infra.aws.iam_documents import Document, arn, document, statement
 
 RUNS_PREFIX = "runs/"
-"""Where in the bucket training writes. It reads the whole bucket (data sets beside runs) and writes here
-only.
-"""
+"""The prefix that training may write. It may read the whole bucket."""
 
 
 LIFECYCLE_PREFIX = "hyperpod/"
-"""Where in the bucket HyperPod's lifecycle script lies: outside of what training may write, or a training
-could run code on new nodes.
+"""The prefix of HyperPod's lifecycle script. NOTE: training must not be able to write it, or it could run
+code on new nodes.
 """
 
 
@@ -58,9 +55,9 @@ def training(bucket_arn: pulumi.Input[str], key_arn: pulumi.Input[str], region: 
 
 
 def autoscaler(partition: str, region: str, account: pulumi.Input[str], cluster: str) -> Document:
-    """The cluster autoscaler: sees all groups, scales those that EKS tagged as this cluster's."""
+    """The cluster autoscaler: describe all groups, scale those that EKS tagged as this cluster's."""
     return document(
-        # Describe calls of Auto Scaling and EC2 know no resources.
+        # Describe calls of Auto Scaling and EC2 support no resources.
         statement(
             "See",
             [
@@ -76,7 +73,7 @@ def autoscaler(partition: str, region: str, account: pulumi.Input[str], cluster:
             ],
             ["*"],
         ),
-        # Labels and taints of a group without nodes: without this a pool never scales up from zero.
+        # NOTE: labels and taints of a group without nodes. Without this, a pool never scales up from zero.
         statement(
             "SeeNodeGroups",
             ["eks:DescribeNodegroup"],
@@ -117,9 +114,7 @@ def read_secrets(
 
 
 def encrypted_volumes(key_arn: pulumi.Input[str]) -> Document:
-    """The EBS driver makes and attaches volumes encrypted with the platform's key; the rest is AWS's own
-    policy for it.
-    """
+    """The EBS driver encrypts volumes with the platform's key. AWS's own policy covers the rest."""
     return document(
         statement(
             "VolumeKey",
@@ -136,14 +131,12 @@ def encrypted_volumes(key_arn: pulumi.Input[str]) -> Document:
 
 
 def shared_volume() -> Document:
-    """The Lustre driver mounts a filesystem that exists; it makes and deletes none. DescribeFileSystems knows
-    no resources.
-    """
+    """The Lustre driver only mounts filesystems. DescribeFileSystems supports no resources."""
     return document(statement("See", ["fsx:DescribeFileSystems"], ["*"]))
 
 
 def write_logs(group_arn: pulumi.Input[str]) -> Document:
-    """The log shipper writes streams into the one group that is there; it makes and deletes none."""
+    """The log shipper may write streams into the platform's group only."""
     actions = ["logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams"]
     return document(statement("Write", actions, [group_arn, arn(group_arn, ":*")]))
 
@@ -157,12 +150,11 @@ def hyperpod_node(
     bucket_arn: pulumi.Input[str],
     keys: Sequence[pulumi.Input[str]],
 ) -> Document:
-    """HyperPod's nodes beside AWS's own policy for them (SageMaker developer guide, IAM role for SageMaker
+    """HyperPod's nodes, in addition to AWS's own policy (SageMaker developer guide, IAM role for SageMaker
     HyperPod, with EKS).
 
-    Network interfaces are made and taken away by the role of the node itself; pods take their own roles
-    through the agent. `keys`: the
-    bucket's, then the disks'.
+    The node's role creates and deletes network interfaces; pods take their own roles through the agent.
+    `keys`: the bucket's, then the disks'.
     """
     ec2 = f"arn:{partition}:ec2:{region}:"
     interfaces = [
@@ -170,7 +162,7 @@ def hyperpod_node(
     ]
     through = {"StringEquals": {"kms:ViaService": f"s3.{region}.amazonaws.com"}}
     return document(
-        # Describe calls of EC2 know no resources.
+        # Describe calls of EC2 support no resources.
         statement(
             "See",
             [

@@ -1,8 +1,5 @@
-"""Registry: the repository of training images. A tag, once pushed, always means the same image; each is
-scanned on push.
-
-Easy to get wrong: with immutable tags there is no `latest`; images go by version, and old untagged layers
-expire.
+"""Registry: the repository of training images, with immutable tags and a scan on push. There is no `latest`
+tag.
 """
 
 from __future__ import annotations
@@ -21,9 +18,7 @@ UNTAGGED_DAYS = 7
 
 
 def cleanup_policy() -> dict[str, Any]:
-    """Layers that no tag names any more are dropped; tagged images stay, for a run may be repeated years
-    later.
-    """
+    """Expire untagged images. Tagged images stay, because a run may be repeated years later."""
     selection = {
         "tagStatus": "untagged",
         "countType": "sinceImagePushed",
@@ -51,7 +46,7 @@ class Registry(PlatformComponent):
             image_tag_mutability="IMMUTABLE",
             image_scanning_configuration={"scan_on_push": True},
             encryption_configurations=[{"encryption_type": "KMS", "kms_key": keys.data.arn}],
-            # Outside production a stack goes away whole, with what is in it.
+            # Outside production, destroy deletes the content as well.
             force_delete=not spec.production,
             tags=self.tags("training"),
             opts=self.options(retain=True),

@@ -1,10 +1,5 @@
-"""Secrets: names in Secrets Manager that people fill in and External Secrets reads. A value never passes
-through here.
-
-Easy to get wrong: a deleted secret holds its name for the recovery window, so only production, which keeps
-its secrets,
-has one; elsewhere destroy frees the name at once. A kept secret still holds its name: a new stack takes it by
-import.
+"""Secrets: names in Secrets Manager. People write the values, External Secrets reads them; no value passes
+through Pulumi.
 """
 
 from __future__ import annotations
@@ -20,7 +15,9 @@ RECOVERY_DAYS = 30
 
 
 def secret_name(spec: PlatformSpec, name: str) -> str:
-    """The secret's name in Secrets Manager: fixed, because people write its value by this name."""
+    """The secret's name in Secrets Manager: fixed, because people write its value by this name. NOTE: a
+    deleted secret reserves its name for the recovery window; a retained one must be imported by a new stack.
+    """
     return f"trainfleet/{spec.name}/{name}"
 
 

@@ -1,9 +1,5 @@
-"""Storage: the bucket of runs and data sets, and the bucket that records who touched it. Both private, kept
-in production.
-
-Easy to get wrong: every bucket setting is a resource of its own, and one that is deleted while the bucket
-stays opens
-it, so all are kept with it; S3 cannot deliver access logs into a bucket that is encrypted with a key of ours.
+"""Storage: the bucket of runs and data sets, and the bucket of its access logs. Private, retained in
+production.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ ACCESS_LOG_PREFIX = "access/"
 
 
 def tls_only(bucket_arn: pulumi.Input[str]) -> iam_documents.Statement:
-    """Nobody reads or writes in the clear."""
+    """Deny access without TLS."""
     return iam_documents.statement(
         "TlsOnly",
         ["s3:*"],
@@ -35,7 +31,7 @@ def tls_only(bucket_arn: pulumi.Input[str]) -> iam_documents.Statement:
 def log_delivery(
     log_bucket_arn: pulumi.Input[str], source_arn: pulumi.Input[str], account: pulumi.Input[str]
 ) -> iam_documents.Statement:
-    """S3 itself writes the access log of the one bucket."""
+    """S3 may write the access log of the bucket."""
     return iam_documents.statement(
         "AccessLogs",
         ["s3:PutObject"],
@@ -91,13 +87,13 @@ class Storage(PlatformComponent):
             opts=self.options(retain=True, depends_on=[delivery]),
         )
         self.url = pulumi.Output.concat("s3://", self.bucket.bucket, "/", RUNS_PREFIX.rstrip("/"))
-        """Where runs are stored: the one place training may write."""
+        """Where runs are stored: the only prefix that training may write."""
         self.register_outputs({"bucket": self.bucket.bucket})
 
     def _bucket(self, what: str) -> aws.s3.Bucket:
         return aws.s3.Bucket(
             self.name(what),
-            # Outside production a stack goes away whole, with what is in it.
+            # Outside production, destroy deletes the content as well.
             force_destroy=not self.spec.production,
             tags=self.tags(what),
             opts=self.options(retain=True),
@@ -132,8 +128,7 @@ class Storage(PlatformComponent):
             rules=[
                 {
                     "apply_server_side_encryption_by_default": by_default,
-                    # One call to KMS per bucket and hour instead of one per object: checkpoints have
-                    # thousands of parts.
+                    # Fewer calls to KMS: checkpoints have thousands of parts.
                     "bucket_key_enabled": key_arn is not None,
                 }
             ],
@@ -150,7 +145,7 @@ class Storage(PlatformComponent):
     def _policy(
         self, what: str, bucket: aws.s3.Bucket, document: iam_documents.Document, after: list[pulumi.Resource]
     ) -> aws.s3.BucketPolicy:
-        # After the access block: both at once on one bucket is a conflict that S3 answers with an error.
+        # After the access block: S3 rejects both changes at once.
         return aws.s3.BucketPolicy(
             self.name(f"{what}-policy"),
             bucket=bucket.bucket,
@@ -180,8 +175,7 @@ class Storage(PlatformComponent):
             "filter": everything,
             "abort_incomplete_multipart_upload": {"days_after_initiation": 7},
         }
-        # A rule either expires objects or clears the markers that deleting them left; S3 refuses both at
-        # once.
+        # A rule either expires objects or clears delete markers; S3 rejects both at once.
         current: aws.s3.BucketLifecycleConfigurationRuleArgsDict = {
             "id": "expire" if expire_days else "clear-delete-markers",
             "status": "Enabled",

@@ -1,1 +1,1 @@
-"""A platform on Azure: the same rooms as its siblings."""
+"""A platform on Azure."""

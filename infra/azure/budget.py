@@ -1,8 +1,6 @@
-"""Budget: a monthly limit on what carries this platform's tag, and mails before it is spent.
+"""Budget: a monthly limit on resources with this platform's tag, and alerts by e-mail.
 
-Easy to get wrong: nodes and disks live in a group that AKS makes, so the budget goes by tag over the
-subscription and not by
-group; a budget begins with a month that is not over, so its beginning is said once and then left alone.
+Nodes and disks are in a group that AKS creates, so the budget filters the subscription by tag.
 """
 
 from __future__ import annotations
@@ -22,9 +20,7 @@ MOST_ALERTS = 5
 
 
 def alerts(budget: BudgetSpec, owner: str) -> dict[str, consumption.NotificationArgsDict]:
-    """A mail when each share is spent, and, while there is room for one more, when the month is forecast to
-    end above the limit.
-    """
+    """An alert for each share that is spent, and one for a forecast above the limit if the number allows it."""
     emails = list(budget.emails or (owner,))
 
     def alert(kind: str, share: float) -> consumption.NotificationArgsDict:
@@ -62,6 +58,7 @@ class Budget(PlatformComponent):
             category="Cost",
             amount=round(budget.monthly_usd, 2),
             time_grain="Monthly",
+            # Set once, because a budget must start in the current month.
             time_period={"start_date": first_of_month(date.today())},
             filter={"tags": {"name": PLATFORM_TAG, "operator": "In", "values": [spec.name]}},
             notifications=alerts(budget, spec.owner),

@@ -1,9 +1,7 @@
-"""The Azure platform, room by component, in the order in which they need each other. Called by
-trainfleet.infra.program through the registry.
+"""Build the Azure platform, component by component.
 
-The order on destroy is the reverse, and it is what leaves no interface or load balancer behind: the cluster
-layer goes
-while nodes still run, nodes before the control plane, roles after whoever uses them, and the network last.
+Destroy happens in reverse order, so that no interface or load balancer is left: the cluster layer first, then
+nodes, the control plane, role assignments after their users, and the network last.
 """
 
 from __future__ import annotations
@@ -29,14 +27,14 @@ from trainfleet.infra.platform import Platform, ProvidedFeature, ServiceIdentity
 from trainfleet.infra.spec.schema import PlatformSpec
 
 PROVIDED: frozenset[ProvidedFeature] = frozenset({"autoscaler", "node-problems"})
-"""AKS scales pools and mends nodes by itself; logs of pods it gathers where they are wished."""
+"""AKS scales pools and repairs nodes itself, and collects logs of pods if they are enabled."""
 
 
 def build(spec: PlatformSpec) -> Platform:
     """Everything on Azure below the cluster layer.
 
     Raises:
-        InputError: the network cannot be planned; `trainfleet.infra.validation` says more, and earlier.
+        InputError: the network cannot be planned. Validation reports this earlier.
     """
     tenant = authorization.get_client_config_output().tenant_id
     group = Group(spec)
@@ -88,10 +86,9 @@ def build(spec: PlatformSpec) -> Platform:
         storage_class_parameters={"skuName": "Premium_LRS", "diskEncryptionSetID": keys.disks.id},
         shared_filesystem=volume,
         autoscaler="generic",
-        # Storage and Entra answer from public addresses where the private endpoints do not, so what is
-        # allowed is a port and not a range.
+        # Storage and Entra also have public addresses, so egress is limited by port and not by range.
         api_cidrs=(),
-        # A volume is mounted by its driver to the end, so the driver goes after the layer like the nodes do.
+        # Volumes need their driver until the end, so it is deleted after the layer, like the nodes.
         system_nodes=(system.nodes, *drivers),
         secrets=secrets.names,
         provides=PROVIDED | ({"logs"} if spec.layer.logs else set()),

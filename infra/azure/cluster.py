@@ -1,11 +1,5 @@
-"""Cluster: the AKS control plane, who may administer it, when it is upgraded, and the one node pool that AKS
-wants inline.
-
-Used by the pools, by the cluster layer (through `kubeconfig`) and by launchers. Easy to get wrong: the whole
-network profile and
-the disk encryption set cannot change without a new cluster; a change of an inline pool puts every pool of the
-cluster
-into scaling (pulumi-azure-native#4264), so all but one are resources of their own and that one is left alone.
+"""Cluster: the AKS control plane, who may administer it, when it is upgraded, and the inline pool that AKS
+requires.
 """
 
 from __future__ import annotations
@@ -27,9 +21,11 @@ from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 LOGIN_SERVER = "6dae42f8-4368-4678-94ff-3960e28e3630"
-"""The application behind every AKS cluster's Entra login: the same in every tenant (kubelogin documentation)."""
+"""The application of every AKS cluster's Entra login: the same in every tenant (kubelogin documentation)."""
 MAINTENANCE = {"aksManagedAutoUpgradeSchedule": "Saturday", "aksManagedNodeOSUpgradeSchedule": "Sunday"}
-"""The two windows that AKS knows by these names (AKS documentation, planned maintenance), and their day."""
+"""The maintenance windows with names that AKS defines (AKS documentation, planned maintenance), and their
+day.
+"""
 MAINTENANCE_HOURS, MAINTENANCE_START = 8, "02:00"
 
 
@@ -51,7 +47,7 @@ class Cluster(PlatformComponent):
         self.group = group
         self.cluster_name = layout.cluster_name(spec)
         self.machine = system_machine(spec)
-        # It puts nodes and load balancers into these, and itself into the last.
+        # The control plane creates nodes and load balancers in these subnets, and itself in the last.
         subnets = {
             "nodes": network.nodes,
             **{
@@ -70,8 +66,8 @@ class Cluster(PlatformComponent):
             resource_group_name=group.platform.name,
             resource_name_=self.cluster_name,
             location=spec.region,
-            # Made of the platform's own group: its length is bounded, and the name that AKS would choose is
-            # too long for long names.
+            # Derived from the platform's group, because AKS's default name is too long for long platform
+            # names.
             node_resource_group=group.platform.name.apply(lambda name: f"{name}-nodes"),
             node_resource_group_profile={"restriction_level": "ReadOnly"},
             dns_prefix=self.cluster_name,
@@ -90,9 +86,8 @@ class Cluster(PlatformComponent):
                 }
             },
             enable_rbac=True,
-            # People log in as members of Entra groups, and what a group may do is said in the cluster:
-            # Azure's own roles for Kubernetes
-            # would be asked instead of the cluster's, and know nothing of the layer's roles for launchers.
+            # People log in as members of Entra groups, and the cluster's RBAC decides what a group may do.
+            # Azure RBAC would replace it and lacks the layer's roles for launchers.
             aad_profile={
                 "managed": True,
                 "enable_azure_rbac": False,
@@ -104,12 +99,11 @@ class Cluster(PlatformComponent):
                 "private_dns_zone": None if ranges else "system",
                 "enable_private_cluster_public_fqdn": None if ranges else False,
                 "authorized_ip_ranges": list(ranges) or None,
-                # The control plane has its own place in the network: it reaches the vault of its key, and
-                # nodes reach it, privately.
+                # The control plane is in the network: it reaches its key's vault, and nodes reach it,
+                # privately.
                 "enable_vnet_integration": True,
                 "subnet_id": network.control_plane.id,
-                # A shell in the cluster for whoever may write to the resource in Azure, beside every rule of
-                # the cluster.
+                # NOTE: run-command is a shell that bypasses the cluster's RBAC.
                 "disable_run_command": True,
             },
             network_profile={
@@ -131,8 +125,7 @@ class Cluster(PlatformComponent):
                     "enabled": True,
                     "key_id": keys.cluster.key_uri_with_version,
                     "key_vault_resource_id": keys.vault.id,
-                    # The keys' vault answers to no public address, also where people reach the control plane
-                    # from outside.
+                    # The vault has no public access, even if the control plane has.
                     "key_vault_network_access": "Private",
                 },
                 "image_cleaner": {"enabled": True, "interval_hours": 168},
@@ -151,25 +144,23 @@ class Cluster(PlatformComponent):
             auto_scaler_profile={
                 "expander": "least-waste",
                 "balance_similar_node_groups": "true",
-                # System pods must not hold a GPU node; training pods with local scratch must.
+                # System pods must not keep a GPU node; training pods with local scratch must.
                 "skip_nodes_with_system_pods": "false",
                 "skip_nodes_with_local_storage": "true",
                 "scale_down_unneeded_time": "10m",
-                # An eight-GPU machine takes far longer than the default quarter of an hour to come up in a
-                # busy region.
+                # In a busy region, an eight-GPU machine takes longer than the default 15 minutes to start.
                 "max_node_provision_time": "30m",
             },
             agent_pool_profiles=[inline_pool(spec, self.machine, network.nodes.id, self.tags(INLINE_POOL))],
             tags=self.tags("aks"),
-            # A fixed name cannot exist twice, so a replacement must delete first (and in production is
-            # refused by the engine).
+            # A fixed name cannot exist twice, so a replacement deletes first (which `protect` rejects in
+            # production).
             opts=self.options(
                 protect=True,
                 depends_on=[*joins, *identity.ready, *keys.ready, *registry.ready, *network.ready],
                 delete_before_replace=True,
                 ignore_changes=["agentPoolProfiles"],
-                # Its place in the network is for good; the provider would send the change and show Azure's
-                # refusal.
+                # Cannot change; without this the provider reports Azure's error in the middle of an apply.
                 replace_on_changes=["apiServerAccessProfile.subnetId"],
                 custom_timeouts=pulumi.CustomTimeouts(create="60m", update="120m", delete="60m"),
             ),
@@ -183,21 +174,20 @@ class Cluster(PlatformComponent):
             *registry.ready,
             *network.ready,
         ]
-        """What must exist before a node starts and outlive the last one."""
+        """Must exist before a node starts and outlive the last one."""
         self.kubeconfig = self._kubeconfig()
         self.register_outputs({"name": self.cluster.name})
 
     def provider(self, depends_on: list[pulumi.Resource]) -> k8s.Provider:
-        """How the layer above reaches the cluster; what it makes is deleted before any of `depends_on`."""
+        """The provider of the cluster layer. Its resources are deleted before any of `depends_on`."""
         return k8s.Provider(
             self.name("kubernetes-provider"),
             kubeconfig=self.kubeconfig,
-            # The provider would otherwise see another cluster when an endpoint or a certificate changes, and
-            # replace all it
-            # made. The id that Azure gives a cluster tells a new one from a changed one.
+            # NOTE: without an identifier, a new endpoint or certificate would replace every resource of the
+            # layer. Azure's id of the cluster distinguishes a new one from a changed one.
             cluster_identifier=pulumi.Output.concat(self.cluster_name, "@", self.cluster.resource_uid),
             enable_server_side_apply=True,
-            # Not delete_unreachable: a refresh from outside a private network would forget the whole cluster
+            # NOTE: not delete_unreachable: a refresh from outside a private network would drop the whole
             # layer.
             opts=self.options(depends_on=depends_on),
         )
@@ -222,7 +212,7 @@ class Cluster(PlatformComponent):
         asked = containerservice.list_managed_cluster_user_credentials_output(
             resource_group_name=self.group.platform.name, resource_name=self.cluster.name, format="exec"
         )
-        # Of what Azure answers only the address and the certificate are kept, and those are no secret.
+        # Only the address and the certificate are used, which are public.
         reached = pulumi.Output.unsecret(
             asked.apply(lambda answer: cluster_address([each.value for each in answer.kubeconfigs]))
         )
@@ -234,9 +224,7 @@ class Cluster(PlatformComponent):
 def add_ons(
     spec: PlatformSpec, workspace: pulumi.Input[str]
 ) -> dict[str, containerservice.ManagedClusterAddonProfileArgsDict]:
-    """What AKS runs in the cluster for us. Container Insights with its own identity, never with the
-    workspace's key.
-    """
+    """The add-ons of AKS. Container Insights authenticates with its identity, not the workspace's key."""
     return {
         "azurepolicy": {"enabled": True},
         "azureKeyvaultSecretsProvider": {
@@ -254,8 +242,9 @@ def add_ons(
 def inline_pool(
     spec: PlatformSpec, machine: Machine, subnet: pulumi.Input[str], tags: dict[str, str]
 ) -> containerservice.ManagedClusterAgentPoolProfileArgsDict:
-    """The pool without which AKS makes no cluster: for its own add-ons and nothing else. Everybody else's
-    nodes are pools of their own.
+    """The inline pool that AKS requires, for its own add-ons only. NOTE: a change of an inline pool puts
+    every pool into scaling (pulumi-azure-native#4264), so all others are separate resources and this one is
+    never updated.
     """
     low, high = INLINE_NODES[spec.production]
     zones = layout.platform_zones(spec)
@@ -286,22 +275,18 @@ def inline_pool(
 
 
 def cluster_address(encoded: list[str]) -> dict[str, str]:
-    """Address and certificate of the cluster, out of the kubeconfig that Azure hands out; whatever else
-    stands in it is dropped.
-    """
+    """Address and certificate of the cluster from the kubeconfig that Azure returns. The rest is dropped."""
     for each in encoded:
         document = yaml.safe_load(base64.b64decode(each)) or {}
         for entry in document.get("clusters", ()):
             found = entry.get("cluster", {})
             if found.get("server") and found.get("certificate-authority-data"):
                 return {"server": found["server"], "certificate": found["certificate-authority-data"]}
-    raise LookupError("AKS did not tell the cluster's address and certificate")
+    raise LookupError("AKS did not report the cluster's address and certificate")
 
 
 def kubeconfig(name: str, endpoint: pulumi.Input[str], certificate: pulumi.Input[str]) -> dict[str, Any]:
-    """A kubeconfig without credentials: kubelogin makes a token from whoever is logged in with the Azure
-    command line.
-    """
+    """A kubeconfig without credentials: kubelogin creates a token for the user of the Azure CLI."""
     arguments = ["get-token", "--login", "azurecli", "--server-id", LOGIN_SERVER]
     login = {
         "apiVersion": "client.authentication.k8s.io/v1beta1",

@@ -1,8 +1,8 @@
 """Lustre and Nfs: the shared filesystem of a platform, Azure Managed Lustre or an NFS share of Azure Files.
 
-Lustre is scratch space: it is not linked to the bucket, because that needs a role for a Microsoft identity whose
-id differs per tenant. It is protected but not retained, because it costs by the hour. The share has the only copy
-of its data, so production retains it.
+Lustre is scratch space: it is not linked to the bucket, because that needs a role for a Microsoft identity
+whose id differs per tenant. It is protected but not retained, because it costs by the hour. The share has the
+only copy of its data, so production retains it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
 GIB_PER_TIB = 1024
 DRIVER_CHART = "oci://mcr.microsoft.com/microsoft.azuremanagedlustre/azurelustre-csi-driver"
 DRIVER_VERSION = "0.6.0"
-"""Microsoft's chart (azurelustre-csi-driver, docs/install-csi-driver.md). A newer one may bring another
-Lustre client, which a node
-loads only once nothing is mounted on it: raise it while no training runs."""
+"""Microsoft's chart (azurelustre-csi-driver, docs/install-csi-driver.md). NOTE: upgrade it while no training
+runs; a node loads a newer Lustre client only after everything is unmounted.
+"""
 DRIVER_SECONDS = 900
 
 
@@ -84,9 +84,7 @@ class Lustre(PlatformComponent):
 
 
 class LustreDriver(PlatformComponent):
-    """The volume driver that mounts it: AKS provides none for Lustre. It runs on system, GPU and spot nodes;
-    `installed` before any volume.
-    """
+    """The CSI driver of Lustre, which AKS lacks. `installed` must exist before any volume."""
 
     TYPE = "trainfleet:azure:LustreDriver"
 
@@ -99,7 +97,7 @@ class LustreDriver(PlatformComponent):
             chart=DRIVER_CHART,
             version=DRIVER_VERSION,
             name="azurelustre-csi-driver",
-            # Where AKS's own drivers run; the chart knows no other place for its accounts.
+            # The chart supports only the namespace of AKS's own drivers.
             namespace="kube-system",
             atomic=True,
             cleanup_on_fail=True,
@@ -145,7 +143,7 @@ class Nfs(PlatformComponent):
             self.name("nfs-settings"),
             resource_group_name=group.data.name,
             account_name=account.name,
-            # There is exactly one, and this is its name.
+            # The only one, with a fixed name.
             file_services_name="default",
             share_delete_retention_policy={
                 "enabled": True,
@@ -157,10 +155,10 @@ class Nfs(PlatformComponent):
             self.name("nfs-share"),
             resource_group_name=group.data.name,
             account_name=account.name,
-            # Fixed: it is unique in its account only.
+            # Unique within its account.
             share_name=SHARE,
             enabled_protocols="NFS",
-            # Pods run as whoever their image says; the share belongs to the platform alone.
+            # Pods run as any user; only the platform uses the share.
             root_squash="NoRootSquash",
             share_quota=shared.capacity_gib,
             opts=self.options(retain=True, depends_on=[settings], delete_before_replace=True),

@@ -1,9 +1,7 @@
-"""What the security groups let in, as pure functions: each subnet names its callers, and the last rule shuts
-everybody else out.
+"""The inbound rules of the security groups, as pure functions. The last rule of each denies everything else.
 
-Used by network.py. Easy to get wrong: with the overlay, pods keep their own addresses inside the cluster, and
-those are
-not part of what Azure calls VirtualNetwork, so nodes must let the pods' range in by name.
+With the overlay, pod addresses are not part of Azure's VirtualNetwork tag, so nodes allow the pods' range
+explicitly.
 """
 
 from __future__ import annotations
@@ -17,15 +15,15 @@ from pulumi_azure_native import network as net
 LUSTRE_PORTS = ("988", "1019-1023")
 """Between clients and servers and among servers (Managed Lustre documentation, network prerequisites)."""
 CONTROL_PLANE_PORTS = ("443", "4443")
-"""From nodes (AKS documentation, API server VNet integration, network security groups); probes of the
-balancer come beside them.
+"""From nodes (AKS documentation, API server VNet integration, network security groups), in addition to health
+probes.
 """
 FIRST_PRIORITY, LAST_PRIORITY = 100, 4096
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One inbound rule; rules are judged in the order in which a subnet lists them."""
+    """One inbound rule. Rules are evaluated in the order of a subnet's list."""
 
     name: str
     why: str
@@ -43,17 +41,17 @@ def pods_and_nodes(network: IPv4Network, pods: str) -> Rule:
 
 
 def https(network: IPv4Network, pods: str) -> Rule:
-    """Private endpoints answer by TLS only: on 443, and NFS with its own encryption on 2049."""
+    """Private endpoints use TLS only: port 443, and 2049 for encrypted NFS."""
     return Rule("https", "TLS from inside the network", (str(network), pods), ("443", "2049"))
 
 
 def control_plane(network: IPv4Network, pods: str) -> Rule:
-    """Nodes, pods and everybody else inside reach the API server."""
+    """Nodes, pods and everything else in the network reach the API server."""
     return Rule("api", "the API server, from inside the network", (str(network), pods), CONTROL_PLANE_PORTS)
 
 
 def balancer() -> Rule:
-    """Azure's load balancers ask whether somebody is there."""
+    """Health probes of Azure's load balancers."""
     return Rule("probes", "probes of Azure's load balancers", ("AzureLoadBalancer",), protocol="*")
 
 
@@ -63,12 +61,12 @@ def lustre(*ranges: str) -> Rule:
 
 
 def deny_all() -> Rule:
-    """Azure's own default lets in whatever else is in the virtual network or peered with it."""
+    """Azure's default allows the whole virtual network and its peers."""
     return Rule("nobody-else", "nobody else", ("*",), protocol="*", allow=False)
 
 
 def in_order(rules: Sequence[Rule]) -> list[net.SecurityRuleArgsDict]:
-    """The rules as Azure takes them: numbered, the refusal last of all."""
+    """The rules as arguments, with priorities; the deny rule is last."""
     return [
         _to_args(rule, FIRST_PRIORITY + 10 * index if rule.allow else LAST_PRIORITY)
         for index, rule in enumerate(rules)
@@ -76,7 +74,7 @@ def in_order(rules: Sequence[Rule]) -> list[net.SecurityRuleArgsDict]:
 
 
 def _to_args(rule: Rule, priority: int) -> net.SecurityRuleArgsDict:
-    # Azure takes `*` and service tags only in the singular property, and several values only in the plural
+    # Azure accepts `*` and service tags only in the singular property, and several values only in the plural
     # one.
     sources, ports = list(rule.sources), list(rule.ports)
     return {

@@ -1,8 +1,8 @@
-"""Group: the two resource groups of a platform, one that goes with the stack and one that production keeps.
+"""Group: the two resource groups of a platform, one that is destroyed with the stack and one that production
+retains.
 
-Used by every other component. Easy to get wrong: Azure deletes a group with everything in it, so what must outlive
-a destroy
-(bucket, keys, secrets, images) cannot share a group with what must not.
+Azure deletes a group with everything in it, so what must outlive a destroy (bucket, keys, secrets, images)
+has a group of its own.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ class Group(PlatformComponent):
         self.register_outputs({"platform": self.platform.name, "data": self.data.name})
 
     def global_name(self, what: str) -> pulumi.Output[str]:
-        """A name that nobody else on earth has, and that a platform made anew does not share with the one
-        before.
-        """
+        """A globally unique name, which differs after a platform is recreated."""
         return self.data.name.apply(lambda seed: layout.global_name(self.spec, what, seed))
 
     def _group(self, what: str, *, retain: bool) -> resources.ResourceGroup:

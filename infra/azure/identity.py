@@ -1,10 +1,8 @@
-"""Identity: every managed identity of the platform, one per purpose, and which pods may take it. No key or
-password anywhere.
+"""Identity: the managed identities of a platform, one per purpose, and which pods may use them. There are no
+keys or passwords.
 
-What an identity may do is said where the resource is that it is about (permissions.py). Easy to get wrong: a
-pod gets its
-identity only if its account's annotation, its own label and a federated credential for exactly that account
-all say so.
+A pod gets its identity only if its account's annotation, its own label and a federated credential for that
+account agree. Roles are granted where the resource is created (permissions.py).
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from trainfleet.infra.spec.schema import PlatformSpec
 AUDIENCE = "api://AzureADTokenExchange"
 CLIENT_ID_ANNOTATION = "azure.workload.identity/client-id"
 POD_LABEL = ("azure.workload.identity/use", "true")
-"""Pods without this label get no token of the platform's identities."""
+"""NOTE: pods without this label get no token."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class PodIdentity:
 
 
 def subject(namespace: str, service_account: str) -> str:
-    """How a cluster's issuer names a service account."""
+    """The subject of a service account in tokens of the cluster's issuer."""
     return f"system:serviceaccount:{namespace}:{service_account}"
 
 
@@ -54,8 +52,7 @@ class Identity(PlatformComponent):
         self.group = group
         self.cluster = self._identity("cluster")
         self.kubelet = self._identity("kubelet")
-        # Whoever encrypts with the platform's keys: kept with what is encrypted, which nobody could read
-        # without it.
+        # NOTE: retained with the data that they encrypt, which is unreadable without them.
         self.disks = self._identity("disks", retain=True)
         self.data = self._identity("data", retain=True)
         self.flow_logs = self._identity("flow-logs") if spec.network.flow_logs else None
@@ -66,11 +63,11 @@ class Identity(PlatformComponent):
             self.pods["secrets"] = PodIdentity(
                 "external-secrets", "external-secrets", self._identity("secrets")
             )
-        # The control plane hands the nodes' identity to the machines it starts.
+        # The control plane assigns the nodes' identity to the machines that it starts.
         self.ready: list[pulumi.Resource] = [
             grant(self, "cluster-uses-kubelet", "Managed Identity Operator", self.kubelet.id, self.cluster),
         ]
-        """A control plane without these can neither start nodes nor be cleaned up."""
+        """NOTE: a control plane can neither start nodes nor be cleaned up without these."""
         self.register_outputs({})
 
     def _identity(self, what: str, *, retain: bool = False) -> managedidentity.UserAssignedIdentity:
@@ -86,7 +83,7 @@ class Identity(PlatformComponent):
 
 
 class PodIdentities(PlatformComponent):
-    """Lets the service accounts of workloads take their identities: one federated credential each."""
+    """Let the service accounts of workloads use their identities: one federated credential each."""
 
     TYPE = "trainfleet:azure:PodIdentities"
 
@@ -113,14 +110,12 @@ class PodIdentities(PlatformComponent):
             )
             for purpose, pods in self.bound.items()
         ]
-        """A pod started before its credential gets no token: who starts pods depends on these."""
+        """NOTE: a pod that starts before its credential gets no token."""
         self.register_outputs({})
 
 
 def issuer_url(profile: containerservice.outputs.ManagedClusterOIDCIssuerProfileResponse | None) -> str:
-    """The address at which the cluster's tokens can be checked. Without it every credential would trust
-    nobody.
-    """
+    """The URL of the cluster's token issuer, which every credential trusts."""
     if profile is None or not profile.issuer_url:
-        raise LookupError("AKS did not tell the cluster's OIDC issuer")
+        raise LookupError("AKS did not report the cluster's OIDC issuer")
     return profile.issuer_url

@@ -1,10 +1,7 @@
-"""Keys: the platform's own keys in a vault of their own, one per kind of reader, and the disk encryption set
+"""Keys: the keys of a platform in a vault of their own, one per kind of reader, and the disk encryption set
 of the nodes.
 
-cluster: Kubernetes secrets. nodes: disks. data: bucket and shared files. Easy to get wrong: who encrypts must
-hold its role
-before the resource that it encrypts is made; AKS goes on with the version it was told until the next apply
-tells it another.
+cluster: Kubernetes secrets. nodes: disks. data: bucket and shared files.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from trainfleet.infra.spec.schema import PlatformSpec
 
 ENCRYPTS = "Key Vault Crypto Service Encryption User"
 KEY_SIZE = 2048
-"""The one size that disks, storage, Lustre and the control plane all take (their customer-managed key
+"""The only size that disks, storage, Lustre and the control plane all accept (their customer-managed key
 documentation).
 """
 
@@ -55,11 +52,10 @@ class Keys(PlatformComponent):
         self.ready: list[pulumi.Resource] = [
             grant(self, "data-encrypts", ENCRYPTS, self.data.id, identity.data, retain=True),
             grant(self, "cluster-encrypts", "Key Vault Crypto User", self.cluster.id, identity.cluster),
-            # AKS makes a private endpoint to a vault that answers to no public address, and Azure has no
-            # narrower role for it.
+            # AKS creates a private endpoint to the vault, and Azure has no narrower role for it.
             grant(self, "cluster-reaches-keys", "Key Vault Contributor", self.vault.id, identity.cluster),
         ]
-        """The roles: nothing can be encrypted before them, nor read after they went."""
+        """NOTE: the roles. Nothing can be encrypted before they exist, or read after they are deleted."""
         disks_encrypt = grant(self, "disks-encrypt", ENCRYPTS, self.nodes.id, identity.disks, retain=True)
         self.disks = compute.DiskEncryptionSet(
             self.name("disks"),
@@ -72,7 +68,7 @@ class Keys(PlatformComponent):
             tags=self.tags("disks"),
             opts=self.options(retain=True, depends_on=[disks_encrypt]),
         )
-        # The control plane attaches disks that are encrypted by this set.
+        # The control plane attaches disks of this encryption set.
         self.ready.append(grant(self, "cluster-uses-disks", "Reader", self.disks.id, identity.cluster))
         self.register_outputs({})
 
@@ -81,14 +77,15 @@ class Keys(PlatformComponent):
             self.name(f"{what}-key"),
             resource_group_name=self.group.data.name,
             vault_name=self.vault.name,
-            # Fixed: it is unique in its vault only, and a vault lives with its keys.
+            # Unique within its vault.
             key_name=what,
             properties={
                 "kty": "RSA",
                 "key_size": KEY_SIZE,
                 "key_ops": ["encrypt", "decrypt", "wrapKey", "unwrapKey"],
                 "attributes": {"enabled": True, "exportable": False},
-                # Every year; without an end, because what an ended key encrypted cannot be read.
+                # Rotated every year. NOTE: no expiry, because data of an expired key is unreadable. AKS uses
+                # a key version until the next apply.
                 "rotation_policy": {
                     "lifetime_actions": [
                         {

@@ -1,10 +1,7 @@
-"""What follows from a region's name and the spec alone: zones, subnets, pod ranges, and names that are unique
-in the world. Pure.
+"""Names, zones and address ranges of a platform on Azure, computed from the spec alone.
 
-Zones are the numbers 1 to 3 that Azure gives out per subscription, and a subnet spans them all. Easy to get
-wrong: some
-regions have none; a storage account, a vault and a registry have short names that nobody else on earth may
-hold.
+Zones are the numbers 1 to 3 that Azure maps per subscription, and a subnet spans them all. Some regions have
+none. Storage accounts, vaults and registries have short, globally unique names.
 """
 
 from __future__ import annotations
@@ -84,20 +81,20 @@ REGIONS: dict[str, int] = dict.fromkeys(
     ],
     0,
 )
-"""How many availability zones a region of the public cloud has (Azure reliability documentation, list of
+"""Number of availability zones by region of the public cloud (Azure reliability documentation, list of
 regions).
 """
 LARGEST_PREFIX, LONGEST_PREFIX = 8, 20
-"""A longer prefix leaves Managed Lustre, which asks for a /24, less than that."""
+"""A longer prefix leaves Managed Lustre less than the /24 that it needs."""
 POD_PREFIX = 14
 NODES_AT_MOST = 2 ** (24 - POD_PREFIX)
-"""With the overlay every node takes a /24 of the pods' range (AKS documentation, Azure CNI Overlay, IP
+"""With the overlay, every node takes a /24 of the pods' range (AKS documentation, Azure CNI Overlay, IP
 address planning).
 """
 POD_RANGES = ("10.244.0.0/14", "172.20.0.0/14")
 SERVICE_RANGES = ("172.24.0.0/16", "10.100.0.0/16")
 KEPT_ADDRESSES = 5
-"""Addresses of every subnet that Azure keeps for itself (Virtual Network FAQ)."""
+"""Addresses of every subnet that Azure reserves (Virtual Network FAQ)."""
 SHORTEST_LOGS, LONGEST_LOGS = 30, 730
 """Days for which a Log Analytics workspace keeps logs interactively."""
 PRIVATE_ZONES = {
@@ -114,7 +111,7 @@ documentation, DNS values).
 
 @dataclass(frozen=True)
 class Plan:
-    """The platform's range, cut: `nodes` for pools over several zones, `zonal` by zone for pools in one."""
+    """The divided range of the platform: `nodes` for pools over several zones, `zonal` for pools in one."""
 
     nodes: IPv4Network
     zonal: dict[str, IPv4Network]
@@ -124,28 +121,25 @@ class Plan:
 
 
 def cluster_name(spec: PlatformSpec) -> str:
-    """The AKS cluster's name: fixed, because contexts and the node pools' commands carry it. Unique in its
-    resource group only.
-    """
+    """The AKS cluster's name: fixed, because contexts and commands use it. Unique within its resource group."""
     return f"trainfleet-{spec.name}"
 
 
 def global_name(spec: PlatformSpec, what: str, seed: str) -> str:
-    """A name that nobody else on earth has, for a storage account, vault or registry: 3 to 24 lower case
-    letters and digits.
+    """A globally unique name for a storage account, vault or registry: 3 to 24 lower case letters and digits.
 
-    `seed` is the resource group's own name, which differs whenever the platform is built anew: a deleted
-    vault holds its name
-    for its recovery time, and a platform that is destroyed and made again would otherwise wait for it.
+    `seed` is the resource group's name, which differs after the platform is recreated. NOTE: a deleted vault
+    reserves its name for its recovery time.
     """
     plain = spec.name.replace("-", "")
     return f"{plain[:12]}{what[:4]}{hashlib.sha256(f'{spec.account}/{seed}/{what}'.encode()).hexdigest()[:8]}"
 
 
 def node_pool_name(name: str, *unchangeable: object) -> str:
-    """The name of a node pool: 1 to 12 lower case letters and digits, its end made of what cannot change.
+    """The name of a node pool: 1 to 12 lower case letters and digits, ending in a digest of what cannot
+    change.
 
-    With another machine or zone the pool has another name, so the new one can stand beside the old one while
+    With another machine or zone the pool has another name, so the new one can exist next to the old one while
     pods move.
     """
     plain = name.replace("-", "")
@@ -158,8 +152,8 @@ def has_zones(region: str) -> bool:
 
 
 def platform_zones(spec: PlatformSpec) -> tuple[str, ...]:
-    """The zones of the platform: the first `network.zones`, and every zone that a GPU pool names; none in a
-    region without.
+    """The zones of the platform: the first `network.zones`, and every zone of a GPU pool. Empty in a region
+    without zones.
     """
     if not has_zones(spec.region):
         return ()
@@ -168,7 +162,7 @@ def platform_zones(spec: PlatformSpec) -> tuple[str, ...]:
 
 
 def pool_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...]:
-    """The zones of a pool: one where it is compact, reserved, uses InfiniBand or names one, else all."""
+    """The zones of a pool: one if it is compact, reserved, uses InfiniBand or names a zone, else all."""
     zones = platform_zones(spec)
     bound = pool.compact or pool.interconnect == "best" or pool.capacity is Capacity.RESERVED
     if pool.zone and zones:
@@ -177,7 +171,7 @@ def pool_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...]:
 
 
 def shared_volume_zones(spec: PlatformSpec) -> tuple[str, ...]:
-    """Where the parallel filesystem lives: beside the first pool that sits in one zone, for its readers are
+    """The zone of the shared filesystem: that of the first pool with a single zone, because its readers are
     there.
     """
     bound = [zones for pool in spec.gpu_pools if len(zones := pool_zones(spec, pool)) == 1]
@@ -185,8 +179,8 @@ def shared_volume_zones(spec: PlatformSpec) -> tuple[str, ...]:
 
 
 def plan(spec: PlatformSpec) -> Plan:
-    """Cut the platform's range: half for nodes, a sixteenth per zone, one for Lustre, one for endpoints, the
-    last two kept free.
+    """Divide the platform's range: half for nodes, a sixteenth each per zone, for Lustre, endpoints and the
+    control plane.
 
     Raises:
         InputError: the range is too small, or a pool names a zone that Azure does not have.
@@ -217,9 +211,7 @@ def plan(spec: PlatformSpec) -> Plan:
 
 
 def pod_cidr(cidr: IPv4Network) -> str:
-    """A range for pods outside of the network: with the overlay they take no address of it. 1024 nodes of 256
-    addresses.
-    """
+    """A range for pods outside the network, for 1024 nodes with 256 addresses each (overlay)."""
     return _beside(cidr, POD_RANGES)
 
 
@@ -234,7 +226,7 @@ def dns_address(cidr: IPv4Network) -> str:
 
 
 def log_retention(days: int) -> int:
-    """The retention nearest to `days` that Log Analytics has, longer rather than shorter."""
+    """The retention nearest to `days` that Log Analytics supports."""
     return min(max(days, SHORTEST_LOGS), LONGEST_LOGS)
 
 
@@ -250,21 +242,19 @@ def endpoint_kinds(spec: PlatformSpec) -> tuple[str, ...]:
 
 
 def hierarchical(spec: PlatformSpec) -> bool:
-    """Whether the bucket has real folders. Azure has either them or versions of objects, never both (Data
-    Lake Storage, known issues).
+    """Whether the bucket has a hierarchical namespace, which excludes versioning (Data Lake Storage, known
+    issues).
     """
     return not spec.storage.versioning
 
 
 def open_to(spec: PlatformSpec) -> tuple[str, ...]:
-    """The ranges from which people reach the control plane, the registry, the vaults and the bucket; empty:
-    from inside only.
-    """
+    """The public ranges that may reach the control plane, the registry, the vaults and the bucket."""
     return () if spec.kubernetes.private_endpoint else tuple(map(str, spec.network.allowed_cidrs))
 
 
 def single_addresses(ranges: tuple[str, ...]) -> tuple[str, ...]:
-    """The same ranges as a storage account's firewall takes them: /31 and /32 as plain addresses (Storage, IP
+    """The ranges as a storage account's firewall accepts them: /31 and /32 as plain addresses (Storage, IP
     network rules).
     """
     found: list[str] = []

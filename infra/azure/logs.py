@@ -1,9 +1,6 @@
-"""Logs: the Log Analytics workspace, what is sent to it, the cluster's metrics, and records of the network's
-connections.
+"""Logs: what is sent to the Log Analytics workspace, the cluster's metrics, and flow logs of the network.
 
-Azure gathers the logs of pods itself (Container Insights), so the cluster layer ships none. Easy to get
-wrong: Azure makes
-one network watcher per region and subscription, in a group of its own, and refuses a second one.
+Azure collects the logs of pods itself (Container Insights), so the cluster layer installs no log shipper.
 """
 
 from __future__ import annotations
@@ -26,9 +23,7 @@ CONTROL_PLANE = (
     "cloud-controller-manager",
     "guard",
 )
-"""Audit without reads: with them it is ten times as much and says little more (AKS documentation, monitor the
-control plane).
-"""
+"""Audit without reads, which are ten times as much (AKS documentation, monitor the control plane)."""
 INSIGHTS_STREAM = "Microsoft-ContainerInsights-Group-Default"
 METRICS_STREAM = "Microsoft-PrometheusMetrics"
 WATCHERS_GROUP = "NetworkWatcherRG"
@@ -36,7 +31,7 @@ LONGEST_FLOW_RECORDS = 365
 
 
 class Logs(PlatformComponent):
-    """What the cluster writes: the control plane's logs, those of pods, and metrics where they are wished."""
+    """Logs of the control plane and of pods, and metrics if they are enabled."""
 
     TYPE = "trainfleet:azure:Logs"
 
@@ -96,8 +91,7 @@ class Logs(PlatformComponent):
             tags=self.tags("metrics"),
             opts=self.options(),
         )
-        # A short name: with Pulumi's digits it may have 44 characters, and the platform's own may be 24 of
-        # them.
+        # A short name: the limit is 44 characters, including 24 of the platform and Pulumi's suffix.
         entrance = monitor.DataCollectionEndpoint(
             self.name("metrics-in"),
             resource_group_name=self.group.platform.name,
@@ -127,7 +121,7 @@ class Logs(PlatformComponent):
     ) -> None:
         monitor.DataCollectionRuleAssociation(
             self.name(f"{what}-association"),
-            # The name by which the cluster's own agent looks for its rule.
+            # The cluster's agent finds its rule by this name.
             association_name=name,
             resource_uri=cluster,
             data_collection_rule_id=rule.id,
@@ -137,9 +131,7 @@ class Logs(PlatformComponent):
 
 
 class FlowLogs(PlatformComponent):
-    """Records of accepted and refused connections, kept in an account of their own and summed up in the
-    workspace.
-    """
+    """Flow logs, stored in an account of their own and aggregated in the workspace."""
 
     TYPE = "trainfleet:azure:FlowLogs"
 
@@ -179,8 +171,7 @@ class FlowLogs(PlatformComponent):
         )
         network.FlowLog(
             self.name("flow-log"),
-            # Azure's own watcher of the region, which is there as soon as the subscription has a network in
-            # it.
+            # NOTE: Azure creates one network watcher per region and subscription, and rejects a second one.
             resource_group_name=WATCHERS_GROUP,
             network_watcher_name=f"NetworkWatcher_{spec.region}",
             location=spec.region,

@@ -1,11 +1,7 @@
-"""Network: the virtual network, its subnets each behind its own security group, the ways out, and private
-ways to Azure itself.
+"""Network: the virtual network, its subnets with a security group each, NAT gateways, and private endpoints.
 
-Used by every other room of this cloud. Easy to get wrong: a subnet has one NAT gateway, and that one lives in
-one zone;
-nodes need their way out and the private endpoints when they start and when they are drained, so whoever
-starts nodes
-depends on `ready`, not only on a subnet's id.
+A subnet has one NAT gateway, which is in one zone. Nodes need egress and endpoints from start to drain, so
+whatever starts nodes depends on `ready`.
 """
 
 from __future__ import annotations
@@ -33,19 +29,18 @@ class Network(PlatformComponent):
         super().__init__(spec, "network", opts)
         self.group = group
         self.ready: list[pulumi.Resource] = []
-        """What must exist before a node starts and outlive the last one: names and private endpoints."""
+        """Must exist before a node starts and outlive the last one: DNS zones and private endpoints."""
         self.plan = layout.plan(spec)
         self.vnet = net.VirtualNetwork(
             self.name("vnet"),
             resource_group_name=group.platform.name,
             location=spec.region,
             address_space={"address_prefixes": [str(spec.network.cidr)]},
-            # A rule on a subnet then holds for private endpoints in it as well.
+            # Rules of a subnet apply to its private endpoints as well.
             private_endpoint_v_net_policies="Disabled",
             tags=self.tags("vnet"),
-            # Azure takes no range away in which something lives, so another range is another network. Said to
-            # the engine, because
-            # the provider would send the change and show Azure's refusal in the middle of an apply.
+            # Azure cannot remove a range that is in use, so another range is another network. Without this,
+            # the provider reports Azure's error in the middle of an apply.
             opts=self.options(replace_on_changes=["addressSpace"]),
         )
         self._last: list[pulumi.Resource] = []
@@ -63,9 +58,7 @@ class Network(PlatformComponent):
             else self.nodes
             for zone, cidr in self.plan.zonal.items()
         }
-        """By zone: where pools that sit in one zone put their nodes, behind that zone's own way out where
-        there is one.
-        """
+        """Subnets of pools with a single zone, behind that zone's NAT gateway if there is one per zone."""
         self.endpoints = self._subnet(
             "endpoints",
             str(self.plan.endpoints),
@@ -81,16 +74,16 @@ class Network(PlatformComponent):
         self.register_outputs({"vnet_id": self.vnet.id})
 
     def nodes_subnet(self, zones: tuple[str, ...]) -> net.Subnet:
-        """Where nodes of these zones live: the one zone's subnet, or the one that spans them all."""
+        """The subnet of nodes in these zones: the zone's own, or the one that spans all."""
         return self.zonal.get(zones[0], self.nodes) if len(zones) == 1 else self.nodes
 
     def nodes_range(self, zones: tuple[str, ...]) -> str:
-        """The range of that subnet: nodes cannot move to another, so their pool's name is made of it."""
+        """The range of that subnet. Nodes cannot move to another, so their pool's name depends on it."""
         own = self.spec.network.nat == "per-zone" and len(zones) == 1
         return str(self.plan.zonal[zones[0]] if own else self.plan.nodes)
 
     def lustre_subnet(self) -> net.Subnet:
-        """The subnet of the parallel filesystem, made where there is one."""
+        """Create the subnet of the shared filesystem."""
         rules = [
             firewall.lustre(str(self.plan.nodes), *map(str, self.plan.zonal.values()), str(self.plan.lustre)),
             firewall.deny_all(),
@@ -106,8 +99,8 @@ class Network(PlatformComponent):
         *,
         nodes_need_it: bool = True,
     ) -> None:
-        """A private way to a resource of another component, and the name under which the network finds it. `kind`:
-        blob, vault, registry …
+        """A private way to a resource of another component, and the name under which the network finds it.
+        `kind`: blob, vault, registry …
         """
         endpoint = net.PrivateEndpoint(
             component.name(f"{what}-endpoint"),
@@ -155,11 +148,11 @@ class Network(PlatformComponent):
             network_security_group={"id": group.id},
             nat_gateway={"id": nat.id} if nat else None,
             delegations=[{"name": "delegation", "service_name": delegation}] if delegation else None,
-            # Nobody gets a way to the internet that this file does not name.
+            # No implicit access to the internet.
             default_outbound_access=False,
-            # Rules of the security group hold for private endpoints too, which they do not by default.
+            # By default, rules of the security group do not apply to private endpoints.
             private_endpoint_network_policies="NetworkSecurityGroupEnabled",
-            # One after the other: Azure refuses a second change of one network while the first is going on.
+            # One after the other: Azure rejects concurrent changes of one network.
             opts=self.options(
                 depends_on=self._last,
                 replace_on_changes=["addressPrefix"],
@@ -198,7 +191,7 @@ class Network(PlatformComponent):
         zone = privatedns.PrivateZone(
             self.name(f"dns-{kind}"),
             resource_group_name=self.group.platform.name,
-            # The name that Azure's own clients ask for; there is no choice.
+            # The name that Azure's clients resolve.
             private_zone_name=layout.PRIVATE_ZONES[kind],
             location="Global",
             tags=self.tags(f"dns-{kind}"),
@@ -213,7 +206,7 @@ class Network(PlatformComponent):
                 registration_enabled=False,
                 location="Global",
                 tags=self.tags(f"dns-{kind}-link"),
-                # A link belongs to its network for good.
+                # A link cannot change its network.
                 opts=self.options(replace_on_changes=["virtualNetwork"], delete_before_replace=True),
             )
         )

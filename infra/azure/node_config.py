@@ -1,11 +1,4 @@
-"""How one node pool of AKS is made: disk, market, labels, taints, and what cannot change without another
-pool. Pure parts first.
-
-Used by cluster.py (the one pool AKS wants inline), system_pool.py and gpu_pools.py. Easy to get wrong: AKS
-adds the spot taint
-and label itself and sees a change wherever they are not written down; a disk on the machine itself must fit
-into what it has.
-"""
+"""How an AKS node pool is configured: disk, purchase options, labels and taints."""
 
 from __future__ import annotations
 
@@ -16,8 +9,8 @@ from trainfleet.infra.catalog.machines import Machine
 from trainfleet.infra.spec.schema import Capacity
 
 OS_SKU = "Ubuntu"
-"""Azure Linux gets no security patches for GPU drivers by itself, and InfiniBand and Lustre know Ubuntu (AKS,
-use NVIDIA GPUs).
+"""Azure Linux gets no automatic security patches for GPU drivers, and InfiniBand and Lustre support Ubuntu
+(AKS, use NVIDIA GPUs).
 """
 PODS_PER_NODE = 110
 SPOT = ("kubernetes.azure.com/scalesetpriority", "spot")
@@ -28,17 +21,22 @@ SPOT_TOLERATION = {"key": SPOT[0], "operator": "Equal", "value": SPOT[1], "effec
 
 @dataclass(frozen=True)
 class PurchaseOptions:
-    """How a pool's nodes are bought, as AKS says it; None where AKS wants nothing said."""
+    """How a pool's nodes are bought, in AKS's terms. None leaves a property unset."""
 
     priority: str
     eviction: str | None = None
     price: float | None = None
     reservation: str | None = None
 
+    def __repr__(self) -> str:
+        # NOTE: the name of a node pool has a digest of this text. Another text replaces every pool.
+        values = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"Market({values})"
+
 
 def purchase_options(capacity: Capacity, reservation: str) -> PurchaseOptions:
-    """Spot nodes go when Azure wants them back, at most for the on-demand price; reserved ones come out of a
-    group.
+    """Spot nodes are evicted at any time and cost at most the on-demand price; reserved ones use a
+    reservation group.
     """
     if capacity is Capacity.SPOT:
         return PurchaseOptions("Spot", eviction="Delete", price=-1.0)
@@ -46,19 +44,21 @@ def purchase_options(capacity: Capacity, reservation: str) -> PurchaseOptions:
 
 
 def os_disk(machine: Machine, disk_gib: int) -> str:
-    """On the machine's own temporary disk where the root disk fits: faster, free, and gone with the node.
-    Else a managed disk.
+    """Ephemeral if the root disk fits on the machine's temporary disk, which is faster and free, else
+    managed.
     """
     return "Ephemeral" if TEMPORARY_DISK_GIB.get(machine.instance_type, 0) >= disk_gib else "Managed"
 
 
 def taints(capacity: Capacity) -> list[str]:
-    """GPU nodes take GPU pods only, spot nodes only those that know they may end."""
+    """Taints of GPU and spot nodes. NOTE: AKS adds the spot taint and label itself and reports a diff if they
+    are missing.
+    """
     key, value = GPU_TAINT
     spot = [f"{SPOT[0]}={SPOT[1]}:NoSchedule"] if capacity is Capacity.SPOT else []
     return [f"{key}={value}:NoSchedule", *spot]
 
 
 def tolerations(capacity: Capacity) -> tuple[dict[str, str], ...]:
-    """What pods need beside the GPU toleration."""
+    """Tolerations in addition to the GPU toleration."""
     return (SPOT_TOLERATION,) if capacity is Capacity.SPOT else ()

@@ -60,8 +60,8 @@ class SystemPool(PlatformComponent):
             os_disk_type="Managed",
             os_disk_size_gb=SYSTEM_DISK_GIB,
             enable_auto_scaling=True,
-            # No count: AKS begins with the least, and each later update that named a count would throw the
-            # autoscaler back to it.
+            # NOTE: no count. AKS starts with the minimum, and an update with a count would reset the
+            # autoscaler's size.
             min_count=size.min_nodes,
             max_count=size.max_nodes,
             max_pods=node_config.PODS_PER_NODE,
@@ -80,32 +80,31 @@ class SystemPool(PlatformComponent):
 
 
 RDMA_RESOURCE = "rdma/ib"
-"""What the fabric's plugin calls an InfiniBand adapter (NVIDIA network operator's shared device plugin)."""
+"""Resource name of an InfiniBand adapter (NVIDIA network operator's shared device plugin)."""
 FABRIC_ENVIRONMENT = {
-    # The adapters may reorder what they write into GPU memory, which doubles their speed behind Azure's PCIe
-    # virtualisation.
+    # Relaxed ordering doubles the speed of the adapters behind Azure's PCIe virtualisation.
     "NCCL_IB_PCI_RELAXED_ORDERING": "1",
     "NCCL_SOCKET_IFNAME": "eth0",
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 }
-"""What Azure's own images for these machines set (Azure HPC documentation, NDv5)."""
+"""As in Azure's own images for these machines (Azure HPC documentation, NDv5)."""
 
 
 def uses_infiniband(pool: GpuPool, machine: Machine) -> bool:
-    """Whether the pool's pods get InfiniBand adapters: it asks for the best, and the machine has them."""
+    """Whether the pool's pods get InfiniBand adapters."""
     return pool.interconnect == "best" and machine.rdma == "infiniband"
 
 
 def needs_placement_group(pool: GpuPool) -> bool:
-    """Whether the nodes must be started close together. Reserved capacity takes no group (Azure, capacity
+    """Whether the nodes need a proximity placement group. Reserved capacity accepts none (Azure, capacity
     reservation limitations).
     """
     return pool.compact and pool.capacity is not Capacity.RESERVED
 
 
 def labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
-    """What schedulers look for. SkyPilot's label is in lower case, or SkyPilot skips it; AKS's own spot label
-    is written down, or it drifts.
+    """Labels that schedulers use. SkyPilot ignores its label unless it is in lower case; AKS's spot label is
+    included, or it drifts.
     """
     spot = {node_config.SPOT[0]: node_config.SPOT[1]} if pool.capacity is Capacity.SPOT else {}
     return {
@@ -158,11 +157,11 @@ class GpuPools(PlatformComponent):
             os_sku=node_config.OS_SKU,
             os_disk_type=disk,
             os_disk_size_gb=pool.disk_gib,
-            # AKS installs the driver, and then watches the GPUs; the device plugin is the layer's.
+            # AKS installs the driver and monitors the GPUs; the layer installs the device plugin.
             gpu_profile={"driver": "Install"},
             enable_auto_scaling=True,
-            # No count: AKS begins with the least, and each later update that named a count would throw the
-            # autoscaler back to it.
+            # NOTE: no count. AKS starts with the minimum, and an update with a count would reset the
+            # autoscaler's size.
             min_count=pool.min_nodes,
             max_count=pool.max_nodes,
             max_pods=node_config.PODS_PER_NODE,
@@ -175,14 +174,13 @@ class GpuPools(PlatformComponent):
             spot_max_price=bought.price,
             capacity_reservation_group_id=bought.reservation,
             proximity_placement_group_id=placement[0].id if placement else None,
-            # A node that is kept stopped keeps its disk and its place in the quota; a new one costs minutes
-            # and is whole.
+            # A stopped node keeps its disk and its quota; a new one takes minutes.
             scale_down_mode="Delete",
             node_labels=labels(pool, machine),
             node_taints=node_config.taints(pool.capacity),
             security_profile={"ssh_access": "Disabled"},
             # There is no spare GPU node: an update ends one before it starts the next. Spot pools are not
-            # updated in place at all.
+            # updated in place.
             upgrade_settings=None
             if pool.capacity is Capacity.SPOT
             else {"max_surge": "0", "max_unavailable": "1", "drain_timeout_in_minutes": 30},
@@ -210,12 +208,11 @@ class GpuPools(PlatformComponent):
             resource_group_name=self.cluster.group.platform.name,
             location=self.spec.region,
             proximity_placement_group_type="Standard",
-            # Said at once, so that Azure looks for a place where this machine is, and not for the first one
-            # that is free.
+            # So that Azure chooses a location that has this machine.
             intent={"vm_sizes": [machine.instance_type]},
             zones=list(zones) or None,
             tags=self.tags(what),
             opts=self.options(),
         )
-        # Azure has no narrower role that puts nodes into a group; it holds for this group alone.
+        # Azure has no narrower role for this; it applies to this group only.
         return group, grant(self, f"{what}-use", "Contributor", group.id, self.foundation.identity.cluster)

@@ -1,9 +1,5 @@
-"""What each identity of the platform may do: built-in roles by name, and how one is given. Used by the rooms
-that own the scope.
-
-A role is always given on one resource, never on a group or the subscription. Easy to get wrong: an
-assignment's name is a
-GUID that must differ for another principal or scope, and be the same when the same one is asked for again.
+"""Grant built-in roles to identities of the platform. A role is always granted on one resource, never on a
+group or the subscription.
 """
 
 from __future__ import annotations
@@ -35,9 +31,7 @@ NAMESPACE = uuid.UUID("6f1b1ed4-6a0c-4c39-9d4e-0f4c1b3e7a52")
 
 
 def assignment_name(scope: str, principal: str, role: str) -> str:
-    """The GUID of an assignment: made of what it says, because Azure allows one of each and refuses to change
-    one.
-    """
+    """The GUID of an assignment, derived from its content: Azure allows one of each and cannot change it."""
     return str(uuid.uuid5(NAMESPACE, f"{scope.lower()}|{principal}|{role}"))
 
 
@@ -55,9 +49,7 @@ def grant(
     *,
     retain: bool = False,
 ) -> authorization.RoleAssignment:
-    """Give an identity of the platform a role on one resource. `retain`: production keeps it with what it is
-    about.
-    """
+    """Grant an identity a role on one resource. `retain`: production keeps it with the resource."""
     name = pulumi.Output.all(scope, identity.principal_id).apply(
         lambda known: assignment_name(str(known[0]), str(known[1]), role)
     )
@@ -66,8 +58,7 @@ def grant(
         role_assignment_name=name,
         scope=scope,
         principal_id=identity.principal_id,
-        # Said, so that Azure does not look the identity up: a directory that has not heard of it yet would
-        # refuse.
+        # Without it, Azure looks the identity up, which fails until the directory is updated.
         principal_type="ServicePrincipal",
         role_definition_id=role_definition(component.spec.account, role),
         opts=component.options(retain=retain),

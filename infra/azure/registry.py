@@ -1,10 +1,8 @@
-"""Registry: the container registry of training images. No admin user, no anonymous pull; nodes pull by their
-own identity.
+"""Registry: the registry of training images. No admin user, no anonymous pull; nodes pull with their own
+identity.
 
-Easy to get wrong: only the Premium tier has private endpoints and retention. Azure has no switch that makes a
-registry's tags
-immutable, and takes no key of ours from a vault that is closed to the public (Container Registry,
-customer-managed keys).
+Only the Premium tier has private endpoints and retention. Azure cannot make all tags of a registry immutable,
+and cannot use a key from a vault without public access (Container Registry, customer-managed keys).
 """
 
 from __future__ import annotations
@@ -51,8 +49,7 @@ class Registry(PlatformComponent):
             sku={"name": "Premium"},
             admin_user_enabled=False,
             anonymous_pull_enabled=False,
-            # Layers come from the registry's own address, so that nothing but the private endpoint need be
-            # reached.
+            # Layers are served by the registry's own address, so that the private endpoint is enough.
             data_endpoint_enabled=True,
             public_network_access="Enabled" if ranges else "Disabled",
             network_rule_bypass_options="AzureServices",
@@ -64,8 +61,7 @@ class Registry(PlatformComponent):
             policies={
                 "retention_policy": {"status": "enabled", "days": UNTAGGED_DAYS},
                 "quarantine_policy": {"status": "disabled"},
-                # Exports leave by another door than the private endpoint; Azure lets it be shut only when
-                # that is the only one.
+                # Exports bypass the private endpoint. Azure can disable them only without public access.
                 "export_policy": {"status": "enabled" if ranges else "disabled"},
             },
             tags=self.tags("images"),
@@ -76,6 +72,6 @@ class Registry(PlatformComponent):
         self.ready: list[pulumi.Resource] = [
             grant(self, "nodes-pull-images", "AcrPull", self.registry.id, identity.kubelet)
         ]
-        """A node without these starts and then pulls nothing."""
+        """NOTE: a node cannot pull images without these."""
         self.url = pulumi.Output.concat(self.registry.login_server, "/", REPOSITORY)
         self.register_outputs({"url": self.url})

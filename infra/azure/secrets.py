@@ -1,10 +1,7 @@
-"""Secrets: a vault for the secrets that people write and External Secrets reads. A value never passes through
-here.
+"""Secrets: a vault for secrets that people write and External Secrets reads. No value passes through Pulumi.
 
-Easy to get wrong: Azure has no secret without a value, so the names of the spec exist only once somebody
-wrote them
-(`az keyvault secret set --vault-name … --name hf-token`); until then External Secrets says which one is
-missing.
+Azure has no secret without a value, so a name exists only after `az keyvault secret set --vault-name … --name
+hf-token`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
-"""What Azure sells, as tables: temporary disks of machines, what can be reserved, steps of filesystems, and
-AKS's own pool.
-
-Read by the rooms and by infra/azure/validation.py, so it imports no SDK. Easy to get wrong: a series that is
-sold is not
-therefore sold reserved.
+"""Tables of what Azure sells: temporary disks, reservable machines, filesystem sizes, and AKS's inline pool.
+Imports no SDK.
 """
 
 from __future__ import annotations
@@ -25,13 +21,9 @@ TEMPORARY_DISK_GIB = {
     "Standard_NV36ads_A10_v5": 720,
     "Standard_NV72ads_A10_v5": 1400,
 }
-"""The temporary disk of a machine, where its root disk can live for nothing (Azure virtual machine sizes); 0
-where there is none.
-"""
+"""The temporary disk of a machine, which can hold the root disk for free (Azure virtual machine sizes)."""
 UNRESERVABLE = ("Standard_ND", "Standard_NC40ads_H100", "Standard_NC80adis_H100")
-"""Series of which no capacity can be reserved (Azure, on-demand capacity reservation, limitations,
-2026-02-17).
-"""
+"""Series without capacity reservations (Azure, on-demand capacity reservation, limitations, 2026-02-17)."""
 LARGEST_DISK_GIB = 2048
 """The largest root disk that AKS gives a node (AKS agent pools, osDiskSizeGB)."""
 LUSTRE_STEPS_TIB = {125: 16, 250: 8, 500: 4}
@@ -42,9 +34,7 @@ LUSTRE_MOST_TIB = 128
 NFS_MOST_GIB = 102400
 INLINE_POOL = "addons"
 INLINE_NODES = {False: (1, 2), True: (2, 3)}
-"""In production or not: nodes for what AKS itself runs (DNS, metrics, its policy agent), at least and at
-most.
-"""
+"""By production or not: minimum and maximum of nodes for AKS's own workloads (DNS, metrics, policy agent)."""
 
 
 def reservable(machine: Machine) -> bool:

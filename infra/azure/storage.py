@@ -1,8 +1,7 @@
-"""Storage: the account and containers of runs and data sets. Private, without keys, kept in production.
+"""Storage: the account and containers of runs and data sets. Private, without shared keys, retained in
+production.
 
-Two containers, because a role holds for a whole container: training writes `runs` and only reads `data`. Easy
-to get wrong:
-Azure has versions of objects or real folders, not both; soft delete is off until it is asked for.
+A role applies to a whole container, so there are two: training writes `runs` and only reads `data`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ LOGGED = ("StorageRead", "StorageWrite", "StorageDelete")
 
 
 def lifecycle(keep_days: int, *, versioned: bool) -> list[storage.ManagementPolicyRuleArgsDict]:
-    """Old versions and snapshots go after their time; objects themselves never do."""
+    """Delete old versions and snapshots after their retention. Objects are never deleted."""
     gone: storage.DateAfterCreationArgsDict = {"days_after_creation_greater_than": keep_days}
     actions: storage.ManagementPolicyActionArgsDict = (
         {"snapshot": {"delete": gone}, "version": {"delete": gone}} if versioned else {}
@@ -79,13 +78,12 @@ class Storage(PlatformComponent):
             self.name("bucket-settings"),
             resource_group_name=group.data.name,
             account_name=self.account.name,
-            # There is exactly one, and this is its name.
+            # The only one, with a fixed name.
             blob_services_name="default",
             delete_retention_policy=bring_back,
             container_delete_retention_policy=bring_back,
             is_versioning_enabled=versioned,
-            # A record of every change of every shard would cost more than it tells: reads and writes are in
-            # the workspace.
+            # Reads and writes are logged in the workspace.
             change_feed={"enabled": False},
             opts=self.options(retain=True, delete_before_replace=True),
         )
@@ -95,7 +93,7 @@ class Storage(PlatformComponent):
             self.name("bucket-lifecycle"),
             resource_group_name=group.data.name,
             account_name=self.account.name,
-            # There is exactly one, and this is its name.
+            # The only one, with a fixed name.
             management_policy_name="default",
             policy={"rules": lifecycle(keep_days, versioned=versioned)},
             opts=self.options(retain=True, depends_on=[settings], delete_before_replace=True),
@@ -105,7 +103,7 @@ class Storage(PlatformComponent):
             grant(self, "training-writes-runs", "Storage Blob Data Contributor", self.runs.id, trainer),
             grant(self, "training-reads-data", "Storage Blob Data Reader", self.data.id, trainer),
         ]
-        """A run without these can neither read nor save."""
+        """NOTE: a run can neither read nor save without these."""
         for kind in ("blob", "dfs") if layout.hierarchical(spec) else ("blob",):
             network.endpoint(self, f"bucket-{kind}", kind, self.account.id)
         blobs = pulumi.Output.concat(self.account.id, "/blobServices/default")
@@ -113,7 +111,7 @@ class Storage(PlatformComponent):
         self.url = pulumi.Output.concat(
             "az://", self.runs.name, "@", self.account.name, ".blob.core.windows.net"
         )
-        """Where runs are stored: the one container training may write."""
+        """Where runs are stored: the only container that training may write."""
         self.register_outputs({"account": self.account.name})
 
     def _container(self, what: str, settings: pulumi.Resource) -> storage.BlobContainer:
@@ -121,7 +119,7 @@ class Storage(PlatformComponent):
             self.name(f"bucket-{what}"),
             resource_group_name=self.group.data.name,
             account_name=self.account.name,
-            # Fixed: people and programs write by this name, and it is unique in its account only.
+            # A fixed name, unique within its account.
             container_name=what,
             public_access=storage.PublicAccess.NONE,
             opts=self.options(retain=True, depends_on=[settings], delete_before_replace=True),

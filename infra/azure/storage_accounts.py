@@ -1,9 +1,5 @@
-"""How a storage account of the platform is made: no shared keys, nobody from outside, our own key. Used by
-storage, nfs and logs.
-
-Easy to get wrong: infrastructure encryption and folders are decided when the account is made; the key's
-identity must hold
-its role before, so callers pass what to wait for.
+"""How a storage account of the platform is configured: no shared keys, no public access, the platform's own
+key.
 """
 
 from __future__ import annotations
@@ -32,7 +28,9 @@ def account(
     files: bool = False,
     open_to: tuple[str, ...] = (),
 ) -> storage.StorageAccount:
-    """A storage account. `files`: a premium one for shares; `open_to`: ranges beside the private endpoint."""
+    """Create a storage account. `files`: a premium one for shares; `open_to`: public ranges, in addition to
+    the private endpoint.
+    """
     zoned = layout.has_zones(component.spec.region)
     tier = "Premium" if files else "Standard"
     return storage.StorageAccount(
@@ -55,7 +53,7 @@ def account(
         public_network_access="Enabled" if open_to else "Disabled",
         network_rule_set={
             "default_action": storage.DefaultAction.DENY,
-            # Azure's own logging and metrics, and the services that write here by their identity.
+            # Azure's logging and metrics, and services that write with their identity.
             "bypass": "AzureServices",
             "ip_rules": [
                 {"i_p_address_or_range": cidr, "action": storage.Action.ALLOW}
@@ -66,7 +64,7 @@ def account(
         encryption={
             "key_source": "Microsoft.Keyvault",
             "encryption_identity": {"encryption_user_assigned_identity": identity.id},
-            # Without a version, so that storage follows the key when it is rotated.
+            # Without a version, so that storage follows key rotation.
             "key_vault_properties": {
                 "key_name": keys.data.name,
                 "key_vault_uri": keys.vault.properties.vault_uri,
@@ -83,7 +81,7 @@ def account(
 
 
 def expire(name: str, days: int) -> storage.ManagementPolicyRuleArgsDict:
-    """Every object is dropped so many days after it was last written."""
+    """Delete every object `days` after its last write."""
     return {
         "name": name,
         "type": "Lifecycle",

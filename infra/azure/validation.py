@@ -286,8 +286,8 @@ def azure_filesystem_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def azure_ranges_are_few(spec: PlatformSpec) -> Iterator[Finding]:
-    """A registry accepts 100 ranges (Container Registry service tiers), and every range that reaches the control
-    plane also reaches the images.
+    """A registry accepts 100 ranges (Container Registry service tiers), and every range that reaches the
+    control plane also reaches the images.
     """
     if len(spec.network.allowed_cidrs) > MOST_RANGES:
         yield Finding(

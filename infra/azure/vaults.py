@@ -1,9 +1,5 @@
-"""How a key vault of the platform is made: roles instead of access policies, nobody from outside, nothing
-lost by a slip.
-
-Used by keys.py and secrets.py. Easy to get wrong: purge protection cannot be turned off again, and holds a
-deleted vault's
-name for its recovery time; so the name differs whenever the platform is built anew (group.py).
+"""How a key vault of the platform is configured: roles instead of access policies, no public access, purge
+protection.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ from trainfleet.infra.component import PlatformComponent
 
 LOGGED = ("AuditEvent",)
 LONGEST_RECOVERY, SHORTEST_RECOVERY = 90, 7
-"""Days within which a deleted vault or key can be brought back (Key Vault soft-delete documentation)."""
+"""Days within which a deleted vault or key can be restored (Key Vault soft-delete documentation)."""
 
 
 def vault(
@@ -28,9 +24,7 @@ def vault(
     open_to: tuple[str, ...] = (),
     for_disks: bool = False,
 ) -> keyvault.Vault:
-    """A vault that answers inside the network, to Azure's own encryption services, and to the ranges in
-    `open_to`.
-    """
+    """Create a vault that the network, Azure's encryption services and the ranges in `open_to` can reach."""
     return keyvault.Vault(
         component.name(f"{what}-vault"),
         resource_group_name=group.data.name,
@@ -41,8 +35,8 @@ def vault(
             "sku": {"family": "A", "name": keyvault.SkuName.STANDARD},
             "enable_rbac_authorization": True,
             "enable_soft_delete": True,
-            # Nothing that a purged key encrypted can be read again, so Azure's disks and storage refuse a
-            # vault without this.
+            # NOTE: cannot be disabled again, and reserves a deleted vault's name for its recovery time. Disks
+            # and storage require it.
             "enable_purge_protection": True,
             "soft_delete_retention_in_days": LONGEST_RECOVERY
             if component.spec.production

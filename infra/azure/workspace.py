@@ -1,9 +1,7 @@
-"""Workspace: the Log Analytics workspace to which every part of the platform writes what happened. First of
-all rooms but the groups.
+"""Workspace: the Log Analytics workspace of a platform.
 
-Easy to get wrong: what a service logs is off until a diagnostic setting turns it on; a workspace cannot be
-encrypted with
-a key of ours unless a dedicated cluster of 100 GB a day is bought.
+A service logs nothing until a diagnostic setting enables it. A customer-managed key would require a dedicated
+cluster of 100 GB a day.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from trainfleet.infra.spec.schema import PlatformSpec
 
 
 class Workspace(PlatformComponent):
-    """The workspace of a platform, and how a room has its resources' logs sent there."""
+    """The workspace of a platform, and how components send their resources' logs there."""
 
     TYPE = "trainfleet:azure:Workspace"
 
@@ -34,7 +32,7 @@ class Workspace(PlatformComponent):
             location=spec.region,
             sku={"name": "PerGB2018"},
             retention_in_days=layout.log_retention(spec.kubernetes.log_retention_days),
-            # Shared keys off: whoever writes or reads does so as somebody.
+            # No shared keys: all access has an identity.
             features={"disable_local_auth": True, "enable_log_access_using_only_resource_permissions": True},
             public_network_access_for_ingestion="Enabled",
             public_network_access_for_query="Enabled",
@@ -46,8 +44,8 @@ class Workspace(PlatformComponent):
     def send_diagnostics(
         self, component: PlatformComponent, what: str, resource: pulumi.Input[str], categories: Sequence[str]
     ) -> monitor.DiagnosticSetting:
-        """Send these log categories of another room's resource to the workspace, into tables of their own
-        where there are.
+        """Send log categories of another component's resource to the workspace, into dedicated tables if they
+        exist.
         """
         return monitor.DiagnosticSetting(
             component.name(f"{what}-logging"),

@@ -1,7 +1,7 @@
 """The cost of a platform at list prices: what always runs, and everything at full scale.
 
-`node_costs` covers the nodes; `bill` adds the control plane, NAT, endpoints and the shared filesystem. Usage by
-volume (objects, traffic, logs) is in neither. Prices are in infra/<cloud>/prices.toml, one table per row:
+`node_costs` covers the nodes; `bill` adds the control plane, NAT, endpoints and the shared filesystem. Usage
+by volume (objects, traffic, logs) is in neither. Prices are in infra/<cloud>/prices.toml, one table per row:
 
     what                                what is billed
     usd_per_hour or usd_per_gib_month   one of the two
@@ -67,8 +67,8 @@ class NodeCosts:
 
 
 def node_costs(spec: PlatformSpec) -> NodeCosts:
-    """The cost of a platform's nodes. Pools whose machine the cloud does not sell are left out, and nodes of an
-    existing cluster cost nothing here.
+    """The cost of a platform's nodes. Pools whose machine the cloud does not sell are left out, and nodes of
+    an existing cluster cost nothing here.
     """
     if not sells_machines(spec.cloud):
         return NodeCosts(())

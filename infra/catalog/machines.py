@@ -1,7 +1,7 @@
 """The machine catalogue: which machine serves an accelerator and count, with its fabric and dated prices.
 
-Each cloud lists its machines in infra/<cloud>/machines.toml, one [[machine]] per row. An unknown figure is left
-out, never 0. Columns:
+Each cloud lists its machines in infra/<cloud>/machines.toml, one [[machine]] per row. An unknown figure is
+left out, never 0. Columns:
 
     accelerator       SkyPilot's name; left out for CPU machines
     gpu_memory_gib    per GPU; as the EC2 API reports it on AWS, nominal elsewhere
@@ -57,7 +57,8 @@ class Machine:
     def skypilot_label(self) -> str | None:
         """Value of `skypilot.co/accelerator`: the lower-case accelerator name (SkyPilot skips upper case).
 
-        Karpenter labels both A100s `a100`, which hides the 80 GB ones from SkyPilot. No platform runs Karpenter.
+        Karpenter labels both A100s `a100`, which hides the 80 GB ones from SkyPilot. No platform runs
+        Karpenter.
         """
         return self.accelerator.lower() if self.accelerator else None
 
@@ -131,8 +132,8 @@ def machines_of(
 def machine_for_pool(cloud: Cloud, pool: GpuPool) -> Machine:
     """The machine of a GPU pool: its `instance_type`, or the cheapest with this accelerator and count.
 
-    A pool with `interconnect: best` gets a machine with RDMA if there is one. Nodes of an existing cluster have
-    no instance type, RDMA or price, and 0 for unknown figures.
+    A pool with `interconnect: best` gets a machine with RDMA if there is one. Nodes of an existing cluster
+    have no instance type, RDMA or price, and 0 for unknown figures.
 
     Raises:
         LookupError: the cloud sells no such machine. Validation reports this before any resource exists.

@@ -1,9 +1,7 @@
-"""`trainfleet kubeconfig`: a kubeconfig with the launcher's token, for SkyPilot's controllers and for CI.
+"""`trainfleet kubeconfig`: write a kubeconfig with the launcher's token, for SkyPilot's controllers and for
+CI.
 
-A cloud's own kubeconfig runs a login command, which a controller's pod does not have (skypilot#4379). Easy to
-get wrong: the
-token is a secret for as long as the account exists, so the file is written whole or not at all, and for its
-owner only.
+A cloud's own kubeconfig runs a login command, which a controller's pod lacks (skypilot#4379).
 """
 
 from __future__ import annotations
@@ -27,8 +25,8 @@ kubeconfig = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_e
 
 _HELP = f"""Write a kubeconfig that carries the launcher's token, with rights in the training namespace only.
 
-The platform's outputs say where the cluster is; the token comes from a file, or from the cluster through a context of your own.
-Delete the Secret `launcher-token` to make every such kubeconfig worthless; `pulumi up --refresh` makes a new one.
+The platform's outputs have the cluster's address; the token is read from a file, or from the cluster through a context of your own.
+Delete the Secret `launcher-token` to revoke every such kubeconfig; `pulumi up --refresh` creates a new one.
 
 [bold]Examples[/]
 
@@ -66,7 +64,7 @@ def write(
         ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Say what was written as one JSON document on stdout.")
+        bool, typer.Option("--json", help="Print what was written as one JSON document.")
     ] = False,
 ) -> None:
     """Write the kubeconfig."""
@@ -78,7 +76,7 @@ def write(
     if (token_file is None) == (from_cluster is None):
         raise InputError(
             "cannot tell where the token is",
-            [Problem("", "give --token-file or --from-cluster, one of them")],
+            [Problem("", "pass either --token-file or --from-cluster")],
         )
     outputs = load_outputs(platform)
     _refuse_to_overwrite(output)
@@ -97,15 +95,15 @@ def write(
         )
     else:
         err().print(
-            f"{output}: context {outputs.kube_context}, namespace {outputs.namespace}. It holds a token: keep it as you keep a password."
+            f"{output}: context {outputs.kube_context}, namespace {outputs.namespace}. It contains a token: protect it like a password."
         )
 
 
 def with_token(text: str, context: str, namespace: str, token: str) -> dict[str, Any]:
-    """The kubeconfig in `text` with one user who has the token, and no command to run.
+    """The kubeconfig in `text` with one user, who has the token and no login command.
 
     Raises:
-        InputError: the platform's outputs hold no kubeconfig with a cluster.
+        InputError: the platform's outputs have no kubeconfig with a cluster.
     """
     from trainfleet.errors import InputError, Problem
 
@@ -114,11 +112,7 @@ def with_token(text: str, context: str, namespace: str, token: str) -> dict[str,
         cluster = {key: clusters[0]["cluster"][key] for key in CLUSTER_KEYS if key in clusters[0]["cluster"]}
         server = cluster["server"]
     except (ValueError, KeyError, IndexError, TypeError) as error:
-        what = (
-            "holds no cluster's address"
-            if text
-            else "is empty: the stack was built without a kubeconfig at hand"
-        )
+        what = "has no cluster address" if text else "is empty: the stack was built without a kubeconfig"
         raise InputError(
             "cannot write a kubeconfig",
             [Problem("platform.kubeconfig", what, "run pulumi up, then save its outputs again")],
@@ -144,7 +138,7 @@ def read_token(path: Path) -> str:
     """The token in a file.
 
     Raises:
-        InputError: no such file, or what is in it is no service account's token.
+        InputError: no such file, or it does not contain the token of a service account.
     """
     from trainfleet.errors import InputError, Problem
 
@@ -158,11 +152,11 @@ def read_token(path: Path) -> str:
 
 
 def fetch_token(context: str, namespace: str) -> str:
-    """The token that the cluster wrote into the launcher's Secret, by the caller's own login.
+    """The token in the launcher's Secret, read with the caller's own login.
 
     Raises:
         MissingToolError: there is no kubectl.
-        TrainfleetError: the cluster does not answer, or has no such Secret, or has not filled it yet.
+        TrainfleetError: the cluster does not answer, or the Secret is missing or still empty.
     """
     from trainfleet.errors import MissingToolError, Problem, TrainfleetError
     from trainfleet.infra.kubernetes.names import LAUNCHER_TOKEN
@@ -171,7 +165,7 @@ def fetch_token(context: str, namespace: str) -> str:
     if kubectl is None:
         raise MissingToolError(
             "cannot fetch the token",
-            [Problem("kubectl", "is not on the path", "install it, or give --token-file")],
+            [Problem("kubectl", "is not on the path", "install it, or pass --token-file")],
         )
     path = f"/api/v1/namespaces/{namespace}/secrets/{LAUNCHER_TOKEN}"
     command = [
@@ -191,10 +185,10 @@ def fetch_token(context: str, namespace: str) -> str:
             [Problem(context, f"the cluster did not answer within {TIMEOUT_SECONDS} s")],
         ) from error
     if done.returncode != 0:
-        said = (done.stderr.strip() or "kubectl failed").splitlines()[-1]
+        reason = (done.stderr.strip() or "kubectl failed").splitlines()[-1]
         raise TrainfleetError(
             "cannot fetch the token",
-            [Problem(context, said, "the context's user must be allowed to read secrets there")],
+            [Problem(context, reason, "the context's user needs permission to read secrets there")],
         )
     data = (json.loads(done.stdout).get("data") or {}).get("token", "")
     if not data:
@@ -206,8 +200,8 @@ def fetch_token(context: str, namespace: str) -> str:
 
 
 def _checked(token: str, where: str) -> str:
-    """A service account's token has three parts with dots between; anything else is a mistake that a cluster
-    would answer with 401.
+    """A service account's token has three parts, separated by dots. A cluster would answer anything else with
+    401.
     """
     from trainfleet.errors import InputError, Problem
 
@@ -216,7 +210,7 @@ def _checked(token: str, where: str) -> str:
             "cannot use the token",
             [
                 Problem(
-                    where, "is not a service account's token", "three parts with dots between, on one line"
+                    where, "is not a service account's token", "three parts separated by dots, on one line"
                 )
             ],
         )
@@ -224,7 +218,7 @@ def _checked(token: str, where: str) -> str:
 
 
 def _refuse_to_overwrite(output: Path) -> None:
-    """A kubeconfig that holds something beside our one user is not ours to replace."""
+    """Reject an existing kubeconfig with other users than the launcher."""
     import yaml
 
     from trainfleet.errors import InputError, Problem
@@ -239,5 +233,5 @@ def _refuse_to_overwrite(output: Path) -> None:
     if not ours:
         raise InputError(
             "cannot write a kubeconfig",
-            [Problem(str(output), "is there and was not written by this command", "choose another file")],
+            [Problem(str(output), "exists and was not written by this command", "choose another file")],
         )

@@ -117,7 +117,7 @@ def schema(
 
     trainfleet spec schema --output stacks/platform.schema.json
 
-    The first line of a stack file refers to it:  # yaml-language-server: $schema=./platform.schema.json
+    The first line of a stack file refers to it: # yaml-language-server: $schema=./platform.schema.json
     """
     from trainfleet.files import write_whole
     from trainfleet.infra.spec.json_schema import schema_text

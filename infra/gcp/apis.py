@@ -1,10 +1,4 @@
-"""Apis: the Google APIs that a platform calls, switched on in its project. They stay on when the platform
-goes.
-
-Everything waits for them, through `ready`. Easy to get wrong: an API switched off takes along what other
-stacks of the
-project made with it, so none is ever switched off here.
-"""
+"""Apis: the Google APIs that a platform calls, enabled in its project."""
 
 from __future__ import annotations
 
@@ -55,6 +49,7 @@ class Apis(PlatformComponent):
         return gcp.projects.Service(
             self.name(what),
             service=f"{name}.googleapis.com",
+            # NOTE: disabling an API deletes what other stacks of the project created with it.
             disable_on_destroy=False,
             disable_dependent_services=False,
             opts=self.options(),

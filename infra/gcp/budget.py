@@ -1,9 +1,7 @@
-"""Budget: a monthly limit on what carries this platform's label, and mails before it is spent.
+"""Budget: a monthly limit on resources with this platform's label, and alerts by e-mail.
 
-Easy to get wrong: the budget belongs to the billing account that pays for the project, and whoever applies
-needs a right
-there (Billing Account Costs Manager); the limit is in USD and refused where the account is in another
-currency.
+The budget belongs to the billing account, so the identity that applies needs Billing Account Costs Manager
+there. The limit is in USD and rejected by an account in another currency.
 """
 
 from __future__ import annotations
@@ -19,12 +17,12 @@ from trainfleet.infra.spec.schema import Budget as BudgetSpec
 from trainfleet.infra.spec.schema import PlatformSpec
 
 MOST_CHANNELS = 5
-"""Google tells five channels at most (Budget API, monitoringNotificationChannels)."""
+"""A budget has at most five channels (Budget API, monitoringNotificationChannels)."""
 PLATFORM_LABEL = "trainfleet-platform"
 
 
 def alerts(budget: BudgetSpec) -> list[gcp.billing.BudgetThresholdRuleArgsDict]:
-    """A mail when each share is spent, and one when the month is forecast to end above the limit."""
+    """An alert for each share that is spent, and one for a forecast above the limit."""
     spent: list[gcp.billing.BudgetThresholdRuleArgsDict] = [
         {"threshold_percent": share, "spend_basis": "CURRENT_SPEND"} for share in sorted(budget.alert_at)
     ]
@@ -32,7 +30,7 @@ def alerts(budget: BudgetSpec) -> list[gcp.billing.BudgetThresholdRuleArgsDict]:
 
 
 def amount(usd: float) -> gcp.billing.BudgetAmountArgsDict:
-    """The limit as Google writes money: whole units, and billionths of one."""
+    """The limit as Google's Money: whole units and billionths."""
     cents = round(usd * 100)
     return {
         "specified_amount": {
@@ -75,7 +73,7 @@ class Budget(PlatformComponent):
             threshold_rules=alerts(budget),
             all_updates_rule={
                 "monitoring_notification_channels": [channel.name for channel in channels],
-                # Those who pay for the whole account are not woken for one platform.
+                # Administrators of the billing account are not notified about one platform.
                 "disable_default_iam_recipients": True,
             },
             opts=self.options(depends_on=apis.ready),
@@ -83,7 +81,7 @@ class Budget(PlatformComponent):
         self.register_outputs({})
 
     def _channel(self, email: str, apis: Apis) -> gcp.monitoring.NotificationChannel:
-        what = f"mail-{short_name(email)}"  # by address, so that the order in the spec means nothing
+        what = f"mail-{short_name(email)}"  # by address, so that the order in the spec does not matter
         return gcp.monitoring.NotificationChannel(
             self.name(what),
             display_name=f"Trainfleet {self.spec.name}: {email}",

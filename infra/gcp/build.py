@@ -1,9 +1,7 @@
-"""The Google Cloud platform, room by component, in the order in which they need each other. Called by
-trainfleet.infra.program through the registry.
+"""Build the Google Cloud platform, component by component.
 
-The order on destroy is the reverse, and it is what leaves no load balancer or disk behind: the cluster layer
-goes while
-nodes still run, nodes before the way out, and the network last.
+Destroy happens in reverse order, so that no load balancer or disk is left: the cluster layer first, then
+nodes, egress, and the network last.
 """
 
 from __future__ import annotations
@@ -28,8 +26,8 @@ from trainfleet.infra.platform import Platform, ProvidedFeature, ServiceIdentity
 from trainfleet.infra.spec.schema import PlatformSpec
 
 METADATA_ENDPOINTS = (("169.254.169.252/32", 988), ("169.254.169.254/32", 80))
-"""GKE's metadata server as network policies see it, the second on Dataplane V2 (GKE guide, Workload Identity
-and network policy).
+"""GKE's metadata server as network policies match it, the second on Dataplane V2 (GKE guide, Workload
+Identity and network policy).
 """
 
 
@@ -37,7 +35,7 @@ def build(spec: PlatformSpec) -> Platform:
     """Everything on Google Cloud below the cluster layer.
 
     Raises:
-        InputError: the network cannot be planned; `trainfleet.infra.validation` says more, and earlier.
+        InputError: the network cannot be planned. Validation reports this earlier.
     """
     project = gcp.organizations.get_project_output(project_id=spec.account)
     apis = Apis(spec)
@@ -91,8 +89,8 @@ def build(spec: PlatformSpec) -> Platform:
         storage_class_parameters={"type": "pd-balanced", "disk-encryption-kms-key": keys.nodes.id},
         shared_filesystem=volume,
         autoscaler="gke",
-        # Training reads public data sets and Cloud Storage answers from public addresses, so what is allowed
-        # is a port and not a range.
+        # Public data sets and Cloud Storage have public addresses, so egress is limited by port and not by
+        # range.
         api_cidrs=(),
         system_nodes=(system.nodes,),
         secrets=secrets.names,
@@ -104,22 +102,22 @@ def build(spec: PlatformSpec) -> Platform:
 
 
 def provided(spec: PlatformSpec) -> frozenset[ProvidedFeature]:
-    """What GKE provides itself: driver and plug-in, the autoscaler, repair, the guard before the node's
-    identity; logs and metrics where wished.
+    """What GKE provides: driver and plugin, autoscaler, repair, the metadata guard; logs and metrics if
+    enabled.
 
-    Not the fabric's: GKE gives a pod its interfaces, but NCCL's plug-in for them is installed by the layer.
+    GKE attaches the fabric's interfaces to a pod, but the layer installs NCCL's plugin for them.
     """
     always: set[ProvidedFeature] = {"gpu-plugin", "autoscaler", "network-metadata-guard", "node-problems"}
-    wished: set[ProvidedFeature] = set()
+    enabled: set[ProvidedFeature] = set()
     if spec.layer.logs:
-        wished.add("logs")
+        enabled.add("logs")
     if spec.monitoring.enabled and spec.layer.gpu_metrics:
-        wished.add("gpu-metrics")
-    return frozenset(always | wished)
+        enabled.add("gpu-metrics")
+    return frozenset(always | enabled)
 
 
 def _secret_store(spec: PlatformSpec) -> dict[str, object]:
-    """How External Secrets reaches Secret Manager, as its own service account in the cluster."""
+    """How External Secrets authenticates to Secret Manager: as its own service account."""
     identity = {
         "clusterLocation": spec.region,
         "clusterName": layout.cluster_name(spec),

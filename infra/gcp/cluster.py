@@ -1,11 +1,4 @@
-"""Cluster: the GKE control plane, who may reach it, and where its logs go.
-
-Used by the pools, by the cluster layer (through `kubeconfig`) and by launchers. Easy to get wrong: name,
-place, network
-and private nodes cannot change without a new cluster; the pool that GKE makes with it is removed at once, and
-node
-settings never stand here (a change of one would replace the cluster, pulumi-gcp#744).
-"""
+"""Cluster: the GKE control plane and who may reach it."""
 
 from __future__ import annotations
 
@@ -43,18 +36,18 @@ WINDOW: gcp.container.ClusterMaintenancePolicyRecurringWindowArgsDict = {
     "end_time": "2026-01-03T09:00:00Z",
     "recurrence": "FREQ=WEEKLY;BYDAY=SA,SU",
 }
-"""Upgrades happen in the night before Saturday and before Sunday. GKE wants 48 hours in 32 days; these are 64
-at least.
+"""Upgrades happen in the nights to Saturday and Sunday. GKE requires 48 hours in 32 days; these are at least
+64.
 """
 
 
 def logged(spec: PlatformSpec) -> list[str]:
-    """What GKE writes to Cloud Logging."""
+    """The components that GKE logs."""
     return ["SYSTEM_COMPONENTS", *(("WORKLOADS",) if spec.layer.logs else ()), *CONTROL_PLANE_LOGS]
 
 
 def measured(spec: PlatformSpec) -> list[str]:
-    """What GKE measures."""
+    """The components that GKE monitors."""
     if not spec.monitoring.enabled:
         return ["SYSTEM_COMPONENTS"]
     return [*METRICS, *((GPU_METRICS,) if spec.layer.gpu_metrics else ())]
@@ -97,7 +90,8 @@ class Cluster(PlatformComponent):
             min_master_version=spec.kubernetes.version,
             release_channel={"channel": "REGULAR"},
             maintenance_policy={"recurring_window": WINDOW},
-            # GKE cannot make a cluster without a pool, so it makes one and takes it away again.
+            # GKE requires an initial pool, which is deleted at once. NOTE: never add node settings here; a
+            # change would replace the cluster (pulumi-gcp#744).
             remove_default_node_pool=True,
             initial_node_count=1,
             network=network.vpc.id,
@@ -108,21 +102,18 @@ class Cluster(PlatformComponent):
                 "services_secondary_range_name": ranges.SERVICES,
             },
             default_max_pods_per_node=layout.PODS_PER_NODE,
-            # Dataplane V2 enforces network policies by itself; the older `network_policy` beside it is
-            # refused.
+            # Dataplane V2 enforces network policies; GKE rejects `network_policy` in addition.
             datapath_provider="ADVANCED_DATAPATH",
             enable_intranode_visibility=True,
             enable_multi_networking=bool(fabric.links),
-            # The network policies of the layer name kube-dns; Cloud DNS would answer from an address that
-            # they close.
+            # The layer's network policies allow kube-dns; Cloud DNS answers from an address that they deny.
             dns_config={"cluster_dns": "KUBE_DNS"},
             private_cluster_config={
                 "enable_private_nodes": True,
                 "enable_private_endpoint": not public,
                 "master_global_access_config": {"enabled": False},
             },
-            # The endpoint by name answers whoever has a right, from anywhere; here ranges decide too, so it
-            # stays shut.
+            # The DNS endpoint is not limited by ranges, so it is disabled.
             control_plane_endpoints_config={"dns_endpoint_config": {"allow_external_traffic": False}},
             master_authorized_networks_config={
                 "cidr_blocks": allowed(spec),
@@ -140,7 +131,7 @@ class Cluster(PlatformComponent):
             database_encryption={"state": "ENCRYPTED", "key_name": keys.cluster.id},
             enable_shielded_nodes=True,
             binary_authorization={"evaluation_mode": "PROJECT_SINGLETON_POLICY_ENFORCE"},
-            # Images are scanned where they are kept; GKE's own scan of workloads has ended.
+            # Images are scanned in the registry; GKE's own scan of workloads was discontinued.
             security_posture_config={"mode": "BASIC", "vulnerability_mode": "VULNERABILITY_DISABLED"},
             addons_config={
                 "gce_persistent_disk_csi_driver_config": {"enabled": True},
@@ -150,7 +141,7 @@ class Cluster(PlatformComponent):
                 "horizontal_pod_autoscaling": {"disabled": False},
                 "http_load_balancing": {"disabled": False},
                 "dns_cache_config": {"enabled": False},
-                # With the layer: the same KubeRay on every cloud. Both at once would fight over the same
+                # The layer installs the same KubeRay on every cloud. NOTE: two operators conflict over their
                 # definitions.
                 "ray_operator_configs": [{"enabled": False}],
             },
@@ -161,7 +152,7 @@ class Cluster(PlatformComponent):
                     "logging_variant": "DEFAULT",
                 }
             },
-            # An idle GPU node goes as soon as it can; nodes are made only in the pools of the spec.
+            # Idle GPU nodes are removed soon; nodes are created only in the pools of the spec.
             cluster_autoscaling={"enabled": False, "autoscaling_profile": "OPTIMIZE_UTILIZATION"},
             logging_config={"enable_components": logged(spec)},
             monitoring_config={
@@ -175,15 +166,14 @@ class Cluster(PlatformComponent):
             cost_management_config={"enabled": True},
             resource_labels=self.labels("gke"),
             deletion_protection=spec.production,
-            # A fixed name cannot exist twice, so a replacement must delete first (and in production is
-            # refused).
+            # A fixed name cannot exist twice, so a replacement deletes first (which production rejects).
             opts=self.options(
                 depends_on=[*logs, *keys.ready, *identity.ready, *network.ready],
                 delete_before_replace=True,
             ),
         )
         self.ready: list[pulumi.Resource] = [*identity.ready, *network.ready, *fabric.ready, *keys.ready]
-        """What must exist before a node starts and outlive the last one."""
+        """Must exist before a node starts and outlive the last one."""
         self.kubeconfig: pulumi.Output[str] = pulumi.Output.json_dumps(
             kubeconfig(
                 layout.kube_context(spec),
@@ -196,24 +186,22 @@ class Cluster(PlatformComponent):
         self.register_outputs({"name": self.cluster.name})
 
     def provider(self, depends_on: list[pulumi.Resource]) -> k8s.Provider:
-        """How the layer above reaches the cluster; what it makes is deleted before any of `depends_on`."""
+        """The provider of the cluster layer. Its resources are deleted before any of `depends_on`."""
         return k8s.Provider(
             self.name("kubernetes-provider"),
             kubeconfig=self.kubeconfig,
-            # The provider would otherwise see another cluster when an endpoint or a certificate changes, and
-            # replace all it
-            # made. GKE tells no time of creation; while a cluster is replaced its id is unknown, and that is
-            # enough.
+            # NOTE: without an identifier, a new endpoint or certificate would replace every resource of the
+            # layer. The id of a cluster that is being replaced is unknown, which is enough.
             cluster_identifier=self.cluster.id,
             enable_server_side_apply=True,
-            # Not delete_unreachable: a refresh from outside a private network would forget the whole cluster
+            # NOTE: not delete_unreachable: a refresh from outside a private network would drop the whole
             # layer.
             opts=self.options(depends_on=depends_on),
         )
 
 
 def kubeconfig(context: str, endpoint: pulumi.Input[str], certificate: pulumi.Input[str]) -> dict[str, Any]:
-    """A kubeconfig without credentials: gcloud's plug-in makes a token from whoever runs it."""
+    """A kubeconfig without credentials: gcloud's plugin creates a token for its user."""
     login = {
         "apiVersion": "client.authentication.k8s.io/v1beta1",
         "command": "gke-gcloud-auth-plugin",
@@ -240,9 +228,7 @@ def kubeconfig(context: str, endpoint: pulumi.Input[str], certificate: pulumi.In
 
 
 def require_known(value: str | None, what: str) -> str:
-    """A value that Google always gives. Passing on a missing one would silently drop the property that needs
-    it.
-    """
+    """Return a value that Google always provides. Passing on None would silently drop a property."""
     if not value:
-        raise LookupError(f"GKE did not tell the cluster's {what}")
+        raise LookupError(f"GKE did not report the cluster's {what}")
     return value

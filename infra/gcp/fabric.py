@@ -1,11 +1,7 @@
-"""Fabric: the extra networks over which GPUs of different nodes talk, and how pods name them in the cluster.
+"""Fabric: the extra networks between GPUs of different nodes, and their names in the cluster.
 
-GPUDirect over TCP takes one network per interface (four on A3 High, eight on A3 Mega); over RDMA one for a
-second
-ordinary interface and one of the zone's RoCE profile with a subnet per GPU. Easy to get wrong: the names of
-the networks
-in the cluster are those that SkyPilot writes into pods; ranges must not overlap, for one node stands in all
-of them.
+GPUDirect over TCP uses one network per interface (four on A3 High, eight on A3 Mega). RDMA uses one for a
+second ordinary interface, and one of the zone's RoCE profile with a subnet per GPU.
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ from trainfleet.infra.gcp.network import Network
 from trainfleet.infra.spec.schema import PlatformSpec
 
 TCP_MTU = 8244
-"""What GPUDirect over TCP is tested with (GKE guide, GPUDirect-TCPX)."""
+"""The MTU of GPUDirect over TCP (GKE guide, GPUDirect-TCPX)."""
 RDMA_MTU = 8896
 RDMA_ENVIRONMENT = {
     "NCCL_NET": "gIB",
@@ -38,7 +34,7 @@ RDMA_ENVIRONMENT = {
     "NCCL_IB_FIFO_TC": "84",
 }
 """NCCL over GPUDirect RDMA (GKE guide, A3 Ultra and A4). Over TCP, NCCL needs a daemon in every pod, which
-SkyPilot adds with its settings.
+SkyPilot adds.
 """
 TUNERS = {"a3-ultragpu-8g": "a3u", "a4-highgpu-8g": "a4"}
 
@@ -55,14 +51,14 @@ class Link:
 
 
 def link_names(machine: Machine) -> tuple[str, ...]:
-    """The extra interfaces of a machine, in the order in which its nodes have them."""
+    """The names of a machine's extra interfaces, in their order. SkyPilot writes the same names into pods."""
     if machine.rdma == "roce":
         return ("gvnic-1", *(f"rdma-{index}" for index in range(layout.RDMA_SUBNETS)))
     return tuple(f"vpc{index + 1}" for index in range(layout.TCP_FABRIC_NETWORKS.get(machine.rdma, 0)))
 
 
 def pod_annotations(machine: Machine) -> dict[str, str]:
-    """What a pod carries to have the machine's interfaces (GKE guide, multi-network pods)."""
+    """Annotations that give a pod the machine's interfaces (GKE guide, multi-network pods)."""
     links = [
         {"interfaceName": f"eth{index}", "network": name}
         for index, name in enumerate(("default", *link_names(machine)))
@@ -74,7 +70,7 @@ def pod_annotations(machine: Machine) -> dict[str, str]:
 
 
 def environment(machine: Machine) -> dict[str, str]:
-    """What NCCL is told in a pod of this machine."""
+    """NCCL's environment variables for this machine."""
     if machine.rdma != "roce":
         return {}
     tuner = TUNERS.get(machine.instance_type)
@@ -84,9 +80,7 @@ def environment(machine: Machine) -> dict[str, str]:
 
 
 class Fabric(PlatformComponent):
-    """The fabric networks of a platform, as `links` by their name in the cluster; none where no pool asks for
-    them.
-    """
+    """The fabric networks of a platform, as `links` by their name in the cluster."""
 
     TYPE = "trainfleet:gcp:Fabric"
 
@@ -98,7 +92,7 @@ class Fabric(PlatformComponent):
         self.ranges = network.plan.fabric
         self.links: dict[str, Link] = {}
         self.ready: list[pulumi.Resource] = []
-        """The firewall: a node without it waits for its peers for ever."""
+        """NOTE: the firewall rules. Without them a node waits for its peers forever."""
         for index in range(layout.tcp_fabric_networks(spec)):
             self._tcp(f"vpc{index + 1}", index, TCP_MTU)
         if zone := layout.rdma_zone(spec):
@@ -114,7 +108,7 @@ class Fabric(PlatformComponent):
         network = gcp.compute.Network(
             self.name(name),
             auto_create_subnetworks=False,
-            # GPUs talk to one another here and to nobody else.
+            # Only traffic between GPUs.
             delete_default_routes_on_create=True,
             mtu=mtu,
             description=f"Trainfleet {self.spec.name}: GPU traffic, {name}",
@@ -138,8 +132,8 @@ class Fabric(PlatformComponent):
         network = gcp.compute.Network(
             self.name("rdma"),
             auto_create_subnetworks=False,
-            # The profile makes the network lossless, in this one zone; with it go the MTU, and no firewall
-            # rules of ours.
+            # The profile makes the network lossless in this zone. It fixes the MTU and allows no firewall
+            # rules.
             network_profile=f"projects/{self.spec.account}/global/networkProfiles/{zone}-vpc-roce",
             mtu=RDMA_MTU,
             description=f"Trainfleet {self.spec.name}: GPU traffic by RDMA",
@@ -150,8 +144,7 @@ class Fabric(PlatformComponent):
             self.links[name] = Link(name, network, self._subnet(name, network, first + index), "RDMA")
 
     def _subnet(self, name: str, network: gcp.compute.Network, place: int) -> gcp.compute.Subnetwork:
-        # No flow logs: a training step moves more packets here than a log could hold, and only GPUs of one
-        # team are inside.
+        # No flow logs: the volume is too high, and only GPUs of one team are inside.
         return gcp.compute.Subnetwork(
             self.name(f"{name}-subnet"),
             network=network.id,
@@ -162,9 +155,7 @@ class Fabric(PlatformComponent):
 
 
 class FabricNetworks(PlatformComponent):
-    """The same networks as the cluster knows them, so that pods can name them. Made on the cluster, after its
-    nodes.
-    """
+    """The networks as cluster resources, so that pods can refer to them. Created after the nodes."""
 
     TYPE = "trainfleet:gcp:FabricNetworks"
 

@@ -18,7 +18,7 @@ from trainfleet.infra.platform import SharedVolume
 from trainfleet.infra.spec.schema import PlatformSpec, SharedFilesystem
 
 FILESYSTEM = "shared"
-"""The name that clients mount: eight letters and digits at most."""
+"""The name that clients mount: at most eight letters and digits."""
 
 
 class Lustre(PlatformComponent):
@@ -40,7 +40,7 @@ class Lustre(PlatformComponent):
         _, peering = network.private_service_access()
         self.filesystem = gcp.lustre.Instance(
             self.name("lustre"),
-            # Fixed, because Google makes none up.
+            # Required: Google generates no id.
             instance_id=f"{spec.name}-shared",
             location=zone,
             filesystem=FILESYSTEM,
@@ -66,7 +66,7 @@ class Lustre(PlatformComponent):
 
 
 def server(mount_point: str) -> str:
-    """The address in a mount point, which Google writes as ADDRESS@tcp:/FILESYSTEM."""
+    """The address in a mount point ADDRESS@tcp:/FILESYSTEM."""
     return mount_point.partition("@")[0]
 
 
@@ -94,6 +94,7 @@ class Nfs(PlatformComponent):
         self.filesystem = gcp.filestore.Instance(
             self.name("nfs"),
             location=zone,
+            # NOTE: a change of location, tier, protocol or network replaces the share, and the new one is empty.
             tier="ZONAL",
             protocol="NFS_V3",
             file_shares={
@@ -128,8 +129,8 @@ class Nfs(PlatformComponent):
 
 
 def address(networks: Sequence[gcp.filestore.outputs.InstanceNetwork]) -> str:
-    """The address of a share, which has exactly one."""
+    """The only address of a share."""
     for network in networks:
         for each in network.ip_addresses or ():
             return each
-    raise LookupError("Filestore did not tell the share's address")
+    raise LookupError("Filestore did not report the share's address")

@@ -1,11 +1,8 @@
-"""Identity: a service account per role of the platform, each with what it needs and no more, and who in the
-cluster may be it.
+"""Identity: a service account per role of the platform with least privilege, and which pods may use it.
 
 No account has a key: nodes get tokens from their machine, pods from GKE's metadata server (Workload
-Identity).
-Easy to get wrong: rights are given on the one bucket, secret or repository wherever Google knows a right that
-narrow;
-only a node's logs and metrics, and people's way to the cluster, are of the whole project.
+Identity). Roles are granted on one bucket, secret or repository where Google supports it; only a node's logs
+and metrics and access to the cluster are granted on the project.
 """
 
 from __future__ import annotations
@@ -52,7 +49,7 @@ class Identity(PlatformComponent):
         super().__init__(spec, "identity", opts)
         self.apis = apis
         self.ready: list[pulumi.Resource] = []
-        """The rights of nodes: a node without them never becomes ready."""
+        """NOTE: the roles of nodes. A node never becomes ready without them."""
         self.nodes = self._account("nodes", "what every node does: logs and metrics")
         # The role that GKE names as the least for a node (GKE guide, least privilege service account).
         self._project_right("nodes-default", self.nodes, "roles/container.defaultNodeServiceAccount")
@@ -79,7 +76,7 @@ class Identity(PlatformComponent):
             self._secrets(self.pods["secrets"].account, secrets)
         for who in spec.kubernetes.admins:
             self._person("admin", who, "roles/container.admin")
-        # To find the cluster and log in; what a launcher may do inside is said there, by name.
+        # To find the cluster and log in. Its RBAC decides what a launcher may do.
         for who in spec.kubernetes.launchers:
             self._person("launcher", who, "roles/container.clusterViewer")
         self.register_outputs({})
@@ -88,7 +85,7 @@ class Identity(PlatformComponent):
         what = f"{role}-account"
         return gcp.serviceaccount.Account(
             self.name(what),
-            # Fixed: policies of an organisation and people name it, and an id is too short for a made-up end.
+            # A fixed id: people and policies refer to it, and it is too short for a suffix.
             account_id=layout.account_id(self.spec, role),
             display_name=f"Trainfleet {self.spec.name}: {role}",
             description=f"Trainfleet {self.spec.name}: {purpose}",
@@ -107,9 +104,7 @@ class Identity(PlatformComponent):
         )
 
     def _training(self, account: gcp.serviceaccount.Account, storage: Storage) -> None:
-        """Read the whole bucket (data sets beside runs), write runs only. What a run deletes can be brought
-        back.
-        """
+        """Read the whole bucket, write runs only. Deleted objects can be restored."""
         gcp.storage.BucketIAMMember(
             self.name("training-read"),
             bucket=storage.bucket.name,
@@ -146,10 +141,8 @@ class Identity(PlatformComponent):
             )
 
     def _person(self, kind: str, who: str, role: str) -> None:
-        """Google knows no right on one cluster, only on those of a project: one more reason for a project per
-        platform.
-        """
-        what = f"{kind}-{layout.short_name(who)}"  # by person, so that the order in the spec means nothing
+        """Google has no role for one cluster, only for all of a project."""
+        what = f"{kind}-{layout.short_name(who)}"  # by person, so that the order in the spec does not matter
         gcp.projects.IAMMember(
             self.name(what),
             project=self.spec.account,
@@ -160,9 +153,7 @@ class Identity(PlatformComponent):
 
 
 class PodIdentities(PlatformComponent):
-    """Binds the service accounts of workloads to their Kubernetes service accounts; the cluster must be there
-    first.
-    """
+    """Bind the service accounts of workloads to their Kubernetes service accounts. Requires the cluster."""
 
     TYPE = "trainfleet:gcp:PodIdentities"
 
@@ -177,7 +168,7 @@ class PodIdentities(PlatformComponent):
         super().__init__(spec, "pod-identities", opts)
         self.bound = identity.pods
         self.ready: list[pulumi.Resource] = []
-        """A pod started before its binding gets no token: who starts pods depends on these."""
+        """NOTE: a pod that starts before its binding gets no token."""
         for purpose, pods in self.bound.items():
             who = f"{layout.workload_pool(spec)}[{pods.namespace}/{pods.service_account}]"
             self.ready.append(
@@ -186,7 +177,7 @@ class PodIdentities(PlatformComponent):
                     service_account_id=pods.account.name,
                     role="roles/iam.workloadIdentityUser",
                     member=f"serviceAccount:{who}",
-                    # The pool of identities exists once a cluster of the project uses it.
+                    # The identity pool exists only after a cluster of the project uses it.
                     opts=self.options(depends_on=[cluster]),
                 )
             )

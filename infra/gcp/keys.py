@@ -1,11 +1,7 @@
-"""Keys: the platform's own KMS keys, one per kind of reader, each rotated every 90 days and kept in
-production.
+"""Keys: the KMS keys of a platform, one per kind of reader, rotated every 90 days and retained in production.
 
 cluster: Kubernetes secrets. logs: the log bucket. nodes: disks. data: bucket, images, shared files, secret
-values.
-Easy to get wrong: Google encrypts with a key through a service agent, which must hold the right before it
-first needs
-it, so users depend on `ready`. A key ring can never be deleted, so its name is new with every platform.
+values. A key ring can never be deleted, so its name is unique per platform.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ ROTATION = f"{90 * 24 * 3600}s"
 DESTROY_AFTER = f"{30 * 24 * 3600}s"
 ENCRYPTER = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
 AGENTS = ("artifactregistry", "secretmanager", "file", "lustre")
-"""APIs that encrypt with the data key through an agent that exists only once it was asked for."""
+"""APIs whose service agent must be created before it can use the data key."""
 
 
 class Keys(PlatformComponent):
@@ -40,7 +36,7 @@ class Keys(PlatformComponent):
         super().__init__(spec, "keys", opts)
         self.number = project_number
         self.ready: list[pulumi.Resource] = []
-        """The agents' rights: what is encrypted before them fails."""
+        """NOTE: the agents' permissions. Encryption fails before they exist."""
         self.ring = gcp.kms.KeyRing(
             self.name("keys"),
             location=spec.region,
@@ -75,14 +71,14 @@ class Keys(PlatformComponent):
             key_ring=self.ring.id,
             purpose="ENCRYPT_DECRYPT",
             rotation_period=ROTATION,
-            # The time to notice that a key was needed: what it encrypted cannot be read without it.
+            # The time to notice a mistake: data is unreadable without its key.
             destroy_scheduled_duration=DESTROY_AFTER,
             labels=self.labels(f"{what}-key"),
             opts=self.options(retain=True),
         )
 
     def _default_agent(self, domain: str) -> pulumi.Output[str]:
-        """The agent of an API that exists as soon as the API is on."""
+        """The agent of an API, which exists when the API is enabled."""
         return pulumi.Output.concat(
             "serviceAccount:service-", self.number, f"@{domain}.iam.gserviceaccount.com"
         )
@@ -101,7 +97,7 @@ class Keys(PlatformComponent):
                 crypto_key_id=key.id,
                 role=ENCRYPTER,
                 member=member,
-                # In production what is encrypted outlives the stack, and so must the right to read it.
+                # In production, encrypted data outlives the stack, so the permission to read it must as well.
                 opts=self.options(retain=True),
             )
         )

@@ -1,10 +1,7 @@
-"""What follows from a spec alone: zones, ranges and fixed names. Pure functions.
+"""Names, zones and address ranges of a platform on Google Cloud, computed from the spec alone.
 
-Zones are named here and not asked from Google Cloud, so that a preview needs no credentials and nothing moves
-because a
-region grew. Every range is a fixed share of the one CIDR: pods half of it, nodes, services, fabric and
-Google's services
-an eighth each. Easy to get wrong: not every region begins with zone a.
+Zones are listed here and not queried, so that a preview needs no credentials. Each range is a fixed share of
+the CIDR: half for pods, an eighth each for nodes, services, fabric and Google's own services.
 """
 
 from __future__ import annotations
@@ -72,7 +69,7 @@ PODS_PER_NODE = 110
 POD_PREFIX = 24
 """GKE gives a node of 110 pods a /24 (GKE guide, flexible pod CIDR)."""
 LARGEST_SERVICES = 16
-"""GKE takes a service range of a /16 at most (GKE guide, VPC-native clusters)."""
+"""GKE accepts a service range of at most a /16 (GKE guide, VPC-native clusters)."""
 FABRIC_SUBNETS = 32
 TCP_FABRIC_NETWORKS = {"gpudirect-tcpx": 4, "gpudirect-tcpxo": 8}
 RDMA_SUBNETS = 8
@@ -80,7 +77,9 @@ RDMA_SUBNETS = 8
 
 @dataclass(frozen=True)
 class RangePlan:
-    """The ranges of a platform. None overlaps another: a node has an interface in several of them."""
+    """The ranges of a platform. NOTE: they must not overlap, because a node has an interface in several of
+    them.
+    """
 
     nodes: IPv4Network
     pods: IPv4Network
@@ -88,11 +87,11 @@ class RangePlan:
     fabric: tuple[IPv4Network, ...]
     """One per fabric interface of a node: vpc1 to vpc8, gvnic-1, rdma-0 to rdma-7."""
     google_services: IPv4Network
-    """For services that Google runs beside the network: Managed Lustre, Filestore."""
+    """For Google's own services: Managed Lustre, Filestore."""
 
 
 def plan(spec: PlatformSpec) -> RangePlan:
-    """Cut the platform's range.
+    """Divide the platform's range.
 
     Raises:
         InputError: the range is too small to be divided.
@@ -114,7 +113,7 @@ def plan(spec: PlatformSpec) -> RangePlan:
 
 
 def zones(region: str) -> tuple[str, ...]:
-    """The zones of a region; none of one that is not known."""
+    """The zones of a region; empty for an unknown one."""
     return tuple(f"{region}-{letter}" for letter in ZONE_LETTERS.get(region, ""))
 
 
@@ -124,18 +123,17 @@ def region_of(zone: str) -> str:
 
 
 def platform_zones(spec: PlatformSpec) -> tuple[str, ...]:
-    """The zones of the platform: the region's first `network.zones`, and every zone a GPU pool names."""
+    """The zones of the platform: the first `network.zones` of the region, and every zone of a GPU pool."""
     named = [pool.zone for pool in spec.gpu_pools if pool.zone]
     return tuple(sorted({*zones(spec.region)[: spec.network.zones], *named}))
 
 
 def pool_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...]:
-    """The zones of a pool: the one it names; else one where it is compact, reserved or uses a fabric, else
-    all that sell its machine.
+    """The zones of a pool: the one it names; else one if it is compact, reserved or uses a fabric; else all
+    that sell its machine.
 
-    A zone that does not sell the machine would fail the whole pool. Where no zone of the platform sells it,
-    they are all
-    returned, and a rule says so.
+    A zone without the machine would fail the whole pool. If no zone of the platform sells it, all are
+    returned, and a rule reports it.
     """
     if pool.zone:
         return (pool.zone,)
@@ -147,7 +145,7 @@ def pool_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...]:
 
 
 def machine_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...] | None:
-    """The zones of the region that sell the pool's machine; None where that is not known."""
+    """The zones of the region that sell the pool's machine; None if unknown."""
     try:
         return sold_in(machine_for_pool(spec.cloud, pool).instance_type, spec.region)
     except LookupError:
@@ -155,12 +153,12 @@ def machine_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...] | None:
 
 
 def system_zones(spec: PlatformSpec) -> tuple[str, ...]:
-    """The zones of the system pool: as many as it always has nodes, since GKE starts the same number in each."""
+    """The zones of the system pool: at most its minimum, since GKE starts the same number of nodes in each."""
     return platform_zones(spec)[: spec.system_pool.min_nodes]
 
 
 def shared_volume_zone(spec: PlatformSpec) -> str:
-    """Where the shared filesystem lives: beside the first pool that sits in one zone, for its readers are
+    """The zone of the shared filesystem: that of the first pool with a single zone, because its readers are
     there.
     """
     bound = [found[0] for pool in spec.gpu_pools if len(found := pool_zones(spec, pool)) == 1]
@@ -168,21 +166,19 @@ def shared_volume_zone(spec: PlatformSpec) -> str:
 
 
 def uses_fabric(pool: GpuPool, machine: Machine) -> bool:
-    """Whether the pool's nodes get fabric interfaces: it asks for the best, and the machine has them."""
+    """Whether the pool's nodes get fabric interfaces."""
     return pool.interconnect == "best" and machine.rdma != "none"
 
 
 def tcp_fabric_networks(spec: PlatformSpec) -> int:
-    """How many extra networks GPUDirect over TCP needs on this platform: those of its most demanding pool."""
+    """The number of extra networks for GPUDirect over TCP: the maximum over the pools."""
     return max(
         (TCP_FABRIC_NETWORKS.get(machine.rdma, 0) for machine in _fabric_machines(spec).values()), default=0
     )
 
 
 def rdma_zone(spec: PlatformSpec) -> str:
-    """The zone whose RDMA network the platform needs; empty = none. Rules see to it that there is one at
-    most.
-    """
+    """The zone of the platform's RDMA network; empty = none. Validation allows at most one."""
     machines = _fabric_machines(spec)
     return next(
         (
@@ -204,23 +200,23 @@ def _fabric_machines(spec: PlatformSpec) -> dict[str, Machine]:
 
 
 def cluster_name(spec: PlatformSpec) -> str:
-    """The GKE cluster's name (40 characters at most): fixed, because contexts and people carry it."""
+    """The GKE cluster's name (at most 40 characters): fixed, because contexts and people use it."""
     return f"trainfleet-{spec.name}"
 
 
 def kube_context(spec: PlatformSpec) -> str:
-    """The context's name as gcloud writes it, from which SkyPilot reads project, place and cluster."""
+    """The context's name as gcloud writes it. SkyPilot reads project, location and cluster from it."""
     return f"gke_{spec.account}_{spec.region}_{cluster_name(spec)}"
 
 
 def workload_pool(spec: PlatformSpec) -> str:
-    """The pool of Kubernetes identities; Google names it so, one per project."""
+    """The pool of Kubernetes identities, one per project."""
     return f"{spec.account}.svc.id.goog"
 
 
 def account_id(spec: PlatformSpec, role: str) -> str:
-    """The id of a service account, 6 to 30 characters: `<platform>-<role>`, shortened by a digest where it is
-    too long.
+    """The id of a service account, 6 to 30 characters: `<platform>-<role>`, shortened with a digest if
+    necessary.
     """
     whole = f"{spec.name}-{role}"
     if 6 <= len(whole) <= 30:
@@ -230,17 +226,15 @@ def account_id(spec: PlatformSpec, role: str) -> str:
 
 
 def node_pool_prefix(name: str) -> str:
-    """How the name of a node pool begins: GKE allows 40 characters, of which nine are random."""
+    """The name prefix of a node pool: GKE allows 40 characters, of which nine are random."""
     return f"{name}-"[:31]
 
 
 def short_name(person: str) -> str:
-    """A short name for a person that stays when the order of a list changes."""
+    """A short name for a person, independent of the order of a list."""
     return hashlib.sha256(person.encode()).hexdigest()[:8]
 
 
 def label_text(text: str) -> str:
-    """How `trainfleet.infra.tags` writes the key or value of a tag as a label; here too, because rules are
-    judged without Pulumi.
-    """
+    """The key or value of a tag as a label, like `trainfleet.infra.tags`, but without Pulumi."""
     return re.sub(r"[^a-z0-9_-]", "-", text.lower().replace("@", "_at_").replace(".", "_"))[:63]

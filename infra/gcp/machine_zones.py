@@ -1,11 +1,7 @@
-"""Where Google sells its scarce machines: zones by machine and region. Data for region.py and the rules; no
-code but the look-up.
+"""Zones in which Google sells its scarce machines. GKE rejects a pool in another zone only during the apply.
 
-A pool in a zone without its machine is refused by GKE when it is made, half an hour into an apply. Easy to
-get wrong:
-the list is of its date and Google adds zones; G2 and N1 are not in it, for they are sold almost everywhere.
-Source: skypilot-org/skypilot-catalog catalogs/v8/gcp/vms.csv (006059e, read in November 2026), from Google's
-price list.
+G2 and N1 are not listed, because they are sold almost everywhere. Source: skypilot-org/skypilot-catalog
+catalogs/v8/gcp/vms.csv (006059e, read in November 2026), from Google's price list.
 """
 
 from __future__ import annotations
@@ -94,11 +90,11 @@ ZONES: dict[str, dict[str, str]] = {
     "a3-ultragpu-": _A3_ULTRA,
     "a4-highgpu-": _A4,
 }
-"""By the beginning of a machine's name, the longer first: region to the letters of its zones."""
+"""By prefix of a machine's name, longer ones first: region to the letters of its zones."""
 
 
 def sold_in(instance_type: str, region: str) -> tuple[str, ...] | None:
-    """The zones of a region that sell a machine; None where that is not known."""
+    """The zones of a region that sell a machine; None if unknown."""
     for beginning, regions in ZONES.items():
         if instance_type.startswith(beginning):
             return tuple(f"{region}-{letter}" for letter in regions.get(region, ""))
@@ -106,7 +102,7 @@ def sold_in(instance_type: str, region: str) -> tuple[str, ...] | None:
 
 
 def regions_of(instance_type: str) -> tuple[str, ...]:
-    """The regions that sell a machine; none where that is not known."""
+    """The regions that sell a machine; empty if unknown."""
     for beginning, regions in ZONES.items():
         if instance_type.startswith(beginning):
             return tuple(regions)

@@ -1,9 +1,7 @@
-"""Network: the VPC, one subnet with ranges for nodes, pods and services, the way out, firewall and flow logs.
+"""Network: the VPC, one regional subnet with ranges for nodes, pods and services, NAT, firewall and flow
+logs.
 
-Used by every other room of this cloud. Easy to get wrong: nodes need the way out when they start and still
-when they are
-drained, so whoever starts nodes depends on `ready`; a subnet here spans the whole region, and one NAT serves
-all zones.
+Nodes need NAT from start to drain, so whatever starts nodes depends on `ready`.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from trainfleet.infra.spec.schema import PlatformSpec
 PODS, SERVICES = "pods", "services"
 """Names of the subnet's secondary ranges."""
 LAST = 65534
-"""The last priority before the rules that every network has; GKE's own rules come earlier."""
+"""The last priority before the default rules of every network."""
 
 
 class Network(PlatformComponent):
@@ -31,14 +29,13 @@ class Network(PlatformComponent):
         super().__init__(spec, "network", opts)
         self.apis = apis
         self.ready: list[pulumi.Resource] = []
-        """What must exist before a node starts and outlive the last one: the way out and the firewall."""
+        """Must exist before a node starts and outlive the last one: NAT and firewall."""
         self.plan = layout.plan(spec)
         self.vpc = gcp.compute.Network(
             self.name("vpc"),
             auto_create_subnetworks=False,
             routing_mode="REGIONAL",
-            # Packets of Kubernetes and of Google's own services fit without being cut; the default of 1460
-            # wastes a tenth of the link.
+            # Avoids fragmentation; the default of 1460 wastes a tenth of the link.
             mtu=8896,
             description=f"Trainfleet {spec.name}",
             opts=self.options(depends_on=apis.ready),
@@ -52,7 +49,7 @@ class Network(PlatformComponent):
                 {"range_name": PODS, "ip_cidr_range": str(self.plan.pods)},
                 {"range_name": SERVICES, "ip_cidr_range": str(self.plan.services)},
             ],
-            # Nodes have no public address and reach the registry, the bucket and the logs all the same.
+            # Nodes without a public address reach the registry, the bucket and the logs.
             private_ip_google_access=True,
             log_config={
                 "aggregation_interval": "INTERVAL_10_MIN",
@@ -69,7 +66,7 @@ class Network(PlatformComponent):
         self.register_outputs({"vpc_id": self.vpc.id})
 
     def private_service_access(self) -> tuple[gcp.compute.GlobalAddress, gcp.servicenetworking.Connection]:
-        """The range in which Google runs services for this network, and the peering that reaches them."""
+        """Reserve the range for Google's services, and peer the network with them."""
         reserved = gcp.compute.GlobalAddress(
             self.name("google-range"),
             purpose="VPC_PEERING",
@@ -85,17 +82,15 @@ class Network(PlatformComponent):
             network=self.vpc.id,
             service="servicenetworking.googleapis.com",
             reserved_peering_ranges=[reserved.name],
-            # Google keeps its side for days after the last service is gone, and the network could not be
-            # deleted for as long.
+            # NOTE: Google keeps its side for days after the last service is deleted, which would block the
+            # network's deletion.
             deletion_policy="REMOVE_PEERING",
             opts=self.options(depends_on=self.apis.ready),
         )
         return reserved, peering
 
     def _firewall(self) -> None:
-        """Nothing comes in but what is from inside; GKE adds its own rules for control plane and load
-        balancers.
-        """
+        """Allow traffic from inside only. GKE adds rules for its control plane and load balancers."""
         inside = [str(self.plan.nodes), str(self.plan.pods)]
         self.ready.append(
             gcp.compute.Firewall(
@@ -138,8 +133,7 @@ class Network(PlatformComponent):
                 nat_ip_allocate_option="AUTO_ONLY",
                 source_subnetwork_ip_ranges_to_nat="LIST_OF_SUBNETWORKS",
                 subnetworks=[{"name": self.subnet.id, "source_ip_ranges_to_nats": ["ALL_IP_RANGES"]}],
-                # A node that pulls an image and a data set at once needs more than the 64 connections of a
-                # fixed share.
+                # A node needs more than the 64 connections of a fixed share.
                 enable_dynamic_port_allocation=True,
                 min_ports_per_vm=64,
                 max_ports_per_vm=16384,

@@ -1,10 +1,4 @@
-"""How one GKE node is made: machine, disks, GPUs and their driver, identity. Pure parts and the one node
-configuration.
-
-Used by system_pool.py and gpu_pools.py. Easy to get wrong: the newest machines boot from Hyperdisk only; a
-local SSD is a
-count, and GKE refuses a count that the machine does not have.
-"""
+"""How a GKE node is configured: machine, disks, GPUs and their driver, identity."""
 
 from __future__ import annotations
 
@@ -27,14 +21,14 @@ ACCELERATORS = {
     "H200": "nvidia-h200-141gb",
     "B200": "nvidia-b200",
 }
-"""GKE's names of accelerators, also the value of its node label (Compute Engine guide, GPU platforms)."""
+"""GKE's names of accelerators, also values of its node label (Compute Engine guide, GPU platforms)."""
 HYPERDISK_ONLY = ("a3-ultragpu-", "a4-")
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-"""All APIs: what a node may do is said by its account's roles, not by scopes."""
+"""All APIs: the roles of a node's account limit it, not scopes."""
 NO_SPARE = (Capacity.RESERVED,)
-"""Capacity of which there is no spare: an update must end a node before it starts the next."""
+"""Capacity without a spare: an update must end a node before it starts the next."""
 BY_REQUEST = (Capacity.FLEX_START, Capacity.QUEUED)
-"""Capacity that is asked for, given for some time and taken back: nothing to repair, nothing reserved."""
+"""Capacity that is provided on request for a limited time: not repaired, not reserved."""
 
 
 def local_ssds(machine: Machine) -> int:
@@ -43,21 +37,21 @@ def local_ssds(machine: Machine) -> int:
 
 
 def disk_type(machine: Machine) -> str:
-    """The boot disk: images of ten gigabytes and more are read from it when a GPU node starts."""
+    """The type of the boot disk. The newest machines require Hyperdisk."""
     if machine.instance_type.startswith(HYPERDISK_ONLY):
         return "hyperdisk-balanced"
     return "pd-ssd" if machine.accelerator else "pd-balanced"
 
 
 def driver(machine: Machine) -> str:
-    """Which driver GKE installs: the newest machines are not known to the default one."""
+    """Which driver GKE installs: the default one does not support the newest machines."""
     return "LATEST" if machine.instance_type.startswith(HYPERDISK_ONLY) else "DEFAULT"
 
 
 def reservation(
     capacity: Capacity, name: str
 ) -> gcp.container.NodePoolNodeConfigReservationAffinityArgsDict | None:
-    """Which reservation nodes are taken from: the pool's own, none, or (plain on-demand) any that fits."""
+    """The reservation of a pool's nodes: its own, none, or any that fits (on demand)."""
     if capacity is Capacity.RESERVED:
         return {
             "consume_reservation_type": "SPECIFIC_RESERVATION",
@@ -79,7 +73,7 @@ def node_config(
     labels: dict[str, str],
     pool: GpuPool | None = None,
 ) -> gcp.container.NodePoolNodeConfigArgsDict:
-    """The node configuration of a pool. `pool`: the wish of a GPU pool."""
+    """The node configuration of a pool. `pool`: the spec of a GPU pool."""
     count = local_ssds(machine)
     config: gcp.container.NodePoolNodeConfigArgsDict = {
         "machine_type": machine.instance_type,
@@ -89,10 +83,10 @@ def node_config(
         "boot_disk_kms_key": foundation.keys.nodes.id,
         "service_account": foundation.identity.nodes.email,
         "oauth_scopes": [SCOPE],
-        # Pods see their own identity and never the node's.
+        # Pods get their own identity, never the node's.
         "workload_metadata_config": {"mode": "GKE_METADATA"},
         "metadata": {"disable-legacy-endpoints": "true"},
-        # Secure boot refuses kernel modules that Google has not signed, the GPU driver's among them.
+        # Secure boot rejects the GPU driver, whose modules Google has not signed.
         "shielded_instance_config": {
             "enable_secure_boot": machine.accelerator is None,
             "enable_integrity_monitoring": True,
@@ -119,8 +113,7 @@ def _gpu(machine: Machine, pool: GpuPool) -> gcp.container.NodePoolNodeConfigArg
                 "gpu_driver_installation_config": {"gpu_driver_version": driver(machine)},
             }
         ],
-        # GKE adds it only where the cluster has another pool already; here it does not depend on who was
-        # first.
+        # GKE adds it only if the cluster has another pool already.
         "taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}],
         "spot": pool.capacity is Capacity.SPOT,
         "flex_start": pool.capacity is Capacity.FLEX_START,

@@ -38,7 +38,7 @@ class SystemPool(PlatformComponent):
         size, zones = spec.system_pool, layout.system_zones(spec)
         self.nodes = gcp.container.NodePool(
             self.name("system"),
-            # A prefix, so that a replacement can stand beside the old nodes while their pods move.
+            # A prefix, so that a replacement can exist next to the old nodes while their pods move.
             name_prefix=layout.node_pool_prefix("system"),
             cluster=cluster.cluster.name,
             location=spec.region,
@@ -72,23 +72,25 @@ QUEUED_TAINT = {
     "value": "true",
     "effect": "NoSchedule",
 }
-"""GKE keeps nodes that were queued for to the pods that queued."""
+"""GKE reserves queued nodes for the pods that queued."""
 
 
 def is_compact(pool: GpuPool, machine: Machine) -> bool:
-    """Whether the nodes must be started close together. Reservations of RDMA machines already lie side by
-    side and take no policy.
+    """Whether the nodes need compact placement. Reservations of RDMA machines are placed together already and
+    accept no policy.
     """
     return pool.compact and not (pool.capacity is Capacity.RESERVED and machine.rdma == "roce")
 
 
 def labels(pool: GpuPool) -> dict[str, str]:
-    """Labels that we give; GKE refuses its own from others."""
+    """Labels that the platform sets. NOTE: never SkyPilot's own label, or SkyPilot looks for it on every node
+    of the cluster.
+    """
     return {**pool.labels, "nvidia.com/gpu.present": "true", "trainfleet.io/pool": pool.name}
 
 
 def all_labels(pool: GpuPool, machine: Machine) -> dict[str, str]:
-    """Labels that nodes carry, GKE's own among them (GKE guide, labels for GPUs and Spot VMs)."""
+    """All labels of nodes, including GKE's own (GKE guide, labels for GPUs and Spot VMs)."""
     found = {**labels(pool), "cloud.google.com/gke-accelerator": node_config.ACCELERATORS[pool.accelerator]}
     if pool.capacity is Capacity.SPOT:
         found["cloud.google.com/gke-spot"] = "true"
@@ -120,21 +122,20 @@ class GpuPools(PlatformComponent):
         no_spare = pool.capacity in node_config.NO_SPARE
         group = gcp.container.NodePool(
             self.name(pool.name),
-            # A prefix, so that a replacement can stand beside the old nodes while their pods move.
+            # A prefix, so that a replacement can exist next to the old nodes while their pods move.
             name_prefix=layout.node_pool_prefix(pool.name),
             cluster=self.cluster.cluster.name,
             location=self.spec.region,
             node_locations=list(zones),
             initial_node_count=pool.min_nodes // len(zones),
-            # Any zone that has the machines: an even spread would wait for the scarcest.
+            # Any zone that has the machines; an even spread would wait for the scarcest one.
             autoscaling={
                 "total_min_node_count": pool.min_nodes,
                 "total_max_node_count": pool.max_nodes,
                 "location_policy": "ANY",
             },
             max_pods_per_node=layout.PODS_PER_NODE,
-            # What is given for some days is not repaired but asked for again, and GKE refuses the two
-            # together.
+            # GKE rejects repair of capacity that is provided on request.
             management={"auto_repair": not by_request, "auto_upgrade": True},
             upgrade_settings=None
             if by_request

@@ -1,8 +1,5 @@
-"""Registry: the repository of training images. A tag, once pushed, always means the same image; each is
-scanned on push.
-
-Easy to get wrong: with immutable tags there is no `latest`; images go by version, and old untagged layers
-expire.
+"""Registry: the repository of training images, with immutable tags and vulnerability scans. There is no
+`latest` tag.
 """
 
 from __future__ import annotations
@@ -19,9 +16,7 @@ IMAGE = "training"
 
 
 def cleanup_policy() -> list[gcp.artifactregistry.RepositoryCleanupPolicyArgsDict]:
-    """Layers that no tag names any more are dropped; tagged images stay, for a run may be repeated years
-    later.
-    """
+    """Delete untagged images. Tagged images stay, because a run may be repeated years later."""
     condition: gcp.artifactregistry.RepositoryCleanupPolicyConditionArgsDict = {
         "tag_state": "UNTAGGED",
         "older_than": f"{UNTAGGED_DAYS * 24 * 3600}s",
@@ -38,7 +33,7 @@ class Registry(PlatformComponent):
         super().__init__(spec, "registry", opts)
         self.repository = gcp.artifactregistry.Repository(
             self.name("training"),
-            # Fixed: people and pipelines push images by this name.
+            # A fixed name, because people and pipelines push to it.
             repository_id=f"trainfleet-{spec.name}",
             location=spec.region,
             format="DOCKER",

@@ -1,9 +1,5 @@
-"""Secrets: names in Secret Manager that people fill in and External Secrets reads. A value never passes
-through here.
-
-Easy to get wrong: a deleted secret is gone at once with every version, so production keeps its secrets; and a
-secret
-without a region of its own is copied to regions that our key does not reach.
+"""Secrets: names in Secret Manager. People write the values, External Secrets reads them; no value passes
+through Pulumi.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ from trainfleet.infra.gcp.keys import Keys
 from trainfleet.infra.spec.schema import PlatformSpec
 
 DESTROY_AFTER = f"{30 * 24 * 3600}s"
-"""How long a destroyed version can be brought back in production."""
+"""How long a destroyed version can be restored in production."""
 
 
 def secret_name(spec: PlatformSpec, name: str) -> str:

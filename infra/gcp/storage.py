@@ -1,9 +1,5 @@
-"""Storage: the bucket of runs and data sets, and the bucket that records who touched it. Both private, kept
-in production.
-
-Easy to get wrong: soft delete and versions each cost what they keep, so old versions go after the same days;
-a bucket
-is encrypted by Google's agent with our key, which must hold the right to it before the bucket is made.
+"""Storage: the bucket of runs and data sets, and the bucket of its access logs. Private, retained in
+production.
 """
 
 from __future__ import annotations
@@ -16,9 +12,7 @@ from trainfleet.infra.gcp.keys import Keys
 from trainfleet.infra.spec.schema import PlatformSpec
 
 RUNS_PREFIX = "runs/"
-"""Where in the bucket training writes. It reads the whole bucket (data sets beside runs) and writes here
-only.
-"""
+"""The prefix that training may write. It may read the whole bucket."""
 ACCESS_LOG_PREFIX = "access"
 LOG_WRITER = "group:cloud-storage-analytics@google.com"
 """Google's own writer of access logs (Cloud Storage guide, usage logs)."""
@@ -27,13 +21,13 @@ UNFINISHED_DAYS = 7
 
 
 def soft_delete_seconds(days: int) -> int:
-    """How long a deleted object can be brought back, as near to the wish as Cloud Storage allows."""
+    """How long a deleted object can be restored, within the limits of Cloud Storage."""
     low, high = SOFT_DELETE_DAYS
     return min(max(days, low), high) * 24 * 3600
 
 
 def lifecycle(noncurrent_days: int, expire_days: int | None) -> list[gcp.storage.BucketLifecycleRuleArgsDict]:
-    """Forget old versions and unfinished uploads; and, for logs, everything in the end."""
+    """Delete old versions and unfinished uploads, and logs after their retention."""
     rules: list[gcp.storage.BucketLifecycleRuleArgsDict] = [
         {
             "action": {"type": "Delete"},
@@ -68,7 +62,7 @@ class Storage(PlatformComponent):
             "bucket", versioned=spec.storage.versioning, logs=self.logs, after=[writer]
         )
         self.url = pulumi.Output.concat("gs://", self.bucket.name, "/", RUNS_PREFIX.rstrip("/"))
-        """Where runs are stored: the one place training may write."""
+        """Where runs are stored: the only prefix that training may write."""
         self.register_outputs({"bucket": self.bucket.name})
 
     def _bucket(
@@ -92,7 +86,7 @@ class Storage(PlatformComponent):
             soft_delete_policy={"retention_duration_seconds": soft_delete_seconds(keep_days)},
             lifecycle_rules=lifecycle(keep_days, expire_days),
             logging={"log_bucket": logs.name, "log_object_prefix": ACCESS_LOG_PREFIX} if logs else None,
-            # Outside production a stack goes away whole, with what is in it.
+            # Outside production, destroy deletes the content as well.
             force_destroy=not self.spec.production,
             labels=self.labels(what),
             opts=self.options(retain=True, depends_on=[*self.keys.ready, *(after or [])]),

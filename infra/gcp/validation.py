@@ -68,8 +68,8 @@ def gcp_region_has_zones(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def gcp_zones_are_in_the_region(spec: PlatformSpec) -> Iterator[Finding]:
-    """A regional cluster has nodes only in its own region, and not every region has a zone a (us-east1 has b, c
-    and d).
+    """A regional cluster has nodes only in its own region, and not every region has a zone a (us-east1 has b,
+    c and d).
     """
     there = layout.zones(spec.region)
     if not there:
@@ -98,8 +98,8 @@ def gcp_network_can_be_divided(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def gcp_network_is_private(spec: PlatformSpec) -> Iterator[Finding]:
-    """Public addresses hide their real owners, and GKE nodes use 172.17.0.0/16 themselves (GKE guide, VPC-native
-    clusters).
+    """Public addresses hide their real owners, and GKE nodes use 172.17.0.0/16 themselves (GKE guide,
+    VPC-native clusters).
     """
     cidr = spec.network.cidr
     if cidr.overlaps(_NODE_INTERNAL):
@@ -196,7 +196,8 @@ def gcp_people_are_emails(spec: PlatformSpec) -> Iterator[Finding]:
 
 def gcp_filesystem_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
     """Managed Lustre comes in steps that depend on its throughput (Managed Lustre guide, performance tiers).
-    Zonal Filestore comes in GiB up to 10 TiB and in steps of 2560 GiB beyond (Filestore guide, service tiers).
+    Zonal Filestore comes in GiB up to 10 TiB and in steps of 2560 GiB beyond (Filestore guide, service
+    tiers).
     """
     shared = spec.storage.shared_filesystem
     if shared is None:

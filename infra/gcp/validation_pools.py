@@ -50,8 +50,8 @@ def gcp_machines_are_in_the_region(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def gcp_rdma_is_in_one_zone(spec: PlatformSpec) -> Iterator[Finding]:
-    """An RDMA network is in one zone, and the names of its interfaces are unique in a cluster (VPC guide, RDMA
-    network profile).
+    """An RDMA network is in one zone, and the names of its interfaces are unique in a cluster (VPC guide,
+    RDMA network profile).
     """
     first = ""
     for path, pool, machine in pools_with_machine(spec):

@@ -1,8 +1,7 @@
-"""The cloud-neutral layer: what every cluster carries, whichever cloud it is on.
+"""The cluster layer: what every cluster has, whichever cloud it is on.
 
-`install(platform, spec)` is the only door. The SDKs are imported when it is called, so that the spec's rules
-may ask
-`trainfleet.infra.kubernetes.crds` which operator versions are known without paying for them.
+`install(platform, spec)` is the only entry point. It imports the SDKs, so that validation can read
+`kubernetes.crds` without them.
 """
 
 from __future__ import annotations
@@ -15,12 +14,10 @@ if TYPE_CHECKING:
 
 
 def install(platform: Platform, spec: PlatformSpec) -> None:
-    """Put the layer on the platform's cluster, as one component `<name>-kubernetes` with a component per
-    room.
+    """Install the layer on the platform's cluster, as one component `<name>-kubernetes`.
 
     Raises:
-        InputError: the spec asks for a version of the KubeRay operator whose resource definitions are not
-        here.
+        InputError: the resource definitions of the KubeRay operator's version are missing.
     """
     from trainfleet.infra.kubernetes.layer import ClusterLayer
 

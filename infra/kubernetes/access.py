@@ -1,10 +1,9 @@
-"""Who may do what in the cluster: accounts bound to cloud identities, and the least that a launcher needs.
+"""Who may do what in the cluster: accounts bound to cloud identities, and the least permissions that a
+launcher needs.
 
-People and SkyPilot are members of the group `trainfleet:launchers`, or subjects that the cloud's login names;
-a controller in
-a pod uses the account `launcher` and its token. They may run workloads in the training namespace and look at
-nodes, nothing
-else; nobody here is cluster-admin. Source of SkyPilot's minimum:
+People and SkyPilot are members of the group `trainfleet:launchers`, or subjects of the cloud's login; a
+controller in a pod uses the account `launcher` and its token. They may run workloads in the training
+namespace and read nodes. Nobody is cluster-admin. SkyPilot's minimum:
 docs/source/cloud-setup/cloud-permissions/kubernetes.rst.
 """
 
@@ -33,7 +32,7 @@ Rule = tuple[str, list[str], list[str]]
 
 LAUNCHER_RULES: tuple[Rule, ...] = (
     ("", ["pods", "services", "configmaps", "persistentvolumeclaims"], WRITE),
-    # SkyPilot copies its keys and a launcher its Ray token into secrets of this namespace.
+    # SkyPilot stores its keys, and a launcher its Ray token, in secrets of this namespace.
     ("", ["secrets"], WRITE),
     ("", ["pods/status"], ["get", "patch", "update"]),
     ("", ["pods/exec", "pods/portforward"], ["get", "create"]),
@@ -41,7 +40,7 @@ LAUNCHER_RULES: tuple[Rule, ...] = (
     ("apps", ["deployments"], WRITE),
     ("batch", ["jobs"], WRITE),
     ("ray.io", ["rayclusters", "rayjobs", "rayservices"], WRITE),
-    # To see why a training waits.
+    # To see why a training is queued.
     ("kueue.x-k8s.io", ["localqueues", "workloads"], READ),
 )
 CLUSTER_RULES: tuple[Rule, ...] = (
@@ -52,8 +51,7 @@ CLUSTER_RULES: tuple[Rule, ...] = (
     ("kueue.x-k8s.io", ["clusterqueues", "resourceflavors", "workloadpriorityclasses"], READ),
 )
 POD_RULES: tuple[Rule, ...] = (
-    # What a SkyPilot pod does under `remote_identity`: it watches its own cluster and takes it down when it
-    # is done.
+    # A SkyPilot pod with `remote_identity` watches its own cluster and deletes it at the end.
     ("", ["pods"], ["get", "list", "delete"]),
     ("", ["services"], ["get", "list", "delete", "deletecollection"]),
     ("", ["events"], ["create"]),
@@ -62,7 +60,7 @@ POD_RULES: tuple[Rule, ...] = (
 
 
 class Access(pulumi.ComponentResource):
-    """Accounts, launcher roles and priority classes; the account `trainer` is there on every platform."""
+    """Accounts, launcher roles and priority classes. Every platform has the account `trainer`."""
 
     def __init__(
         self, platform: Platform, spec: PlatformSpec, features: LayerFeatures, opts: pulumi.ResourceOptions
@@ -95,9 +93,8 @@ class Access(pulumi.ComponentResource):
                 annotations=identity.annotations,
                 labels=identity.labels,
             ),
-            # A training pod holds no token of the cluster unless it asks for one, as SkyPilot's pods do; a
-            # controller needs one,
-            # and its chart mounts none of its own.
+            # A training pod gets no token of the cluster unless it requests one, as SkyPilot's pods do. A
+            # controller needs one, and its chart mounts none.
             automount_service_account_token=role != "training",
             opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
         )
@@ -112,8 +109,7 @@ class Access(pulumi.ComponentResource):
         )
         k8s.core.v1.Secret(
             f"{self._spec.name}-launcher-token",
-            # The cluster writes the token into the object and not into our inputs: the stack's state holds an
-            # empty secret.
+            # NOTE: the cluster writes the token into the object, so the state has an empty secret.
             metadata=k8s.meta.v1.ObjectMetaArgs(
                 name=LAUNCHER_TOKEN,
                 namespace=TRAINING_NAMESPACE,

@@ -1,11 +1,4 @@
-"""The cluster autoscaler, where the cloud does not bring its own: it grows and shrinks the pools' scaling
-groups.
-
-Easy to get wrong: its minor version must be the cluster's, and a pool at zero nodes is only grown when its
-labels and
-taints can be read from the pool itself (node group or scaling group tags), which the cloud's gpu_pools.py
-takes care of.
-"""
+"""Autoscaler: the cluster autoscaler, where the cloud provides none. Its minor version must be the cluster's."""
 
 from __future__ import annotations
 

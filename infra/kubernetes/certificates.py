@@ -1,11 +1,9 @@
-"""The authority of Ray's own traffic: a Secret in the training namespace, and the script by which a pod gets
-its certificate.
+"""Certificates: the authority that signs certificates of Ray's own traffic, and the script by which a pod
+gets one.
 
-Ray checks certificates between all its processes, by address, so every pod needs its own; as Ray documents
-it, an init
-container signs one with the authority's key (docs.ray.io, "TLS authentication", KubeRay). Easy to get wrong:
-the key is made in
-the cluster, by a Job or by cert-manager, and never in this program, whose inputs lie in the state.
+Ray verifies certificates between all its processes by address, so every pod needs its own: an init container
+signs it with the authority's key (docs.ray.io, "TLS authentication", KubeRay). The key is created in the
+cluster, because inputs of this program are stored in the state.
 """
 
 from __future__ import annotations
@@ -78,9 +76,7 @@ class CertificateSpec:
 
 
 class Certificates(pulumi.ComponentResource):
-    """Nothing without ray.tls; else the authority, made by a Job of ours or by cert-manager, and the pods'
-    script.
-    """
+    """The authority, created by a Job or by cert-manager, and the pods' script. Empty without ray.tls."""
 
     def __init__(self, spec: PlatformSpec, features: LayerFeatures, opts: pulumi.ResourceOptions) -> None:
         super().__init__("trainfleet:kubernetes:Certificates", f"{spec.name}-certificates", None, opts)
@@ -104,7 +100,7 @@ class Certificates(pulumi.ComponentResource):
         return pulumi.ResourceOptions(parent=self, depends_on=list(after), delete_before_replace=True)
 
     def _own(self) -> None:
-        """A Job that may create Secrets in the training namespace, and nothing else."""
+        """A Job that may only create Secrets in the training namespace."""
         metadata = k8s.meta.v1.ObjectMetaArgs(name=RAY_CA_SECRET, namespace=TRAINING_NAMESPACE)
         script = self._config(f"{RAY_CA_SECRET}-script", "ray_ca.py", "ray_ca.py")
         account = k8s.core.v1.ServiceAccount(
@@ -129,8 +125,7 @@ class Certificates(pulumi.ComponentResource):
         )
         k8s.batch.v1.Job(
             f"{self._spec.name}-ray-ca-job",
-            # Not waited for: a cluster without a free node, or without this image at hand, is still a
-            # cluster.
+            # Not awaited: the Job may wait for a free node or for its image.
             metadata=k8s.meta.v1.ObjectMetaArgs(
                 name=RAY_CA_SECRET, namespace=TRAINING_NAMESPACE, annotations={"pulumi.com/skipAwait": "true"}
             ),
@@ -173,7 +168,7 @@ class Certificates(pulumi.ComponentResource):
                     seccomp_profile=k8s.core.v1.SeccompProfileArgs(type="RuntimeDefault"),
                 ),
                 containers=[container],
-                # The key is in memory only until it is in the Secret.
+                # The key stays in memory until it is in the Secret.
                 volumes=[
                     k8s.core.v1.VolumeArgs(name="script", config_map=script),
                     k8s.core.v1.VolumeArgs(name="tmp", empty_dir=memory),
@@ -182,9 +177,7 @@ class Certificates(pulumi.ComponentResource):
         )
 
     def _cert_manager(self) -> None:
-        """The chart, an issuer that signs itself, the authority's certificate, and an issuer of what it
-        signs.
-        """
+        """The chart, a self-signed issuer, the authority's certificate, and an issuer that uses it."""
         values = operators.cert_manager(CERTIFICATES_NAMESPACE, keep=self._spec.production)
         chart = release(
             f"{self._spec.name}-cert-manager", CERT_MANAGER, CERTIFICATES_NAMESPACE, values, parent=self

@@ -1,11 +1,8 @@
-"""The keys that each chart and each custom kind knows: a misspelt one is refused by name before anything is
+"""The keys that each chart and custom resource accepts. A misspelt key is rejected before anything is
 installed.
 
-Helm ignores a value it does not know, and an API server drops a field its definition lacks, so a mistake
-there is silent.
-known.json holds what we use, looked up in the chart's own values.yaml and the kind's definition at the
-version that stands
-there; `*` is a map of anything. Easy to get wrong: raise a chart's version here too, after having looked.
+Helm ignores unknown values, and an API server drops unknown fields. chart_keys.json lists the keys that are
+used, as of the pinned versions; `*` is any mapping. Update it when a chart's version changes.
 """
 
 from __future__ import annotations
@@ -32,14 +29,14 @@ def known() -> dict[str, Any]:
 
 
 def refuse_unknown(what: str, keys: Any, document: Any) -> None:
-    """Look at every key of a document.
+    """Validate every key of a document.
 
     Raises:
         TrainfleetError: with every key that `keys` does not have.
     """
     problems = list(_unknown(keys, document, ""))
     if problems:
-        raise TrainfleetError(f"{what} has keys that nobody reads", problems)
+        raise TrainfleetError(f"{what} has unknown keys", problems)
 
 
 def _unknown(keys: Any, node: Any, path: str) -> Iterator[Problem]:
@@ -54,4 +51,4 @@ def _unknown(keys: Any, node: Any, path: str) -> Iterator[Problem]:
             if isinstance(keys, dict) and name in keys:
                 yield from _unknown(keys[name], member, where)
             else:
-                yield Problem(where, "is not a key of it", did_you_mean(name, keys or ()))
+                yield Problem(where, "is not a valid key", did_you_mean(name, keys or ()))

@@ -1,11 +1,8 @@
-"""The Helm charts of the layer: name, repository and pinned version in one place, and the one way they are
-installed.
+"""The Helm charts of the layer with their pinned versions, and how they are installed.
 
-Only the coordinates stand here: the Kubernetes provider fetches a chart when the stack is applied. Values are
-the typed
-documents of `trainfleet.infra.kubernetes.values` and never hold a secret, because they lie in the clear in
-the state
-(pulumi-kubernetes#734). docs/layer.md says how a version is raised.
+The provider fetches a chart during the apply. Values are typed documents of `kubernetes.values` and never
+hold a secret, because they are stored as plain text in the state (pulumi-kubernetes#734). docs/layer.md
+describes how to raise a version.
 """
 
 from __future__ import annotations
@@ -25,8 +22,8 @@ TIMEOUT_SECONDS = 600
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of a repository, or an image-like one when `repository` begins with oci:// (it then holds the
-    chart's name too).
+    """A chart of a repository, or an OCI chart if `repository` starts with oci:// (and includes the chart's
+    name).
     """
 
     name: str
@@ -44,8 +41,8 @@ CERT_MANAGER = Chart("cert-manager", "https://charts.jetstack.io", "v1.21.1")
 PROMETHEUS_DEFINITIONS = Chart(
     "prometheus-operator-crds", "https://prometheus-community.github.io/helm-charts", "27.0.1"
 )
-"""The definitions as a chart of their own, of the operator version (0.89) in the chart below: as templates
-they are upgraded with it.
+"""The definitions of the operator version (0.89) in the chart below. As templates of their own chart, they
+are upgraded.
 """
 PROMETHEUS_STACK = Chart(
     "kube-prometheus-stack", "https://prometheus-community.github.io/helm-charts", "82.16.0"
@@ -55,7 +52,7 @@ NODE_PROBLEM_DETECTOR = Chart("node-problem-detector", "https://charts.deliveryh
 
 
 def kuberay_operator(version: str) -> Chart:
-    """The operator's chart carries the operator's own version."""
+    """The chart of an operator version, which is the chart's version."""
     return Chart("kuberay-operator", "https://ray-project.github.io/kuberay-helm", version)
 
 
@@ -68,11 +65,10 @@ def release(
     parent: pulumi.Resource,
     depends_on: Sequence[pulumi.Resource] = (),
 ) -> k8s.helm.v3.Release:
-    """Install a chart: whole or not at all, within ten minutes, without its `crds` folder (Helm never
-    upgrades what is in it).
+    """Install a chart atomically, within ten minutes, without its `crds` folder, which Helm never upgrades.
 
     Raises:
-        TrainfleetError: a value that the chart does not know.
+        TrainfleetError: a value that the chart does not have.
     """
     document = plain(values)
     refuse_unknown(f"the values of chart {chart.name}", known()["charts"][chart.name]["values"], document)
@@ -83,8 +79,7 @@ def release(
             chart=chart.repository if packed else chart.name,
             version=chart.version,
             repository_opts=None if packed else k8s.helm.v3.RepositoryOptsArgs(repo=chart.repository),
-            # A fixed release name: the names of the workloads follow from it, and policies and runbooks name
-            # them.
+            # A fixed release name: the names of workloads derive from it, and policies and runbooks use them.
             name=chart.name,
             namespace=namespace,
             values=document,
@@ -99,11 +94,10 @@ def release(
         pulumi.ResourceOptions(
             parent=parent,
             depends_on=list(depends_on),
-            # Two releases of one name cannot stand side by side.
+            # Two releases cannot have the same name.
             delete_before_replace=True,
-            # The provider writes the checksum of the packed chart into the inputs; the same version packed
-            # again by the
-            # repository would show as a change of ours (pulumi-kubernetes#2660).
+            # The provider adds the chart's checksum to the inputs, so a repackaged chart of the same version
+            # would show as a change (pulumi-kubernetes#2660).
             ignore_changes=["checksum"],
             custom_timeouts=pulumi.CustomTimeouts(create="15m", update="15m", delete="15m"),
         ),

@@ -1,10 +1,7 @@
-"""Custom resources of charts: kinds whose definitions a chart provides, so that the SDK has no class for them.
+"""Custom resources of kinds that a chart defines, for which the SDK has no class.
 
-Registered by the type that the provider gives them, with whatever stands beside `metadata` (Pulumi's own
-class knows `spec`
-only, and a WorkloadPriorityClass has none). Easy to get wrong: a preview needs no definition, an apply does,
-so each one
-depends on the chart that provides it (pulumi-kubernetes#3247).
+Pulumi's own CustomResource supports only `spec`, and a WorkloadPriorityClass has none. An apply needs the
+definition, so each resource depends on the chart that provides it (pulumi-kubernetes#3247).
 """
 
 from __future__ import annotations
@@ -26,10 +23,10 @@ def custom(
     parent: pulumi.Resource,
     depends_on: list[pulumi.Resource],
 ) -> pulumi.CustomResource:
-    """A resource of `kind`, written group/version:Kind, with what stands beside its metadata in `body`.
+    """Create a resource of `kind` (group/version:Kind). `body` has all keys except `metadata`.
 
     Raises:
-        TrainfleetError: a kind or a key that known.json does not have.
+        TrainfleetError: a kind or a key that chart_keys.json does not have.
     """
     api_version, _, short = kind.partition(":")
     kinds, document = known()["kinds"], plain(body)

@@ -1,9 +1,7 @@
-"""external-secrets: secrets of the cloud's store, by name, as Secrets in the training namespace.
+"""ExternalSecrets: secrets of the cloud's store as Secrets in the training namespace.
 
-The operator runs under an account that the cloud bound to a reader of those secrets only. Easy to get wrong:
-the value is
-fetched in the cluster and never passes through Pulumi; a secret that was never given a value makes its
-ExternalSecret wait.
+The operator's account can read only these secrets. The value is fetched in the cluster and never passes
+through Pulumi; an ExternalSecret waits until its secret has a value.
 """
 
 from __future__ import annotations
@@ -68,9 +66,7 @@ class SecretSpec:
 
 
 class ExternalSecrets(pulumi.ComponentResource):
-    """The chart, the store, and one ExternalSecret for each of `secrets.names`; nothing where there is no
-    store.
-    """
+    """The chart, the store, and one ExternalSecret for each of `secrets.names`. Empty without a store."""
 
     def __init__(
         self, platform: Platform, spec: PlatformSpec, features: LayerFeatures, opts: pulumi.ResourceOptions
@@ -107,11 +103,11 @@ class ExternalSecrets(pulumi.ComponentResource):
 
 
 def secret(name: str, remote: pulumi.Input[str]) -> SecretSpec:
-    """The Secret `name` with the one key `value`, read again every hour."""
+    """The Secret `name` with the key `value`, refreshed every hour."""
     return SecretSpec(
         refresh_interval="1h",
         secret_store_ref=StoreReference("ClusterSecretStore", SECRET_STORE),
-        # Retain: a store that cannot be reached for an hour must not take a running training's secret away.
+        # NOTE: Retain, so that an unreachable store does not delete the secret of a running training.
         target=Target(name, "Owner", "Retain"),
         data=(Entry("value", Remote(remote)),),
     )

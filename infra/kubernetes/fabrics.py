@@ -1,9 +1,7 @@
-"""The agents of fabrics that come without a chart: InfiniBand's shared device plugin, and the NCCL plugins of
+"""The agents of fabrics without a chart: InfiniBand's shared device plugin, and the NCCL plugins of
 GPUDirect.
 
-Images are pinned; what they do on a node is in the tables below, with its source. Easy to get wrong: they run
-on their own
-pools only, because the plugin of one fabric breaks NCCL on another's nodes.
+They run only on their own pools, because the plugin of one fabric breaks NCCL on nodes of another.
 """
 
 from __future__ import annotations
@@ -26,9 +24,7 @@ PAUSE_IMAGE = "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b
 HOST_IMAGE = "docker.io/library/debian:12.11-slim"
 INJECTOR_IMAGE = "gcr.io/gke-release/nri-device-injector@sha256:6e79483d52abdc28454bf186320b10a56b0f117a10e8d65d5c74dbb821a76970"
 HCA_SHARES = 63
-"""How many pods of a node may hold the adapters at once. One training pod takes a node; more are for
-debugging beside it.
-"""
+"""How many pods of a node may use the adapters at once. A training uses one; others are for debugging."""
 
 
 @document
@@ -37,12 +33,12 @@ class Installer:
 
     image: str
     folders: tuple[tuple[str, str], ...]
-    """Folder of the host, and where the image wants it."""
+    """Folder of the host, and its mount path in the image."""
     script: str
     prepare: str = ""
-    """What must be done in the host's own namespaces before."""
+    """A script to run in the host's namespaces first."""
     devices: bool = False
-    """Whether pods get the fabric's devices from the injector, by an annotation (GKE:
+    """Whether the injector gives pods the fabric's devices, by an annotation (GKE:
     devices.gke.io/container.NAME).
     """
 
@@ -58,14 +54,14 @@ for device in $(lspci -nn -D | grep 1ae0:0084 | cut -d" " -f1); do
 done
 chmod -R a+r /dev/aperture_devices
 """
-"""Shows the memory of the machine's network cards (PCI id 1ae0:0084) to pods, and lets the host's firewall
-pass their traffic.
+"""Exposes the memory of the machine's network cards (PCI id 1ae0:0084) to pods, and opens the host's firewall
+for their traffic.
 """
 
 INSTALLERS = {
     # Source: container-engine-accelerators gpudirect-rdma/nccl-rdma-installer.yaml,
-    # gpudirect-tcpxo/nccl-tcpxo-installer.yaml and
-    # gpudirect-tcpx/nccl-tcpx-installer.yaml: images, folders and copied paths.
+    # gpudirect-tcpxo/nccl-tcpxo-installer.yaml and gpudirect-tcpx/nccl-tcpx-installer.yaml: images, folders
+    # and copied paths.
     "roce": Installer(
         "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:v1.1.1",
         (("/home/kubernetes/bin/nvidia/lib64", "/target/lib64"), ("/home/kubernetes/bin/gib", "/target/gib")),
@@ -88,8 +84,8 @@ INSTALLERS = {
 
 
 def infiniband_plugin(spec: PlatformSpec, pools: Sequence[Pool], parent: pulumi.Resource) -> None:
-    """The shared device plugin: every pod that asks for the pools' resource sees all InfiniBand adapters of
-    its node.
+    """The shared device plugin: every pod that requests the resource gets all InfiniBand adapters of its
+    node.
 
     Source: Mellanox/k8s-rdma-shared-dev-plugin README (configList) and deployment/k8s/base.
     """
@@ -137,15 +133,11 @@ def infiniband_plugin(spec: PlatformSpec, pools: Sequence[Pool], parent: pulumi.
             name="config", config_map=k8s.core.v1.ConfigMapVolumeSourceArgs(name="infiniband-device-plugin")
         ),
     ]
-    _default_agent(
-        spec, pools, parent, Agent("infiniband-device-plugin", [container], volumes, after=(settings,))
-    )
+    _agent(spec, pools, parent, Agent("infiniband-device-plugin", [container], volumes, after=(settings,)))
 
 
 def nccl_plugin(spec: PlatformSpec, fabric: str, pools: Sequence[Pool], parent: pulumi.Resource) -> None:
-    """A pod per node whose first container copies the fabric's NCCL plugin to the host, and which then
-    sleeps.
-    """
+    """A pod per node whose init container copies the fabric's NCCL plugin to the host."""
     installer = INSTALLERS[fabric]
     names = [f"folder-{index}" for index in range(len(installer.folders))]
     copy = k8s.core.v1.ContainerArgs(
@@ -173,7 +165,7 @@ def nccl_plugin(spec: PlatformSpec, fabric: str, pools: Sequence[Pool], parent: 
         for name, (path, _) in zip(names, installer.folders, strict=True)
     ]
     first = [prepare, copy] if installer.prepare else [copy]
-    _default_agent(
+    _agent(
         spec,
         pools,
         parent,
@@ -188,7 +180,7 @@ def nccl_plugin(spec: PlatformSpec, fabric: str, pools: Sequence[Pool], parent: 
             resources=_small(),
             volume_mounts=[k8s.core.v1.VolumeMountArgs(name=name, mount_path=path) for name, path in sockets],
         )
-        _default_agent(
+        _agent(
             spec,
             pools,
             parent,
@@ -208,7 +200,7 @@ class Agent:
     after: tuple[pulumi.Resource, ...] = ()
 
 
-def _default_agent(spec: PlatformSpec, pools: Sequence[Pool], parent: pulumi.Resource, agent: Agent) -> None:
+def _agent(spec: PlatformSpec, pools: Sequence[Pool], parent: pulumi.Resource, agent: Agent) -> None:
     labels = {"app.kubernetes.io/name": agent.name}
     of_pools = [
         _term(GPU_LABEL, ["true"]),

@@ -1,9 +1,8 @@
-"""Which parts of the layer a platform gets: the spec's switches, and what the cloud provides itself. Pure, read
-by every room.
+"""LayerFeatures: which features of the layer a platform gets, from the spec's switches and what the cloud
+provides.
 
-Easy to get wrong: a part needs both its switch and a reason (a pool with that fabric, a store to write to),
-and a namespace
-exists exactly when one of its parts does.
+A feature needs its switch and a reason (a pool with that fabric, a store to write to). A namespace exists
+exactly when one of its features does.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from trainfleet.infra.spec.schema import PlatformSpec
 
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
 INSTALLED_FABRICS = ("roce", "gpudirect-tcpxo", "gpudirect-tcpx")
-"""Fabrics whose NCCL plugin is copied to the node; no resource is asked for."""
+"""Fabrics whose NCCL plugin is copied to the node. Pods request no resource."""
 
 
 @dataclass(frozen=True)
 class LayerFeatures:
-    """True: the part is installed by us."""
+    """True: the layer installs the feature."""
 
     kuberay: bool
     queue: bool
@@ -32,7 +31,7 @@ class LayerFeatures:
     """Fabrics whose NCCL plugin is installed."""
     gpu_metrics: bool
     provided_gpu_metrics: bool
-    """Whether the cloud's own exporter is scraped instead."""
+    """Whether the cloud's exporter is scraped instead."""
     autoscaler: bool
     network_policies: bool
     priority_classes: bool
@@ -62,7 +61,7 @@ class LayerFeatures:
 
 
 def layer_features(platform: Platform, spec: PlatformSpec) -> LayerFeatures:
-    """What is installed on this platform."""
+    """The features that are installed on this platform."""
     layer, provides, pools = spec.layer, platform.provides, platform.pools
     fast = (
         [pool for pool in pools if pool.spec.interconnect == "best"]
@@ -72,7 +71,7 @@ def layer_features(platform: Platform, spec: PlatformSpec) -> LayerFeatures:
     store = platform.log_store
     return LayerFeatures(
         kuberay=layer.kuberay,
-        # The queue stands before GPU pools; without one there is nothing to wait for.
+        # The queue manages GPU pools.
         queue=spec.queue.enabled and bool(pools),
         gpu_plugin=layer.gpu_plugin and bool(pools) and "gpu-plugin" not in provides,
         efa_plugin=any(pool.rdma_resource == EFA_RESOURCE for pool in fast),

@@ -1,9 +1,7 @@
-"""GPUs and their fabric made visible to the scheduler and to Prometheus: one agent each, only where a pool's
-machines need it.
+"""Gpu: agents that expose GPUs and their fabric to the scheduler and Prometheus, where a pool needs them.
 
-All run on GPU nodes alone (label `nvidia.com/gpu.present`, or the EFA machines' types) and tolerate every
-taint. SkyPilot
-reads only `vpc.amazonaws.com/efa`, so EFA stays on the device plugin, not on DRA.
+All run only on GPU nodes (label `nvidia.com/gpu.present`, or the EFA machines' types) and tolerate every
+taint. SkyPilot reads only `vpc.amazonaws.com/efa`, so EFA uses the device plugin and not DRA.
 """
 
 from __future__ import annotations
@@ -20,9 +18,7 @@ from trainfleet.infra.spec.schema import PlatformSpec
 
 
 class Gpu(pulumi.ComponentResource):
-    """The NVIDIA plugin where there is a GPU pool, the plugin of each fabric that a pool has, the exporter of
-    GPU metrics.
-    """
+    """The NVIDIA plugin, the plugin of each fabric that a pool has, and the exporter of GPU metrics."""
 
     def __init__(
         self, platform: Platform, spec: PlatformSpec, features: LayerFeatures, opts: pulumi.ResourceOptions

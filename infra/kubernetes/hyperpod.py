@@ -1,11 +1,9 @@
-"""What SageMaker HyperPod needs in the cluster before its first node joins: its health agent, and the rights
+"""What SageMaker HyperPod needs in the cluster before its first node joins: its health agent, and permissions
 of its service.
 
-AWS gives these as one Helm chart that lies in a Git repository (aws/sagemaker-hyperpod-cli,
-helm_chart/HyperPodHelmChart) and in no chart
-repository, and half of it is a second KubeRay, Kueue, cert-manager and set of device plugins. So the parts
-that HyperPod itself needs are
-typed here. Easy to get wrong: the namespace's name is fixed by AWS, and the agent must tolerate every taint.
+AWS publishes these only as a chart in a Git repository (aws/sagemaker-hyperpod-cli,
+helm_chart/HyperPodHelmChart), half of which is a second KubeRay, Kueue, cert-manager and set of device
+plugins. AWS fixes the namespace's name, and the agent must tolerate every taint.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ AGENT_VERSION = "1.0.1892.0_1.0.424.0"
 """The image's tag (aws/sagemaker-hyperpod-cli, charts/health-monitoring-agent/values.yaml at 14cb59d)."""
 CHECKER = "deep-health-check-service-account"
 SERVICE_USER = "hyperpod-service-linked-role"
-"""As whom SageMaker's service-linked role logs in: it drains a node before it is patched or replaced."""
+"""The user of SageMaker's service-linked role, which drains a node before it patches or replaces it."""
 
 Rule = tuple[list[str], list[str], list[str]]
 """API groups, resources, verbs."""
@@ -44,8 +42,8 @@ SERVICE_RULES: tuple[Rule, ...] = (
 
 
 class HyperPodAgents(pulumi.ComponentResource):
-    """Namespace, rights and the health agent. `image_account`: the AWS account that publishes the agent in
-    this region.
+    """Namespace, permissions and the health agent. `image_account`: the AWS account that publishes the
+    agent's image.
     """
 
     def __init__(
@@ -62,7 +60,7 @@ class HyperPodAgents(pulumi.ComponentResource):
             f"{spec.name}-namespace-{NAMESPACE}",
             metadata=k8s.meta.v1.ObjectMetaArgs(
                 name=NAMESPACE,
-                # The agent reads the kernel's log on the host, and SageMaker runs its own tests here.
+                # The agent reads the kernel log of the host, and SageMaker runs its tests here.
                 labels={
                     "pod-security.kubernetes.io/enforce": "privileged",
                     "pod-security.kubernetes.io/audit": "baseline",
@@ -81,7 +79,7 @@ class HyperPodAgents(pulumi.ComponentResource):
                 name=AGENT,
                 namespace=NAMESPACE,
                 labels={"app": AGENT},
-                # Its nodes come only after it: a rollout that waits for them would never end.
+                # NOTE: its nodes are created later, so a rollout that waits for them would never end.
                 annotations={"pulumi.com/skipAwait": "true"},
             ),
             spec=daemon(
@@ -145,8 +143,7 @@ def daemon(image: str) -> k8s.apps.v1.DaemonSetSpecArgs:
         resources=k8s.core.v1.ResourceRequirementsArgs(
             requests={"cpu": "500m", "memory": "512Mi"}, limits={"cpu": "500m", "memory": "512Mi"}
         ),
-        # As AWS's chart has it. Its capabilities are left alone: the kernel's log is closed to whoever lacks
-        # one.
+        # As in AWS's chart. Capabilities are unchanged, because reading the kernel log needs one.
         security_context=k8s.core.v1.SecurityContextArgs(
             run_as_user=1000, run_as_group=2000, run_as_non_root=True
         ),

@@ -1,9 +1,7 @@
-"""Namespaces with Pod Security labels, closed by default and opened for what their pods need, and limits for
-trainings.
+"""Isolation: namespaces with Pod Security labels, closed by default, and limits for trainings.
 
-Easy to get wrong: a namespace exists exactly when something runs in it, and its Pod Security level is what
-its own chart
-needs: agents that read the host have a namespace of their own, so that nothing beside them may.
+A namespace exists exactly when something runs in it. Agents that read the host have a namespace of their own,
+so that nothing else in it is privileged.
 """
 
 from __future__ import annotations
@@ -30,23 +28,21 @@ from trainfleet.infra.spec.schema import PlatformSpec
 
 @dataclass(frozen=True)
 class NamespaceSpec:
-    """A namespace and what its pods may be."""
+    """A namespace and its Pod Security levels."""
 
     name: str
     enforce: str
-    """Pod Security level that is refused beyond: restricted, baseline or privileged."""
+    """Enforced Pod Security level: restricted, baseline or privileged."""
     observe: str
-    """Level that is warned of and audited beyond."""
+    """Level for warnings and audit."""
 
 
 def namespace_specs(platform: Platform, features: LayerFeatures) -> tuple[NamespaceSpec, ...]:
     """The namespaces of this platform.
 
-    training is `baseline`, because SkyPilot's and Ray's stock images run as root; with RDMA it must be
-    `privileged`,
-    because registering memory needs the capability IPC_LOCK, which baseline refuses. Agents of nodes and GPUs
-    are
-    `privileged`, because they mount folders of the host. Everything else is `restricted`.
+    training is `baseline`, because the stock images of SkyPilot and Ray run as root. With RDMA it must be
+    `privileged`, because registering memory needs the capability IPC_LOCK. Agents of nodes and GPUs are
+    `privileged`, because they mount host folders. Everything else is `restricted`.
     """
     rdma = any(pool.fabric != "none" for pool in platform.pools)
     found = [
@@ -63,7 +59,7 @@ def namespace_specs(platform: Platform, features: LayerFeatures) -> tuple[Namesp
     if features.queue:
         found.append(NamespaceSpec(QUEUE_NAMESPACE, "restricted", "restricted"))
     if features.monitoring:
-        # Grafana's image has no seccomp profile of its own, which baseline does not ask for.
+        # Grafana's image has no seccomp profile, which baseline does not require.
         found.append(NamespaceSpec(MONITORING_NAMESPACE, "baseline", "restricted"))
     if features.certificates == "cert-manager":
         found.append(NamespaceSpec(CERTIFICATES_NAMESPACE, "restricted", "restricted"))
@@ -80,8 +76,8 @@ def namespace_specs(platform: Platform, features: LayerFeatures) -> tuple[Namesp
 
 
 class Isolation(pulumi.ComponentResource):
-    """Every namespace of the platform: closed, then opened for what it needs. The rest of the layer comes
-    after it.
+    """Every namespace of the platform, closed and opened for what it needs. The rest of the layer depends on
+    it.
     """
 
     def __init__(
@@ -116,8 +112,7 @@ class Isolation(pulumi.ComponentResource):
         k8s.core.v1.ResourceQuota(
             f"{self._spec.name}-quota-training",
             metadata=k8s.meta.v1.ObjectMetaArgs(name="no-load-balancers", namespace=TRAINING_NAMESPACE),
-            # A load balancer made by a workload is nobody's resource: it is open to the world and outlives a
-            # destroy.
+            # NOTE: a workload's load balancer would be public and survive a destroy.
             spec=k8s.core.v1.ResourceQuotaSpecArgs(
                 hard={"services.loadbalancers": "0", "services.nodeports": "0"}
             ),
@@ -126,7 +121,7 @@ class Isolation(pulumi.ComponentResource):
         k8s.core.v1.LimitRange(
             f"{self._spec.name}-limits-training",
             metadata=k8s.meta.v1.ObjectMetaArgs(name="default-requests", namespace=TRAINING_NAMESPACE),
-            # Requests only: a default limit would end a training that reads its data fast.
+            # Requests only: a default limit would kill trainings.
             spec=k8s.core.v1.LimitRangeSpecArgs(
                 limits=[
                     k8s.core.v1.LimitRangeItemArgs(

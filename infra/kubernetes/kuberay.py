@@ -1,8 +1,6 @@
-"""KubeRay: its resource definitions as resources of their own, then the operator by Helm without them.
+"""KubeRay: its resource definitions as separate resources, then the operator by Helm without them.
 
-The operator watches the training namespace only and has its rights there only. Easy to get wrong: a
-definition that is
-deleted takes every Ray cluster with it.
+The operator watches only the training namespace and has permissions only there.
 """
 
 from __future__ import annotations
@@ -40,10 +38,9 @@ class KubeRay(pulumi.ComponentResource):
 
     def _definition(self, spec: PlatformSpec, definition: dict[str, Any]) -> pulumi.Resource:
         # The untyped resource of the same type token: the typed class would translate every key of the schema
-        # between two
-        # spellings, on the way in and out (pulumi#6301). It is taken from its own module, because the
-        # package's attribute of
-        # that name is the module itself for the moment in which another thread imports it.
+        # between two spellings, on the way in and out (pulumi#6301). It is taken from its own module, because
+        # the package's attribute of that name is the module itself for the moment in which another thread
+        # imports it.
         return CustomResource(
             f"{spec.name}-crd-{definition['spec']['names']['plural']}",
             api_version=definition["apiVersion"],
@@ -56,8 +53,7 @@ class KubeRay(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(
                 parent=self,
                 # In production a definition that leaves the program stays in the cluster, and with it every
-                # run; only the
-                # cluster's own end is theirs.
+                # run; only the cluster's own end is theirs.
                 retain_on_delete=spec.production or None,
             ),
         )

@@ -1,9 +1,7 @@
-"""ClusterLayer: the component that holds every room of the cluster layer, in the order in which they need one
-another.
+"""ClusterLayer: the component that holds all others of the cluster layer, in the order of their dependencies.
 
-It depends on the control plane and on every node pool that exists, so nothing is made before there is a node
-to run it
-and, on destroy, everything here is gone (load balancers, volumes, pods) before the first node goes.
+It depends on the control plane and on every node pool: nothing is created before a node can run it, and on
+destroy everything here (load balancers, volumes, pods) is deleted before the first node.
 """
 
 from __future__ import annotations
@@ -27,8 +25,8 @@ from trainfleet.infra.spec.schema import PlatformSpec
 
 
 class ClusterLayer(pulumi.ComponentResource):
-    """Rooms: isolation, access, storage, monitoring, gpu, nodes, autoscaler, kuberay, queue, external
-    secrets, certificates.
+    """Isolation, access, storage, monitoring, GPU, nodes, autoscaler, KubeRay, queue, external secrets,
+    certificates.
     """
 
     def __init__(
@@ -52,16 +50,15 @@ class ClusterLayer(pulumi.ComponentResource):
         self.storage = Storage(platform, spec, features, after_isolation)
         after_storage = pulumi.ResourceOptions(parent=self, depends_on=[self.isolation, self.storage])
         self.monitoring = Monitoring(platform, spec, features, after_storage)
-        # The accounts first: a pod cannot start under an account that is not there. The definitions of
-        # monitors too: a chart
-        # that provides a monitor cannot be installed without them.
+        # Pods cannot start without their account, and a chart with a monitor cannot be installed without its
+        # definition.
         ready = [self.isolation, self.access, *self.monitoring.definitions]
         after_access = pulumi.ResourceOptions(parent=self, depends_on=ready)
         self.gpu = Gpu(platform, spec, features, after_access)
         self.nodes = Nodes(platform, spec, features, after_access)
         self.autoscaler = Autoscaler(platform, spec, features, after_access)
         self.kuberay = KubeRay(spec, features, after_access)
-        # Kueue looks for the kinds it queues when it starts.
+        # Kueue looks up the kinds that it queues when it starts.
         self.queue = Queue(
             platform, spec, features, pulumi.ResourceOptions(parent=self, depends_on=[*ready, self.kuberay])
         )

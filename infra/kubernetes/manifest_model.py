@@ -1,9 +1,7 @@
-"""Typed documents: frozen dataclasses that become the JSON of chart values and of custom resources.
+"""Typed documents: frozen dataclasses that become the JSON of chart values and custom resources.
 
-Used wherever Pulumi has no class of its own. A key that is not declared cannot be written (Python refuses it
-by name), and
-None means absent. Easy to get wrong: a field is the key in snake case, unless the class's KEYS say what it is
-called.
+Python rejects an undeclared key; None means absent. A field is the key in snake case, unless the class's KEYS
+map it.
 """
 
 from __future__ import annotations
@@ -17,14 +15,14 @@ T = TypeVar("T")
 
 @dataclass_transform(eq_default=False, frozen_default=True)
 def document(declared: type[T]) -> type[T]:
-    """Make a class a typed document: a frozen dataclass without comparison and text, which nobody needs and
-    every preview would build.
+    """Make a class a typed document: a frozen dataclass without __eq__ and __repr__, which would slow every
+    preview.
     """
     return dataclass(frozen=True, eq=False, repr=False)(declared)
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON can hold it; Pulumi outputs stay as they are."""
+    """The value as plain JSON types. Pulumi outputs are unchanged."""
     if is_dataclass(value) and not isinstance(value, type):
         given: dict[str, str] = getattr(value, "KEYS", {})
         pairs = (

@@ -1,10 +1,8 @@
-"""Metrics: Prometheus, Grafana with our dashboards, what is scraped of Ray, and alert rules.
+"""Monitoring: Prometheus, Grafana with dashboards, scrape targets of Ray, and alert rules.
 
-Nothing here is open to the outside: one looks by `kubectl port-forward -n monitoring
-svc/kube-prometheus-stack-grafana 3000:80`.
-Easy to get wrong: the definitions come by a chart of their own, before every chart that provides a monitor, and
-after all of
-them they go.
+Nothing is exposed outside; use `kubectl port-forward -n monitoring svc/kube-prometheus-stack-grafana
+3000:80`. The definitions have a chart of their own: it is installed before every chart that provides a
+monitor, and deleted last.
 """
 
 from __future__ import annotations
@@ -65,9 +63,9 @@ class ServiceMonitorSpec:
     endpoints: tuple[Endpoint, ...]
 
 
-BROUGHT_EXPORTER = PodMonitorSpec(
-    # The one cloud that provides an exporter is GKE (docs: "Collect and view DCGM metrics"); its own collector
-    # feeds another store.
+PROVIDED_EXPORTER = PodMonitorSpec(
+    # Only GKE provides an exporter (docs: "Collect and view DCGM metrics"); its own collector feeds another
+    # store.
     Namespaces(("gke-managed-system",)),
     Selector({"app.kubernetes.io/name": "gke-managed-dcgm-exporter"}),
     (Endpoint("metrics", "15s"),),
@@ -75,7 +73,7 @@ BROUGHT_EXPORTER = PodMonitorSpec(
 
 
 class Monitoring(pulumi.ComponentResource):
-    """The definitions, the stack, dashboards, monitors and rules; nothing when monitoring is off."""
+    """The definitions, the stack, dashboards, monitors and rules. Empty if monitoring is off."""
 
     def __init__(
         self, platform: Platform, spec: PlatformSpec, features: LayerFeatures, opts: pulumi.ResourceOptions
@@ -109,7 +107,7 @@ class Monitoring(pulumi.ComponentResource):
             for kind in ("head", "worker"):
                 self._resource("PodMonitor", f"ray-{kind}", ray_pods(kind))
             if features.provided_gpu_metrics:
-                self._resource("PodMonitor", "gpu-metrics", BROUGHT_EXPORTER)
+                self._resource("PodMonitor", "gpu-metrics", PROVIDED_EXPORTER)
             if features.kuberay:
                 self._resource("ServiceMonitor", "kuberay-operator", operator())
             self._resource("PrometheusRule", "trainfleet", alert_rules(platform, features))

@@ -1,16 +1,14 @@
-"""Names that the cluster layer gives and others rely on: launchers through the contract, runbooks, policies.
-No Pulumi import.
-
-Easy to get wrong: a name here is part of what running trainings hold on to; renaming one replaces the object
-it names.
+"""Names that the cluster layer defines and others rely on: launchers (through the contract), runbooks,
+policies. Imports no Pulumi.
 """
 
 from __future__ import annotations
 
+# NOTE: running trainings use these names; renaming one replaces its object.
 KUBERAY_NAMESPACE = "kuberay-system"
 GPU_NAMESPACE = "gpu-system"
 NODE_NAMESPACE = "node-system"
-"""Agents that read the nodes themselves: node exporter and node problem detector."""
+"""Agents that read the host: node exporter and node problem detector."""
 QUEUE_NAMESPACE = "kueue-system"
 MONITORING_NAMESPACE = "monitoring"
 SECRETS_NAMESPACE = "external-secrets"
@@ -20,9 +18,7 @@ BUILT_IN = ("default", "kube-system", "kube-public", "kube-node-lease")
 QUEUE = "training"
 """The Kueue LocalQueue in the training namespace, and the ClusterQueue behind it."""
 PRIORITIES = {"trainfleet-high": 100_000, "trainfleet-normal": 10_000, "trainfleet-low": 1_000}
-"""Priority classes of pods, and of workloads in the queue. Only `high` preempts: a running training is not
-thrown out by its equal.
-"""
+"""Priority classes of pods, and of workloads in the queue. Only `high` preempts."""
 
 LAUNCHER_ACCOUNT = "launcher"
 """Service account in the training namespace for SkyPilot's controllers, which cannot run a login command
@@ -39,7 +35,7 @@ RAY_CA_SECRET = "ray-ca"
 pods.
 """
 RAY_TLS_CONFIG = "ray-tls"
-"""ConfigMap with the script by which an init container writes its pod's certificate."""
+"""ConfigMap with the script that writes a pod's certificate in an init container."""
 RAY_TLS_SCRIPT = "certificate.sh"
 RAY_CA_MOUNT = "/etc/ray/ca"
 RAY_TLS_CONFIG_MOUNT = "/etc/ray/setup"
@@ -50,6 +46,6 @@ RAY_TLS_ENVIRONMENT = {
     "RAY_TLS_SERVER_KEY": f"{RAY_TLS_MOUNT}/tls.key",
     "RAY_TLS_CA_CERT": f"{RAY_TLS_MOUNT}/ca.crt",
 }
-"""What every process that talks to Ray needs, after the init container has run."""
+"""Environment of every process that connects to Ray, after the init container has run."""
 
 STORAGE_CLASS = "trainfleet-encrypted"

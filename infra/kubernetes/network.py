@@ -1,11 +1,8 @@
-"""Network policies: every namespace is closed, and each opening says who may reach what, and why.
+"""Network policies: every namespace is closed, and each opening states who may reach what.
 
-Easy to get wrong: a policy says nothing unless the cluster's network plugin enforces policies; addresses are
-judged after
-a service's address was rewritten to its endpoint; what the kubelet does (port-forward, exec, probes, mounts
-of Lustre and
-NFS) comes from the node and not from a pod; and a range that holds 169.254.169.254 hands every pod the node's
-role.
+A policy has an effect only if the cluster's network plugin enforces it. Addresses are matched after a
+service's address was rewritten to its endpoint. Traffic of the kubelet (port-forward, exec, probes, mounts of
+Lustre and NFS) comes from the node, not from a pod.
 """
 
 from __future__ import annotations
@@ -36,36 +33,34 @@ from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform
 
 ANYWHERE = "0.0.0.0/0"
 METADATA_RANGE = "169.254.0.0/16"
-"""Link-local: the metadata service of every cloud. Only what the platform names as a way to its identities is
-let through.
+"""Link-local: the metadata service of every cloud. NOTE: a policy that allows 169.254.169.254 gives every pod
+the node's role. Only `Platform.metadata_endpoints` are allowed.
 """
 DNS_PORT = 53
 API_PORTS = (443, 6443)
-"""6443 too, because policies see a self-made control plane's own port and not its service's."""
+"""6443 too, because policies match the port of a self-managed control plane, not of its service."""
 PACKAGES_PORT = 80
-"""SkyPilot installs rsync, ssh and the like by apt where the image lacks them, and Debian's mirrors answer
-there.
-"""
+"""SkyPilot installs missing packages (rsync, ssh) with apt, from Debian's mirrors."""
 OPERATOR_TO_RAY_PORTS = (8265, 8000, 52365, 6379)
 """Dashboard and jobs, Serve's health, the dashboard agent, the head's control store."""
 RAY_METRICS_PORTS = (8080, 44217, 44227)
-"""Every node's metrics as KubeRay names the port, and the head's: its autoscaler and its dashboard."""
+"""Metrics of every node, and of the head's autoscaler and dashboard."""
 EXPORTER_PORT = 9400
 NODE_PROBLEMS_PORT = 20257
 MANAGER_METRICS_PORTS = (8080, 8443)
-"""Where KubeRay's, external-secrets' and Kueue's managers tell their metrics."""
+"""Metrics of the managers of KubeRay, external-secrets and Kueue."""
 NODE_METRICS_PORTS = (9100, 10250)
 """Node exporter and kubelet, on the nodes' own addresses."""
 WEBHOOKS = {QUEUE_NAMESPACE: (9443, 8082), SECRETS_NAMESPACE: (10250,), CERTIFICATES_NAMESPACE: (10250,)}
-"""Ports on which the control plane asks an operator: its admission webhook, and Kueue's API of what is
-pending. An API that does
-not answer keeps every namespace from being deleted."""
+"""Ports that the control plane calls: admission webhooks, and Kueue's API of pending workloads. NOTE: an API
+that does not answer blocks the deletion of every namespace.
+"""
 CLUSTER_DNS_METRICS_PORT = 9153
 
 
 @dataclass(frozen=True)
 class Opening:
-    """One network policy for all pods of a namespace; without a rule it closes the namespace."""
+    """One network policy for all pods of a namespace. Without rules it closes the namespace."""
 
     namespace: str
     name: str
@@ -74,7 +69,7 @@ class Opening:
 
     @property
     def kinds(self) -> list[str]:
-        """Which directions the policy is about: both when it closes."""
+        """The directions of the policy: both if it closes the namespace."""
         closed = not self.ingress and not self.egress
         return [
             kind for kind, rules in (("Ingress", self.ingress), ("Egress", self.egress)) if closed or rules
@@ -93,8 +88,7 @@ def openings(platform: Platform, features: LayerFeatures, namespaces: Iterable[s
                 Opening(namespace, "outbound", egress=outbound(platform, ports)),
             ]
         if namespace in WEBHOOKS:
-            # From anywhere: the control plane has no pod to select by, and its address is the cloud's to
-            # change.
+            # From anywhere: the control plane has no pod labels and no fixed address.
             found.append(
                 Opening(
                     namespace,
@@ -109,8 +103,8 @@ def openings(platform: Platform, features: LayerFeatures, namespaces: Iterable[s
 
 
 def _ray(features: LayerFeatures) -> list[Opening]:
-    """Ray's processes, and ssh between SkyPilot's pods, use ports they choose: pods of the namespace reach
-    one another on all.
+    """Ray's processes, and ssh between SkyPilot's pods, use dynamic ports, so pods of the namespace may
+    connect on all.
     """
     same = NetworkPolicyPeerArgs(pod_selector=LabelSelectorArgs())
     found = [
@@ -139,7 +133,7 @@ def _ray(features: LayerFeatures) -> list[Opening]:
 
 
 def _metrics(features: LayerFeatures, namespaces: set[str]) -> list[Opening]:
-    """Prometheus reaches what it scrapes, and Grafana Prometheus; nobody reaches them but by a port-forward."""
+    """Prometheus reaches its targets, and Grafana reaches Prometheus. People use a port-forward."""
     scraped: dict[str, tuple[int, ...]] = {TRAINING_NAMESPACE: RAY_METRICS_PORTS}
     if features.gpu_metrics:
         scraped[GPU_NAMESPACE] = (EXPORTER_PORT,)
@@ -154,7 +148,7 @@ def _metrics(features: LayerFeatures, namespaces: set[str]) -> list[Opening]:
         for namespace, ports in scraped.items()
     ]
     towards.append(NetworkPolicyEgressRuleArgs(to=[peer("kube-system")], ports=tcp(CLUSTER_DNS_METRICS_PORT)))
-    # By port alone: under Cilium no range ever matches a node. The metadata service answers on none of these.
+    # By port alone: under Cilium, no range matches a node. The metadata service uses none of these.
     ports = (*NODE_METRICS_PORTS, EXPORTER_PORT) if features.provided_gpu_metrics else NODE_METRICS_PORTS
     nodes = NetworkPolicyEgressRuleArgs(ports=tcp(*ports))
     return [
@@ -176,7 +170,7 @@ def _metrics(features: LayerFeatures, namespaces: set[str]) -> list[Opening]:
 
 
 def peer(namespace: str) -> NetworkPolicyPeerArgs:
-    """Pods of a namespace, by the label that every cluster puts on namespaces by itself."""
+    """Pods of a namespace, by the label that every namespace has."""
     return NetworkPolicyPeerArgs(
         namespace_selector=LabelSelectorArgs(match_labels={"kubernetes.io/metadata.name": namespace})
     )
@@ -187,7 +181,7 @@ def tcp(*ports: int) -> list[NetworkPolicyPortArgs]:
 
 
 def dns() -> NetworkPolicyEgressRuleArgs:
-    """Cluster DNS and its cache on each node; the cache's own link-local address is reached on the node."""
+    """Cluster DNS and its node-local cache."""
     pods = LabelSelectorArgs(
         match_expressions=[
             LabelSelectorRequirementArgs(key="k8s-app", operator="In", values=["kube-dns", "node-local-dns"])
@@ -201,9 +195,7 @@ def dns() -> NetworkPolicyEgressRuleArgs:
 
 
 def outbound(platform: Platform, ports: Iterable[int]) -> list[NetworkPolicyEgressRuleArgs]:
-    """The object store, the registry and the cloud's and the cluster's own API, by TLS; never the metadata
-    service.
-    """
+    """The object store, the registry, and the APIs of cloud and cluster, by TLS. Never the metadata service."""
     blocks = [IPBlockArgs(cidr=cidr) for cidr in platform.api_cidrs] or [
         IPBlockArgs(cidr=ANYWHERE, except_=[METADATA_RANGE])
     ]

@@ -1,9 +1,7 @@
-"""What runs on every node beside trainings: the log shipper and the node problem detector, where the cloud
-provides none.
+"""Nodes: the log shipper and the node problem detector on every node, where the cloud provides none.
 
-Easy to get wrong: both read the host, so their namespaces are `privileged`, and nothing else may live there;
-the detector
-tells what is broken, and repair is the cloud's (or, on a cluster that was already there, its owner's).
+Both read the host, so their namespaces are `privileged`. The detector only reports; repair is up to the cloud
+or the owner of an existing cluster.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from trainfleet.infra.spec.schema import PlatformSpec
 
 
 class Nodes(pulumi.ComponentResource):
-    """Fluent Bit towards the cloud's log store, and the node problem detector."""
+    """Fluent Bit with the cloud's log store as output, and the node problem detector."""
 
     def __init__(
         self, platform: Platform, spec: PlatformSpec, features: LayerFeatures, opts: pulumi.ResourceOptions

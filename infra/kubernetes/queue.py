@@ -1,11 +1,8 @@
-"""Kueue: one cluster queue whose quotas are the pools at their largest, and the local queue that trainings
-name.
+"""Queue: Kueue with one cluster queue whose quotas are the pools at their largest, and the local queue of
+trainings.
 
-A job starts when all its nodes are free or none of it does. Easy to get wrong: one resource group must name
-the same
-resources for every flavour, a pod of no pool (a Ray head) takes the first flavour that fits, and each custom
-resource waits
-for the chart, because the chart provides its definition (pulumi-kubernetes#3247).
+A job starts when all its nodes are free. Every flavor of a resource group must list the same resources, and a
+pod of no pool (a Ray head) gets the first flavor that fits.
 """
 
 from __future__ import annotations
@@ -30,9 +27,7 @@ GPU_RESOURCE = "nvidia.com/gpu"
 POOL_LABEL = "trainfleet.io/pool"
 SYSTEM_FLAVOR = "system"
 UNCOUNTED = ("1000000", "1000000Gi")
-"""CPU and memory where nothing is known of the machines (a cluster that was already there): GPUs alone are
-then counted.
-"""
+"""CPU and memory of unknown machines (an existing cluster), so that only GPUs are limited."""
 
 
 @document
@@ -79,9 +74,7 @@ class LocalQueueSpec:
 
 
 class Queue(pulumi.ComponentResource):
-    """The chart, then a flavour per pool, the queues and the priorities; nothing when the queue is off or
-    there is no GPU pool.
-    """
+    """The chart, a flavor per pool, the queues and the priorities. Empty without a queue or GPU pool."""
 
     def __init__(
         self, platform: Platform, spec: PlatformSpec, features: LayerFeatures, opts: pulumi.ResourceOptions
@@ -125,7 +118,7 @@ class Queue(pulumi.ComponentResource):
 
 
 def flavor(pool: Pool) -> FlavorSpec:
-    """The pool's nodes: Kueue writes the labels and tolerations into the pods that it puts there."""
+    """The pool's nodes. Kueue adds the labels and tolerations to the pods that it admits."""
     labels = {POOL_LABEL: pool.labels[POOL_LABEL]} if POOL_LABEL in pool.labels else pool.labels
     given = (
         Toleration(operator="Exists", key=GPU_RESOURCE, effect="NoSchedule"),
@@ -135,9 +128,7 @@ def flavor(pool: Pool) -> FlavorSpec:
 
 
 def cluster_queue(platform: Platform, spec: PlatformSpec) -> ClusterQueueSpec:
-    """Every pool at its largest. The system pool comes first and has no GPU: heads run there, workers do not
-    fit.
-    """
+    """Every pool at its largest. The system pool is first and has no GPU, so only heads fit."""
     fabrics = sorted({pool.rdma_resource for pool in platform.pools if pool.rdma_resource})
     covered = ("cpu", "memory", GPU_RESOURCE, *fabrics)
     try:
@@ -162,7 +153,7 @@ def cluster_queue(platform: Platform, spec: PlatformSpec) -> ClusterQueueSpec:
 
 
 def _amounts(machine: Machine | None, nodes: int) -> dict[str, str]:
-    """CPU and memory of so many nodes: what they have, which is a little more than pods can get."""
+    """CPU and memory of `nodes` machines, which is slightly more than pods can use."""
     if machine is None or not machine.vcpu or not machine.memory_gib:
         return dict(zip(("cpu", "memory"), UNCOUNTED, strict=True))
     return {"cpu": str(machine.vcpu * nodes), "memory": f"{int(machine.memory_gib * nodes)}Gi"}

@@ -1,9 +1,5 @@
-"""Volumes: the encrypted default storage class, and the shared filesystem as a claim in the training
+"""Storage: the encrypted default storage class, and the shared filesystem as a claim in the training
 namespace.
-
-Easy to get wrong: volumes are bound when a pod is placed (WaitForFirstConsumer), or a claim lands in a zone
-where no
-GPU node ever comes; the shared volume names its claim, or any claim of the same size could take it.
 """
 
 from __future__ import annotations

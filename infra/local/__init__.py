@@ -1,1 +1,1 @@
-"""A platform on a Kubernetes that is already there: no cloud resources, the same layer on top."""
+"""A platform on an existing Kubernetes cluster: no cloud resources, the same layer on top."""

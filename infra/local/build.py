@@ -1,12 +1,8 @@
-"""The local platform: the cluster of a kubeconfig, as it is, and the object store that the spec names. Makes
-no cloud resource.
+"""Build the local platform: the cluster of a kubeconfig and the object store of the spec. Creates no cloud
+resource.
 
-Called by trainfleet.infra.program through the registry; the same layer goes on top. What only a cloud has is
-left out: identities, a secret store, a
-log store, an autoscaler, and a storage class, for which the cluster has its own. Easy to get wrong: the
-provider is bound to the context's name, so a
-cluster that comes up again under another port keeps what was made on it, and another context is another
-cluster.
+The provider is bound to the context's name: a cluster that returns at another port keeps its resources, and
+another context is another cluster.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ from trainfleet.infra.spec.schema import GpuPool, PlatformSpec
 
 
 def build(spec: PlatformSpec) -> Platform:
-    """The platform on a cluster that is already there.
+    """The platform on an existing cluster.
 
     Raises:
         InputError: the kubeconfig cannot be read, or has no such context.
@@ -31,7 +27,7 @@ def build(spec: PlatformSpec) -> Platform:
     reached = find_cluster(spec, path)
     provider = k8s.Provider(
         f"{spec.name}-kubernetes-provider",
-        # The file's path and not its text: what is in it stays out of the stack's state.
+        # NOTE: the path and not the text, which must not be stored in the state.
         kubeconfig=spec.kubernetes.kubeconfig or None,
         context=spec.kubernetes.context or None,
         cluster_identifier=f"{spec.name}/{reached.context or 'current-context'}",
@@ -53,13 +49,13 @@ def build(spec: PlatformSpec) -> Platform:
         shared_filesystem=None,
         autoscaler="",
         api_cidrs=(),
-        # Whoever gave the cluster its login named these groups; beside them, ours is there for accounts.
+        # Groups of the cluster's own login, in addition to LAUNCHERS_GROUP.
         launchers=tuple(Subject("Group", name) for name in spec.kubernetes.launchers),
     )
 
 
 def existing_pool(spec: PlatformSpec, pool: GpuPool) -> Pool:
-    """GPU nodes that are already there: the spec says what they carry and how they are labelled."""
+    """Existing GPU nodes, whose accelerators and labels the spec states."""
     return Pool(
         spec=pool, machine=machine_for_pool(spec.cloud, pool), labels=dict(pool.labels), zones=(), nodes=None
     )

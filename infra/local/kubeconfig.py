@@ -1,9 +1,4 @@
-"""Reads which cluster a kubeconfig means, without taking its credentials anywhere. Pure but for one file
-read.
-
-Easy to get wrong: the contract's kubeconfig ends in the stack's state, so users, tokens and keys are left out
-of it.
-"""
+"""Find the cluster of a kubeconfig without taking its credentials."""
 
 from __future__ import annotations
 
@@ -21,27 +16,24 @@ from trainfleet.suggestions import did_you_mean
 
 @dataclass(frozen=True)
 class KubeCluster:
-    """The cluster that will be used: its context, and a kubeconfig for it without credentials (empty when
-    there is no file).
-    """
+    """The cluster to use: its context, and a kubeconfig without credentials (empty without a file)."""
 
     context: str
     document: dict[str, Any]
 
 
 def kubeconfig_path(spec: PlatformSpec) -> Path:
-    """The spec's file, else the first of $KUBECONFIG, else the usual one."""
+    """The spec's file, else the first of $KUBECONFIG, else ~/.kube/config."""
     written = spec.kubernetes.kubeconfig or os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
     return Path(written).expanduser() if written else Path.home() / ".kube" / "config"
 
 
 def find_cluster(spec: PlatformSpec, path: Path) -> KubeCluster:
-    """Find the spec's context, or the current one, in the file.
+    """Find the context of the spec, or the current one, in a kubeconfig.
 
     Raises:
-        InputError: the file cannot be read, or lacks the context. A missing file is an error only when the
-        spec names it:
-            a rehearsal needs no cluster.
+        InputError: the file cannot be read, or lacks the context. A missing file is an error only if the spec
+            names it, because a rehearsal needs no cluster.
     """
     where = "kubernetes.kubeconfig" if spec.kubernetes.kubeconfig else str(path)
     if not path.is_file():
@@ -49,8 +41,8 @@ def find_cluster(spec: PlatformSpec, path: Path) -> KubeCluster:
             raise _refused(
                 Problem(
                     where,
-                    f"there is no file {path}",
-                    "the path of the cluster's kubeconfig, or leave it out for the usual one",
+                    f"{path} does not exist",
+                    "the path of the cluster's kubeconfig, or leave it out for the default",
                 )
             )
         return KubeCluster(spec.kubernetes.context, {})
@@ -92,7 +84,7 @@ def find_cluster(spec: PlatformSpec, path: Path) -> KubeCluster:
 
 
 def without_credentials(context: str, cluster: dict[str, Any]) -> dict[str, Any]:
-    """A kubeconfig that says where the cluster is and not who one is."""
+    """A kubeconfig with the cluster's address and without credentials."""
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -109,4 +101,4 @@ def _by_name(document: dict[str, Any], key: str, inner: str) -> dict[str, dict[s
 
 
 def _refused(problem: Problem) -> InputError:
-    return InputError("the cluster that is already there cannot be reached", [problem])
+    return InputError("the existing cluster cannot be used", [problem])

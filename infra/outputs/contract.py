@@ -1,9 +1,7 @@
-"""The stack's outputs as a versioned model: all that launchers may know of a platform. No Pulumi import.
+"""The outputs of a stack as a versioned model: all that launchers know of a platform. Imports no Pulumi.
 
-Written by `stacks/__main__.py` as the stack output `platform`; read from a saved stack export, `pulumi stack
-output
---json` or a file. A newer major version than this code knows is refused with the reason; older ones are
-brought forward.
+Read from a stack export, `pulumi stack output --json` or a file. Older versions are migrated; a newer major
+version is rejected.
 """
 
 from __future__ import annotations
@@ -31,8 +29,8 @@ class PoolOutput(Output):
 
     name: str
     kind: str
-    """nodes: the cloud's own node pool. hyperpod: SageMaker HyperPod, whose nodes always run and recover by
-    themselves.
+    """nodes: the cloud's own node pool. hyperpod: SageMaker HyperPod, which always runs and repairs its
+    nodes.
     """
     accelerator: str
     per_node: int
@@ -41,15 +39,14 @@ class PoolOutput(Output):
     max_nodes: int
     spot: bool
     node_selector: dict[str, str]
-    """What a pod of this pool asks for: the pool, and that the node is healthy where the cloud says so by a
-    label.
-    """
+    """Selects the pool, and healthy nodes if the cloud labels them."""
     tolerations: list[dict[str, str]]
     """For every taint of the pool's nodes: GPU, spot."""
     pod_annotations: dict[str, str]
-    """What a pod carries to get the pool's fabric (its network interfaces), beside `rdma_resource`."""
+    """Annotations that give a pod the pool's fabric (its network interfaces), in addition to `rdma_resource`.
+    """
     environment: dict[str, str]
-    """What a pod's processes need to use the fabric (NCCL, libfabric)."""
+    """Environment of a pod's processes to use the fabric (NCCL, libfabric)."""
     rdma: str
     """none, efa, gpudirect-tcpx, gpudirect-tcpxo, roce or infiniband: what pods of this pool can use."""
     rdma_resource: str
@@ -61,7 +58,7 @@ class PoolOutput(Output):
 
 class RayCertificates(Output):
     """How a Ray pod gets its certificate: an init container runs `script` from the ConfigMap with the
-    authority's secret at hand.
+    authority's secret mounted.
     """
 
     ca_secret: str
@@ -72,20 +69,20 @@ class RayCertificates(Output):
     config_mount: str
     script: str
     mount: str
-    """Where the pod's own certificate is written, and its other containers read it."""
+    """Where the init container writes the pod's certificate."""
     environment: dict[str, str]
-    """What every process that talks to Ray needs then."""
+    """Environment of every process that connects to Ray."""
 
 
 class PlatformOutputs(Output):
-    """What a stack hands to launchers."""
+    """The outputs of a stack, for launchers."""
 
     contract_version: int = Field(CONTRACT_VERSION)
     trainfleet_version: str
     name: str
     cloud: str
     account: str
-    """Project id, subscription id or account id; empty where the spec names none."""
+    """Project id, subscription id or account id; empty if the spec names none."""
     region: str
     environment: str
     kube_context: str
@@ -102,13 +99,13 @@ class PlatformOutputs(Output):
     service_account: str
     """Kubernetes service account bound to the bucket by workload identity."""
     training_identity: str
-    """The cloud's identity behind it: role ARN, service account e-mail, client id; empty on local."""
+    """The cloud identity of that account: role ARN, service account e-mail, client id; empty on local."""
     pod_labels: dict[str, str]
-    """What training pods carry so that the cloud gives them that identity."""
+    """Labels that give training pods that identity."""
     queue: str
     """Kueue local queue, or empty."""
     priority_classes: list[str]
-    """From the one that goes first to the one that waits; empty = the cluster has none of ours."""
+    """From highest to lowest; empty = the layer installed none."""
     launcher_account: str
     """Service account in the namespace for launchers that cannot run a login command, or empty."""
     launcher_token_secret: str
@@ -130,9 +127,7 @@ Migration = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def _to_2(document: dict[str, Any]) -> dict[str, Any]:
-    """Version 1 knew AWS's own node pools and clusters that are there; its layer had no launcher account and
-    signed no certificates.
-    """
+    """Version 1 had only AWS's own node pools and existing clusters, no launcher account and no certificates."""
     pools = document.get("pools")
     grown = [
         {"kind": "nodes", "pod_annotations": {}, "environment": {}, **pool}
@@ -152,9 +147,7 @@ def _to_2(document: dict[str, Any]) -> dict[str, Any]:
 
 
 MIGRATIONS: dict[int, Migration] = {1: _to_2}
-"""By version: how a document of that version becomes one of the next. Raise CONTRACT_VERSION and add the step
-together.
-"""
+"""By version: the migration to the next one. Raise CONTRACT_VERSION together with a new step."""
 
 _STACK_TYPE = "pulumi:pulumi:Stack"
 _SIGNATURE = "4dabf18193072939515e22adb298388d"
@@ -168,13 +161,13 @@ def read_outputs(document: Mapping[str, Any]) -> PlatformOutputs:
     """Read outputs from a `pulumi stack output --json`, a stack export or the bare `platform` object.
 
     Raises:
-        InputError: not a Trainfleet output, or of a version that cannot be read; says which and why.
+        InputError: not a Trainfleet output, or of an unsupported version.
     """
     platform = _plain(_platform_of(document), "platform")
     if not isinstance(platform, dict):
         raise _refused(
             "the output `platform` is not a group of keys",
-            "save it again, with --show-secrets if it is shown as [secret]",
+            "save it again, with --show-secrets if it is printed as [secret]",
         )
     current = bring_forward(platform, MIGRATIONS, CONTRACT_VERSION)
     try:
@@ -188,7 +181,7 @@ def load_outputs(path: Path) -> PlatformOutputs:
     """Read a file that holds what `read_outputs` reads.
 
     Raises:
-        InputError: no such file, not JSON, or not outputs that can be read.
+        InputError: no such file, not JSON, or not readable outputs.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -208,8 +201,8 @@ def load_outputs(path: Path) -> PlatformOutputs:
 
 
 def partly_known(name: str, cloud: str, **known: Any) -> PlatformOutputs:
-    """The outputs of a platform of which only `known` (fields of PlatformOutputs) is known: the rest is
-    empty, so that nothing is guessed.
+    """The outputs of a platform of which only `known` (fields of PlatformOutputs) is known. The rest is
+    empty.
     """
     texts = [field for field, what in PlatformOutputs.model_fields.items() if what.annotation is str]
     lists = ("priority_classes", "secrets", "pools")
@@ -227,17 +220,17 @@ def partly_known(name: str, cloud: str, **known: Any) -> PlatformOutputs:
 def bring_forward(
     document: dict[str, Any], migrations: Mapping[int, Migration], current: int
 ) -> dict[str, Any]:
-    """Take a document of any version that can be read to version `current`, step by step.
+    """Migrate a document to version `current`, step by step.
 
     Raises:
-        InputError: the version is missing, newer than `current`, or one from which no step leads on.
+        InputError: the version is missing, newer than `current`, or has no migration.
     """
     version = document.get("contract_version")
     if isinstance(version, float) and version.is_integer():
         version = int(version)
     if isinstance(version, bool) or not isinstance(version, int):
         raise _refused(
-            f"{shown(version)} is no version", f"a whole number from 1 to {current}", "contract_version"
+            f"{shown(version)} is not a version", f"a whole number from 1 to {current}", "contract_version"
         )
     if version > current:
         raise _refused(
@@ -248,7 +241,7 @@ def bring_forward(
     while version < current:
         if version not in migrations:
             raise _refused(
-                f"version {version} cannot be brought forward to {current}: its fields are not known here",
+                f"version {version} cannot be migrated to {current}",
                 "run `pulumi up` with this Trainfleet, then export the outputs again",
                 "contract_version",
             )
@@ -260,7 +253,7 @@ _HOW = "write it with: pulumi stack output --json --show-secrets > FILE"
 
 
 def _platform_of(document: Any) -> Any:
-    """Find the `platform` object in whichever of the three documents this is."""
+    """Find the `platform` object in any of the three documents."""
     if not isinstance(document, Mapping):
         raise _refused("is not a group of keys", _HOW)
     if "contract_version" in document:
@@ -282,13 +275,13 @@ def _from_export(deployment: Any) -> Any:
             if isinstance(outputs, Mapping) and "platform" in outputs:
                 return outputs["platform"]
             raise _refused(
-                "this stack has no output `platform`", "run `pulumi up` to its end once, then export again"
+                "this stack has no output `platform`", "complete one `pulumi up`, then export again"
             )
-    raise _refused("this stack export holds no stack: nothing was ever deployed", "run `pulumi up` first")
+    raise _refused("this stack export has no stack: nothing was ever deployed", "run `pulumi up` first")
 
 
 def _plain(value: Any, where: str) -> Any:
-    """The value with Pulumi's secret envelopes opened."""
+    """The value without Pulumi's secret envelopes."""
     if isinstance(value, Mapping):
         if value.get(_SIGNATURE) == _SECRET:
             return _opened(value, where)

@@ -1,7 +1,7 @@
 """The outputs of a platform that was never applied, as far as its spec determines them. For `ray up`.
 
-What only an applied platform has (cluster, bucket, identities, fabric) stays empty, so that a launcher rejects
-what it would need.
+What only an applied platform has (cluster, bucket, identities, fabric) stays empty, so that a launcher
+rejects what it would need.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Load a `PlatformSpec` from a stack file or a mapping, or report every mistake in it at once.
 
-A rejected value is replaced by a valid placeholder, so that the rules can check the rest. Findings that depend
-on a placeholder are dropped.
+A rejected value is replaced by a valid placeholder, so that the rules can check the rest. Findings that
+depend on a placeholder are dropped.
 """
 
 from __future__ import annotations
@@ -175,8 +175,8 @@ def _check(data: Any) -> _Checked:
 
 
 def _plain(value: Any, path: KeyPath, checked: _Checked) -> Any:
-    """A copy as dicts and lists, without keys that are not printable text (YAML reads `on:` as true and `5:` as
-    a number).
+    """A copy as dicts and lists, without keys that are not printable text (YAML reads `on:` as true and `5:`
+    as a number).
     """
     if isinstance(value, Mapping):
         plain = {}
@@ -371,8 +371,8 @@ def _quoted(text: str) -> str:
 
 
 def _same_names(file: StackFile, checked: _Checked, locate: Locate) -> list[Problem]:
-    """Another stack with the same physical names: the same name in the same account and region, or on the same
-    cluster.
+    """Another stack with the same physical names: the same name in the same account and region, or on the
+    same cluster.
     """
     spec = checked.spec
     if spec is None or any(

@@ -1,9 +1,7 @@
-"""A stack file (Pulumi.<env>.yaml) read with the line of every key, so that a mistake can be shown where it
-stands.
+"""Read a stack file (Pulumi.<env>.yaml) with the line of every key, so that a mistake is reported at its
+place.
 
-Used by `trainfleet.infra.spec.load`. Easy to get wrong: YAML lets a key stand twice and takes the last; here
-that is a mistake, since
-half of what the author wrote would be dropped without a word.
+YAML accepts a repeated key and silently uses the last one; here it is an error.
 """
 
 from __future__ import annotations
@@ -28,17 +26,17 @@ PLATFORM_KEY = "trainfleet:platform"
 PLATFORM_PATH: KeyPath = ("config", PLATFORM_KEY)
 
 DEEPEST = 100
-"""Levels of nesting; a spec has six. PyYAML builds its tree by recursion in C and takes the whole process
-down somewhere below 100,000.
+"""Levels of nesting; a spec has six. NOTE: PyYAML recurses in C and crashes the process somewhere below
+100,000.
 """
-_SHALLOW = "a platform's parts stand at most six deep: look for brackets that are never closed"
+_SHALLOW = "a platform is nested at most six levels deep: look for unclosed brackets"
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
 class StackFile:
-    """What a stack file says. `lines` maps each path from the root of the document to its line."""
+    """A stack file. `lines` maps each path from the root of the document to its line."""
 
     shown_as: str
     path: Path
@@ -46,7 +44,7 @@ class StackFile:
     lines: dict[KeyPath, int]
 
     def locate(self, path: KeyPath) -> str:
-        """`file:line` of a path, or of the nearest part above it that is written."""
+        """`file:line` of a path, or of its nearest ancestor in the file."""
         for length in range(len(path), -1, -1):
             if path[:length] in self.lines:
                 return f"{self.shown_as}:{self.lines[path[:length]]}"
@@ -54,9 +52,7 @@ class StackFile:
 
 
 def project_root() -> Path:
-    """The checkout whose stacks are meant: the folder above the current one that has a Pulumi.yaml, else
-    Trainfleet's own.
-    """
+    """The current checkout: the nearest folder above with a Pulumi.yaml, else Trainfleet's own."""
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / "Pulumi.yaml").is_file() and (folder / "stacks").is_dir():
@@ -77,7 +73,7 @@ def read_stack(stack: str, root: Path) -> StackFile:
     file.
 
     Raises:
-        InputError: no such stack (the nearest name is offered), a file that cannot be read, or bad YAML.
+        InputError: no such stack (with the nearest name), an unreadable file, or invalid YAML.
     """
     if stack.endswith((".yaml", ".yml")):
         return read_stack_file(Path(stack))
@@ -99,7 +95,7 @@ def read_stack_file(file: Path) -> StackFile:
     """Read one stack file.
 
     Raises:
-        InputError: it cannot be read, is not YAML, is no mapping, or has a key twice.
+        InputError: it cannot be read, is not YAML or not a mapping, or has a duplicate key.
     """
     shown_as = shown_path(file)
     try:
@@ -133,7 +129,7 @@ def read_stack_file(file: Path) -> StackFile:
             "cannot read a stack file", [Problem(shown_as, f"is not YAML: {' '.join(str(error).split())}")]
         ) from error
     if twice:
-        raise InputError("a key stands twice", twice)
+        raise InputError("a key is repeated", twice)
     if not isinstance(document, dict):
         raise InputError(
             "cannot read a stack file",
@@ -151,11 +147,10 @@ def read_stack_file(file: Path) -> StackFile:
 def override(
     platform: Mapping[str, Any], settings: Sequence[str]
 ) -> tuple[dict[str, Any], tuple[KeyPath, ...]]:
-    """The platform with settings like `gpu_pools[0].max_nodes=3` put in, and the paths they set.
+    """Apply settings like `gpu_pools[0].max_nodes=3`. Returns the platform and the paths that changed.
 
     Raises:
-        InputError: a setting that is not `path=value`, or that leads through something that has no such
-        place.
+        InputError: a setting that is not `path=value`, or whose path does not exist.
     """
     changed = copy.deepcopy(dict(platform))
     paths: list[KeyPath] = []
@@ -185,7 +180,7 @@ def _steps(written: str) -> KeyPath:
 
 
 def _value(path: KeyPath, text: str) -> Any:
-    """The value as YAML would read it, except where the spec wants text: there `1.34` stays text."""
+    """The value as YAML reads it, except for text fields, where `1.34` stays text."""
     if annotation_at(PlatformSpec, path) is str:
         return text
     try:
@@ -195,8 +190,7 @@ def _value(path: KeyPath, text: str) -> Any:
 
 
 def _too_deep(text: str) -> int:
-    """The line where `text` is nested deeper than can be read, or 0. Looks at events only: those come without
-    recursion.
+    """The line where `text` is nested too deeply, or 0. Reads events only, which needs no recursion.
 
     Raises:
         YAMLError: not YAML.
@@ -217,7 +211,7 @@ def _too_deep(text: str) -> int:
 
 
 def _put(document: dict[str, Any], path: KeyPath, value: Any) -> str:
-    """Put `value` at `path`; returns what is wrong, or nothing."""
+    """Set `value` at `path`. Returns a problem, or an empty string."""
     place: Any = document
     for position, step in enumerate(path):
         written = path_text(path[:position]) or "the platform"
@@ -239,7 +233,7 @@ def _put(document: dict[str, Any], path: KeyPath, value: Any) -> str:
 
 
 def _lines(root: yaml.Node | None, shown_as: str) -> tuple[dict[KeyPath, int], list[Problem]]:
-    """The line of every path, and the keys that stand twice. An alias is followed once, so a loop ends."""
+    """The line of every path, and repeated keys. An alias is followed once, so a loop ends."""
     lines: dict[KeyPath, int] = {}
     twice: list[Problem] = []
     seen: set[int] = set()
@@ -258,7 +252,7 @@ def _lines(root: yaml.Node | None, shown_as: str) -> tuple[dict[KeyPath, int], l
                     twice.append(
                         Problem(
                             f"{shown_as}:{line} {path_text(_in_platform(below))}",
-                            f"stands here twice, first in line {lines[below]}",
+                            f"is repeated, first in line {lines[below]}",
                             "keep one",
                         )
                     )
@@ -281,6 +275,6 @@ def _in_platform(path: KeyPath) -> KeyPath:
 
 
 def shown_path(file: Path) -> str:
-    """The file as seen from here where it lies below, else in full."""
+    """The path relative to the current folder, or the full path outside it."""
     relative = os.path.relpath(file)
     return str(file) if relative.startswith("..") else relative

@@ -129,7 +129,8 @@ def lists_have_no_duplicates(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def tags_are_free(spec: PlatformSpec) -> Iterator[Finding]:
-    """AWS reserves `aws:` and allows 50 tags with keys of 128 and values of 256 characters (tag restrictions).
+    """AWS reserves `aws:` and allows 50 tags with keys of 128 and values of 256 characters (tag
+    restrictions).
 
     The limits hold for every cloud, so that a spec can move.
     """
@@ -167,7 +168,9 @@ def exceptions_have_not_expired(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def exceptions_name_policies(spec: PlatformSpec) -> Iterator[Finding]:
-    """An exception from an unknown policy has no effect, which would show only when the policy fails an apply."""
+    """An exception from an unknown policy has no effect, which would show only when the policy fails an
+    apply.
+    """
     if not spec.exceptions:
         return
     from trainfleet.policies.catalogue import policy_names

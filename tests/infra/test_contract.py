@@ -142,13 +142,13 @@ def test_an_output_that_is_secret_as_a_whole_is_opened() -> None:
         ({}, "", "no keys"),
         ([], "", "is not a group of keys"),
         ({**PLATFORM, "contract_version": CONTRACT_VERSION + 1}, "contract_version", "newer Trainfleet"),
-        ({**PLATFORM, "contract_version": 0}, "contract_version", "cannot be brought forward"),
-        ({**PLATFORM, "contract_version": "one"}, "contract_version", "is no version"),
-        ({**PLATFORM, "contract_version": True}, "contract_version", "is no version"),
+        ({**PLATFORM, "contract_version": 0}, "contract_version", "cannot be migrated"),
+        ({**PLATFORM, "contract_version": "one"}, "contract_version", "is not a version"),
+        ({**PLATFORM, "contract_version": True}, "contract_version", "is not a version"),
         (
             {"platform": {key: value for key, value in PLATFORM.items() if key != "contract_version"}},
             "contract_version",
-            "is no version",
+            "is not a version",
         ),
         ({**PLATFORM, "bucket_ulr": "x"}, "bucket_ulr", "did you mean `bucket_url`?"),
         (

@@ -123,7 +123,7 @@ def test_a_file_is_named_from_here_where_it_lies_below(
         (
             PLATFORM + "    name: demo2\n",
             "stacks/Pulumi.demo.yaml:12 name",
-            "stands here twice, first in line 4",
+            "is repeated, first in line 4",
         ),
         (
             PLATFORM.replace("  aws:region: us-east-2\n", ""),
@@ -190,7 +190,7 @@ def test_a_file_is_named_from_here_where_it_lies_below(
         (
             "config: " + "{a: " * 200_000 + "1" + "}" * 200_000,
             "stacks/Pulumi.demo.yaml:1",
-            "brackets that are never closed",
+            "unclosed brackets",
         ),
         (PLATFORM + "confg: 1\n", "stacks/Pulumi.demo.yaml:12 confg", "did you mean `config`?"),
     ],

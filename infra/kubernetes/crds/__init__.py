@@ -1,9 +1,7 @@
-"""KubeRay's resource definitions, one folder per version. No Pulumi import: the spec's rules read
-`versions()` too.
+"""KubeRay's resource definitions, one folder per version. Imports no Pulumi.
 
-Written by `python -m tools.kuberay.crds`; where they come from and what was changed stands in NOTICE. They
-are installed
-as resources of their own because Helm installs definitions once and never upgrades them.
+Written by `python -m tools.kuberay.crds`; NOTICE describes their origin and changes. They are resources of
+their own because Helm installs definitions once and never upgrades them.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from trainfleet.errors import InputError, Problem
 
 
 def versions() -> tuple[str, ...]:
-    """The operator versions whose definitions are here, oldest first."""
+    """The operator versions with definitions, oldest first."""
     found = [entry.name for entry in files(__name__).iterdir() if entry.is_dir() and entry.name[:1].isdigit()]
     return tuple(sorted(found, key=lambda version: tuple(int(part) for part in version.split("."))))
 
@@ -25,15 +23,15 @@ def definitions(version: str) -> tuple[dict[str, Any], ...]:
     """The CustomResourceDefinitions of one version, sorted by name.
 
     Raises:
-        InputError: no definitions of this version are here.
+        InputError: no definitions of this version.
     """
     if version not in versions():
         raise InputError(
-            "the KubeRay operator's version is not known",
+            "unknown version of the KubeRay operator",
             [
                 Problem(
                     "ray.operator",
-                    f"no resource definitions of {version} are here",
+                    f"this release has no resource definitions of {version}",
                     f"one of {', '.join(versions())}",
                 )
             ],

@@ -1,8 +1,7 @@
-"""Alert rules: what somebody should be told of before a user asks. Few, each with what to do.
+"""Alert rules, each with what to do.
 
-Easy to get wrong: an alert on a metric that is absent never fires, so a head that is down is told by `up`,
-which Prometheus
-keeps for every target it still finds, and by the pod that is there and not ready.
+An alert on an absent metric never fires. So a failed head is detected by `up`, which Prometheus keeps for
+every discovered target, and by a pod that is not ready.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The dashboards: GPUs, Ray, trainings and their queue, cost by pool.
 
-Easy to get wrong: metrics of the DCGM exporter name the pod that holds a GPU in `exported_pod` and
-`exported_namespace`,
-because the exporter's own pod takes `pod` and `namespace`; prices are list prices, with the day on which they
-were read.
+The DCGM exporter names the pod that holds a GPU in `exported_pod` and `exported_namespace`, because its own
+pod uses `pod` and `namespace`. Prices are list prices with their date.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ SINK = "Told by runs with log.prometheus=ray."
 
 
 def boards(platform: Platform, features: LayerFeatures) -> tuple[Dashboard, ...]:
-    """The dashboards of this platform: those of parts that are there."""
+    """The dashboards of this platform, by its features."""
     found = [ray(), training(queue=features.queue)]
     if platform.pools:
         found += [gpu(), cost(platform)]
@@ -247,7 +245,7 @@ def training(*, queue: bool) -> Dashboard:
 
 
 def cost(platform: Platform) -> Dashboard:
-    """What the GPU nodes that are there cost, by pool. A pool without a known price is counted in nodes only."""
+    """The cost of running GPU nodes by pool. A pool without a known price is counted in nodes only."""
     priced = [
         (pool.spec.name, price, pool.machine.price_date)
         for pool in platform.pools
@@ -256,7 +254,7 @@ def cost(platform: Platform) -> Dashboard:
     spent = tuple(Query(f"({nodes(name)} or vector(0)) * {price:.6g}", name) for name, price, _ in priced)
     total = " + ".join(f"({query.expression})" for query in spent)
     days = sorted({day.isoformat() for _, _, day in priced if day})
-    said = f"List prices of {', '.join(days)}." if days else "List prices."
+    note = f"List prices of {', '.join(days)}." if days else "List prices."
     held = f'sum(kube_pod_container_resource_requests{{resource="nvidia_com_gpu", {IN_TRAINING}}})'
     panels = [
         Panel(
@@ -272,7 +270,7 @@ def cost(platform: Platform) -> Dashboard:
                 kind="stat",
                 width=8,
                 height=4,
-                description=said,
+                description=note,
             ),
             Panel(
                 "Last 24 hours",
@@ -281,7 +279,7 @@ def cost(platform: Platform) -> Dashboard:
                 kind="stat",
                 width=8,
                 height=4,
-                description=said,
+                description=note,
             ),
             Panel(
                 "Last 30 days",
@@ -290,9 +288,9 @@ def cost(platform: Platform) -> Dashboard:
                 kind="stat",
                 width=8,
                 height=4,
-                description=said,
+                description=note,
             ),
-            Panel("Per hour, by pool", spent, "currencyUSD", description=said),
+            Panel("Per hour, by pool", spent, "currencyUSD", description=note),
             *panels,
         ]
     paid_idle = f'sum(kube_node_status_allocatable{{resource="nvidia_com_gpu"}}) - ({held} or vector(0))'

@@ -1,9 +1,7 @@
-"""Every metric that a dashboard or an alert may use, and who tells it. A test looks for them in each
-expression.
+"""Every metric that a dashboard or an alert may use, and its source. A test checks each expression.
 
-Easy to get wrong: kube-state-metrics shows a node label only when its chart is told to
-(values/monitoring.py), and the names
-of Ray's metrics change between releases; the test looks for them in the installed Ray.
+kube-state-metrics exports only the node labels that its chart lists (values/monitoring.py). Names of Ray's
+metrics change between releases; a test looks for them in the installed Ray.
 """
 
 from __future__ import annotations

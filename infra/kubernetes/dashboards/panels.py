@@ -1,8 +1,6 @@
-"""Panels and dashboards as small typed things, and the JSON that Grafana reads.
+"""Panels and dashboards as types, and the JSON that Grafana reads.
 
-Easy to get wrong: a dashboard is found by its `uid`, so that a new title does not make a second one; panels
-lie on a grid
-of 24 columns, in the order in which they are given.
+A dashboard is identified by its `uid`. Panels are placed on a grid of 24 columns in the given order.
 """
 
 from __future__ import annotations

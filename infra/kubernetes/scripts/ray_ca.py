@@ -1,8 +1,6 @@
-"""Makes the authority of Ray's certificates inside the cluster, once: run by a Job in the training namespace.
+"""Create the authority of Ray's certificates inside the cluster. A Job in the training namespace runs this once.
 
-The key is made here and written to one Secret; it leaves the cluster neither to a person nor to a stack's
-state. Easy to get
-wrong: a second run must keep the authority that is there, or running pods would no longer trust new ones.
+The key is written to one Secret and never leaves the cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 DAYS = 3650
-CREATED, ALREADY_THERE = 201, 409
+CREATED, CONFLICT = 201, 409
 
 
 def make(folder: Path) -> tuple[bytes, bytes]:
@@ -39,7 +37,7 @@ def make(folder: Path) -> tuple[bytes, bytes]:
 
 
 def store(url: str, account: Path, document: Mapping[str, object]) -> int:
-    """Write the Secret under the pod's own account; the status says whether it was there before."""
+    """Create the Secret with the pod's own account. Returns the HTTP status."""
     headers = {
         "Authorization": f"Bearer {(account / 'token').read_text()}",
         "Content-Type": "application/json",
@@ -55,7 +53,7 @@ def store(url: str, account: Path, document: Mapping[str, object]) -> int:
 
 
 def main() -> int:
-    """Make the authority unless it is there."""
+    """Create the authority. NOTE: an existing one is kept, or running pods would no longer trust new ones."""
     name, namespace = os.environ["SECRET"], os.environ["NAMESPACE"]
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     account = Path(os.environ.get("ACCOUNT", "/var/run/secrets/kubernetes.io/serviceaccount"))
@@ -73,11 +71,11 @@ def main() -> int:
     }
     where = f"[{host}]" if ":" in host else host
     status = store(f"https://{where}:{port}/api/v1/namespaces/{namespace}/secrets", account, document)
-    said = {CREATED: "made", ALREADY_THERE: "kept the one that is there"}.get(
+    result = {CREATED: "created", CONFLICT: "kept the existing one"}.get(
         status, f"refused with status {status}"
     )
-    sys.stdout.write(f"secret {namespace}/{name}: {said}\n")
-    return 0 if status in (CREATED, ALREADY_THERE) else 1
+    sys.stdout.write(f"secret {namespace}/{name}: {result}\n")
+    return 0 if status in (CREATED, CONFLICT) else 1
 
 
 if __name__ == "__main__":

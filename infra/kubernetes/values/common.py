@@ -40,7 +40,7 @@ class Seccomp:
 
 @document
 class ContainerSecurity:
-    """A container that Pod Security `restricted` lets in."""
+    """A container that Pod Security `restricted` admits."""
 
     run_as_non_root: bool | None = True
     allow_privilege_escalation: bool = False
@@ -107,8 +107,8 @@ class Switch:
 
 
 EVERYWHERE = (Toleration(operator="Exists"),)
-"""For agents of a node: they must run under every taint, or a node with one more taint is a node without the
-agent.
+"""For agents of a node, which must run under every taint: a node with one more taint would be a node without
+the agent.
 """
 SMALL = Resources(Amounts("50m", "128Mi"), Amounts(memory="256Mi"))
 

@@ -67,7 +67,7 @@ def nvidia() -> NvidiaPlugin:
 
 def efa(pools: Iterable[Pool]) -> EfaPlugin:
     types = tuple(sorted({pool.machine.instance_type for pool in pools}))
-    # The chart's own list of machines lags behind what is sold; the pools know better.
+    # The chart's own list of machines is outdated.
     return EfaPlugin(
         Labels(("node.kubernetes.io/instance-type",), types), tolerations=EVERYWHERE, resources=SMALL
     )

@@ -1,8 +1,6 @@
-"""Values of kube-prometheus-stack: Prometheus that finds every monitor, Grafana without accounts, no alerts
-of hidden parts.
+"""Values of kube-prometheus-stack: Prometheus that finds every monitor, and Grafana without accounts.
 
-Easy to get wrong: managed clusters hide etcd, the scheduler and the controllers, and an alert on them would
-never be quiet.
+Alerts on etcd, the scheduler and the controllers are disabled, because managed clusters hide them.
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ class PrometheusSpec:
     retention_size: str
     resources: Resources
     storage_spec: StorageSpec | None
-    # False: every monitor and rule of the cluster is taken, not only those of this release.
+    # False: use every monitor and rule of the cluster, not only those of this release.
     service_monitor_selector_nil_uses_helm_values: bool = False
     pod_monitor_selector_nil_uses_helm_values: bool = False
     rule_selector_nil_uses_helm_values: bool = False
@@ -85,7 +83,7 @@ class Dashboards:
     label: str
     label_value: str
     search_namespace: str
-    # A reload is asked for under an account, and there is none: Grafana looks for new dashboards by itself.
+    # A reload needs an account. Grafana finds new dashboards itself.
     skip_reload: bool = True
 
 
@@ -180,14 +178,14 @@ def stack(retention_days: int, namespace: str, *, volume: bool) -> Stack:
     claim = Claim(ClaimSpec(("ReadWriteOnce",), ClaimResources(Requests(f"{VOLUME_GIB}Gi")), STORAGE_CLASS))
     spec = PrometheusSpec(
         retention=f"{retention_days}d",
-        # Whichever comes first: a full disk ends the collection altogether.
+        # NOTE: a full disk stops the collection.
         retention_size=f"{VOLUME_GIB * 9 // 10}GB",
         resources=Resources(Amounts("250m", "1Gi"), Amounts(memory="4Gi")),
         storage_spec=StorageSpec(claim) if volume else None,
     )
     small = Resources(Amounts("20m", "64Mi"), Amounts(memory="256Mi"))
     return Stack(
-        # They come by a chart of their own, which upgrades them.
+        # They have a chart of their own, which upgrades them.
         crds=Switch(False),
         # The webhook only checks rules, and ours are checked before they get here; without it no certificate
         # is made by a job.
@@ -195,8 +193,7 @@ def stack(retention_days: int, namespace: str, *, volume: bool) -> Stack:
         prometheus=Prometheus(spec),
         alertmanager=Switch(True),
         grafana=Grafana(
-            # No account, so no password anywhere: who may port-forward into the namespace may look, and
-            # nobody can change.
+            # No account and no password: anonymous read-only access for people who may port-forward.
             env=Environment("true"),
             ini=Ini(Anonymous(True, "Viewer"), Auth(True), Analytics(False, False)),
             sidecar=Sidecar(Dashboards(True, DASHBOARD_LABEL, "1", namespace), Datasources()),

@@ -26,7 +26,7 @@ from trainfleet.infra.platform import TRAINING_NAMESPACE, Platform, ServiceIdent
 from trainfleet.infra.spec.schema import PlatformSpec
 
 AUTOSCALERS = {"1.33": "v1.33.0", "1.34": "v1.34.1", "1.35": "v1.35.0"}
-"""The autoscaler's release per Kubernetes version; for another version the chart's own image is taken."""
+"""The autoscaler's release per Kubernetes version; others use the chart's default."""
 
 
 @document
@@ -53,11 +53,10 @@ def kuberay(spec: PlatformSpec) -> KubeRay:
         watch_namespace=(TRAINING_NAMESPACE,),
         single_namespace_install=True,
         leader_election_enabled=True,
-        # KubeRay's own waits for the head on a fifth of a processor, some 15 s more for every worker; a
-        # launch's workers wait by themselves, and
-        # a worker without either starts again until its head is there.
+        # KubeRay's own init container takes 15 s more per worker. Workers of a launch wait themselves, and
+        # others restart until their head runs.
         env=(Variable("ENABLE_INIT_CONTAINER_INJECTION", "false"),),
-        # Said although the chart says it too: the namespace refuses a pod without it.
+        # Explicit, because the namespace rejects a pod without it.
         security_context=ContainerSecurity(),
         # Measured upstream: 500 Ray pods need about 500 MB.
         resources=Resources(Amounts("100m", "512Mi"), Amounts("500m", "1Gi")),
@@ -85,11 +84,11 @@ class ScalerArguments:
     }
     expander: str = "least-waste"
     balance_similar_node_groups: bool = True
-    # System pods must not hold a GPU node; training pods with local scratch must.
+    # System pods must not keep a GPU node; training pods with local scratch must.
     skip_nodes_with_system_pods: bool = False
     skip_nodes_with_local_storage: bool = True
     scale_down_unneeded_time: str = "10m"
-    # An eight-GPU machine takes far longer than the default quarter of an hour to come up in a busy zone.
+    # In a busy zone, an eight-GPU machine takes longer than the default 15 minutes to start.
     max_node_provision_time: str = "30m"
 
 
@@ -111,13 +110,13 @@ class Autoscaler:
 def autoscaler(platform: Platform, spec: PlatformSpec, identity: ServiceIdentity) -> Autoscaler:
     tag = AUTOSCALERS.get(spec.kubernetes.version)
     return Autoscaler(
-        # Scaling groups found by tags: the only kind of pool that no cloud scales by itself.
+        # Auto Scaling groups, found by tags.
         cloud_provider="aws",
         aws_region=spec.region,
         auto_discovery=Discovery(platform.cluster_name),
         rbac=Rbac(Account(False, identity.service_account)),
         fullname_override="cluster-autoscaler",
-        # The autoscaler must run when cluster DNS does not, for that may be why nodes are needed.
+        # The autoscaler must run without cluster DNS, which may wait for a node.
         dns_policy="Default",
         extra_args=ScalerArguments(),
         resources=Resources(Amounts("100m", "600Mi"), Amounts(memory="600Mi")),
@@ -149,10 +148,10 @@ class ExternalSecrets:
 
 def external_secrets(identity: ServiceIdentity, *, monitored: bool) -> ExternalSecrets:
     return ExternalSecrets(
-        # Templates of this chart, not its `crds` folder: they are upgraded with it.
+        # Templates of this chart, which are upgraded, unlike its `crds` folder.
         install_crds=True,
         leader_elect=True,
-        # Secrets are read, into one namespace; nothing is written to the cloud or spread over namespaces.
+        # Secrets are only read, into one namespace.
         process_cluster_external_secret=False,
         process_push_secret=False,
         process_cluster_push_secret=False,
@@ -193,9 +192,9 @@ class CertManager:
 
 def cert_manager(namespace: str, *, keep: bool) -> CertManager:
     return CertManager(
-        # Templates of this chart: upgraded with it, and kept where production must not lose its certificates.
+        # Templates of this chart. NOTE: kept in production, or its certificates are lost.
         crds=Definitions(True, keep),
-        # Its lease lies in kube-system by default, where managed clusters let nobody write.
+        # The default namespace of its lease is kube-system, which managed clusters protect.
         global_=Global(Election(namespace)),
         resources=SMALL,
         webhook=Workload(SMALL),

@@ -107,8 +107,7 @@ class Configuration:
 
 def kueue(*, monitored: bool) -> Kueue:
     manager = Manager(
-        # The chart's default is a staging registry in the repository and the released image in the packed
-        # chart; said here once.
+        # The chart's default differs between its repository (staging) and its packages.
         image=Image(tag=VERSION, repository="registry.k8s.io/kueue/kueue", pull_policy="IfNotPresent"),
         resources=Resources(Amounts("500m", "512Mi"), Amounts(memory="1Gi")),
     )
@@ -127,16 +126,15 @@ def configuration() -> Configuration:
         metrics=Bind(":8443", enable_cluster_queue_resources=True),
         webhook=Port(9443),
         leader_election=Election(True, "c1f6bfd2.kueue.x-k8s.io"),
-        # Pods of other namespaces never wait for a queue, nor for its webhook's opinion of them.
+        # Pods of other namespaces are never queued and never wait for the webhook.
         managed_jobs_namespace_selector=Selector({"kubernetes.io/metadata.name": TRAINING_NAMESPACE}),
-        # A gang that was admitted but cannot start (no capacity to be had) gives its quota back. An eight-GPU
-        # node takes half an hour to come.
+        # A job that was admitted but cannot start returns its quota. An eight-GPU node takes up to half an
+        # hour to start.
         wait_for_pods_ready=WaitForPods("45m", "15m", False),
-        # RayJob for KubeRay, pod for SkyPilot's gangs. Not raycluster: a RayJob's own cluster would be queued
-        # a second time, and a
-        # RayService's would be suspended and resumed for ever.
+        # RayJob for KubeRay, pod for SkyPilot. NOTE: not raycluster: a RayJob's cluster would be queued
+        # twice, and a RayService's suspended and resumed forever.
         integrations=Frameworks(("batch/job", "ray.io/rayjob", "pod")),
-        # A request for a resource that no quota covers is never admitted; these are not scarce.
+        # A request for a resource without a quota is never admitted; these are not scarce.
         resources=QuotaResources(
             ("ephemeral-storage", "hugepages-", "smarter-devices/", "networking.gke.io")
         ),

@@ -54,6 +54,16 @@ def test_each_kind_of_capacity_is_asked_for_in_its_own_way(
     assert node_config.purchase_options(capacity, reservation) == expected
 
 
+def test_the_name_of_a_released_pool_never_changes() -> None:
+    """The name has a digest of the purchase options' text; AKS replaces a pool with another name."""
+    regular, spot = (
+        node_config.purchase_options(Capacity.ON_DEMAND, ""),
+        node_config.PurchaseOptions("Spot", "Delete"),
+    )
+    assert repr(regular) == "Market(priority='Regular', eviction=None, price=None, reservation=None)"
+    assert repr(spot) == "Market(priority='Spot', eviction='Delete', price=None, reservation=None)"
+
+
 @pytest.mark.parametrize(
     ("instance_type", "disk_gib", "where"),
     [

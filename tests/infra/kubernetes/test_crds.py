@@ -38,7 +38,8 @@ def test_a_version_brings_all_kinds_with_rays_own_fields(version: str) -> None:
 
 def test_an_unknown_version_is_refused_with_those_that_are_here() -> None:
     with pytest.raises(
-        InputError, match=r"ray\.operator: no resource definitions of 9\.9\.9 are here \(one of .*1\.6\.0"
+        InputError,
+        match=r"ray\.operator: this release has no resource definitions of 9\.9\.9 \(one of .*1\.6\.0",
     ):
         definitions("9.9.9")
 

@@ -192,7 +192,7 @@ def test_the_looked_up_keys_are_of_the_versions_that_are_installed() -> None:
 
 def test_a_value_and_a_field_that_nobody_reads_are_refused_by_name_with_the_nearest() -> None:
     with pytest.raises(
-        TrainfleetError, match=r"config\.outptus: is not a key of it \(did you mean `outputs`\?\)"
+        TrainfleetError, match=r"config\.outptus: is not a valid key \(did you mean `outputs`\?\)"
     ):
         refuse_unknown("fluent-bit", known()["charts"]["fluent-bit"]["values"], {"config": {"outptus": ""}})
     kinds = known()["kinds"]["kueue.x-k8s.io/v1beta2:ClusterQueue"]

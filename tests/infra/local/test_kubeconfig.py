@@ -101,7 +101,7 @@ def test_a_file_that_is_no_kubeconfig_is_refused(tmp_path: Path, text: str, mess
 
 
 def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no file"):
+    with pytest.raises(InputError, match="does not exist"):
         find_cluster(spec(kubeconfig=str(tmp_path / "none")), tmp_path / "none")
 
 

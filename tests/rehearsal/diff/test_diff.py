@@ -277,7 +277,7 @@ def test_an_unknown_stack(repo: Repo, diff: Diffs) -> None:
         (
             "tags: {team: ml}",
             "tags: {team: {secure: v1:Ym9ndXM=:aaaa}}",
-            "whoever reviews it has no passphrase",
+            "so a review cannot read it",
         ),
         ("    name: tiny", "    name: [", "YAML"),
     ],
