@@ -1,4 +1,4 @@
-"""What every test may use: the checkout's root and the command line as a user calls it."""
+"""Fixtures of every test: the checkout's root, the command line as a user calls it, and the check for leaks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.warm import sharing
+from tests import leaks
+from trainfleet.rehearsal.engine.process_pool import sharing
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that starts jobs behind has them ignore Ctrl-C, and their children too
+# A shell that starts a job in the background has it ignore Ctrl-C, and its children too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,9 +27,14 @@ SEED = os.environ.get("TRAINFLEET_TEST_SEED", "0")
 """Which sample of the long tests is tried at every change."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Fail a session that leaves processes, files, mounts or network interfaces behind."""
+    leaks.register(config, leaks.Places(ROOT, clusters="cluster" in (config.option.markexpr or "")))
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave of each test marked `sampled` as many cases as it says to `make test`, drawn by the seed; the others are deep."""
+    """Draw cases of each test marked `sampled` for `make test`, by the seed; mark the others as deep."""
     cases = defaultdict[str, list[pytest.Item]](list)
     for item in items:
         if item.get_closest_marker("sampled") and not item.get_closest_marker("deep"):
@@ -44,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _warm() -> Iterator[None]:
-    """Rehearsals of one process hand on the process that has the provider SDKs imported."""
+    """Share the process that has imported the provider SDKs between the rehearsals of one session."""
     with sharing():
         yield
 
@@ -57,9 +64,13 @@ def root() -> Path:
 
 @pytest.fixture
 def trainfleet(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Call `trainfleet ARGUMENTS` in a process of its own (cwd: the checkout, or `cwd=`); returns code, stdout and stderr."""
+    """Call `trainfleet ARGUMENTS` in a process of its own (cwd: the checkout, or `cwd=`); returns code,
+    stdout and stderr.
+    """
 
-    def call(*arguments: str, cwd: Path = ROOT, timeout: float = 240, **environment: str) -> subprocess.CompletedProcess[str]:
+    def call(
+        *arguments: str, cwd: Path = ROOT, timeout: float = 240, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(Path(sys.executable).with_name("trainfleet")), *arguments],
             cwd=cwd,
