@@ -80,7 +80,8 @@ class CloudSupport:
 
     cloud: Cloud
     creates_cluster: bool = True
-    """False: the platform uses an existing cluster, and the spec must not ask for what only a cloud creates.
+    """False: the platform uses an existing cluster, and the spec must not ask for what only a
+    cloud creates.
     """
     extra: str
     """The extra of this package that installs the SDK."""

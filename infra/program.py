@@ -1,4 +1,6 @@
-"""The program of every stack: load the spec, build the cloud, install the cluster layer, export the outputs."""
+"""The program of every stack: load the spec, build the cloud, install the cluster layer, export
+the outputs.
+"""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def configuration(addon: str, tags: dict[str, str]) -> dict[str, Any]:
     """Settings of an add-on that differ from its defaults."""
     if addon == "vpc-cni":
         return {
-            # Sixteen addresses per slot: a GPU node has room for as many pods as its memory allows, with few
+            # Sixteen addresses per slot: a GPU node fits as many pods as its memory allows, with few
             # calls to EC2.
             "env": {"ENABLE_PREFIX_DELEGATION": "true", "WARM_PREFIX_TARGET": "1"},
             # NOTE: without this, a NetworkPolicy is accepted and never enforced.
@@ -91,13 +91,13 @@ class AddOns(PlatformComponent):
         what: str,
         cluster: aws.eks.Cluster,
         identity: Identity,
-        wanted: Iterable[str],
+        requested: Iterable[str],
         *,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, what, opts)
         self.installed: list[pulumi.Resource] = []
-        for addon in wanted:
+        for addon in requested:
             settings = configuration(addon, self.tags(addon))
             pods = identity.pods[ROLES[addon]] if addon in ROLES else None
             self.installed.append(

@@ -35,7 +35,9 @@ class Scaling:
 
 
 def scaling(running: Running | None, least: int, most: int) -> Scaling:
-    """The scaling of a group with these limits. `running`: its current state, None if it does not exist yet."""
+    """The scaling of a group with these limits. `running`: its current state, None if it does not
+    exist yet.
+    """
     if running is None or (running.least, running.most) == (least, most):
         return Scaling({"min_size": least, "max_size": most, "desired_size": least}, [DESIRED])
     return Scaling(

@@ -15,7 +15,9 @@ MOST_ALERTS = 5
 
 
 def alerts(budget: BudgetSpec, owner: str) -> list[aws.budgets.BudgetNotificationArgsDict]:
-    """An alert for each share that is spent, and one for a forecast above the limit if the number allows it."""
+    """An alert for each share that is spent, and one for a forecast above the limit if the number
+    allows it.
+    """
     emails = list(budget.emails or (owner,))
 
     def alert(kind: str, share: float) -> aws.budgets.BudgetNotificationArgsDict:
@@ -46,8 +48,8 @@ class Budget(PlatformComponent):
             time_unit="MONTHLY",
             limit_amount=f"{budget.monthly_usd:.2f}",
             limit_unit="USD",
-            # NOTE: AWS counts by this tag only after it is activated for cost allocation in the billing console,
-            # once per payer account.
+            # NOTE: AWS counts by this tag only after it is activated for cost allocation in the billing
+            # console, once per payer account.
             cost_filters=[{"name": "TagKeyValue", "values": [f"user:{PLATFORM_TAG}${spec.name}"]}],
             notifications=alerts(budget, spec.owner),
             tags=self.tags("budget"),

@@ -29,7 +29,8 @@ from trainfleet.infra.spec.schema import GpuPool, PlatformSpec
 ON_CREATE = "on_create.sh"
 SCRIPT = Path(__file__).with_name("hyperpod_on_create.sh")
 HEALTHY = {"sagemaker.amazonaws.com/node-health-status": "Schedulable"}
-"""SageMaker sets it on a node that passed its tests (developer guide, resilience-related Kubernetes labels).
+"""SageMaker sets it on a node that passed its tests (developer guide, resilience-related
+Kubernetes labels).
 """
 
 

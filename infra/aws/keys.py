@@ -19,7 +19,9 @@ USE = ("kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "
 
 
 def owned_by_account(partition: str, account: pulumi.Input[str]) -> iam_documents.Statement:
-    """The account's IAM policies decide who uses the key. NOTE: without this, a key can become unmanageable."""
+    """The account's IAM policies decide who uses the key. NOTE: without this, a key can become
+    unmanageable.
+    """
     root = iam_documents.arn("arn:", partition, ":iam::", account, ":root")
     return iam_documents.statement("Account", ["kms:*"], ["*"], principal={"AWS": root})
 

@@ -151,9 +151,7 @@ def pool_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...]:
 
 
 def shared_volume_zone(spec: PlatformSpec) -> str:
-    """The zone of the shared filesystem: that of the first pool with a single zone, because its readers are
-    there.
-    """
+    """The zone of the shared filesystem: that of the first pool with a single zone, close to its readers."""
     bound = [zones[0] for pool in spec.gpu_pools if len(zones := pool_zones(spec, pool)) == 1]
     return bound[0] if bound else platform_zones(spec)[0]
 

@@ -129,8 +129,8 @@ def node_config(
             "http_put_response_hop_limit": 1,
         },
         monitoring={"enabled": True},
-        # NOTE: with interfaces in the template, EKS does not add the cluster's security group, without which a
-        # node never joins.
+        # NOTE: with interfaces in the template, EKS does not add the cluster's security group, without which
+        # a node never joins.
         network_interfaces=_interfaces(machine, *fabric) if fabric else None,
         placement={"group_name": placement_group} if placement_group is not None else None,
         instance_market_options={"market_type": market_type} if market_type else None,

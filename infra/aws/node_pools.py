@@ -95,7 +95,9 @@ def uses_efa(pool: GpuPool, machine: Machine) -> bool:
 
 
 def needs_placement_group(pool: GpuPool, machine: Machine) -> bool:
-    """Whether the nodes need a placement group. Capacity blocks are placed together already and accept none."""
+    """Whether the nodes need a placement group. Capacity blocks are placed together already and
+    accept none.
+    """
     return (pool.compact or uses_efa(pool, machine)) and pool.capacity is not Capacity.CAPACITY_BLOCK
 
 
@@ -145,11 +147,11 @@ class GpuPools(PlatformComponent):
     ) -> None:
         super().__init__(spec, "gpu-pools", opts)
         self.foundation, self.cluster = foundation, cluster
-        wanted = [
+        pools = [
             (pool, machine_for_pool(spec.cloud, pool)) for pool in spec.gpu_pools if pool.kind == "nodes"
         ]
-        self.fabric = self._fabric() if any(uses_efa(pool, machine) for pool, machine in wanted) else None
-        self.pools = tuple(self._pool(pool, machine) for pool, machine in wanted)
+        self.fabric = self._fabric() if any(uses_efa(pool, machine) for pool, machine in pools) else None
+        self.pools = tuple(self._pool(pool, machine) for pool, machine in pools)
         self.register_outputs({})
 
     def _fabric(self) -> aws.ec2.SecurityGroup:

@@ -28,11 +28,11 @@ class Secrets(PlatformComponent):
 
     def __init__(self, spec: PlatformSpec, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "secrets", opts)
-        wanted = spec.secrets.names if spec.secrets.provider == "cloud" else ()
-        secrets = [self._secret(name, keys) for name in wanted]
+        names = spec.secrets.names if spec.secrets.provider == "cloud" else ()
+        secrets = [self._secret(name, keys) for name in names]
         self.arns = [secret.arn for secret in secrets]
         self.names: dict[str, pulumi.Input[str]] = {
-            name: secret.name for name, secret in zip(wanted, secrets, strict=True)
+            name: secret.name for name, secret in zip(names, secrets, strict=True)
         }
         self.register_outputs({})
 

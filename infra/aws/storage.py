@@ -117,17 +117,16 @@ class Storage(PlatformComponent):
             rule={"object_ownership": "BucketOwnerEnforced"},
             opts=self.options(retain=True),
         )
-        by_default: aws.s3.BucketServerSideEncryptionConfigurationRuleApplyServerSideEncryptionByDefaultArgsDict = (
-            {"sse_algorithm": "aws:kms", "kms_master_key_id": key_arn}
-            if key_arn is not None
-            else {"sse_algorithm": "AES256"}
-        )
         encryption = aws.s3.BucketServerSideEncryptionConfiguration(
             self.name(f"{what}-encryption"),
             bucket=bucket.bucket,
             rules=[
                 {
-                    "apply_server_side_encryption_by_default": by_default,
+                    "apply_server_side_encryption_by_default": (
+                        {"sse_algorithm": "aws:kms", "kms_master_key_id": key_arn}
+                        if key_arn is not None
+                        else {"sse_algorithm": "AES256"}
+                    ),
                     # Fewer calls to KMS: checkpoints have thousands of parts.
                     "bucket_key_enabled": key_arn is not None,
                 }

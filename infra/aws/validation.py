@@ -56,7 +56,9 @@ def aws_region_has_zones(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def aws_zones_are_in_the_region(spec: PlatformSpec) -> Iterator[Finding]:
-    """A node group's subnet is in one zone of the platform's region. AWS names zones by region and a letter."""
+    """A node group's subnet is in one zone of the platform's region. AWS names zones by region
+    and a letter.
+    """
     if spec.region not in REGIONS:
         return
     for index, pool in enumerate(spec.gpu_pools):

@@ -41,7 +41,9 @@ def aws_blocks_are_sold(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def hyperpod_is_available(spec: PlatformSpec) -> Iterator[Finding]:
-    """HyperPod exists in the regions for which its health agent is published, and is one version behind EKS."""
+    """HyperPod exists in the regions for which its health agent is published, and is one version
+    behind EKS.
+    """
     for path, _ in hyperpods(spec):
         where = (*path, "kind")
         if spec.region and spec.region not in HYPERPOD_REGIONS:
@@ -55,7 +57,9 @@ def hyperpod_is_available(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def hyperpod_capacity(spec: PlatformSpec) -> Iterator[Finding]:
-    """SageMaker sells HyperPod's capacity on demand or by a training plan. EC2's reservations do not apply."""
+    """SageMaker sells HyperPod's capacity on demand or by a training plan. EC2's reservations do
+    not apply.
+    """
     for path, pool in hyperpods(spec):
         if pool.capacity not in HYPERPOD_CAPACITIES:
             what = f"HyperPod does not sell `{pool.capacity}`"

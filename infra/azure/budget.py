@@ -20,7 +20,9 @@ MOST_ALERTS = 5
 
 
 def alerts(budget: BudgetSpec, owner: str) -> dict[str, consumption.NotificationArgsDict]:
-    """An alert for each share that is spent, and one for a forecast above the limit if the number allows it."""
+    """An alert for each share that is spent, and one for a forecast above the limit if the number
+    allows it.
+    """
     emails = list(budget.emails or (owner,))
 
     def alert(kind: str, share: float) -> consumption.NotificationArgsDict:

@@ -26,7 +26,9 @@ documentation).
 
 
 class Keys(PlatformComponent):
-    """The three keys of a platform: `cluster`, `nodes`, `data`; their vault, and the encryption set `disks`."""
+    """The three keys of a platform: `cluster`, `nodes`, `data`; their vault, and the encryption
+    set `disks`.
+    """
 
     TYPE = "trainfleet:azure:Keys"
 

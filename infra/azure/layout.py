@@ -121,7 +121,9 @@ class Plan:
 
 
 def cluster_name(spec: PlatformSpec) -> str:
-    """The AKS cluster's name: fixed, because contexts and commands use it. Unique within its resource group."""
+    """The AKS cluster's name: fixed, because contexts and commands use it. Unique within its
+    resource group.
+    """
     return f"trainfleet-{spec.name}"
 
 
@@ -171,9 +173,7 @@ def pool_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...]:
 
 
 def shared_volume_zones(spec: PlatformSpec) -> tuple[str, ...]:
-    """The zone of the shared filesystem: that of the first pool with a single zone, because its readers are
-    there.
-    """
+    """The zone of the shared filesystem: that of the first pool with a single zone, close to its readers."""
     bound = [zones for pool in spec.gpu_pools if len(zones := pool_zones(spec, pool)) == 1]
     return bound[0] if bound else platform_zones(spec)[:1]
 
@@ -212,12 +212,12 @@ def plan(spec: PlatformSpec) -> Plan:
 
 def pod_cidr(cidr: IPv4Network) -> str:
     """A range for pods outside the network, for 1024 nodes with 256 addresses each (overlay)."""
-    return _beside(cidr, POD_RANGES)
+    return _apart_from(cidr, POD_RANGES)
 
 
 def service_cidr(cidr: IPv4Network) -> str:
     """A range for Kubernetes services that overlaps neither the network nor the pods."""
-    return _beside(cidr, SERVICE_RANGES)
+    return _apart_from(cidr, SERVICE_RANGES)
 
 
 def dns_address(cidr: IPv4Network) -> str:
@@ -233,12 +233,12 @@ def log_retention(days: int) -> int:
 def endpoint_kinds(spec: PlatformSpec) -> tuple[str, ...]:
     """The kinds of private endpoint that this platform has."""
     shared = spec.storage.shared_filesystem
-    wanted = ["blob", "registry", "vault"]
+    kinds = ["blob", "registry", "vault"]
     if hierarchical(spec):
-        wanted.append("dfs")
+        kinds.append("dfs")
     if shared and shared.kind == "nfs":
-        wanted.append("file")
-    return tuple(sorted(wanted))
+        kinds.append("file")
+    return tuple(sorted(kinds))
 
 
 def hierarchical(spec: PlatformSpec) -> bool:
@@ -264,5 +264,5 @@ def single_addresses(ranges: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _beside(cidr: IPv4Network, ranges: tuple[str, ...]) -> str:
+def _apart_from(cidr: IPv4Network, ranges: tuple[str, ...]) -> str:
     return next(text for text in ranges if not IPv4Network(text).overlaps(cidr))

@@ -151,11 +151,11 @@ def azure_nodes_have_addresses(spec: PlatformSpec) -> Iterator[Finding]:
         return
     counts: dict[str, int] = {}
     inline = INLINE_NODES[spec.production][1]
-    wanted = [
+    requested = [
         ((), spec.system_pool.max_nodes + inline),
         *((pool_zones(spec, pool), pool.max_nodes) for pool in spec.gpu_pools),
     ]
-    for zones, nodes in wanted:
+    for zones, nodes in requested:
         zone = zones[0] if len(zones) == 1 and spec.network.nat == "per-zone" else ""
         counts[zone] = counts.get(zone, 0) + nodes + math.ceil(nodes / 3)
     reads: tuple[Path, ...] = (CLOUD, ("region",), ("network", "zones"), ("system_pool",), ("gpu_pools",))
@@ -279,7 +279,8 @@ def azure_filesystem_is_sold(spec: PlatformSpec) -> Iterator[Finding]:
         above = math.ceil(size / step) * step
         yield Finding(
             (*path, "capacity_gib"),
-            f"Managed Lustre of {shared.throughput_mbps_per_tib} MB/s for each TiB is not sold with {size} GiB",
+            f"Managed Lustre of {shared.throughput_mbps_per_tib} MB/s for each TiB "
+            f"is not sold with {size} GiB",
             f"{above}: {step}, and more in steps of {step}",
             reads,
         )

@@ -37,7 +37,9 @@ def azure_pool_sizes(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def azure_pool_names(spec: PlatformSpec) -> Iterator[Finding]:
-    """AKS requires one pool inside the cluster resource (AKS API, agentPoolProfiles). Its name is reserved."""
+    """AKS requires one pool inside the cluster resource (AKS API, agentPoolProfiles). Its name is
+    reserved.
+    """
     for path, pool in pools(spec):
         if pool.name == INLINE_POOL:
             yield Finding(

@@ -96,7 +96,9 @@ def standing_usd_per_hour(spec: PlatformSpec) -> float:
 
 @dataclass(frozen=True)
 class BillItem:
-    """One line of a bill: the smallest and largest count, and the price of one by the hour (None = unknown)."""
+    """One line of a bill: the smallest and largest count, and the price of one by the hour (None
+    = unknown).
+    """
 
     name: str
     what: str

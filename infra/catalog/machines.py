@@ -5,7 +5,7 @@ left out, never 0. Columns:
 
     accelerator       SkyPilot's name; left out for CPU machines
     gpu_memory_gib    per GPU; as the EC2 API reports it on AWS, nominal elsewhere
-    network_gbps      AWS: baseline with EFA; GCP: maximum egress with RDMA; Azure: Ethernet without InfiniBand
+    network_gbps      AWS: baseline with EFA; GCP: maximum with RDMA; Azure: without InfiniBand
     rdma_nics         EFA interfaces (AWS), GPU data interfaces (GCP), InfiniBand adapters (Azure)
     local_nvme_gb     in 10^9 bytes; 0 = none; left out = a temporary disk of unstated kind
     usd_per_hour_*    whole machine, Linux, list price; AWS spot is the median over the zones of price_region

@@ -25,7 +25,8 @@ kubeconfig = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_e
 
 _HELP = f"""Write a kubeconfig that carries the launcher's token, with rights in the training namespace only.
 
-The platform's outputs have the cluster's address; the token is read from a file, or from the cluster through a context of your own.
+The platform's outputs have the cluster's address. The token is read from a file, or from the cluster through
+a context of your own.
 Delete the Secret `launcher-token` to revoke every such kubeconfig; `pulumi up --refresh` creates a new one.
 
 [bold]Examples[/]
@@ -95,7 +96,8 @@ def write(
         )
     else:
         err().print(
-            f"{output}: context {outputs.kube_context}, namespace {outputs.namespace}. It contains a token: protect it like a password."
+            f"{output}: context {outputs.kube_context}, namespace {outputs.namespace}. "
+            f"It contains a token: protect it like a password."
         )
 
 

@@ -144,7 +144,8 @@ def _print_machines(console: Any, found: list[Machine]) -> None:
         console.width = WIDTH
     console.print(table)
     notes = [
-        "GiB: memory of one GPU. $/h: list price of the machine in USD; spot prices have no date; - is not listed.",
+        "GiB: memory of one GPU. $/h: list price of the machine in USD; "
+        "spot prices have no date; - is not listed.",
         "Prices from:",
     ]
     regions: dict[str, dict[str, None]] = {}

@@ -177,7 +177,8 @@ def _print_platform(stack: str, platform: PlatformSpec) -> None:
     costs = node_costs(platform)
     place = f"{platform.cloud} {platform.region}".strip()
     typer.echo(
-        f"{typer.style('ok', fg='green')} {typer.style(stack, bold=True)}: platform {platform.name} on {place}, {platform.environment}"
+        f"{typer.style('ok', fg='green')} {typer.style(stack, bold=True)}: "
+        f"platform {platform.name} on {place}, {platform.environment}"
     )
     if not costs.pools:
         typer.echo(f"  {len(platform.gpu_pools)} GPU pools on an existing cluster")
@@ -210,10 +211,12 @@ def _print_platform(stack: str, platform: PlatformSpec) -> None:
         typer.secho(f"  {'  '.join(cells)}".rstrip(), dim=row is rows[0])
     low, high = costs.min_usd_per_hour, costs.max_usd_per_hour
     typer.echo(
-        f"  nodes: {low:,.2f} to {high:,.2f} USD an hour, {low * HOURS_PER_MONTH:,.0f} to {high * HOURS_PER_MONTH:,.0f} USD a month"
+        f"  nodes: {low:,.2f} to {high:,.2f} USD an hour, "
+        f"{low * HOURS_PER_MONTH:,.0f} to {high * HOURS_PER_MONTH:,.0f} USD a month"
     )
     typer.secho(
-        "  list prices (trainfleet machines); reserved capacity as on-demand; without storage, traffic, control plane",
+        "  list prices (trainfleet machines); reserved capacity as on-demand; "
+        "without storage, traffic, control plane",
         dim=True,
     )
     if costs.unknown:

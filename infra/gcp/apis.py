@@ -24,14 +24,14 @@ ALWAYS = (
 
 def services(spec: PlatformSpec) -> tuple[str, ...]:
     """The short names of the APIs that this platform needs."""
-    wanted = list(ALWAYS)
+    names = list(ALWAYS)
     if spec.secrets.provider == "cloud" and spec.secrets.names:
-        wanted.append("secretmanager")
+        names.append("secretmanager")
     if spec.budget:
-        wanted.append("billingbudgets")
+        names.append("billingbudgets")
     if shared := spec.storage.shared_filesystem:
-        wanted += ["servicenetworking", "lustre" if shared.kind == "lustre" else "file"]
-    return tuple(sorted(wanted))
+        names += ["servicenetworking", "lustre" if shared.kind == "lustre" else "file"]
+    return tuple(sorted(names))
 
 
 class Apis(PlatformComponent):

@@ -94,7 +94,8 @@ class Nfs(PlatformComponent):
         self.filesystem = gcp.filestore.Instance(
             self.name("nfs"),
             location=zone,
-            # NOTE: a change of location, tier, protocol or network replaces the share, and the new one is empty.
+            # NOTE: a change of location, tier, protocol or network replaces the share, and the new one is
+            # empty.
             tier="ZONAL",
             protocol="NFS_V3",
             file_shares={

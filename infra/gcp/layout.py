@@ -153,14 +153,14 @@ def machine_zones(spec: PlatformSpec, pool: GpuPool) -> tuple[str, ...] | None:
 
 
 def system_zones(spec: PlatformSpec) -> tuple[str, ...]:
-    """The zones of the system pool: at most its minimum, since GKE starts the same number of nodes in each."""
+    """The zones of the system pool: at most its minimum, since GKE starts the same number of
+    nodes in each.
+    """
     return platform_zones(spec)[: spec.system_pool.min_nodes]
 
 
 def shared_volume_zone(spec: PlatformSpec) -> str:
-    """The zone of the shared filesystem: that of the first pool with a single zone, because its readers are
-    there.
-    """
+    """The zone of the shared filesystem: that of the first pool with a single zone, close to its readers."""
     bound = [found[0] for pool in spec.gpu_pools if len(found := pool_zones(spec, pool)) == 1]
     return bound[0] if bound else platform_zones(spec)[0]
 

@@ -27,8 +27,8 @@ class Secrets(PlatformComponent):
 
     def __init__(self, spec: PlatformSpec, keys: Keys, *, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(spec, "secrets", opts)
-        wanted = spec.secrets.names if spec.secrets.provider == "cloud" else ()
-        self.secrets = {name: self._secret(name, keys) for name in wanted}
+        names = spec.secrets.names if spec.secrets.provider == "cloud" else ()
+        self.secrets = {name: self._secret(name, keys) for name in names}
         self.names: dict[str, pulumi.Input[str]] = {
             name: secret.secret_id for name, secret in self.secrets.items()
         }

@@ -86,7 +86,9 @@ def gcp_zones_are_in_the_region(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def gcp_network_can_be_divided(spec: PlatformSpec) -> Iterator[Finding]:
-    """Half of the range is for pods, a /24 per node. A subnet's range is at most a /8 (VPC guide, subnets)."""
+    """Half of the range is for pods, a /24 per node. A subnet's range is at most a /8 (VPC guide,
+    subnets).
+    """
     cidr = spec.network.cidr
     sizes = f"a /{_LARGEST} to a /{layout.LONGEST_PREFIX}"
     if cidr.prefixlen > layout.LONGEST_PREFIX:

@@ -1,4 +1,6 @@
-"""Autoscaler: the cluster autoscaler, where the cloud provides none. Its minor version must be the cluster's."""
+"""Autoscaler: the cluster autoscaler, where the cloud provides none. Its minor version must be
+the cluster's.
+"""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ class Certificates(pulumi.ComponentResource):
 
     def _cert_manager(self) -> None:
         """The chart, a self-signed issuer, the authority's certificate, and an issuer that uses it."""
-        values = operators.cert_manager(CERTIFICATES_NAMESPACE, keep=self._spec.production)
+        values = operators.cert_manager(CERTIFICATES_NAMESPACE, retain=self._spec.production)
         chart = release(
             f"{self._spec.name}-cert-manager", CERT_MANAGER, CERTIFICATES_NAMESPACE, values, parent=self
         )

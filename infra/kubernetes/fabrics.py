@@ -22,7 +22,10 @@ POOL_LABEL = "trainfleet.io/pool"
 INFINIBAND_IMAGE = "ghcr.io/mellanox/k8s-rdma-shared-dev-plugin:v1.5.3"
 PAUSE_IMAGE = "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b99b180b9996407d61240ceb9830"
 HOST_IMAGE = "docker.io/library/debian:12.11-slim"
-INJECTOR_IMAGE = "gcr.io/gke-release/nri-device-injector@sha256:6e79483d52abdc28454bf186320b10a56b0f117a10e8d65d5c74dbb821a76970"
+INJECTOR_IMAGE = (
+    "gcr.io/gke-release/nri-device-injector"
+    "@sha256:6e79483d52abdc28454bf186320b10a56b0f117a10e8d65d5c74dbb821a76970"
+)
 HCA_SHARES = 63
 """How many pods of a node may use the adapters at once. A training uses one; others are for debugging."""
 
@@ -65,12 +68,14 @@ INSTALLERS = {
     "roce": Installer(
         "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:v1.1.1",
         (("/home/kubernetes/bin/nvidia/lib64", "/target/lib64"), ("/home/kubernetes/bin/gib", "/target/gib")),
-        "/scripts/container_entry.sh install && cp -r /var/lib/gib/lib64/. /target/lib64 && cp -r /var/lib/gib/. /target/gib",
+        "/scripts/container_entry.sh install && cp -r /var/lib/gib/lib64/. /target/lib64 "
+        "&& cp -r /var/lib/gib/. /target/gib",
     ),
     "gpudirect-tcpxo": Installer(
         "us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/nccl-plugin-gpudirecttcpx-dev:v1.0.15",
         (("/var/lib", "/var/lib"), ("/home/kubernetes/bin/nvidia/lib64", "/target/lib64")),
-        "/bin/sh /scripts/container_entry.sh install --install-nccl && cp -r /var/lib/tcpxo/lib64/. /target/lib64",
+        "/bin/sh /scripts/container_entry.sh install --install-nccl "
+        "&& cp -r /var/lib/tcpxo/lib64/. /target/lib64",
         prepare=APERTURES,
         devices=True,
     ),

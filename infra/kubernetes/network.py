@@ -195,7 +195,9 @@ def dns() -> NetworkPolicyEgressRuleArgs:
 
 
 def outbound(platform: Platform, ports: Iterable[int]) -> list[NetworkPolicyEgressRuleArgs]:
-    """The object store, the registry, and the APIs of cloud and cluster, by TLS. Never the metadata service."""
+    """The object store, the registry, and the APIs of cloud and cluster, by TLS. Never the
+    metadata service.
+    """
     blocks = [IPBlockArgs(cidr=cidr) for cidr in platform.api_cidrs] or [
         IPBlockArgs(cidr=ANYWHERE, except_=[METADATA_RANGE])
     ]

@@ -145,8 +145,7 @@ def cluster_queue(platform: Platform, spec: PlatformSpec) -> ClusterQueueSpec:
     return ClusterQueueSpec(
         namespace_selector=Selector({"kubernetes.io/metadata.name": TRAINING_NAMESPACE}),
         resource_groups=(ResourceGroup(covered, tuple(flavors)),),
-        # A small job may pass a large one that waits for more than is free; a large one of high priority
-        # makes room for itself.
+        # A small job may pass a large one that waits; a large one of high priority preempts.
         queueing_strategy="BestEffortFIFO",
         preemption=Preemption("LowerPriority", "Never"),
     )

@@ -43,7 +43,8 @@ class PoolOutput(Output):
     tolerations: list[dict[str, str]]
     """For every taint of the pool's nodes: GPU, spot."""
     pod_annotations: dict[str, str]
-    """Annotations that give a pod the pool's fabric (its network interfaces), in addition to `rdma_resource`.
+    """Annotations that give a pod the pool's fabric (its network interfaces), in addition to
+    `rdma_resource`.
     """
     environment: dict[str, str]
     """Environment of a pod's processes to use the fabric (NCCL, libfabric)."""
@@ -127,7 +128,9 @@ Migration = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def _to_2(document: dict[str, Any]) -> dict[str, Any]:
-    """Version 1 had only AWS's own node pools and existing clusters, no launcher account and no certificates."""
+    """Version 1 had only AWS's own node pools and existing clusters, no launcher account and no
+    certificates.
+    """
     pools = document.get("pools")
     grown = [
         {"kind": "nodes", "pod_annotations": {}, "environment": {}, **pool}

@@ -38,7 +38,9 @@ def endpoint_is_reachable(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def allowed_ranges_are_narrow(spec: PlatformSpec) -> Iterator[Finding]:
-    """Two halves of the internet are the whole internet, and a public endpoint never sees a private address."""
+    """Two halves of the internet are the whole internet, and a public endpoint never sees a
+    private address.
+    """
     ranges = spec.network.allowed_cidrs
     for index, allowed in enumerate(ranges):
         where = (*_ALLOWED, index)

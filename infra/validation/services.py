@@ -33,7 +33,9 @@ def launchers_are_not_admins(spec: PlatformSpec) -> Iterator[Finding]:
 
 
 def operator_is_known(spec: PlatformSpec) -> Iterator[Finding]:
-    """The operator needs its own resource definitions. Others would accept fields that it does not support."""
+    """The operator needs its own resource definitions. Others would accept fields that it does
+    not support.
+    """
     known = versions()
     if spec.ray.operator not in known:
         yield Finding(

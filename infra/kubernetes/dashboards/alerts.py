@@ -75,7 +75,8 @@ GPUS = (
         "0m",
         "critical",
         "GPU {{ $labels.gpu }} of {{ $labels.Hostname }} reports Xid {{ $value }}",
-        "Look the number up in NVIDIA's Xid catalogue; cordon the node and drain it, and the pool's repair or the autoscaler replaces it.",
+        "Look the number up in NVIDIA's Xid catalogue; "
+        "cordon the node and drain it, and the pool's repair or the autoscaler replaces it.",
     ),
     _rule(
         "GpuMemoryFailing",
@@ -91,7 +92,8 @@ GPUS = (
         "5m",
         "warning",
         "{{ $labels.exported_pod }} holds GPUs and has used none for half an hour",
-        "Look at the run's log and its queue of data; a run that waits for ever costs as much as one that trains.",
+        "Look at the run's log and its queue of data; "
+        "a run that waits for ever costs as much as one that trains.",
     ),
 )
 NODES = (
@@ -138,6 +140,7 @@ QUEUE = (
         "1h",
         "warning",
         "Trainings have waited for an hour while none runs",
-        "Ask for less than the pool's quota, or see whether the pool can grow at all: kubectl describe clusterqueue.",
+        "Ask for less than the pool's quota, or see whether the pool can grow at all: "
+        "kubectl describe clusterqueue.",
     ),
 )

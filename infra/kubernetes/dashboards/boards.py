@@ -58,7 +58,10 @@ def gpu() -> Dashboard:
                 (Query(f"{BY_GPU} (DCGM_FI_PROF_PIPE_TENSOR_ACTIVE)", LEGEND_GPU),),
                 "percentunit",
                 maximum=1,
-                description="Share of cycles: what a training gets out of the GPU, where use only says that it is not idle.",
+                description=(
+                    "Share of cycles: what a training gets out of the GPU, "
+                    "where use only says that it is not idle."
+                ),
             ),
             Panel(
                 "Memory used",
@@ -136,7 +139,8 @@ def ray() -> Dashboard:
                 "Memory",
                 (
                     Query(
-                        "sum by (ray_io_cluster, instance) (ray_node_mem_used) / sum by (ray_io_cluster, instance) (ray_node_mem_total)",
+                        "sum by (ray_io_cluster, instance) (ray_node_mem_used) / "
+                        "sum by (ray_io_cluster, instance) (ray_node_mem_total)",
                         "{{ray_io_cluster}} {{instance}}",
                     ),
                 ),

@@ -1,3 +1,1 @@
-"""Programs that run in the cluster, carried there as text: no import of anything of ours, and no package
-beside Python's own.
-"""
+"""Programs that run in the cluster. They import only the standard library."""

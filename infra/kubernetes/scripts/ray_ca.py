@@ -1,4 +1,5 @@
-"""Create the authority of Ray's certificates inside the cluster. A Job in the training namespace runs this once.
+"""Create the authority of Ray's certificates inside the cluster. A Job in the training namespace runs this
+once.
 
 The key is written to one Secret and never leaves the cluster.
 """

@@ -190,10 +190,10 @@ class CertManager:
     prometheus: Switch
 
 
-def cert_manager(namespace: str, *, keep: bool) -> CertManager:
+def cert_manager(namespace: str, *, retain: bool) -> CertManager:
     return CertManager(
         # Templates of this chart. NOTE: kept in production, or its certificates are lost.
-        crds=Definitions(True, keep),
+        crds=Definitions(True, retain),
         # The default namespace of its lease is kube-system, which managed clusters protect.
         global_=Global(Election(namespace)),
         resources=SMALL,

@@ -64,10 +64,10 @@ def test_the_job_makes_the_authority_once_and_keeps_it(tmp_path: Path) -> None:
         first = run_job(server, account)
         made = dict(server.objects)
         second = run_job(server, account)
-    assert (first.returncode, first.stdout) == (0, "secret training/ray-ca: made\n"), first.stderr
+    assert (first.returncode, first.stdout) == (0, "secret training/ray-ca: created\n"), first.stderr
     assert (second.returncode, second.stdout) == (
         0,
-        "secret training/ray-ca: kept the one that is there\n",
+        "secret training/ray-ca: kept the existing one\n",
     ), second.stderr
     assert server.objects == made
     secret = made[f"{SECRETS}/{RAY_CA_SECRET}"]
