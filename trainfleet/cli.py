@@ -1,7 +1,6 @@
-"""The command line: one table of commands, each defined by the package it belongs to and imported only when
-called.
+"""The command line: one table of commands. Each is imported from its package only when it is called.
 
-`trainfleet --help` must stay under 0.4 s: nothing but Typer is imported until a command is chosen.
+`trainfleet --help` must answer in under 0.4 s, so nothing but Typer is imported until a command is chosen.
 """
 
 from __future__ import annotations
@@ -19,77 +18,96 @@ from trainfleet.suggestions import did_you_mean
 if TYPE_CHECKING:
     from typer import _click as click
 
+PLATFORMS, TRAINING, MODELS, CLUSTERS, SETUP = "Platforms", "Training", "Models", "Clusters", "Setup"
+
 
 class Command(NamedTuple):
-    """Where a command lives (`module:attribute`, a `typer.Typer`) and the line that `--help` shows for it."""
+    """Where a command is defined (`module:attribute`, a `typer.Typer`), its line in `--help`, and its panel."""
 
     source: str
     help: str
+    panel: str
 
 
 COMMANDS: dict[str, Command] = {
-    "spec": Command("trainfleet.infra.cli.spec:spec", "Check a platform spec, or write its JSON Schema."),
+    "spec": Command(
+        "trainfleet.infra.cli.spec:spec", "Check a platform spec, or write its JSON Schema.", PLATFORMS
+    ),
     "machines": Command(
-        "trainfleet.infra.cli.machines:machines", "Browse the catalogue of GPU machines and their prices."
+        "trainfleet.infra.cli.machines:machines",
+        "Browse the catalogue of GPU machines and their prices.",
+        PLATFORMS,
     ),
     "rehearse": Command(
         "trainfleet.rehearsal.cli.rehearse:rehearse",
-        "Try a stack on the real engine over simulated clouds, without an account.",
+        "Run a stack on the real engine with simulated clouds, without an account.",
+        PLATFORMS,
     ),
     "diff": Command(
         "trainfleet.rehearsal.cli.diff:diff",
-        "Say what a change would make, replace, lose and cost, without an account.",
+        "Show what a change creates, replaces, loses and costs, without an account.",
+        PLATFORMS,
+    ),
+    "policies": Command(
+        "trainfleet.policies.cli.policies:policies",
+        "List the policies of every platform, with reasons and fixes.",
+        PLATFORMS,
+    ),
+    "data": Command(
+        "trainfleet.training.cli.data:data", "Prepare a recipe's data, describe it, and upload it.", TRAINING
+    ),
+    "train": Command("trainfleet.training.cli.train:train", "Train a recipe on this machine.", TRAINING),
+    "launch": Command(
+        "trainfleet.training.cli.launch:launch",
+        "Start a recipe anywhere: local, torchrun, kuberay, sky, ray-up.",
+        TRAINING,
+    ),
+    "plan": Command(
+        "trainfleet.training.cli.plan:plan",
+        "Show where a recipe could run, what it would cost, and why not elsewhere.",
+        TRAINING,
+    ),
+    "tune": Command("trainfleet.training.cli.tune:tune", "Tune hyperparameters with Ray Tune.", TRAINING),
+    "report": Command(
+        "trainfleet.training.cli.report:report", "Write a run's HTML report, or compare runs.", TRAINING
+    ),
+    "evaluate": Command(
+        "trainfleet.training.cli.evaluate:evaluate", "Measure a checkpoint on a split.", MODELS
+    ),
+    "publish": Command(
+        "trainfleet.training.cli.publish:publish",
+        "Export a checkpoint that passes its gates: weights, model card, provenance.",
+        MODELS,
+    ),
+    "predict": Command("trainfleet.training.cli.predict:predict", "Run batch inference.", MODELS),
+    "serve": Command("trainfleet.training.cli.serve:serve", "Serve a trained model over HTTP.", MODELS),
+    "runs": Command(
+        "trainfleet.training.cli.runs:runs",
+        "List, read, follow and stop the runs in a Kubernetes cluster.",
+        CLUSTERS,
+    ),
+    "dashboard": Command(
+        "trainfleet.training.cli.dashboard:dashboard", "Open Ray's dashboard of a run in a cluster.", CLUSTERS
+    ),
+    "sky": Command(
+        "trainfleet.training.cli.sky:sky",
+        "Configure and check SkyPilot for the platforms' clusters.",
+        CLUSTERS,
     ),
     "kubeconfig": Command(
         "trainfleet.infra.cli.kubeconfig:kubeconfig",
         "Write a kubeconfig with the launcher's token, for SkyPilot's controllers.",
+        CLUSTERS,
     ),
-    "data": Command(
-        "trainfleet.training.cli.data:data",
-        "Prepare a recipe's data, say what it is, and put it where other machines read it.",
-    ),
-    "train": Command("trainfleet.training.cli.runs:train", "Train a recipe on this machine."),
-    "launch": Command(
-        "trainfleet.training.cli.runs:launch", "Start a recipe somewhere: local, torchrun, kuberay, sky."
-    ),
-    "plan": Command(
-        "trainfleet.training.cli.sky:plan",
-        "Say where a recipe could run, what it would cost there, and why not elsewhere.",
-    ),
-    "sky": Command(
-        "trainfleet.training.cli.sky:sky",
-        "Let SkyPilot use the platforms' clusters: write its configuration, prove it.",
-    ),
-    "runs": Command(
-        "trainfleet.training.cli.cluster:runs",
-        "List, read, stop the runs that a Kubernetes cluster holds, or come back to one.",
-    ),
-    "dashboard": Command(
-        "trainfleet.training.cli.cluster:dashboard",
-        "Show Ray's dashboard of a run in a cluster on a port of this machine.",
-    ),
-    "tune": Command("trainfleet.training.cli.tune:tune", "Search a recipe's best values by Ray Tune."),
-    "evaluate": Command(
-        "trainfleet.training.cli.after:evaluate", "Measure a checkpoint on a split, over several processes."
-    ),
-    "publish": Command(
-        "trainfleet.training.cli.after:publish",
-        "Write out a checkpoint that passes its gates: weights, model card, provenance.",
-    ),
-    "predict": Command("trainfleet.training.cli.use:predict", "Answer files of rows by a trained model."),
-    "serve": Command("trainfleet.training.cli.use:serve", "Serve a trained model over HTTP by Ray Serve."),
-    "report": Command("trainfleet.training.cli.runs:report", "Write a run's HTML report."),
     "cluster": Command(
         "trainfleet.local_cluster.cli.cluster:cluster",
-        "A real one-node Kubernetes on this machine, up and down.",
-    ),
-    "policies": Command(
-        "trainfleet.policies.cli.policies:policies",
-        "What must hold on every platform: the rules, their reasons and remedies.",
+        "Start and stop a real one-node Kubernetes cluster on this machine.",
+        CLUSTERS,
     ),
     "doctor": Command(
         "trainfleet.doctor:doctor",
         "Show what is installed, and which commands cannot work without what is missing.",
+        SETUP,
     ),
 }
 
@@ -98,14 +116,20 @@ class LazyCommands(TyperGroup):
     """A group that lists its commands from the table and imports one only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """The names of all commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        return TyperCommand(cmd_name, help=COMMANDS[cmd_name].help) if cmd_name in COMMANDS else None
+        """A placeholder with the command's help line."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = COMMANDS[cmd_name]
+        return TyperCommand(cmd_name, help=command.help, rich_help_panel=command.panel)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command itself, imported."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"No such command `{args[0]}`: {did_you_mean(args[0], COMMANDS)}")
         name, command, rest = super().resolve_command(ctx, args)

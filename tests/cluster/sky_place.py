@@ -31,7 +31,7 @@ from trainfleet.infra.kubernetes.access import CLUSTER_RULES, LAUNCHER_RULES, PO
 from trainfleet.local_cluster.images import LOCAL
 from trainfleet.local_cluster.store import Store, gateway
 from trainfleet.local_cluster.stores.servers import KEY, SECRET
-from trainfleet.training.launch.external_cluster import bare_platform
+from trainfleet.training.launch.platform_outputs import external_cluster
 
 NEAR, FAR = "sky-near", "sky-far"
 RBAC = "rbac.authorization.k8s.io/v1"
@@ -237,7 +237,7 @@ def contract(cluster: Cluster, namespace: str, store: Store) -> dict[str, Any]:
         "launcher_account": "launcher",
         "launcher_token_secret": "launcher-token",
     }
-    return bare_platform(namespace, namespace, LOCAL, store.url).model_copy(update=said).model_dump()
+    return external_cluster(namespace, namespace, LOCAL, store.url).model_copy(update=said).model_dump()
 
 
 @pytest.fixture(scope="module")
@@ -245,11 +245,13 @@ def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     if missing := [tool for tool in ("kubectl", "socat", "nc", "rsync", "ssh") if shutil.which(tool) is None]:
         pytest.skip(f"SkyPilot needs {', '.join(missing)}")
     folder = tmp_path_factory.mktemp("sky")
-    (folder / "store").mkdir()
+    for name in ("store", "tmp"):
+        (folder / name).mkdir()
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = str(probe.getsockname()[1])
     home = {
         "HOME": str(folder),
+        "TMPDIR": str(folder / "tmp"),  # SkyPilot removes little of what it writes there
         "KUBECONFIG": str(folder / "access"),
         "SKYPILOT_API_SERVER_LOCAL_PORT": port,
         "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",

@@ -69,7 +69,7 @@ def test_a_run_that_was_left_alone_is_listed_read_and_come_back_to(place: Place)
     listed = document(place.call("runs", "list", *place.where, "--json").stdout)["runs"]
     assert [run["run"] for run in listed] == ["alone"]
     twice = place.launch("alone", "steps=400")
-    assert (twice.returncode, "going on already" in twice.stderr) == (2, True)
+    assert (twice.returncode, "already in progress" in twice.stderr) == (2, True)
     # Where it was launched is known in this folder.
     back = place.call("runs", "attach", "alone", "--json")
     assert back.returncode == 0, back.stderr

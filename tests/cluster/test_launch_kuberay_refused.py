@@ -56,7 +56,7 @@ def test_a_second_launch_under_a_name_is_refused_while_the_first_waits(place: Pl
     assert first.returncode == 0, first.stderr
     second = place.launch("twice")
     assert second.returncode == 2
-    assert "this run is going on already" in second.stderr
+    assert "this run is already in progress" in second.stderr
     assert "trainfleet runs attach twice" in second.stderr
     stopped = place.call("runs", "stop", "twice")
     assert stopped.returncode == 0, stopped.stderr

@@ -22,7 +22,7 @@ from trainfleet.infra.kubernetes import names
 from trainfleet.infra.outputs.contract import RayCertificates
 from trainfleet.local_cluster.images import LOCAL
 from trainfleet.local_cluster.stores.servers import SECRET
-from trainfleet.training.launch.external_cluster import bare_platform
+from trainfleet.training.launch.platform_outputs import external_cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 __all__ = ["place"]
@@ -78,7 +78,7 @@ def platform(place: Place) -> Path:
         mount=names.RAY_TLS_MOUNT,
         environment=names.RAY_TLS_ENVIRONMENT,
     )
-    outputs = bare_platform(place.cluster.state.context, place.namespace, LOCAL, f"{place.store.url}/runs")
+    outputs = external_cluster(place.cluster.state.context, place.namespace, LOCAL, f"{place.store.url}/runs")
     secured = outputs.model_copy(
         update={"ray_tls": True, "ray_certificates": certificates, "ray_version": "2.60.0"}
     )

@@ -51,7 +51,7 @@ def test_nothing_that_a_run_says_or_is_made_of_tells_a_secret(watched: Watched) 
         ("objects pod", "secretRef"),
         ("objects event", "Scheduled"),
         ("metrics", "ray_trainfleet_loss"),
-        ("Ray's jobs", "trainfleet.training.launch.kuberay.entry"),
+        ("Ray's jobs", "trainfleet.training.launch.remote.entry"),
         ("launch", "55/20000  loss"),
         ("run watched/report.html", "<html"),
         ("run watched/run.json", "launches"),

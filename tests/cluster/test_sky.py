@@ -85,8 +85,8 @@ def test_without_room_anywhere_it_says_what_was_tried_and_why(place: Place) -> N
     with place.closed(NEAR, FAR):
         done = place.launch("nowhere", NEAR, FAR)
     assert done.returncode == 1
-    assert f"no room anywhere; tried {NEAR}, {FAR}" in done.stderr
-    assert "the quota `none` has no room" in done.stderr
+    assert f"no capacity anywhere; tried {NEAR}, {FAR}" in done.stderr
+    assert "the quota `none` does not allow" in done.stderr
     assert "Traceback" not in done.stderr
     place.gone()
 
@@ -127,7 +127,7 @@ def test_a_managed_job_refuses_a_second_of_its_name_and_comes_back_in_its_place_
     with place.launched("struck", NEAR, more=(*TWO, *long, "--managed")) as launch:
         launch.reach(60)
         twice = place.elsewhere().launch("struck", NEAR, more=(*TWO, *long, "--managed"))
-        assert (twice.returncode, "going on already" in twice.stderr) == (2, True), twice.stderr
+        assert (twice.returncode, "already in progress" in twice.stderr) == (2, True), twice.stderr
         worker = next(pod for pod in place.pods(NEAR) if "worker" in pod)
         place.cluster.kubectl("-n", NEAR, "delete", worker, "--grace-period=0", "--force")
         assert launch.process.wait(900) == 0, launch.said

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.launches import Launcher, rows
-from trainfleet.training.cli.runs import closing_lines
+from trainfleet.training.cli.outcome import closing_lines
 from trainfleet.training.launch.supervise import Outcome
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -33,7 +33,7 @@ def launcher(tmp_path: Path, text_folder: Path, cache: Path) -> Launcher:
         (["train", "lm-tinny"], "did you mean `lm-tiny`?"),
         (["train", "lm-tiny", "optimizer.lrr=1"], "did you mean `lr`?"),
         (["train", "lm-tiny", "optimizer.lr"], "write key=value"),
-        (["train", "BAD.yaml"], "the recipe is no YAML"),
+        (["train", "BAD.yaml"], "the recipe is not valid YAML"),
         (["launch", "lm-tiny", "--on", "torchrunn"], "did you mean `torchrun`?"),
         (["launch", "lm-tiny", "--on", "sky"], "a folder of this machine, which pods do not have"),
         (["launch", "lm-tiny", "scaling.workers=512", "batch.global_batch=2048"], "this machine has"),
@@ -180,7 +180,7 @@ def test_help_has_examples_and_exit_codes_and_imports_neither_torch_nor_ray(
     assert f"trainfleet {command} " in done.stdout
     assert "Examples" in done.stdout
     assert "Exit codes" in done.stdout
-    code = "import sys, trainfleet.training.cli.runs, trainfleet.training.launch.supervise, trainfleet.training.report; print(json.dumps(sorted({'torch', 'ray', 'pandas'} & set(sys.modules))))"
+    code = "import sys, trainfleet.training.cli.launch, trainfleet.training.cli.outcome, trainfleet.training.launch.supervise, trainfleet.training.report; print(json.dumps(sorted({'torch', 'ray', 'pandas'} & set(sys.modules))))"
     loaded = subprocess.run(
         [sys.executable, "-c", f"import json; {code}"], capture_output=True, text=True, check=True
     )

@@ -17,7 +17,9 @@ import pytest
 
 from tests.training.launches import Launcher, rows, running, untimed, wait_for
 from trainfleet.errors import InputError
-from trainfleet.training.launch import LAUNCHERS, find
+from trainfleet.training.launch.base import LAUNCHERS, find
+from trainfleet.training.launch.base import Launcher as BaseLauncher
+from trainfleet.training.launch.options import LaunchOptions
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.launch.supervise import resolve
 from trainfleet.training.recipe.schema import ScalingConfig
@@ -178,7 +180,7 @@ def test_two_launches_on_one_run_are_refused(launcher: Launcher) -> None:
     wait_for((first.run_dir / "run.json").exists, "no run.json")
     code, _, errors = launcher("busy", ONE, "steps=2000").finish()
     assert code == 2
-    assert "going on already" in errors
+    assert "already in progress" in errors
     assert "Traceback" not in errors
     first.kill_all()
 
@@ -189,9 +191,9 @@ def test_a_platform_of_this_machine_gives_the_runs_folder_and_is_noted(
 ) -> None:
     file = tmp_path / "outputs.json"
     file.write_text(json.dumps(outputs(bucket_url=f"file://{tmp_path}/bucket")))
-    recipe, (place,) = resolve(Request("lm-tiny", on="torchrun", stacks=(str(file),), run="night"), {})
+    recipe, (platform,) = resolve(Request("lm-tiny", on="torchrun", stacks=(str(file),), run="night"), {})
     assert recipe.run_dir() == tmp_path / "bucket" / "night"
-    assert place.facts()["contract_version"] == 2, "a document of an older release is brought forward"
+    assert platform.facts()["contract_version"] == 2, "a document of an older release is brought forward"
     launched = launcher("placed", ONE, "steps=1", "--platform", str(file))
     assert launched.finish()[0] == 0
     noted = json.loads((launched.run_dir / "run.json").read_text())["launches"][-1]["platform"]
@@ -201,17 +203,17 @@ def test_a_platform_of_this_machine_gives_the_runs_folder_and_is_noted(
 def test_a_platform_with_an_object_store_keeps_runs_below_its_url(tmp_path: Path) -> None:
     file = tmp_path / "outputs.json"
     file.write_text(json.dumps(outputs(bucket_url="s3://bucket")))
-    recipe, (place,) = resolve(Request("lm-tiny", stacks=(str(file),)), {})
+    recipe, (platform,) = resolve(Request("lm-tiny", stacks=(str(file),)), {})
     assert (recipe.home_url(), str(recipe.run_dir())) == ("s3://bucket/lm-tiny", "runs/lm-tiny")
     assert (
         resolve(Request("lm-tiny", stacks=(str(file),), storage=str(tmp_path)), {})[0].run_dir()
         == tmp_path / "lm-tiny"
     )
-    assert all({"instance_type", "spot", "usd_per_hour"} <= set(pool) for pool in place.facts()["pools"])
+    assert all({"instance_type", "spot", "usd_per_hour"} <= set(pool) for pool in platform.facts()["pools"])
 
 
 @pytest.mark.parametrize("name", ["local", "torchrun"])
-def test_every_place_on_this_machine_has_a_check_and_a_command(name: str, tmp_path: Path) -> None:
+def test_every_launcher_on_this_machine_has_a_check_and_a_command(name: str, tmp_path: Path) -> None:
     recipe, _ = resolve(Request("lm-tiny"), {})
     command = find(name).command(
         recipe, tmp_path / "recipe.yaml", Target(Request("lm-tiny", on=name), (), tmp_path)
@@ -221,9 +223,10 @@ def test_every_place_on_this_machine_has_a_check_and_a_command(name: str, tmp_pa
 
 
 @pytest.mark.parametrize("name", sorted(LAUNCHERS))
-def test_every_place_is_a_module_that_starts_runs(name: str) -> None:
-    assert callable(find(name).check)
-    assert callable(find(name).command)
+def test_every_name_is_a_launcher_with_options(name: str) -> None:
+    launcher = find(name)
+    assert isinstance(launcher, BaseLauncher)
+    assert issubclass(launcher.options_model, LaunchOptions)
 
 
 def test_too_many_workers_are_refused_with_what_would_fit() -> None:

@@ -193,7 +193,7 @@ open({str(tmp_path / "pid")!r}, "w").write(str(grandchild.pid))
 """
     supervisor = f"""
 import sys
-from trainfleet.training.launch import process
+from trainfleet import process
 with open({str(tmp_path / "log")!r}, "wb") as log:
     ended = process.supervise([sys.executable, "-c", {child!r}], {{}}, log, tick=lambda: None, ask_to_stop=lambda: False)
 print(ended.code)

@@ -1,3 +1,1 @@
-"""The command line of training, one module per family of commands; each imports what it needs when it runs,
-so that help is quick.
-"""
+"""The commands of training, one file each. Each imports what it needs when it runs, so that help is fast."""

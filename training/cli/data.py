@@ -1,49 +1,38 @@
-"""`trainfleet data`: prepare a recipe's data ahead of a run, say what it is, and put it where other machines
-can read it.
-
-Answers `--help` in half a second: nothing heavy is imported before there is something to do.
-"""
+"""`trainfleet data`: prepare a recipe's data before a run, describe it, and upload it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trainfleet.console import EXIT_CODES
 from trainfleet.errors import InputError, Problem
+from trainfleet.training.cli.options import JsonAtEnd, Overrides, RecipeName, Set
+
+if TYPE_CHECKING:
+    from trainfleet.training.data.prepare import Prepared
 
 data = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 
 
 @data.command(epilog=EXIT_CODES)
 def data_command(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            help="A YAML file, or the name of a recipe that comes with Trainfleet.", show_default=False
-        ),
-    ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the recipe.", show_default=False),
-    ] = None,
+    recipe: RecipeName,
+    overrides: Overrides = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="URL", help="Also copy it there: an object store's URL, or a folder."),
+        typer.Option("--to", metavar="URL", help="Also upload it: an object store's URL, or a folder."),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="No progress; one JSON document on stdout at the end.")
-    ] = False,
+    settings: Set = None,
+    as_json: JsonAtEnd = False,
 ) -> None:
-    """Prepare a recipe's data: read, tokenised, split and packed into blocks, once per machine; a run would
-    do the same at its start.
+    """Prepare a recipe's data: read, tokenize, split and pack it into blocks, once per machine.
 
-    Typed again after a kill it goes on; typed again after it is done it only says what there is. With --to
-    the blocks can be read
-    by any machine: name that URL as the recipe's source, and each machine fetches the blocks it needs into a
-    cache of limited size.
+    A run does the same at its start. Rerun to resume; once everything is prepared, the command only describes
+    it. With --to, any machine can read the blocks: use that URL as the recipe's source, and each machine fetches
+    the blocks that it needs into a cache of limited size.
 
     [bold]Examples[/]
 
@@ -55,20 +44,19 @@ def data_command(
     """
     import os
 
-    from trainfleet.console import err, out, print_json
+    from trainfleet.console import err, print_json
     from trainfleet.training.data.prepare import open_prepared
     from trainfleet.training.data.upload import upload
     from trainfleet.training.recipe.load import load_recipe
     from trainfleet.training.trainer.context import default_cache
     from trainfleet.training.workloads import make_workload
 
-    read = load_recipe(recipe, overrides or (), os.environ)
-    tells = getattr(make_workload(read, default_cache()), "facts", None)
-    facts: dict[str, Any] = tells().get("data", {}) if tells is not None else {}
+    loaded = load_recipe(recipe, (*(overrides or ()), *(settings or ())), os.environ)
+    facts = make_workload(loaded, default_cache()).data_info().get("data", {})
     if not facts:
         raise InputError(
             "there is nothing to prepare",
-            [Problem(recipe, f"the workload `{read.workload.name}` keeps no blocks", "")],
+            [Problem(recipe, f"the workload `{loaded.workload.name}` stores no blocks", "")],
         )
     prepared = open_prepared(str(facts["manifest"]).rpartition("/")[0])
     if to is not None:
@@ -78,29 +66,30 @@ def data_command(
                 to if "://" in to else str(Path(to).absolute()),
                 lambda what, done, total: status.update(f"{what} {done}/{total}"),
             )
-    manifest = prepared.manifest
     document = {
-        **prepared.facts(),
+        **prepared.data_info(),
         "where": prepared.where,
-        "bytes": manifest.bytes(),
-        "rows_per_block": manifest.rows_per_block,
+        "bytes": prepared.manifest.bytes(),
+        "rows_per_block": prepared.manifest.rows_per_block,
     }
     if as_json:
         print_json(document)
-        return
-    console = out()
+    else:
+        _show(prepared, document["left_out"])
+
+
+def _show(prepared: Prepared, left_out: dict[str, Any]) -> None:
+    from trainfleet.console import out
+
+    console, manifest = out(), prepared.manifest
     for split, blocks in manifest.splits.items():
-        console.print(
-            f"{split}: {manifest.rows(split):,} samples in {len(blocks)} block{'s' if len(blocks) != 1 else ''}",
-            highlight=False,
-        )
-    console.print(
-        f"{manifest.bytes() / 2**20:,.1f} MiB, digest {manifest.digest()[:16]}, {len(manifest.sources):,} source files",
-        highlight=False,
-    )
-    left_out = document["left_out"]
+        plural = "s" if len(blocks) != 1 else ""
+        line = f"{split}: {manifest.rows(split):,} samples in {len(blocks)} block{plural}"
+        console.print(line, highlight=False)
+    size = f"{manifest.bytes() / 2**20:,.1f} MiB, digest {manifest.digest()[:16]}"
+    console.print(f"{size}, {len(manifest.sources):,} source files", highlight=False)
     if left_out["count"]:
         console.print(f"left out: {left_out['count']}", highlight=False)
         for each in left_out["named"]:
             console.print(f"  {each['where']}: {each['what']}", markup=False, highlight=False)
-    console.print(f"kept in {prepared.where}", soft_wrap=True, markup=False, highlight=False)
+    console.print(f"stored in {prepared.where}", soft_wrap=True, markup=False, highlight=False)

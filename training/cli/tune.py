@@ -1,7 +1,4 @@
-"""`trainfleet tune`: a search over a recipe's keys, resumable, with its table, its page and the best recipe.
-
-Answers `--help` in half a second: torch and Ray are imported by the processes that train.
-"""
+"""`trainfleet tune`: tune hyperparameters with Ray Tune."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainfleet.console import EXIT_CODES
+from trainfleet.training.cli.options import JsonAtEnd, Overrides, RecipeName, RunName, Set
 
 if TYPE_CHECKING:
     from trainfleet.training.recipe.schema import Recipe
@@ -25,43 +23,26 @@ tune = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
 
 @tune.command(epilog=EXIT_CODES)
 def tune_command(  # noqa: PLR0917 - Typer passes options by name
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            metavar="RECIPE",
-            help="A YAML file with `tune:`, or the name of one that comes with Trainfleet.",
-            show_default=False,
-        ),
-    ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[KEY=VALUE]...", help="Change the recipe, such as tune.trials=20.", show_default=False
-        ),
-    ] = None,
-    run: Annotated[
-        str | None, typer.Option("--run", metavar="NAME", help="The search's name; by default the recipe's.")
-    ] = None,
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    run: RunName = None,
     storage: Annotated[
         str | None,
         typer.Option(
-            "--storage", metavar="DIR", help="Where it is kept, in DIR/NAME-tune; by default runs/."
+            "--storage", metavar="DIR", help="Where to store it, in DIR/NAME-tune; by default runs/."
         ),
     ] = None,
     fresh: Annotated[
         bool,
-        typer.Option("--fresh", help="Start anew; what a search left before is moved aside, never deleted."),
+        typer.Option("--fresh", help="Start over. The previous search is backed up, never deleted."),
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="No progress; one JSON document on stdout at the end.")
-    ] = False,
+    settings: Set = None,
+    as_json: JsonAtEnd = False,
 ) -> None:
-    """Try recipes by Ray Tune, and write the best one to best.yaml; typed again after an interruption it goes
-    on.
+    """Tune hyperparameters with Ray Tune, and write the best recipe to best.yaml. Rerun to resume.
 
-    The space stands in the recipe: [dim]tune: {trials: 12, space: {optimizer.lr: {log_uniform: [1e-4,
-    1e-2]}}}[/];
-    ways to choose are choice, uniform, log_uniform and integer.
+    The recipe defines the space: [dim]tune: {trials: 12, space: {optimizer.lr: {log_uniform: [1e-4, 1e-2]}}}[/].
+    Distributions are choice, uniform, log_uniform and integer.
 
     [bold]Examples[/]
 
@@ -82,19 +63,18 @@ def tune_command(  # noqa: PLR0917 - Typer passes options by name
     from trainfleet.training.tune.trials import folder_of
     from trainfleet.training.tune.trials import tune as search_for
 
-    said = [
+    changes = [
         *(overrides or ()),
+        *(settings or ()),
         *([f"name={json.dumps(run)}"] if run else ()),
         *([f"storage={json.dumps(storage)}"] if storage else ()),
     ]
-    wanted = load_recipe(recipe, said, os.environ)
-    if wanted.tune is None:
+    search_recipe = load_recipe(recipe, changes, os.environ)
+    if search_recipe.tune is None:
         fix = "tune: {space: {optimizer.lr: {log_uniform: [1e-4, 1e-2]}}}"
-        raise InputError(
-            "the recipe says nothing about a search", [Problem(f"{recipe}: tune", "is missing", fix)]
-        )
-    check_space(wanted)
-    folder = folder_of(wanted)
+        raise InputError("the recipe defines no search", [Problem(f"{recipe}: tune", "is missing", fix)])
+    check_space(search_recipe)
+    folder = folder_of(search_recipe)
     with _locked(folder, fresh):
         with Headway("trials", quiet=as_json) as headway:
 
@@ -104,10 +84,10 @@ def tune_command(  # noqa: PLR0917 - Typer passes options by name
                     if event["status"] != "running":
                         headway.say(_line(event))
 
-            found = search_for(wanted, folder, hear)
+            found = search_for(search_recipe, folder, hear)
         _write(found, folder)
     if as_json:
-        print_json(_document(found, folder, wanted))
+        print_json(_document(found, folder, search_recipe))
         return
     out().print(_table(found))
     for name in ("best.yaml", "report.html"):
@@ -115,7 +95,7 @@ def tune_command(  # noqa: PLR0917 - Typer passes options by name
 
 
 def _write(search: Search, folder: Path) -> None:
-    """best.yaml and report.html."""
+    """Write best.yaml and report.html."""
     import yaml
 
     from trainfleet.files import write_whole
@@ -125,7 +105,8 @@ def _write(search: Search, folder: Path) -> None:
     if document is not None:
         best = search.best()
         assert best is not None
-        head = f"# Trial {best.number} of {len(search.trials)} of {search.recipe.name}'s search by {search.tune.metric}.\n"
+        trials = f"trial {best.number} of {len(search.trials)}"
+        head = f"# The best recipe of {search.recipe.name}'s search by {search.tune.metric}: {trials}.\n"
         write_whole(folder / "best.yaml", head + yaml.safe_dump(document, sort_keys=False))
     write_page(search, folder / "report.html")
 
@@ -199,10 +180,10 @@ def _table(search: Search) -> Any:
 
 @contextlib.contextmanager
 def _locked(folder: Path, fresh: bool) -> Iterator[None]:
-    """Hold the search's folder; with `fresh`, what was there has been moved aside.
+    """Lock the search's folder; `fresh` first moves its content to a backup folder.
 
     Raises:
-        InputError: another search holds it, or it cannot be written.
+        InputError: another search holds the lock, or the folder cannot be written.
     """
     from filelock import FileLock, Timeout
 
@@ -217,7 +198,7 @@ def _locked(folder: Path, fresh: bool) -> Iterator[None]:
         folder.mkdir(exist_ok=True)
     except Timeout as error:
         raise InputError(
-            "this search is going on already",
+            "this search is already in progress",
             [Problem(str(folder), "another command holds it", "wait for it, or --run NAME")],
         ) from error
     except OSError as error:

@@ -1,6 +1,4 @@
-"""`--on local`: Ray on this machine, started for the run and ended with it; or the Ray of RAY_ADDRESS if that
-is set.
-"""
+"""`--on local`: Ray on this machine, started and stopped with the run; or the Ray of RAY_ADDRESS if that is set."""
 
 from __future__ import annotations
 
@@ -8,21 +6,23 @@ import os
 import sys
 from pathlib import Path
 
+from trainfleet.training.launch.base import Launcher
+from trainfleet.training.launch.options import LaunchOptions
 from trainfleet.training.launch.request import Target
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runtime import local_resources
 
 
-def check(recipe: Recipe, target: Target) -> None:  # noqa: ARG001 - the siblings have the same arguments
-    """Refuse what this machine cannot run; what a cluster has is only known once connected.
+class Local(Launcher[LaunchOptions]):
+    """Ray on this machine."""
 
-    Raises:
-        InputError: fewer CPUs or GPUs than the workers need.
-    """
-    if not os.environ.get("RAY_ADDRESS"):
-        local_resources.require(recipe.scaling)
+    options_model = LaunchOptions
 
+    def check(self, recipe: Recipe, target: Target) -> None:  # noqa: ARG002 - the base class's signature
+        """Reject more workers than this machine holds. What another Ray has is known once connected."""
+        if not os.environ.get("RAY_ADDRESS"):
+            local_resources.require(recipe.scaling)
 
-def command(recipe: Recipe, file: Path, target: Target) -> list[str]:  # noqa: ARG001 - the siblings have the same arguments
-    """The command that trains the recipe in `file`."""
-    return [sys.executable, "-m", "trainfleet.training.run", str(file)]
+    def command(self, recipe: Recipe, file: Path, target: Target) -> list[str]:  # noqa: ARG002
+        """The command that trains the recipe in `file`."""
+        return [sys.executable, "-m", "trainfleet.training.run", str(file)]

@@ -1,19 +1,12 @@
-"""Where a run is to be started: what the user asked for beside the recipe, and the platforms whose outputs
-were given.
-
-Used by every way to start a run. Easy to get wrong: with `--context` there is no platform, so a cluster is
-then described by the
-options alone, and everything that a stack would have said of it is empty.
-"""
+"""What the user asked to launch, and the platforms that were named."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from trainfleet.training.launch.platform_outputs import Place
+from trainfleet.training.launch.options import LaunchOptions
+from trainfleet.training.launch.platform_outputs import NamedPlatform
 
 
 @dataclass(frozen=True)
@@ -30,30 +23,19 @@ class Request:
     fresh: bool = False
     json: bool = False
     allow_changes: tuple[str, ...] = ()
-    context: str | None = None
-    """A context of the kubeconfig, for a cluster that no stack describes; `namespace` and `image` go with it."""
-    namespace: str | None = None
-    image: str | None = None
-    pool: str | None = None
-    """The node pool whose machines train."""
-    cluster: str | None = None
-    """A long-lived Ray cluster to train on."""
-    detach: bool = False
-    within_s: float = 1800.0
-    """How long a run elsewhere may wait for its machines."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """What one way to start a run alone knows, by its own names."""
+    options: LaunchOptions | None = None
+    """Those of the launcher `on`; None: its defaults."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a way to start a run is told; `run_dir` is the run's folder on this machine."""
+    """Where a run is launched. `run_dir` is its folder on this machine."""
 
     request: Request
-    places: tuple[Place, ...]
+    platforms: tuple[NamedPlatform, ...]
     run_dir: Path
 
     @property
-    def place(self) -> Place | None:
+    def platform(self) -> NamedPlatform | None:
         """The platform, or the first of several."""
-        return self.places[0] if self.places else None
+        return self.platforms[0] if self.platforms else None

@@ -1,6 +1,4 @@
-"""What this machine has, for launchers that run on it: processors this process may use, GPUs, and a line that
-describes it.
-"""
+"""The CPUs and GPUs of this machine, for launchers that run on it."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from trainfleet.training.recipe.schema import ScalingConfig
 
 
 def cpus() -> int:
-    """Processors this process may use: its affinity, cut by a container's quota."""
+    """CPUs that this process may use: its affinity, limited by a container's quota."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
@@ -23,7 +21,7 @@ def cpus() -> int:
 
 
 def gpus() -> int:
-    """NVIDIA GPUs this process may see, without importing torch."""
+    """NVIDIA GPUs that this process may see. Does not import torch."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([part for part in visible.split(",") if part.strip()])
@@ -31,12 +29,12 @@ def gpus() -> int:
 
 
 def require(scaling: ScalingConfig) -> None:
-    """Refuse more workers than this machine can hold.
+    """Reject more workers than this machine can run.
 
     Raises:
         InputError: fewer CPUs or GPUs than the workers need.
     """
-    wanted = [
+    demands = [
         (
             "CPUs",
             float(cpus()),
@@ -45,7 +43,7 @@ def require(scaling: ScalingConfig) -> None:
         )
     ]
     if scaling.use_gpu:
-        wanted.append(
+        demands.append(
             (
                 "GPUs",
                 float(gpus()),
@@ -59,7 +57,7 @@ def require(scaling: ScalingConfig) -> None:
             f"{scaling.workers} workers need {need:g} {what}, this machine has {have:g}",
             f"such as {fix}",
         )
-        for what, have, need, fix in wanted
+        for what, have, need, fix in demands
         if need > have
     ]
     if problems:
@@ -67,7 +65,7 @@ def require(scaling: ScalingConfig) -> None:
 
 
 def describe() -> str:
-    """This machine in a line: processor, count, memory, system."""
+    """This machine in one line: CPU model and count, memory, operating system."""
     import psutil
 
     model = platform.processor() or platform.machine()
@@ -80,4 +78,5 @@ def describe() -> str:
         pass
     memory = psutil.virtual_memory().total / 2**30
     gpu = f", {gpus()} GPU" if gpus() else ""
-    return f"{model}, {cpus()} CPUs{gpu}, {memory:.0f} GiB, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+    system = f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
+    return f"{model}, {cpus()} CPUs{gpu}, {memory:.0f} GiB, {system}"

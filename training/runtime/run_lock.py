@@ -1,10 +1,4 @@
-"""The folders of a launch: one that lives as long as it does, and the run's own, held so that no second
-launch writes there.
-
-Used by `trainfleet.training.launch.supervise` and `trainfleet.training.runtime.subprocess_jobs`. Easy to get
-wrong: paths of sockets may have 107 characters, and a lock
-must be taken anew after the folder that it lies in was moved aside.
-"""
+"""The folders of a launch: a temporary one that lives as long as it does, and the run's own, locked."""
 
 from __future__ import annotations
 
@@ -22,8 +16,9 @@ from trainfleet.errors import InputError, Problem
 
 @contextlib.contextmanager
 def workspace() -> Iterator[Path]:
-    """A short-lived folder with a short path (sockets live in it); those of launches that were killed are
-    swept first.
+    """A temporary folder with a short path; removes those of launches that were killed.
+
+    The path is short because sockets are created in it, whose paths are limited to 107 characters.
     """
     root = Path(tempfile.gettempdir())
     for old in root.glob("tf-*-*"):
@@ -39,10 +34,10 @@ def workspace() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def locked(run_dir: Path, fresh: bool) -> Iterator[None]:
-    """Hold the run's folder, made if need be; with `fresh`, what was in it has been moved aside.
+    """Lock the run's folder, created if needed; `fresh` first moves its content to a backup folder.
 
     Raises:
-        InputError: another launch holds it, or it cannot be written.
+        InputError: another launch holds the lock, or the folder cannot be written.
     """
     from filelock import FileLock, Timeout
 
@@ -52,17 +47,15 @@ def locked(run_dir: Path, fresh: bool) -> Iterator[None]:
         lock = FileLock(run_dir / ".lock", timeout=0)
         lock.acquire()
         if fresh and any(each.name != ".lock" for each in run_dir.iterdir()):
-            aside = run_dir.with_name(f"{run_dir.name}.{datetime.now(UTC):%Y%m%dT%H%M%S}")
-            run_dir.rename(aside)
+            run_dir.rename(run_dir.with_name(f"{run_dir.name}.{datetime.now(UTC):%Y%m%dT%H%M%S}"))
+            # NOTE: the lock file moved with the folder, so the new folder needs a lock of its own.
             lock.release()
             run_dir.mkdir()
             lock = FileLock(run_dir / ".lock", timeout=0)
             lock.acquire()
     except Timeout as error:
-        raise InputError(
-            "this run is going on already",
-            [Problem(str(run_dir), "another launch holds it", "wait for it, or use --run NAME")],
-        ) from error
+        problem = Problem(str(run_dir), "another launch holds it", "wait for it, or use --run NAME")
+        raise InputError("this run is already in progress", [problem]) from error
     except OSError as error:
         problem = Problem(
             str(run_dir), error.strerror or str(error), "choose another folder with --storage DIR"

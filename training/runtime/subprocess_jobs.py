@@ -1,11 +1,7 @@
-"""A command's work in processes of its own on this machine: one, or ranks under torch's agent; heard, ended,
-nothing left behind.
+"""Runs a command's work in separate processes of this machine: one process, or the ranks of a process group.
 
-Used by evaluate, predict, serve and tune. A job is a function `work(job, send)` of plain values that returns
-plain values; under
-ranks the first one's result counts. Easy to get wrong: what a job raises must reach the user as it was
-raised, and a job that is
-asked to stop (`stopping`) may first finish what it is at.
+A job is a function `work(job, send)` of plain values that returns plain values. With ranks, rank 0's result
+counts. An error that a job raises reaches the caller unchanged.
 """
 
 from __future__ import annotations
@@ -21,16 +17,18 @@ from pathlib import Path
 from typing import IO, Any
 
 from trainfleet import process
-from trainfleet.errors import Interrupted, Problem, TrainfleetError
-from trainfleet.training.launch.supervise import error_from
+from trainfleet.errors import InputError, Interrupted, MissingToolError, Problem, TrainfleetError
 from trainfleet.training.runs.reader import last_lines
 from trainfleet.training.runtime import events
 from trainfleet.training.runtime.run_lock import workspace
 
 Send = Callable[..., Any]
-"""`send(kind, **fields)`: an event for whoever started the job."""
+"""`send(kind, **fields)`: an event for the process that started the job."""
 Hear = Callable[[Mapping[str, Any]], Any]
+MODULE = "trainfleet.training.runtime.subprocess_jobs"
+RANKS = "--ranks"
 _TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_LOG_LINES = 8
 
 
 def run(
@@ -44,20 +42,20 @@ def run(
     log: Path | None = None,
     again: str = "",
 ) -> Any:
-    """Do `module:function` in a process of its own, or on `ranks` of them, and return what it returns.
+    """Run `module:function` in one process, or on `ranks` processes, and return its result.
 
     Args:
         function: `module:name` of `work(job, send)`.
-        job: what it is called with; must survive JSON.
+        job: its argument; must survive JSON.
         hear: called here with each event that it sends.
         ranks: how many processes of a process group; None for one without.
         threads: CPU threads of each.
         grace_s: how long it may take to end once it is asked to stop; 0 ends it at once.
-        log: where the processes' own words go; by default kept only until the job has ended.
-        again: what the user is told when it was interrupted.
+        log: where the processes' output goes; by default kept only until the job has ended.
+        again: shown to the user when the job was interrupted.
 
     Raises:
-        TrainfleetError: what the job raised, or that it broke, with its last words.
+        TrainfleetError: what the job raised, or that it exited unexpectedly, with its last log lines.
         Interrupted: Ctrl-C or SIGTERM ended it.
     """
     with workspace() as work:
@@ -82,9 +80,9 @@ def run(
             (work / "stop").touch()
             return grace_s > 0
 
-        words = log or work / "log"
+        output = log or work / "log"
         try:
-            with _opened(words) as file:
+            with _opened(output) as file:
                 ended = process.supervise(
                     _command(work / "job.json", ranks),
                     _environment(work, threads),
@@ -100,16 +98,34 @@ def run(
             return results[0]
         if ended.signal is not None:
             raise Interrupted(f"interrupted; {again}" if again else "interrupted")
-        said = crashes[0] if crashes else f"exit code {ended.code}"
-        tail = [line for line, _ in zip(last_lines(words), range(8), strict=False)]
-        raise TrainfleetError(
-            f"the work broke off: {said}", [Problem("its last words", line) for line in reversed(tail)]
-        )
+        raise _unexpected_exit(crashes[0] if crashes else f"exit code {ended.code}", output)
 
 
 def stopping() -> bool:
-    """Whether this job was asked to stop; asked inside a job."""
+    """Whether this job was asked to stop; for use inside a job."""
     return os.path.exists(os.environ.get(events.STOP_FILE) or "")  # noqa: PTH110 - asked often
+
+
+def error_from(event: Mapping[str, Any]) -> TrainfleetError:
+    """The error that a process reported as an `error` event."""
+    kinds: dict[int, type[TrainfleetError]] = {
+        each.exit_code: each for each in (InputError, MissingToolError)
+    }
+    kind = kinds.get(event["exit_code"], TrainfleetError)
+    return kind(event["summary"], [Problem(*problem) for problem in event["problems"]])
+
+
+def send_error(sink: events.Sink, error: TrainfleetError) -> int:
+    """Report an error as an event, which the launcher shows as its own; returns the exit code."""
+    problems = [[each.where, each.what, each.fix] for each in error.problems]
+    sink.send("error", summary=error.summary, problems=problems, exit_code=error.exit_code)
+    return error.exit_code
+
+
+def _unexpected_exit(reason: str, log: Path) -> TrainfleetError:
+    lines = [line for line, _ in zip(last_lines(log), range(_LOG_LINES), strict=False)]
+    problems = [Problem("last log lines", line) for line in reversed(lines)]
+    return TrainfleetError(f"the worker process exited unexpectedly: {reason}", problems)
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -118,16 +134,8 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 def _command(file: Path, ranks: int | None) -> list[str]:
-    if ranks is None:
-        return [sys.executable, "-m", "trainfleet.training.runtime.subprocess_jobs", str(file)]
-    agent = [
-        "--standalone",
-        f"--nproc-per-node={ranks}",
-        "--max-restarts=0",
-        "--module",
-        "trainfleet.training.runtime.subprocess_jobs",
-    ]
-    return [sys.executable, "-m", "trainfleet.training.launch.torchrun", *agent, str(file)]
+    group = [] if ranks is None else [RANKS, str(ranks)]
+    return [sys.executable, "-m", MODULE, *group, str(file)]
 
 
 def _environment(work: Path, threads: int) -> dict[str, str]:
@@ -142,9 +150,11 @@ def _environment(work: Path, threads: int) -> dict[str, str]:
 
 
 def main() -> int:
-    """The job's own process: do it and tell how it ended."""
+    """Entry point of the job's process, or of the agent that starts its ranks: `[--ranks N] FILE`."""
     if events.PARENT in os.environ:
         process.die_with(int(os.environ[events.PARENT]))
+    if sys.argv[1] == RANKS:
+        return _start_ranks(sys.argv[2], sys.argv[3])
     sink = events.Sink(os.environ.get(events.EVENTS))
     first = os.environ.get("RANK", "0") == "0"
     document = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
@@ -154,19 +164,20 @@ def main() -> int:
         if first:
             sink.send("result", value=result)
     except TrainfleetError as error:
-        sink.send(
-            "error",
-            summary=error.summary,
-            problems=[[each.where, each.what, each.fix] for each in error.problems],
-            exit_code=error.exit_code,
-        )
-        return error.exit_code
+        return send_error(sink, error)
     except Exception as error:
         sink.send("crash", error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
         raise
     finally:
         with contextlib.suppress(OSError):
             sink.close()
+    return 0
+
+
+def _start_ranks(ranks: str, file: str) -> int:
+    from torch.distributed.run import main as torchrun
+
+    torchrun(["--standalone", f"--nproc-per-node={ranks}", "--max-restarts=0", "--module", MODULE, file])
     return 0
 
 

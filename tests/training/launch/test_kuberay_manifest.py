@@ -17,21 +17,22 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.training.launch.sites import EFA, TLS, outputs, pool, site
+from tests.training.launch.launches import EFA, TLS, outputs, pool, run_spec
 from trainfleet.errors import InputError
 from trainfleet.infra.kubernetes.crds import definitions
 from trainfleet.rehearsal.simulation.custom_resources import schema_mistakes, schemas_of
 from trainfleet.rehearsal.simulation.kubernetes import _check_template
 from trainfleet.rehearsal.simulation.kubernetes_validation import metadata_mistakes
 from trainfleet.training.launch.kuberay.manifest import (
-    job_document,
     ray_cluster,
     ray_job,
     ray_service,
     render,
     run_objects,
+    submitted_job,
 )
-from trainfleet.training.launch.kuberay.run_spec import LONGEST_NAME, decide, job_name
+from trainfleet.training.launch.kuberay.options import KubeRayOptions
+from trainfleet.training.launch.kuberay.run_spec import MAX_NAME_LENGTH, job_name, resolve
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.recipe.load import load_recipe
 from trainfleet.training.runtime.events import RAY_FOR_RUN
@@ -40,30 +41,30 @@ SCHEMAS = {
     kind: schema for definition in definitions("1.6.0") for kind, schema in schemas_of(definition).items()
 }
 
-SITES = {
-    "any cluster": lambda: site(context="kind", namespace="training", image="me/trainfleet:1"),
-    "cpu": site,
-    "gpu": lambda: site("scaling.use_gpu=true", "scaling.workers=4"),
-    "rdma": lambda: site(
+RUNS = {
+    "any cluster": lambda: run_spec(context="kind", namespace="training", image="me/trainfleet:1"),
+    "cpu": run_spec,
+    "gpu": lambda: run_spec("scaling.use_gpu=true", "scaling.workers=4"),
+    "rdma": lambda: run_spec(
         "scaling.use_gpu=true",
         "scaling.workers=16",
         "batch.global_batch=64",
         "batch.micro_batch=4",
         pool="h100",
     ),
-    "elastic": lambda: site("scaling.workers=4", "scaling.min_workers=2", platform=outputs(queue="")),
-    "elastic in a queue": lambda: site("scaling.workers=4", "scaling.min_workers=2"),
-    "long-lived": lambda: site(cluster="shared-ray"),
-    "store of one's own": lambda: site(
+    "elastic": lambda: run_spec("scaling.workers=4", "scaling.min_workers=2", platform=outputs(queue="")),
+    "elastic in a queue": lambda: run_spec("scaling.workers=4", "scaling.min_workers=2"),
+    "long-lived": lambda: run_spec(cluster="shared-ray"),
+    "store of one's own": lambda: run_spec(
         env={"TRAINFLEET_S3_ENDPOINT": "https://10.0.0.5:9000", "AWS_REGION": "here"}
     ),
-    "with secrets": lambda: site(options={"from_secrets": ("s3-keys",)}),
+    "with secrets": lambda: run_spec(from_secrets=("s3-keys",)),
 }
-CASES = pytest.mark.parametrize("case", sorted(SITES))
+CASES = pytest.mark.parametrize("case", sorted(RUNS))
 
 
 def objects_of(case: str) -> list[dict[str, Any]]:
-    return run_objects(SITES[case]())
+    return run_objects(RUNS[case]())
 
 
 def templates(value: Any) -> Iterator[dict[str, Any]]:
@@ -151,7 +152,7 @@ def test_yaml_says_what_the_objects_say(case: str) -> None:
 
 
 def test_workers_ask_for_what_the_recipe_and_the_pool_say() -> None:
-    (group,) = ray_job(SITES["gpu"]())["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    (group,) = ray_job(RUNS["gpu"]())["spec"]["rayClusterSpec"]["workerGroupSpecs"]
     spec = group["template"]["spec"]
     assert group["rayStartParams"]["num-gpus"] == "4"
     assert (group["replicas"], group["minReplicas"], group["maxReplicas"]) == (1, 1, 1)
@@ -161,7 +162,7 @@ def test_workers_ask_for_what_the_recipe_and_the_pool_say() -> None:
 
 
 def test_rdma_comes_with_its_resource_its_networks_and_its_environment() -> None:
-    (group,) = ray_job(SITES["rdma"]())["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    (group,) = ray_job(RUNS["rdma"]())["spec"]["rayClusterSpec"]["workerGroupSpecs"]
     template = group["template"]
     assert group["replicas"] == 2
     assert template["spec"]["containers"][0]["resources"]["limits"] == {
@@ -174,7 +175,7 @@ def test_rdma_comes_with_its_resource_its_networks_and_its_environment() -> None
 
 def test_an_elastic_run_grows_by_rays_autoscaler_and_in_a_queue_by_ray_train_alone() -> None:
     free, queued = (
-        ray_job(SITES[case]())["spec"]["rayClusterSpec"] for case in ("elastic", "elastic in a queue")
+        ray_job(RUNS[case]())["spec"]["rayClusterSpec"] for case in ("elastic", "elastic in a queue")
     )
     assert free["enableInTreeAutoscaling"] is True
     assert (free["workerGroupSpecs"][0]["minReplicas"], free["workerGroupSpecs"][0]["maxReplicas"]) == (2, 4)
@@ -183,21 +184,21 @@ def test_an_elastic_run_grows_by_rays_autoscaler_and_in_a_queue_by_ray_train_alo
 
 
 def test_the_queue_gets_the_run_and_its_priority() -> None:
-    labels = ray_job(SITES["cpu"]())["metadata"]["labels"]
+    labels = ray_job(RUNS["cpu"]())["metadata"]["labels"]
     assert labels["kueue.x-k8s.io/queue-name"] == "training"
     assert labels["kueue.x-k8s.io/priority-class"] == "trainfleet-normal"
-    assert not any("kueue" in key for key in ray_job(SITES["any cluster"]())["metadata"]["labels"])
+    assert not any("kueue" in key for key in ray_job(RUNS["any cluster"]())["metadata"]["labels"])
 
 
 def test_pods_carry_the_identity_of_the_platform_and_no_token_of_the_cluster() -> None:
-    for template in templates(ray_job(SITES["cpu"]())["spec"]["rayClusterSpec"]):
+    for template in templates(ray_job(RUNS["cpu"]())["spec"]["rayClusterSpec"]):
         assert template["metadata"]["labels"]["azure.workload.identity/use"] == "true"
         assert template["spec"]["serviceAccountName"] == "trainer"
         assert template["spec"]["automountServiceAccountToken"] is False
 
 
 def test_ray_authenticates_by_token_and_certificate() -> None:
-    spec = ray_job(SITES["cpu"]())["spec"]["rayClusterSpec"]
+    spec = ray_job(RUNS["cpu"]())["spec"]["rayClusterSpec"]
     assert spec["authOptions"] == {"mode": "token"}
     for template in templates(spec):
         first, ray = template["spec"]["initContainers"][0], template["spec"]["containers"][0]
@@ -211,13 +212,13 @@ def test_ray_authenticates_by_token_and_certificate() -> None:
 
 
 def test_the_autoscaler_has_the_certificate_too() -> None:
-    options = ray_job(SITES["elastic"]())["spec"]["rayClusterSpec"]["autoscalerOptions"]
+    options = ray_job(RUNS["elastic"]())["spec"]["rayClusterSpec"]["autoscalerOptions"]
     assert {"name": "RAY_USE_TLS", "value": "1"} in options["env"]
     assert options["volumeMounts"] == [{"name": "ray-tls", "mountPath": "/etc/ray/tls", "readOnly": True}]
 
 
 def test_a_run_is_stopped_by_kuberay_itself_when_its_machines_do_not_come() -> None:
-    assert ray_job(site(within_s=120))["spec"]["preRunningDeadlineSeconds"] == 150
+    assert ray_job(run_spec(within_s=120))["spec"]["preRunningDeadlineSeconds"] == 150
 
 
 def test_a_long_lived_cluster_is_made_once_and_the_run_is_submitted_to_it() -> None:
@@ -228,12 +229,12 @@ def test_a_long_lived_cluster_is_made_once_and_the_run_is_submitted_to_it() -> N
         ("RayJob", "tf-lm-tiny"),
         ("ConfigMap", "tf-lm-tiny"),
     ]
-    spec = ray_job(SITES["long-lived"]())["spec"]
+    spec = ray_job(RUNS["long-lived"]())["spec"]
     assert spec["clusterSelector"] == {"ray.io/cluster": "shared-ray"}
     assert not {"rayClusterSpec", "backoffLimit", "shutdownAfterJobFinishes"} & spec.keys(), (
         "KubeRay refuses them beside clusterSelector"
     )
-    assert "kueue.x-k8s.io/queue-name" in ray_cluster(SITES["long-lived"]())["metadata"]["labels"], (
+    assert "kueue.x-k8s.io/queue-name" in ray_cluster(RUNS["long-lived"]())["metadata"]["labels"], (
         "the queue admits the cluster, once"
     )
 
@@ -252,14 +253,14 @@ def test_the_recipe_travels_whole() -> None:
 
 def test_no_variable_of_the_job_is_taken_for_a_key_of_the_recipe() -> None:
     """TRAINFLEET_STEPS would set `steps`; what the launcher says must not."""
-    variables = job_document(SITES["elastic"]())["env"]
+    variables = submitted_job(RUNS["elastic"]()).env
     before = load_recipe("lm-tiny", [], {})
     assert load_recipe("lm-tiny", [], variables) == before
 
 
 @pytest.mark.parametrize("kind", ["elastic", "long-lived"])
 def test_the_run_is_told_whether_ray_ends_with_it(kind: str) -> None:
-    assert (RAY_FOR_RUN in job_document(SITES[kind]())["env"]) is (kind != "long-lived")
+    assert (RAY_FOR_RUN in submitted_job(RUNS[kind]()).env) is (kind != "long-lived")
 
 
 def test_keys_of_this_machine_stay_here() -> None:
@@ -268,13 +269,13 @@ def test_keys_of_this_machine_stay_here() -> None:
         "AWS_SECRET_ACCESS_KEY": "planted-secret",
         "AZURE_STORAGE_ACCOUNT_KEY": "planted-key",
     }
-    said = render(run_objects(site(env={**planted, "AWS_ENDPOINT_URL": "https://10.0.0.5:9000"})))
+    said = render(run_objects(run_spec(env={**planted, "AWS_ENDPOINT_URL": "https://10.0.0.5:9000"})))
     assert not any(value in said for value in planted.values())
     assert "https://10.0.0.5:9000" in said
 
 
 def test_secrets_come_by_reference_alone() -> None:
-    ray = ray_job(SITES["with secrets"]())["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["template"][
+    ray = ray_job(RUNS["with secrets"]())["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["template"][
         "spec"
     ]["containers"][0]
     assert ray["envFrom"] == [{"secretRef": {"name": "s3-keys"}}]
@@ -287,14 +288,16 @@ def test_a_private_authority_travels_without_its_key(tmp_path: Any) -> None:
     bundle.write_text(
         "-----BEGIN CERTIFICATE-----\nAAA\n-----END CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\nBBB\n-----END PRIVATE KEY-----\n"
     )
-    said = run_objects(site(env={"AWS_ENDPOINT_URL": "https://10.0.0.5:9000", "AWS_CA_BUNDLE": str(bundle)}))
+    said = run_objects(
+        run_spec(env={"AWS_ENDPOINT_URL": "https://10.0.0.5:9000", "AWS_CA_BUNDLE": str(bundle)})
+    )
     assert "AAA" in said[-1]["data"]["ca.crt"]
     assert "BBB" not in render(said)
 
 
 def test_the_service_serves_the_model_with_the_same_pods() -> None:
     document = ray_service(
-        SITES["gpu"](), "lm", source="s3://prod-runs/runs/lm", which="best", limits={"queue": 8}
+        RUNS["gpu"](), "lm", source="s3://prod-runs/runs/lm", which="best", limits={"queue": 8}
     )
     assert [str(each) for each in schema_mistakes(SCHEMAS["ray.io/v1:RayService"], document)] == []
     (application,) = yaml.safe_load(document["spec"]["serveConfigV2"])["applications"]
@@ -305,13 +308,13 @@ def test_the_service_serves_the_model_with_the_same_pods() -> None:
         "gpu": True,
         "limits": {"queue": 8},
     }
-    assert document["spec"]["rayClusterConfig"] == ray_job(SITES["gpu"]())["spec"]["rayClusterSpec"]
+    assert document["spec"]["rayClusterConfig"] == ray_job(RUNS["gpu"]())["spec"]["rayClusterSpec"]
 
 
 @pytest.mark.parametrize("length", [1, 30, 44, 45, 63])
 def test_any_runs_name_makes_a_name_that_kuberay_takes(length: int) -> None:
     name = job_name("a" * length)
-    assert len(name) <= LONGEST_NAME
+    assert len(name) <= MAX_NAME_LENGTH
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name)
 
 
@@ -324,7 +327,7 @@ def test_runs_with_long_names_do_not_meet() -> None:
     ("workers", "per_pod", "pods"), [(1, 1, 1), (3, 3, 1), (4, 4, 1), (5, 4, 2), (8, 4, 2)]
 )
 def test_workers_fill_machines(workers: int, per_pod: int, pods: int) -> None:
-    found = site(
+    found = run_spec(
         "scaling.use_gpu=true", f"scaling.workers={workers}", f"batch.global_batch={workers * 4}", pool="l4"
     )
     assert (found.per_pod, found.pods) == (per_pod, pods)
@@ -363,7 +366,7 @@ REFUSED = {
 def test_what_cannot_run_is_refused_before_anything_is_asked(case: str) -> None:
     asked, said = REFUSED[case]
     with pytest.raises(InputError, match=re.escape(said)):
-        site(
+        run_spec(
             *asked.get("overrides", []), **{key: value for key, value in asked.items() if key != "overrides"}
         )
 
@@ -371,19 +374,19 @@ def test_what_cannot_run_is_refused_before_anything_is_asked(case: str) -> None:
 def test_without_a_cluster_the_options_that_name_one_are_told() -> None:
     recipe = load_recipe("lm-tiny", ["storage=s3://prod-runs/runs"])
     with pytest.raises(InputError, match="--stack"):
-        decide(recipe, Target(Request("lm-tiny"), (), Path()), {})
+        resolve(recipe, Target(Request("lm-tiny"), (), Path()), KubeRayOptions(), {})
 
 
 def test_all_mistakes_are_told_at_once() -> None:
     with pytest.raises(InputError) as caught:
-        site("storage=runs", context="kind")
+        run_spec("storage=runs", context="kind")
     assert len(caught.value.problems) == 3
 
 
 def test_the_cheapest_pool_that_is_large_enough_trains() -> None:
     prices = {"l4": 4.6, "h100": 55.04}
     for workers, expected in ((1, "l4"), (8, "l4"), (16, "h100")):
-        found = site(
+        found = run_spec(
             "scaling.use_gpu=true", f"scaling.workers={workers}", f"batch.global_batch={workers * 4}"
         )
         assert found.pool is not None
@@ -392,12 +395,12 @@ def test_the_cheapest_pool_that_is_large_enough_trains() -> None:
 
 def test_every_site_differs_from_every_other() -> None:
     """The cases above try different things, or their table is wrong."""
-    said = {case: re.sub(r"[0-9a-f]{16}", "", render(objects_of(case))) for case in SITES}
+    said = {case: re.sub(r"[0-9a-f]{16}", "", render(objects_of(case))) for case in RUNS}
     assert all(one != other for one, other in itertools.combinations(said.values(), 2))
 
 
 def test_a_worker_waits_for_its_heads_port_and_the_head_for_nobody() -> None:
-    groups = ray_job(site())["spec"]["rayClusterSpec"]
+    groups = ray_job(run_spec())["spec"]["rayClusterSpec"]
     assert "args" not in groups["headGroupSpec"]["template"]["spec"]["containers"][0]
     (asked,) = groups["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]["args"]
     with socket.create_server(("127.0.0.1", 0)) as head:

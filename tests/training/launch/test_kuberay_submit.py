@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trainfleet.training.launch.kuberay import submit
-from trainfleet.training.launch.kuberay.manifest import JOB_FILE, RECIPE_FILE
+from trainfleet.training.launch.remote import submit
+from trainfleet.training.launch.remote.ray_job import JOB_FILE, RECIPE_FILE
 
 
 class Silent(submit.Submitter):
@@ -17,23 +17,23 @@ class Silent(submit.Submitter):
 
     seconds = 60.0
 
-    async def _repeat(self, client: object) -> None:
+    async def _print_lines(self, client: object) -> None:
         await asyncio.sleep(self.seconds)
 
 
 @pytest.fixture
 def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Silent:
-    monkeypatch.setattr(submit, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(submit, "POLL_S", 0.02)
     (tmp_path / JOB_FILE).write_text(json.dumps({"entrypoint": "true", "env": {}, "metadata": {}}))
     (tmp_path / RECIPE_FILE).write_text("")
     return Silent("127.0.0.1:8265", "run", tmp_path)
 
 
 def test_a_name_that_leads_to_another_head_ends_the_wait(silent: Silent) -> None:
-    with pytest.raises(ConnectionError, match="another one now"):
-        asyncio.run(silent._repeat_while_there(None, "192.0.2.1"))
+    with pytest.raises(ConnectionError, match="was replaced"):
+        asyncio.run(silent._print_lines_of(None, "192.0.2.1"))
 
 
 def test_a_head_that_stays_is_heard_to_the_end(silent: Silent) -> None:
     silent.seconds = 0.1
-    asyncio.run(silent._repeat_while_there(None, "127.0.0.1"))
+    asyncio.run(silent._print_lines_of(None, "127.0.0.1"))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.training.launch.saved import FOLDER, outputs
+from tests.training.launch.saved_platforms import FOLDER, outputs
 
 Trainfleet = Callable[..., subprocess.CompletedProcess[str]]
 AWS, GCP = str(FOLDER / "aws-prod.json"), str(FOLDER / "gcp-prod.json")
@@ -47,7 +47,7 @@ def test_a_setup_from_a_token_file_is_written_and_undone(
     ] == ["trainfleet-prod-us-east-2"]
     again = trainfleet(*wanted, cwd=tmp_path, **home)
     assert again.returncode == 0
-    assert "say all this already" in again.stdout
+    assert "are up to date" in again.stdout
     undone = trainfleet("sky", "setup", "--undo", "--yes", cwd=tmp_path, **home)
     assert undone.returncode == 0, undone.stderr
     assert not (tmp_path / ".sky" / "config.yaml").exists()
@@ -71,7 +71,9 @@ def test_a_check_before_a_setup_says_what_is_missing(
     assert done.returncode == 1, done.stderr
     (report,) = json.loads(done.stdout)
     assert report["ready"] is False
-    assert any("SkyPilot knows nothing of the platform" in problem["what"] for problem in report["problems"])
+    assert any(
+        "SkyPilot is not configured for the platform" in problem["what"] for problem in report["problems"]
+    )
 
 
 def test_a_context_that_cannot_be_reached_is_said_in_seconds(

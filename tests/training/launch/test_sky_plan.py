@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.launch.saved import FOLDER, outputs, platforms
+from tests.training.launch.saved_platforms import FOLDER, outputs, platforms
 from trainfleet.errors import InputError
-from trainfleet.training.cli.sky import prices_of
+from trainfleet.training.cli.options import prices_of
 from trainfleet.training.launch.sky.plan import (
     MFU,
     Candidate,
     Plan,
-    Speed,
-    Wishes,
+    PlanOptions,
+    Throughput,
     make_plan,
     measured,
     shape,
@@ -75,9 +75,9 @@ def test_a_spot_pool_comes_before_the_same_gpus_on_demand() -> None:
         f"here/{pool.name}",
         "here/sure",
     ]
-    plan = make_plan(recipe("scaling.workers=4"), [("here", both)], Wishes(spot=False))
+    plan = make_plan(recipe("scaling.workers=4"), [("here", both)], PlanOptions(spot=False))
     assert places(plan) == ["here/sure"]
-    assert "spot was refused" in refusals(plan)[f"here/{pool.name}"]
+    assert "spot is excluded" in refusals(plan)[f"here/{pool.name}"]
 
 
 REFUSED: list[tuple[str, list[str], dict[str, Any], str, str]] = [
@@ -103,7 +103,7 @@ REFUSED: list[tuple[str, list[str], dict[str, Any], str, str]] = [
         "64 workers need 8 nodes, the pool has at most 4 (32 GPUs)",
     ),
     ("price", [], {}, "azure-prod/a100-spot", "price is not known"),
-    ("another GPU", [], {"gpus": ("H100",)}, "aws-prod/l4", "L4 was not asked for"),
+    ("another GPU", [], {"gpus": ("H100",)}, "aws-prod/l4", "L4 was not requested"),
     ("another pool", [], {"pool": "h100"}, "aws-prod/l4", "--pool h100"),
     ("spot", [], {"spot": False}, "gcp-prod/l4", "--no-spot"),
     ("bf16", ["scaling.workers=1"], {}, "azure-dev/t4", "a T4 has no bf16"),
@@ -111,28 +111,30 @@ REFUSED: list[tuple[str, list[str], dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("overrides", "wishes", "place", "says"),
+    ("overrides", "options", "place", "says"),
     [each[1:] for each in REFUSED],
     ids=[each[0] for each in REFUSED],
 )
 def test_a_pool_that_cannot_serve_is_refused_with_the_reason(
-    overrides: list[str], wishes: dict[str, Any], place: str, says: str
+    overrides: list[str], options: dict[str, Any], place: str, says: str
 ) -> None:
     plan = make_plan(
-        recipe(*overrides), platforms("aws-prod", "gcp-prod", "azure-prod", "azure-dev"), Wishes(**wishes)
+        recipe(*overrides),
+        platforms("aws-prod", "gcp-prod", "azure-prod", "azure-dev"),
+        PlanOptions(**options),
     )
     assert says in refusals(plan)[place]
     assert place not in places(plan)
 
 
 def test_a_gpu_that_no_pool_has_leaves_nothing() -> None:
-    plan = make_plan(recipe(), platforms(), Wishes(gpus=("GB300",)))
+    plan = make_plan(recipe(), platforms(), PlanOptions(gpus=("GB300",)))
     assert plan.possible == ()
     assert len(plan.refused) == sum(len(each.pools) for _, each in platforms())
 
 
 def test_a_price_of_one_s_own_makes_a_pool_comparable() -> None:
-    plan = make_plan(recipe(), platforms("azure-prod"), Wishes(prices={"azure-prod/a100-spot": 0.5}))
+    plan = make_plan(recipe(), platforms("azure-prod"), PlanOptions(prices={"azure-prod/a100-spot": 0.5}))
     spot = next(each for each in plan.possible if each.pool == "a100-spot")
     assert spot.usd_per_hour == pytest.approx(0.5 * spot.nodes)
 
@@ -140,7 +142,7 @@ def test_a_price_of_one_s_own_makes_a_pool_comparable() -> None:
 def test_where_no_price_is_known_the_order_is_the_platforms_own() -> None:
     bare = [pool.model_copy(update={"usd_per_hour": None}) for pool in outputs("aws-prod").pools]
     plan = make_plan(
-        recipe(), [("desk", outputs("aws-prod").model_copy(update={"pools": bare}))], Wishes(spot=False)
+        recipe(), [("desk", outputs("aws-prod").model_copy(update={"pools": bare}))], PlanOptions(spot=False)
     )
     assert places(plan) == ["desk/h100", "desk/h200", "desk/a10g"]
     assert all(each.usd is None for each in plan.possible)
@@ -153,11 +155,13 @@ def test_a_pool_of_machines_that_recover_by_themselves_is_not_for_skypilot() -> 
 
 
 def test_a_recipe_without_gpus_runs_anywhere_on_as_many_pods_as_asked() -> None:
-    plan = make_plan(recipe(name="lm-small"), platforms("aws-dev"), Wishes(nodes=2))
+    plan = make_plan(recipe(name="lm-small"), platforms("aws-dev"), PlanOptions(nodes=2))
     assert [(each.pool, each.nodes, each.gpus_per_node) for each in plan.possible] == [("", 2, 0)]
     assert (
         "divisor"
-        in refusals(make_plan(recipe(name="lm-small"), platforms("aws-dev"), Wishes(nodes=3)))["aws-dev/"]
+        in refusals(make_plan(recipe(name="lm-small"), platforms("aws-dev"), PlanOptions(nodes=3)))[
+            "aws-dev/"
+        ]
     )
 
 
@@ -200,18 +204,20 @@ def test_memory_per_gpu_shrinks_with_shards() -> None:
 def test_a_measured_run_gives_the_throughput() -> None:
     rows = [{"mfu": share, "samples_per_second": 1.0} for share in (0.01, 0.02, 0.4, 0.41, 0.42)]
     assert measured(rows, 8, "runs/x").mfu == 0.41
-    assert measured([{"samples_per_second": 8.0}], 4, "runs/x") == Speed(
+    assert measured([{"samples_per_second": 8.0}], 4, "runs/x") == Throughput(
         None, None, 2.0, "measured: 2 samples per second and worker, as runs/x reached on its own machine"
     )
     plan = make_plan(
-        recipe(name="lm-small"), platforms("aws-dev"), speed=measured([{"samples_per_second": 8.0}], 4, "x")
+        recipe(name="lm-small"),
+        platforms("aws-dev"),
+        throughput=measured([{"samples_per_second": 8.0}], 4, "x"),
     )
     assert plan.possible[0].hours == pytest.approx(200 * 32 / 4.0 / 3600)
 
 
 @pytest.mark.parametrize("text", ["x", "x=", "x=free", "=1", "x=-1", "x=inf", "x=nan"])
 def test_what_is_no_price_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="is no price"):
+    with pytest.raises(InputError, match="is not a price"):
         prices_of([text])
     assert prices_of(["a/b=0.5", "c=0"]) == {"a/b": 0.5, "c": 0.0}
 

@@ -54,14 +54,14 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 def test_a_server_that_answers_is_not_started_again(
     port: int, started: list[list[str]], tmp_path: Path
 ) -> None:
-    server.wake({"SKYPILOT_API_SERVER_LOCAL_PORT": str(port)}, tmp_path / "config.yaml")
+    server.ensure_server({"SKYPILOT_API_SERVER_LOCAL_PORT": str(port)}, tmp_path / "config.yaml")
     assert started == []
 
 
 def test_one_elsewhere_is_left_alone(started: list[list[str]], tmp_path: Path) -> None:
-    server.wake({"SKYPILOT_API_SERVER_ENDPOINT": "https://sky.example"}, tmp_path / "config.yaml")
+    server.ensure_server({"SKYPILOT_API_SERVER_ENDPOINT": "https://sky.example"}, tmp_path / "config.yaml")
     (tmp_path / "config.yaml").write_text("api_server:\n  endpoint: https://sky.example\n")
-    server.wake({}, tmp_path / "config.yaml")
+    server.ensure_server({}, tmp_path / "config.yaml")
     assert started == []
 
 
@@ -69,7 +69,7 @@ def test_one_that_comes_late_is_waited_for(
     port: int, started: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "answers", lambda _: len(started) >= 3)
-    server.wake({}, tmp_path / "config.yaml")
+    server.ensure_server({}, tmp_path / "config.yaml")
     assert len(started) == 3
     assert started[0][0] == sys.executable
 
@@ -79,7 +79,7 @@ def test_one_that_never_comes_is_said_with_the_place_of_its_log(
 ) -> None:
     monkeypatch.setattr(server, "answers", lambda _: False)
     with pytest.raises(TrainfleetError, match="server does not start") as raised:
-        server.wake({}, tmp_path / "config.yaml")
+        server.ensure_server({}, tmp_path / "config.yaml")
     assert "server.log" in str(raised.value)
     assert len(started) == server.TRIES
 

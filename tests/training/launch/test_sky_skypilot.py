@@ -1,7 +1,7 @@
 """SkyPilot's own parser, schema, optimizer and pod merging take what is written for the six cloud stacks,
 with their nodes and without.
 
-SkyPilot runs in a process and a home of its own (`sky_inspects`), twice in all: with a node of every pool,
+SkyPilot runs in a process and a home of its own (`inspect_sky`), twice in all: with a node of every pool,
 and with the pools at zero.
 """
 
@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.training.launch.saved import PROD, STACKS, made, nodes, outputs, platforms, saved
+from tests.training.launch.saved_platforms import PROD, STACKS, made, nodes, outputs, platforms, saved
 from trainfleet.training.launch.sky.config import context_config, context_name, merged
 from trainfleet.training.launch.sky.kubeconfig import with_context
 from trainfleet.training.launch.sky.plan import make_plan
-from trainfleet.training.launch.sky.task import Wanted, task_document
+from trainfleet.training.launch.sky.task import TaskOptions, task_document
 from trainfleet.training.recipe.load import load_recipe
 
 pytestmark = [
@@ -67,7 +67,7 @@ def answers(*, gpus: bool, folder: Path) -> dict[str, Any]:
     hidden = ("KUBECONFIG", "SKYPILOT_GLOBAL_CONFIG", "SKYPILOT_API_SERVER_ENDPOINT")
     env = {key: value for key, value in os.environ.items() if key not in hidden}
     home = {"HOME": str(folder), "SKY_RUNTIME_DIR": str(folder), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
-    program = Path(__file__).with_name("sky_inspects.py")
+    program = Path(__file__).with_name("inspect_sky.py")
     done = subprocess.run(
         [sys.executable, str(program)],
         input=json.dumps(order),
@@ -83,7 +83,9 @@ def answers(*, gpus: bool, folder: Path) -> dict[str, Any]:
 def task(*stacks: str) -> dict[str, Any]:
     recipe = recipe_for(stacks[0]) if len(stacks) == 1 else load_recipe("lm-1b", ["storage=s3://runs"])
     plan = make_plan(recipe, platforms(*stacks))
-    return task_document(recipe, plan.possible, dict(platforms(*stacks)), Wanted(recipe.name, True, "token"))
+    return task_document(
+        recipe, plan.possible, dict(platforms(*stacks)), TaskOptions(recipe.name, True, "token")
+    )
 
 
 def alternatives(document: dict[str, Any]) -> list[dict[str, Any]]:

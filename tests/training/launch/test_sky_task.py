@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,19 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.training.launch.saved import FOLDER, outputs, platforms
+from tests.training.launch.saved_platforms import FOLDER, outputs, platforms
 from trainfleet.errors import InputError, MissingToolError
-from trainfleet.training.launch import sky
-from trainfleet.training.launch.platform_outputs import Place
+from trainfleet.training.launch.platform_outputs import NamedPlatform
 from trainfleet.training.launch.remote import storage_env
 from trainfleet.training.launch.request import Request, Target
-from trainfleet.training.launch.sky.plan import Wishes, make_plan
+from trainfleet.training.launch.sky.launcher import Sky
+from trainfleet.training.launch.sky.options import SkyOptions
+from trainfleet.training.launch.sky.plan import PlanOptions, make_plan
+from trainfleet.training.launch.sky.run_spec import RunSpec, resolve
+from trainfleet.training.launch.sky.skypilot import require_skypilot
 from trainfleet.training.launch.sky.task import (
-    LONGEST_NAME,
-    Wanted,
+    MAX_NAME_LENGTH,
+    TaskOptions,
     cluster_name,
     left_out,
     redacted,
@@ -41,9 +44,15 @@ def recipe(*overrides: str, name: str = "lm-1b") -> Recipe:
     return load_recipe(name, [*overrides, "storage=s3://runs"])
 
 
-def document(found: Recipe, *stacks: str, managed: bool = False, **wishes: Any) -> dict[str, Any]:
-    plan = make_plan(found, platforms(*stacks), Wishes(**wishes))
-    return task_document(found, plan.possible, dict(platforms(*stacks)), Wanted(found.name, managed, TOKEN))
+def document(found: Recipe, *stacks: str, managed: bool = False, **options: Any) -> dict[str, Any]:
+    plan = make_plan(found, platforms(*stacks), PlanOptions(**options))
+    return task_document(
+        found, plan.possible, dict(platforms(*stacks)), TaskOptions(found.name, managed, TOKEN)
+    )
+
+
+def resolved(found: Recipe, target: Target, env: Mapping[str, str] | None = None) -> RunSpec:
+    return resolve(found, target, Sky().options(target), env or {})
 
 
 def alternatives(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -122,7 +131,7 @@ def test_two_pools_with_the_same_gpus_in_one_context_differ_in_size_or_skypilot_
     found = recipe("scaling.workers=4")
     plan = make_plan(found, [("here", both)])
     first, second = alternatives(
-        task_document(found, plan.possible, {"here": both}, Wanted("x", False, TOKEN))
+        task_document(found, plan.possible, {"here": both}, TaskOptions("x", False, TOKEN))
     )
     assert second["memory"] == first["memory"] + 1
 
@@ -150,7 +159,7 @@ def test_pods_without_keys_run_where_their_identity_opens_the_storage(
     storage: str | None, open_on: set[str]
 ) -> None:
     places = platforms("aws-prod", "gcp-prod", "azure-prod")
-    plan = make_plan(recipe(), places, Wishes(storage=storage, gpus=("H100",)))
+    plan = make_plan(recipe(), places, PlanOptions(storage=storage, gpus=("H100",)))
     assert {each.platform for each in plan.possible} == open_on
     told = [each for each in left_out(plan) if "its pods' identity opens" in each]
     assert {each.partition("/")[0] for each in told} == {name for name, _ in places} - open_on
@@ -163,19 +172,21 @@ def test_pods_without_keys_run_where_their_identity_opens_the_storage(
 def test_a_launch_on_two_clouds_without_keys_stays_where_its_storage_is(
     options: dict[str, Any], tried: set[str] | None, tmp_path: Path
 ) -> None:
-    request = Request("lm-1b", on="sky", options=options)
+    request = Request("lm-1b", on="sky", options=SkyOptions(**options))
     found = load_recipe("lm-1b", ["storage=s3://runs"])
-    places = tuple(Place(each, tmp_path / f"{name}.json") for name, each in platforms("aws-prod", "gcp-prod"))
-    made, _, _ = sky.document_of(found, Target(request, places, tmp_path), {})
+    places = tuple(
+        NamedPlatform(each, tmp_path / f"{name}.json") for name, each in platforms("aws-prod", "gcp-prod")
+    )
+    made = resolved(found, Target(request, places, tmp_path)).task
     assert tried is None or {each["infra"].removeprefix("k8s/") for each in alternatives(made)} == tried
     assert tried is not None or len({each["infra"] for each in alternatives(made)}) == 2
 
 
 def test_nothing_secret_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted-key")
-    request = Request("lm-1b", on="sky", options={"secrets": ("AWS_SECRET_ACCESS_KEY",)})
-    target = Target(request, (Place(outputs("aws-prod"), FOLDER / "aws-prod.json"),), tmp_path)
-    made, _, _ = sky.document_of(recipe(), target, os.environ)
+    request = Request("lm-1b", on="sky", options=SkyOptions(secrets=("AWS_SECRET_ACCESS_KEY",)))
+    target = Target(request, (NamedPlatform(outputs("aws-prod"), FOLDER / "aws-prod.json"),), tmp_path)
+    made = resolved(recipe(), target, os.environ).task
     assert made["secrets"]["AWS_SECRET_ACCESS_KEY"] == "planted-key"
     shown = yaml.safe_dump(redacted(made))
     assert "planted" not in shown
@@ -185,24 +196,26 @@ def test_nothing_secret_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_secret_that_is_not_set_is_asked_for(tmp_path: Path) -> None:
     target = Target(
-        Request("lm-1b", options={"secrets": ("NOT_SET_HERE",)}),
-        (Place(outputs("aws-prod"), FOLDER / "aws-prod.json"),),
+        Request("lm-1b", options=SkyOptions(secrets=("NOT_SET_HERE",))),
+        (NamedPlatform(outputs("aws-prod"), FOLDER / "aws-prod.json"),),
         tmp_path,
     )
     with pytest.raises(InputError, match="NOT_SET_HERE"):
-        sky.document_of(recipe(), target, {})
+        resolved(recipe(), target)
 
 
 def test_names_fit_skypilot_s_clusters() -> None:
     assert cluster_name("x" * 63) == f"tf-{'x' * 37}"
-    assert len(cluster_name("a-" * 30)) <= LONGEST_NAME
+    assert len(cluster_name("a-" * 30)) <= MAX_NAME_LENGTH
     assert not cluster_name(f"{'x' * 36}-y").endswith("-")
 
 
 def test_a_run_on_the_pods_own_disks_is_refused(tmp_path: Path) -> None:
-    target = Target(Request("lm-1b"), (Place(outputs("aws-prod"), FOLDER / "aws-prod.json"),), tmp_path)
+    target = Target(
+        Request("lm-1b"), (NamedPlatform(outputs("aws-prod"), FOLDER / "aws-prod.json"),), tmp_path
+    )
     with pytest.raises(InputError, match="the run would be lost"):
-        sky.check(load_recipe("lm-1b"), target)
+        Sky().check(load_recipe("lm-1b"), target)
 
 
 def test_a_store_of_one_s_own_is_told_to_pods_with_its_authority_and_without_a_key(
@@ -219,12 +232,9 @@ def test_a_store_of_one_s_own_is_told_to_pods_with_its_authority_and_without_a_k
     }
     request = Request(
         "lm-small",
-        context="kind",
-        namespace="mine",
-        image="my/image:1",
-        options={"from_secrets": ("s3-keys",)},
+        options=SkyOptions(context="kind", namespace="mine", image="my/image:1", from_secrets=("s3-keys",)),
     )
-    made, _, _ = sky.document_of(recipe(name="lm-small"), Target(request, (), tmp_path), env)
+    made = resolved(recipe(name="lm-small"), Target(request, (), tmp_path), env).task
     assert made["envs"]["TRAINFLEET_S3_ENDPOINT"] == "https://10.0.0.1:9000"
     assert certificate in made["run"]
     container = made["resources"]["_cluster_config_overrides"]["kubernetes"]["pod_config"]["spec"][
@@ -245,7 +255,7 @@ def test_a_store_of_one_s_own_is_told_to_pods_with_its_authority_and_without_a_k
 def test_an_authority_that_cannot_travel_is_refused(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "ca").write_text(text)
-    with pytest.raises(InputError, match="the store's authority"):
+    with pytest.raises(InputError, match="the store's CA"):
         storage_env.authority(
             {"AWS_CA_BUNDLE": str(tmp_path / "ca"), "TRAINFLEET_S3_ENDPOINT": "https://10.0.0.1"}
         )
@@ -256,16 +266,19 @@ def test_an_authority_that_cannot_travel_is_refused(tmp_path: Path, text: str | 
 
 def test_no_platform_at_all_is_refused_with_both_ways_to_name_one(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--context NAME"):
-        sky.document_of(recipe(), Target(Request("lm-1b"), (), tmp_path), {})
+        resolved(recipe(), Target(Request("lm-1b"), (), tmp_path))
+    request = Request("lm-1b", options=SkyOptions(context="kind"))
     with pytest.raises(InputError, match="--image"):
-        sky.document_of(recipe(), Target(Request("lm-1b", context="kind"), (), tmp_path), {})
+        resolved(recipe(), Target(request, (), tmp_path))
 
 
 def test_a_cluster_of_one_s_own_needs_no_stack(tmp_path: Path) -> None:
     request = Request(
-        "lm-small", context="kind-kind", namespace="mine", image="my/image:1", options={"nodes": 2}
+        "lm-small",
+        options=SkyOptions(context="kind-kind", namespace="mine", image="my/image:1", nodes=2),
     )
-    made, plan, found = sky.document_of(recipe(name="lm-small"), Target(request, (), tmp_path), {})
+    run = resolved(recipe(name="lm-small"), Target(request, (), tmp_path))
+    made, plan, found = run.task, run.plan, run.platforms
     assert made["num_nodes"] == 2
     assert made["resources"]["infra"] == "k8s/kind-kind"
     assert made["resources"]["image_id"] == "docker:my/image:1"
@@ -275,7 +288,11 @@ def test_a_cluster_of_one_s_own_needs_no_stack(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("version", "says"),
-    [(None, "is not installed"), ("0.12.0", "another version"), ("1.0.0", "another version")],
+    [
+        (None, "is not installed"),
+        ("0.12.0", "unsupported SkyPilot version"),
+        ("1.0.0", "unsupported SkyPilot version"),
+    ],
 )
 def test_skypilot_absent_or_of_another_version_is_said_in_a_line(
     monkeypatch: pytest.MonkeyPatch, version: str | None, says: str
@@ -287,7 +304,7 @@ def test_skypilot_absent_or_of_another_version_is_said_in_a_line(
 
     monkeypatch.setattr(metadata, "version", found)
     with pytest.raises(MissingToolError, match=says):
-        sky.need_skypilot()
+        require_skypilot()
 
 
 RAY = """echo "ray $*" >> "$NOTES"

@@ -1,9 +1,6 @@
-"""What is looked at before a run is handed to a cluster, so that what cannot work is refused with the reason
-and nothing is left there.
+"""Checks a cluster before a run is created on it, so that a rejected run leaves nothing behind.
 
-Used by `trainfleet.training.launch.kuberay`. Easy to get wrong: a launcher may see its own namespace and
-little else, so what it may not look
-at is not missing.
+A launcher's account may see little beyond its own namespace: what it may not read counts as present.
 """
 
 from __future__ import annotations
@@ -13,160 +10,139 @@ from typing import Any
 from trainfleet.errors import InputError, MissingToolError, Problem, TrainfleetError
 from trainfleet.training.launch.kuberay.client import ApiError, Cluster
 from trainfleet.training.launch.kuberay.manifest import files, ray_cluster, ray_job
-from trainfleet.training.launch.kuberay.run_spec import Site
+from trainfleet.training.launch.kuberay.pod_diagnostics import exceeded_quota
+from trainfleet.training.launch.kuberay.run_spec import RunSpec
 
 KUBERAY = "1.6"
+UNSUPPORTED = "unsupported KubeRay version"
 ENDED = ("Complete", "Failed", "ValidationFailed")
-"""How a RayJob that will do nothing more stands."""
-INSTALL = "trainfleet installs it with a stack; by hand: helm install kuberay-operator kuberay/kuberay-operator --version 1.6.0"
+"""The states of a RayJob that has ended."""
+INSTALL = (
+    "a stack includes it; by hand: helm install kuberay-operator kuberay/kuberay-operator --version 1.6.0"
+)
 
 
 def reach(cluster: Cluster, namespace: str) -> None:
-    """See that the cluster answers this user, has the namespace, and has KubeRay.
+    """Check that the cluster answers this user, has the namespace, and has KubeRay.
 
     Raises:
-        InputError: not reached, not let in, or no such namespace.
-        MissingToolError: no KubeRay there, or one that is too old.
+        InputError: the cluster is unreachable, rejects the user, or lacks the namespace.
+        MissingToolError: KubeRay is missing or too old.
     """
     try:
         cluster.request("GET", f"/api/v1/namespaces/{namespace}")
     except ApiError as error:
-        if error.status != 403:  # a launcher may use a namespace that it may not look at
-            raise in_words(error, cluster) from error
+        if error.status != 403:  # an account may use a namespace that it may not read
+            raise explain(error, cluster) from error
     try:
         group = cluster.request("GET", "/apis/ray.io")
     except ApiError as error:
         if error.status == 404:
             raise MissingToolError(
-                "this cluster has no KubeRay", [Problem(cluster.name, "knows no ray.io objects", INSTALL)]
+                "this cluster has no KubeRay", [Problem(cluster.name, "has no ray.io resources", INSTALL)]
             ) from error
-        raise in_words(error, cluster) from error
+        raise explain(error, cluster) from error
     versions = [str(each.get("version")) for each in group.get("versions", [])]
     if "v1" not in versions:
-        what = f"serves ray.io/{', '.join(versions)} and not v1"
-        raise MissingToolError(
-            "this cluster has another KubeRay", [Problem(cluster.name, what, f"KubeRay {KUBERAY} or newer")]
-        )
+        what = f"serves ray.io/{', '.join(versions)}, not v1"
+        raise MissingToolError(UNSUPPORTED, [Problem(cluster.name, what, f"KubeRay {KUBERAY} or newer")])
 
 
-def ready_for(cluster: Cluster, site: Site) -> None:
-    """See that the run may be made as it stands, without making it.
+def ready_for(cluster: Cluster, run: RunSpec) -> None:
+    """Check by a dry run that the run can be created.
 
     Raises:
-        InputError: a run of this name is going on, or something that its pods name is not there.
-        MissingToolError: KubeRay does not know what is asked of it.
+        InputError: a run of this name exists, or something that its pods refer to is missing.
+        MissingToolError: KubeRay does not support a field of the run.
     """
-    reach(cluster, site.namespace)
-    problems = [*_absent(cluster, site)]
-    if problems:
+    reach(cluster, run.namespace)
+    if problems := _missing_objects(cluster, run):
         raise InputError("the cluster lacks what the run's pods need", problems)
-    there = cluster.get("RayJob", site.job)
-    if there is not None and state_of(there) not in ENDED:
-        raise already_going(site, cluster)
+    existing = cluster.get("RayJob", run.job)
+    if existing is not None and state_of(existing) not in ENDED:
+        raise already_running(run, cluster)
     try:
         documents = [
-            files(site),
-            *([] if there is not None else [ray_job(site)]),
-            *([ray_cluster(site)] if site.cluster else []),
+            files(run),
+            *([] if existing is not None else [ray_job(run)]),
+            *([ray_cluster(run)] if run.cluster else []),
         ]
         for document in documents:
             if cluster.get(document["kind"], document["metadata"]["name"]) is None:
                 cluster.create(document, dry_run=True)
     except ApiError as error:
-        raise in_words(error, cluster) from error
+        raise explain(error, cluster) from error
 
 
-def already_going(site: Site, cluster: Cluster) -> InputError:
-    """The error for a second launch under one name."""
-    run = site.recipe.name
-    fix = f"`trainfleet runs attach {run}` to watch it, `trainfleet runs stop {run}` to end it, or --run NAME for another"
-    return InputError(
-        "this run is going on already",
-        [Problem(f"{cluster.name} {site.namespace}/{site.job}", "another launch started it", fix)],
-    )
+def already_running(run: RunSpec, cluster: Cluster) -> InputError:
+    """The error of a second launch under one name."""
+    name = run.recipe.name
+    fix = f"`trainfleet runs attach {name}` follows it, `trainfleet runs stop {name}` ends it; or --run NAME"
+    where = f"{cluster.name} {run.namespace}/{run.job}"
+    return InputError("this run is already in progress", [Problem(where, "another launch started it", fix)])
 
 
 def state_of(job: dict[str, Any]) -> str:
-    """A RayJob's jobDeploymentStatus; empty while no operator has seen it."""
+    """A RayJob's jobDeploymentStatus; empty until an operator has seen it."""
     return str(job.get("status", {}).get("jobDeploymentStatus") or "")
 
 
-def _absent(cluster: Cluster, site: Site) -> list[Problem]:
-    named = [
-        ("serviceaccounts", site.outputs.service_account, "apply the stack again"),
-        *(("secrets", each, "kubectl create secret generic …") for each in site.secrets),
+def _missing_objects(cluster: Cluster, run: RunSpec) -> list[Problem]:
+    references = [
+        ("serviceaccounts", run.outputs.service_account, "apply the stack again"),
+        *(("secrets", each, "kubectl create secret generic …") for each in run.secrets),
     ]
-    if site.outputs.shared_volume:
-        named.append(("persistentvolumeclaims", site.outputs.shared_volume, "apply the stack again"))
-    if site.outputs.ray_tls and site.outputs.ray_certificates is not None:
-        named.append(
-            (
-                "secrets",
-                site.outputs.ray_certificates.ca_secret,
-                "the platform's Job `ray-ca` makes it; has it run?",
-            )
-        )
+    if run.outputs.shared_volume:
+        references.append(("persistentvolumeclaims", run.outputs.shared_volume, "apply the stack again"))
+    if run.outputs.ray_tls and run.outputs.ray_certificates is not None:
+        fix = "the platform's Job `ray-ca` creates it; has it run?"
+        references.append(("secrets", run.outputs.ray_certificates.ca_secret, fix))
     problems = []
-    for plural, name, fix in named:
+    for plural, name, fix in references:
         if not name:
             continue
         try:
-            cluster.request("GET", f"/api/v1/namespaces/{site.namespace}/{plural}/{name}")
+            cluster.request("GET", f"/api/v1/namespaces/{run.namespace}/{plural}/{name}")
         except ApiError as error:
             if error.status == 404:
-                problems.append(Problem(f"{plural}/{name}", f"is not in namespace {site.namespace}", fix))
+                problems.append(Problem(f"{plural}/{name}", f"is not in namespace {run.namespace}", fix))
     return problems
 
 
-def in_words(error: ApiError, cluster: Cluster) -> TrainfleetError:  # noqa: PLR0911 - one answer per kind of refusal
-    """An API server's refusal as the error that the user can act on."""
-    message, name = error.message, cluster.name
-    if error.status == 0:
-        return InputError(
-            "no cluster answers there",
-            [
-                Problem(
-                    name,
-                    message,
-                    "is it running, and are you in its network? `kubectl cluster-info` asks the same",
-                )
-            ],
-        )
-    if error.status == 401:
-        return InputError(
-            "the cluster does not know you",
-            [Problem(name, "your login has expired, or never was one of this cluster", "log in again")],
-        )
-    if error.status == 404 and "namespaces" in message:
-        return InputError(
-            "no such namespace",
-            [
-                Problem(
-                    "--namespace", f"{cluster.namespace} is not in {name}", "create it, or apply the stack"
-                )
-            ],
-        )
-    if error.status == 403 and "exceeded quota" in message:
-        from trainfleet.training.launch.kuberay.pod_diagnostics import quota
+def explain(error: ApiError, cluster: Cluster) -> TrainfleetError:
+    """An API server's rejection as an error that the user can act on."""
+    summary, where, what, fix = _explanation(error, cluster)
+    unsupported = summary == UNSUPPORTED
+    return (MissingToolError if unsupported else InputError)(summary, [Problem(where, what, fix)])
 
-        return InputError(
-            "the namespace's quota is too small",
-            [Problem(name, quota(message) or message, "ask for more, or for fewer workers")],
-        )
-    if error.status == 403 and "being terminated" in message:
-        return InputError(
-            "the namespace is going",
-            [Problem(name, f"{cluster.namespace} is being deleted", "wait until it is gone, or use another")],
-        )
-    if error.status == 403:
-        return InputError(
-            "you may not do this in the cluster",
-            [Problem(name, message, "ask for the role `trainfleet-launcher`")],
-        )
-    if error.status in (400, 422) and ("unknown field" in message or "strict decoding" in message):
-        what = f"does not know what a run asks for: {message.rpartition('strict decoding error: ')[2]}"
-        return MissingToolError(
-            "this cluster has another KubeRay",
-            [Problem(name, what, f"KubeRay {KUBERAY} or newer, with its resource definitions")],
-        )
-    return InputError("the cluster refuses the run", [Problem(name, message)])
+
+def _explanation(error: ApiError, cluster: Cluster) -> tuple[str, str, str, str]:
+    """Summary, where, what and fix."""
+    message, name = error.message, cluster.name
+    match error.status:
+        case 0:
+            fix = "is it running, and are you in its network? `kubectl cluster-info` asks the same"
+            return "the cluster does not answer", name, message, fix
+        case 401:
+            what = "your login has expired, or is not valid for this cluster"
+            return "the cluster rejects your login", name, what, "log in again"
+        case 404 if "namespaces" in message:
+            what = f"{cluster.namespace} is not in {name}"
+            return "no such namespace", "--namespace", what, "create it, or apply the stack"
+        case 403:
+            return _forbidden(message, cluster)
+        case 400 | 422 if "unknown field" in message or "strict decoding" in message:
+            what = f"does not support: {message.rpartition('strict decoding error: ')[2]}"
+            return UNSUPPORTED, name, what, f"KubeRay {KUBERAY} or newer, with its resource definitions"
+        case _:
+            return "the cluster rejects the run", name, message, ""
+
+
+def _forbidden(message: str, cluster: Cluster) -> tuple[str, str, str, str]:
+    if "exceeded quota" in message:
+        what = exceeded_quota(message) or message
+        return "the namespace's quota is too small", cluster.name, what, "a larger quota, or fewer workers"
+    if "being terminated" in message:
+        what = f"{cluster.namespace} is being deleted"
+        return "the namespace is being deleted", cluster.name, what, "wait until it is gone, or use another"
+    return "permission denied by the cluster", cluster.name, message, "ask for the role `trainfleet-launcher`"

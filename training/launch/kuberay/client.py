@@ -1,10 +1,6 @@
-"""The little of the Kubernetes API that a run needs: make, look, read logs, run a command in a pod; every
-refusal in plain words.
+"""The part of the Kubernetes API that a run needs. Objects are plain documents.
 
-Used by all of `trainfleet.training.launch.kuberay`. Objects are plain documents. Easy to get wrong: the
-package `kubernetes` takes a second to import,
-so it is imported when a cluster is asked for the first time; and a control plane that restarts is no reason
-to lose a run (`patiently`).
+The package `kubernetes` takes a second to import, so it is imported on first use.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ Result = TypeVar("Result")
 
 MANAGER = "trainfleet"
 TIMEOUT_S = 20.0
-PATIENCE_S = 300.0
+RETRY_FOR_S = 300.0
 PLURALS = {
     "ConfigMap": ("/api/v1", "configmaps"),
     "Event": ("/api/v1", "events"),
@@ -36,17 +32,19 @@ PLURALS = {
 
 
 class ApiError(TrainfleetError):
-    """The API server's refusal: its status (0: it was not reached), reason and message."""
+    """Raised when the API server rejects a call: status (0: it was not reached), reason and message."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         self.status, self.reason, self.message = status, reason, message
         super().__init__(
-            f"the cluster refused: {message}" if status else f"the cluster cannot be reached: {message}"
+            f"the cluster rejected the call: {message}"
+            if status
+            else f"the cluster cannot be reached: {message}"
         )
 
 
 class Cluster:
-    """A cluster and the namespace in it that a run uses."""
+    """A cluster, and the namespace in it that a run uses."""
 
     def __init__(self, api: Any, namespace: str, name: str) -> None:
         self._api, self.namespace, self.name = api, namespace, name
@@ -60,21 +58,20 @@ class Cluster:
         body: Any = None,
         content: str = "application/json",
     ) -> Document:
-        """One call.
+        """One call; the document of its response.
 
         Raises:
-            ApiError: it was refused, or nobody answered.
+            ApiError: it was rejected, or not answered.
         """
-        answer = self._call(method, path, query or {}, body, content, TIMEOUT_S)
+        response = self._call(method, path, query or {}, body, content, TIMEOUT_S)
         try:
-            return dict(json.loads(answer.data)) if answer.data else {}
+            return dict(json.loads(response.data)) if response.data else {}
         except ValueError as error:
-            raise ApiError(
-                0, "", f"{self.name} answers what is no Kubernetes: {answer.data[:80]!r}"
-            ) from error
+            text = f"the response of {self.name} is not from Kubernetes: {response.data[:80]!r}"
+            raise ApiError(0, "", text) from error
 
     def get(self, kind: str, name: str) -> Document | None:
-        """An object, or None where there is none."""
+        """An object; None if it does not exist."""
         try:
             return self.request("GET", f"{self._path(kind)}/{name}")
         except ApiError as error:
@@ -83,7 +80,7 @@ class Cluster:
             raise
 
     def items(self, kind: str, selector: str = "", fields: str = "") -> list[Document]:
-        """The namespace's objects of a kind; none where the kind is not known here."""
+        """The namespace's objects of a kind; none where the cluster does not have the kind."""
         query = {
             key: value for key, value in (("labelSelector", selector), ("fieldSelector", fields)) if value
         }
@@ -95,7 +92,7 @@ class Cluster:
             raise
 
     def create(self, document: Document, *, dry_run: bool = False) -> Document:
-        """Make an object; one of its name must not be there."""
+        """Create an object; none of its name may exist."""
         query = {
             "fieldManager": MANAGER,
             "fieldValidation": "Strict",
@@ -104,13 +101,13 @@ class Cluster:
         return self.request("POST", self._path(document["kind"]), query=query, body=document)
 
     def apply(self, document: Document) -> Document:
-        """Make an object, or bring it to this state, by server-side apply."""
+        """Create or update an object by server-side apply."""
         query = {"fieldManager": MANAGER, "fieldValidation": "Strict", "force": "true"}
         path = f"{self._path(document['kind'])}/{document['metadata']['name']}"
         return self.request("PATCH", path, query=query, body=document, content="application/apply-patch+yaml")
 
     def delete(self, kind: str, name: str) -> bool:
-        """Take an object away and what belongs to it; whether it was there."""
+        """Delete an object and what it owns; whether it existed."""
         try:
             self.request("DELETE", f"{self._path(kind)}/{name}", query={"propagationPolicy": "Background"})
         except ApiError as error:
@@ -122,15 +119,15 @@ class Cluster:
     def log(
         self, pod: str, container: str, *, follow: bool, since: str | None = None, tail: int | None = None
     ) -> Iterator[tuple[str, str]]:
-        """A container's lines with the time of each, from `since` on.
+        """A container's log lines with their times, from `since` on.
 
         Raises:
-            ApiError: there is no such log, or the connection broke.
+            ApiError: there is no such log, or the connection was lost.
         """
         query = {"container": container, "timestamps": "true", "follow": "true" if follow else "false"}
         query |= {"sinceTime": since} if since else {}
         query |= {"tailLines": str(tail)} if tail is not None else {}
-        answer = self._call(
+        response = self._call(
             "GET",
             f"{self._path('Pod')}/{pod}/log",
             query,
@@ -139,13 +136,13 @@ class Cluster:
             None if follow else TIMEOUT_S,
         )
         try:
-            for line in _lines(answer):
+            for line in _lines(response):
                 when, _, text = line.partition(" ")
                 yield when, text
-        except Exception as error:  # urllib3's are many
-            raise ApiError(0, "", f"the log of {pod} broke off ({type(error).__name__})") from error
+        except Exception as error:  # one of many of urllib3's
+            raise ApiError(0, "", f"the log of {pod} was cut off ({type(error).__name__})") from error
         finally:
-            answer.release_conn()
+            response.release_conn()
 
     def execute(self, pod: str, container: str, command: list[str]) -> str:
         """Run a command in a container and return what it printed."""
@@ -169,13 +166,10 @@ class Cluster:
                 )
             )
         except Exception as error:  # websocket's own, and ApiException
-            raise ApiError(
-                0,
-                "",
-                f"no command can be run in {pod} ({str(error).strip().splitlines()[0][:160] if str(error) else error!r})",
-            ) from error
+            reason = str(error).strip().splitlines()[0][:160] if str(error) else repr(error)
+            raise ApiError(0, "", f"cannot run a command in {pod} ({reason})") from error
         finally:
-            # `stream` swaps the client's way of calling for good (kubernetes-client/python#1750).
+            # NOTE: `stream` replaces the client's `request` permanently (kubernetes-client/python#1750).
             self._api.request = type(self._api).request.__get__(self._api)
 
     def forward(self, pod: str, port: int) -> Any:
@@ -201,7 +195,7 @@ class Cluster:
         from kubernetes.client.exceptions import ApiException
 
         try:
-            answer = self._api.call_api(
+            response = self._api.call_api(
                 path,
                 method,
                 query_params=list(query.items()),
@@ -216,17 +210,17 @@ class Cluster:
                 _request_timeout=(TIMEOUT_S, timeout),
             )
         except ApiException as error:
-            raise refusal(error.status or 0, error.reason or "", error.body) from error
+            raise rejection(error.status or 0, error.reason or "", error.body) from error
         except Exception as error:
             raise ApiError(0, "", f"{self.name}: {_short(error)}") from error
-        if answer.status >= 400:
-            raise refusal(answer.status, answer.reason or "", answer.data)
-        return answer
+        if response.status >= 400:
+            raise rejection(response.status, response.reason or "", response.data)
+        return response
 
 
-def _lines(answer: Any) -> Iterator[str]:
+def _lines(response: Any) -> Iterator[str]:
     rest = b""
-    for chunk in answer.stream(1 << 16, decode_content=False):
+    for chunk in response.stream(1 << 16, decode_content=False):
         *whole, rest = (rest + chunk).split(b"\n")
         for line in whole:
             yield line.decode("utf-8", errors="replace")
@@ -234,11 +228,11 @@ def _lines(answer: Any) -> Iterator[str]:
         yield rest.decode("utf-8", errors="replace")
 
 
-def refusal(status: int, reason: str, body: Any) -> ApiError:
-    """The error for an answer of the API server, which says why in its body."""
+def rejection(status: int, reason: str, body: Any) -> ApiError:
+    """The error for a response of the API server, whose body holds the reason."""
     try:
-        said = json.loads(body)
-        return ApiError(status, str(said.get("reason") or reason), str(said.get("message") or reason))
+        document = json.loads(body)
+        return ApiError(status, str(document.get("reason") or reason), str(document.get("message") or reason))
     except (ValueError, TypeError, AttributeError):
         text = body.decode("utf-8", errors="replace") if isinstance(body, bytes) else str(body or "")
         return ApiError(status, reason, text.strip()[:200] or reason or f"status {status}")
@@ -251,19 +245,20 @@ def _short(error: BaseException) -> str:
 
 
 def connect(context: str | None, kubeconfig: str, kube_context: str, namespace: str) -> Cluster:
-    """A cluster by the user's context, else by the platform's: the user's own entry of that name first, for
-    it has his login.
+    """Connect by the user's context, else by the platform's.
+
+    An entry of the platform's name in the user's kubeconfig comes first, because it has the user's login.
 
     Raises:
         InputError: no such context, or a kubeconfig that cannot be read.
-        MissingToolError: the package `kubernetes` or a login program is not here.
+        MissingToolError: the package `kubernetes` or a login program is missing.
     """
     try:
         from kubernetes import client, config
         from kubernetes.config.config_exception import ConfigException
     except ModuleNotFoundError as error:
-        problem = Problem("kubernetes", "is not installed here", "pip install 'trainfleet[sky]'")
-        raise MissingToolError("clusters need one more package", [problem]) from error
+        problem = Problem("kubernetes", "is not installed", "pip install 'trainfleet[sky]'")
+        raise MissingToolError("a package for Kubernetes is missing", [problem]) from error
 
     known, current = contexts()
     settings = client.Configuration()
@@ -277,21 +272,20 @@ def connect(context: str | None, kubeconfig: str, kube_context: str, namespace: 
         else:
             from trainfleet.suggestions import did_you_mean
 
-            fix = did_you_mean(name, known) if known else "there is no kubeconfig here; set KUBECONFIG"
+            fix = did_you_mean(name, known) if known else "there is no kubeconfig; set KUBECONFIG"
             raise InputError(
-                "no such cluster", [Problem("--context", f"your kubeconfig has no context `{name}`", fix)]
+                "unknown cluster", [Problem("--context", f"your kubeconfig has no context `{name}`", fix)]
             )
     except ConfigException as error:
         raise InputError(
-            "the kubeconfig cannot be used",
+            "cannot use the kubeconfig",
             [Problem(name, str(error).strip(), "log in to the cluster again")],
         ) from error
     except ValueError as error:
-        raise InputError("the kubeconfig cannot be used", [Problem(name, f"is no JSON: {error}")]) from error
+        raise InputError("cannot use the kubeconfig", [Problem(name, f"is not JSON: {error}")]) from error
     settings.retries = False
-    if (
-        not settings.verify_ssl
-    ):  # the user's own choice for this cluster; kubectl does not repeat it with every call either
+    if not settings.verify_ssl:
+        # The user's own setting for this cluster: no warning on every call.
         import urllib3
 
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
@@ -312,19 +306,19 @@ def contexts() -> tuple[dict[str, Document], str]:
     )
 
 
-def patiently(
+def retry_unreachable(
     call: Callable[[], Result],
-    notice: Callable[[str], Any],
+    notify: Callable[[str], Any],
     *,
-    patience_s: float = PATIENCE_S,
+    retry_for_s: float = RETRY_FOR_S,
     wait_s: float = 2.0,
 ) -> Result:
-    """Do `call` again while the cluster does not answer: a control plane that restarts is no end of a run.
+    """Repeat `call` while the cluster does not answer: a restart of the control plane must not end a run.
 
     Raises:
-        ApiError: it refused, or did not answer for `patience_s`.
+        ApiError: the call was rejected, or not answered for `retry_for_s`.
     """
-    deadline, told = time.monotonic() + patience_s, False
+    deadline, notified = time.monotonic() + retry_for_s, False
     while True:
         try:
             result = call()
@@ -333,11 +327,11 @@ def patiently(
                 error.status != 0 and error.status < 500 and error.status != 429
             ) or time.monotonic() > deadline:
                 raise
-            if not told:
-                notice(f"the cluster does not answer ({error.message}); the run goes on there, waiting")
-                told = True
+            if not notified:
+                notify(f"the cluster does not answer ({error.message}); the run continues there; retrying")
+                notified = True
             time.sleep(wait_s)
         else:
-            if told:
-                notice("the cluster answers again")
+            if notified:
+                notify("the cluster answers again")
             return result

@@ -1,8 +1,4 @@
-"""A port of this machine that leads to a port of a pod, through the API server, for as long as it is wanted.
-
-Used by `trainfleet dashboard`. Easy to get wrong: a browser opens many connections at once, and each needs a
-way of its own.
-"""
+"""Forwards a port of this machine to a port of a pod, through the API server."""
 
 from __future__ import annotations
 
@@ -20,46 +16,41 @@ CHUNK = 1 << 16
 
 @contextlib.contextmanager
 def forwarded(
-    cluster: Cluster, pod: Callable[[], str], port: int, local_port: int, complain: Callable[[str], Any]
+    cluster: Cluster, pod: Callable[[], str], port: int, local_port: int, report: Callable[[str], Any]
 ) -> Iterator[int]:
-    """Listen on 127.0.0.1 and carry each connection to `port` of `pod()`; yields the port that it listens on.
+    """Listen on 127.0.0.1 and forward each connection to `port` of `pod()`; yields the local port.
 
     Raises:
-        InputError: the port of this machine is taken.
+        InputError: the local port is in use.
     """
     try:
         server = socket.create_server(("127.0.0.1", local_port))
     except OSError as error:
-        raise InputError(
-            "cannot listen",
-            [
-                Problem(
-                    f"127.0.0.1:{local_port}", error.strerror or str(error), "choose another with --port N"
-                )
-            ],
-        ) from error
+        what = error.strerror or str(error)
+        problem = Problem(f"127.0.0.1:{local_port}", what, "choose another with --port N")
+        raise InputError("cannot listen on the port", [problem]) from error
 
     def accept() -> None:
         while True:
             try:
-                near, _ = server.accept()
+                local, _ = server.accept()
             except OSError:
                 return
-            threading.Thread(target=carry, args=(near,), daemon=True).start()
+            threading.Thread(target=forward, args=(local,), daemon=True).start()
 
-    def carry(near: socket.socket) -> None:
-        with near:
+    def forward(local: socket.socket) -> None:
+        with local:
             try:
-                far = cluster.forward(pod(), port)
+                pod_socket = cluster.forward(pod(), port)
             except (ApiError, InputError) as error:
-                complain(error.summary)
+                report(error.summary)
                 return
-            back = threading.Thread(target=_pump, args=(far, near), daemon=True)
+            back = threading.Thread(target=_pump, args=(pod_socket, local), daemon=True)
             back.start()
-            _pump(near, far)
+            _pump(local, pod_socket)
             back.join(5)
             with contextlib.suppress(OSError):
-                far.close()
+                pod_socket.close()
 
     threading.Thread(target=accept, daemon=True, name="forward").start()
     try:

@@ -1,23 +1,12 @@
-"""The objects of a run on KubeRay: a RayJob with its files, a long-lived RayCluster, a RayService; pure
-functions of a `Site`.
-
-Used by `trainfleet.training.launch.kuberay` and `trainfleet launch --print`. Easy to get wrong: the RayJob
-has no retries of its own (a run that fails
-for a reason would start again from nothing), since workers are Ray Train's to start again and a lost head is
-the submitter's.
-"""
+"""The objects of a run on KubeRay: a RayJob with its files, a long-lived RayCluster, a RayService. Pure."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import yaml
 
 from trainfleet.training.launch.kuberay.pods import (
-    DASHBOARD_PORT,
-    OBJECT_STORE_BYTES,
-    SERVE_PORT,
     Document,
     head_pod,
     labels,
@@ -25,195 +14,185 @@ from trainfleet.training.launch.kuberay.pods import (
     submitter_pod,
     worker_pod,
 )
-from trainfleet.training.launch.kuberay.run_spec import Site
+from trainfleet.training.launch.kuberay.run_spec import RunSpec
+from trainfleet.training.launch.remote import ray_job as job
+from trainfleet.training.launch.remote.ray_job import (
+    ENTRYPOINT,
+    JOB_FILE,
+    OBJECT_STORE_BYTES,
+    RECIPE_FILE,
+    SERVE_PORT,
+    RayJob,
+)
 from trainfleet.training.recipe.load import dump
 from trainfleet.training.runtime import events
 
 API = "ray.io/v1"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
-ENTRYPOINT = "python -m trainfleet.training.launch.kuberay.entry"
-RECIPE_FILE, JOB_FILE = "recipe.yaml", "job.json"
-DOCUMENT = "TRAINFLEET_RECIPE_DOCUMENT"
-"""The recipe, to the driver; a variable, since a long-lived cluster's pods were made without knowing the run."""
 SUBMIT_TRIES = 50
-"""Of the submitter's container: each is a head that was lost, or an image that starts slowly."""
+"""Restarts of the submitter's container: each is a head that was lost, or an image that starts slowly."""
 SHUT_DOWN_AFTER_S = 0
 WORKERS = "workers"
 
 
-def run_objects(site: Site) -> list[Document]:
-    """What starts a run, in the order in which it is made; for `--cluster` the cluster comes first."""
-    cluster = [files_of_cluster(site), ray_cluster(site)] if site.cluster else []
-    return [*cluster, ray_job(site), files(site)]
+def run_objects(run: RunSpec) -> list[Document]:
+    """What starts a run, in the order of creation; with `--cluster` the cluster comes first."""
+    cluster = [files_of_cluster(run), ray_cluster(run)] if run.cluster else []
+    return [*cluster, ray_job(run), files(run)]
 
 
-def ray_job(site: Site) -> Document:
-    """The RayJob: its own Ray cluster, or a place on a long-lived one."""
+def ray_job(run: RunSpec) -> Document:
+    """The RayJob, with a Ray cluster of its own or on a long-lived one.
+
+    It has no retries: Ray Train restarts workers, the submitter resubmits after a lost head, and a run that
+    fails for any other reason would only fail again.
+    """
     spec: Document = {
         "entrypoint": ENTRYPOINT,
         "submissionMode": "K8sJobMode",
-        "submitterPodTemplate": submitter_pod(site),
+        "submitterPodTemplate": submitter_pod(run),
         "submitterConfig": {"backoffLimit": SUBMIT_TRIES},
     }
-    if site.cluster:
-        spec["clusterSelector"] = {"ray.io/cluster": site.cluster}
+    if run.cluster:
+        spec["clusterSelector"] = {"ray.io/cluster": run.cluster}
     else:
         spec |= {
             "shutdownAfterJobFinishes": True,
             "ttlSecondsAfterFinished": SHUT_DOWN_AFTER_S,
-            # Also for a run that nobody watches: no half of it holds machines for ever while the other half
-            # waits. A launch that
-            # watches gives up a little earlier, and says why.
-            "preRunningDeadlineSeconds": round(site.within_s) + 30,
+            # NOTE: without a deadline, half of a detached run could hold machines for ever while the other
+            # half waits. A launch that follows the run gives up a little earlier, and reports why.
+            "preRunningDeadlineSeconds": round(run.within_s) + 30,
             "backoffLimit": 0,
-            "rayClusterSpec": cluster_spec(site),
+            "rayClusterSpec": cluster_spec(run),
         }
     return {
         "apiVersion": API,
         "kind": "RayJob",
         "metadata": {
-            "name": site.job,
-            "namespace": site.namespace,
-            "labels": {**labels(site), **({} if site.cluster else queue_labels(site))},
+            "name": run.job,
+            "namespace": run.namespace,
+            "labels": {**labels(run), **({} if run.cluster else queue_labels(run))},
             "annotations": {
-                "trainfleet.io/storage": site.recipe.home_url(),
-                "trainfleet.io/launch": site.launch,
+                "trainfleet.io/storage": run.recipe.home_url(),
+                "trainfleet.io/launch": run.launch,
             },
         },
         "spec": spec,
     }
 
 
-def queue_labels(site: Site) -> dict[str, str]:
-    """What puts a run into Kueue's queue, which starts all of it or nothing; the priority is that of its
-    pods.
-    """
-    outputs = site.outputs
+def queue_labels(run: RunSpec) -> dict[str, str]:
+    """What puts a run into Kueue's queue, which admits it as a whole; the priority is that of its pods."""
+    outputs = run.outputs
     if not outputs.queue:
         return {}
     classes = outputs.priority_classes
     return {QUEUE_LABEL: outputs.queue, **({PRIORITY_LABEL: classes[len(classes) // 2]} if classes else {})}
 
 
-def cluster_spec(site: Site) -> Document:
+def cluster_spec(run: RunSpec) -> Document:
     """Head and workers."""
-    scaling = site.recipe.scaling
+    scaling = run.recipe.scaling
     start = {"object-store-memory": str(OBJECT_STORE_BYTES)}
-    gpus = {"num-gpus": str(site.per_pod)} if scaling.use_gpu else {}
+    gpus = {"num-gpus": str(run.per_pod)} if scaling.use_gpu else {}
     spec: Document = {
-        "rayVersion": site.outputs.ray_version,
-        "authOptions": {"mode": "token" if site.outputs.ray_token_auth else "disabled"},
-        # The head trains nothing: it may be small, and its loss costs the run a restart and no rank.
+        "rayVersion": run.outputs.ray_version,
+        "authOptions": {"mode": "token" if run.outputs.ray_token_auth else "disabled"},
+        # The head does not train: it may be small, and losing it costs a restart but no rank.
         "headGroupSpec": {
             "rayStartParams": {**start, "num-cpus": "0", "dashboard-host": "0.0.0.0"},
-            "template": head_pod(site),
+            "template": head_pod(run),
         },
         "workerGroupSpecs": [
             {
                 "groupName": WORKERS,
-                "replicas": site.pods,
-                "minReplicas": site.fewest_pods if site.autoscaled else site.pods,
-                "maxReplicas": site.pods,
+                "replicas": run.pods,
+                "minReplicas": run.min_pods if run.autoscaled else run.pods,
+                "maxReplicas": run.pods,
                 "rayStartParams": {
                     **start,
-                    "num-cpus": str(-int(-site.per_pod * scaling.cpus_per_worker // 1)),
+                    "num-cpus": str(-int(-run.per_pod * scaling.cpus_per_worker // 1)),
                     **gpus,
                 },
-                "template": worker_pod(site),
+                "template": worker_pod(run),
             }
         ],
     }
-    if site.autoscaled:
-        spec |= {"enableInTreeAutoscaling": True, "autoscalerOptions": _autoscaler(site)}
+    if run.autoscaled:
+        spec |= {"enableInTreeAutoscaling": True, "autoscalerOptions": _autoscaler(run)}
     return spec
 
 
-def _autoscaler(site: Site) -> Document:
+def _autoscaler(run: RunSpec) -> Document:
     options: Document = {
         "version": "v2",
         "idleTimeoutSeconds": 300,
         "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
-    if tls := mutual_tls(site):
+    if tls := mutual_tls(run):
         options["env"] = [{"name": key, "value": value} for key, value in sorted(tls.environment.items())]
         options["volumeMounts"] = [{"name": "ray-tls", "mountPath": tls.mount, "readOnly": True}]
     return options
 
 
-def files(site: Site) -> Document:
-    """What the submitter hands to Ray: the recipe, and the variables of the driver. No secret is among them."""
+def files(run: RunSpec) -> Document:
+    """What the submitter passes to Ray: the recipe, and the variables of the driver. Holds no secret."""
     return _config_map(
-        site,
-        site.job,
-        {RECIPE_FILE: dump(site.recipe), JOB_FILE: json.dumps(job_document(site), indent=1)} | _ca(site),
+        run,
+        run.job,
+        {RECIPE_FILE: dump(run.recipe), JOB_FILE: submitted_job(run).model_dump_json(indent=1)} | _ca(run),
     )
 
 
-def files_of_cluster(site: Site) -> Document:
+def files_of_cluster(run: RunSpec) -> Document:
     """What the pods of a long-lived cluster mount."""
-    return _config_map(site, str(site.cluster), _ca(site))
+    return _config_map(run, str(run.cluster), _ca(run))
 
 
-def files_of_service(site: Site) -> list[Document]:
+def files_of_service(run: RunSpec) -> list[Document]:
     """What the pods of a service mount, if anything."""
-    return [_config_map(site, site.cluster or site.job, _ca(site))] if site.ca else []
+    return [_config_map(run, run.cluster or run.job, _ca(run))] if run.ca else []
 
 
-def job_document(site: Site) -> dict[str, Any]:
+def submitted_job(run: RunSpec) -> RayJob:
     """What the submitter asks Ray to do."""
-    variables = {
-        events.EVENTS: events.STDOUT,
-        events.LAUNCH: site.launch,
-        events.RUN_DIR: f"/tmp/trainfleet/runs/{site.recipe.name}",
-        events.STOP_FILE: stop_file(site.launch),
-        "PYTHONUNBUFFERED": "1",
-        **({events.ALLOW_CHANGES: ",".join(site.allow_changes)} if site.allow_changes else {}),
-        "TRAINFLEET_AUTOSCALED": "1",  # a new head has no workers yet; they come
-        **({} if site.cluster else {events.RAY_FOR_RUN: "1"}),
-    }
-    return {"entrypoint": ENTRYPOINT, "env": variables, "metadata": {"run": site.recipe.name}}
+    variables = {} if run.cluster else {events.RAY_FOR_RUN: "1"}
+    return job.ray_job(run.recipe.name, run.launch, run.allow_changes, variables)
 
 
-def stop_file(launch: str) -> str:
-    """The file in a pod whose appearance asks the run to save and end."""
-    return f"/tmp/trainfleet-stop-{launch}"
+def _ca(run: RunSpec) -> dict[str, str]:
+    return {"ca.crt": run.ca} if run.ca else {}
 
 
-def _ca(site: Site) -> dict[str, str]:
-    return {"ca.crt": site.ca} if site.ca else {}
-
-
-def _config_map(site: Site, name: str, data: dict[str, str]) -> Document:
+def _config_map(run: RunSpec, name: str, data: dict[str, str]) -> Document:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": site.namespace, "labels": labels(site)},
+        "metadata": {"name": name, "namespace": run.namespace, "labels": labels(run)},
         "data": data,
     }
 
 
-def ray_cluster(site: Site) -> Document:
+def ray_cluster(run: RunSpec) -> Document:
     """A Ray cluster that outlives its runs; `--cluster NAME` trains on it."""
-    spec = cluster_spec(site)
+    spec = cluster_spec(run)
     return {
         "apiVersion": API,
         "kind": "RayCluster",
         "metadata": {
-            "name": site.cluster,
-            "namespace": site.namespace,
-            "labels": {"app.kubernetes.io/managed-by": "trainfleet", **queue_labels(site)},
+            "name": run.cluster,
+            "namespace": run.namespace,
+            "labels": {"app.kubernetes.io/managed-by": "trainfleet", **queue_labels(run)},
         },
         "spec": spec,
     }
 
 
-def ray_service(site: Site, name: str, *, source: str, which: str, limits: dict[str, Any]) -> Document:
-    """`trainfleet serve` on a cluster: KubeRay keeps it up, and replaces it without a gap when it changes. A
-    replica for each worker.
-    """
-    scaling = site.recipe.scaling
+def ray_service(run: RunSpec, name: str, *, source: str, which: str, limits: dict[str, Any]) -> Document:
+    """A served model, with one replica per worker. KubeRay replaces it without downtime when it changes."""
+    scaling = run.recipe.scaling
     application = {
         "name": "trainfleet",
         "import_path": "trainfleet.training.inference.serve.app:build",
@@ -236,12 +215,12 @@ def ray_service(site: Site, name: str, *, source: str, which: str, limits: dict[
         "kind": "RayService",
         "metadata": {
             "name": name,
-            "namespace": site.namespace,
+            "namespace": run.namespace,
             "labels": {"app.kubernetes.io/managed-by": "trainfleet"},
         },
         "spec": {
             "serveConfigV2": yaml.safe_dump(config, sort_keys=False),
-            "rayClusterConfig": cluster_spec(site),
+            "rayClusterConfig": cluster_spec(run),
         },
     }
 
@@ -249,15 +228,3 @@ def ray_service(site: Site, name: str, *, source: str, which: str, limits: dict[
 def render(objects: list[Document]) -> str:
     """Objects as YAML, as `kubectl apply -f` takes them."""
     return "---\n".join(yaml.safe_dump(each, sort_keys=False, width=150) for each in objects)
-
-
-__all__ = [
-    "DASHBOARD_PORT",
-    "Document",
-    "files",
-    "ray_cluster",
-    "ray_job",
-    "ray_service",
-    "render",
-    "run_objects",
-]

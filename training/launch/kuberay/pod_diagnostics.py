@@ -1,10 +1,4 @@
-"""Why a run is not running, in plain words, from what Kubernetes, KubeRay and Kueue say. Pure functions of
-their documents.
-
-Used by `trainfleet.training.launch.kuberay.follow`. Easy to get wrong: a pod that waits for a node and one
-whose image cannot be had both are
-`Pending`; only the first may become right by itself.
-"""
+"""Why a run is not running, from the documents of Kubernetes, KubeRay and Kueue. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +16,7 @@ IMAGE_REASONS = (
     "ImageInspectError",
     "RegistryUnavailable",
 )
-HOPELESS_AT_ONCE = ("InvalidImageName", "ErrImageNeverPull")
+PERMANENT_REASONS = ("InvalidImageName", "ErrImageNeverPull")
 CONFIG_REASONS = (
     "CreateContainerConfigError",
     "CreateContainerError",
@@ -33,7 +27,10 @@ CONFIG_REASONS = (
 
 @dataclass(frozen=True)
 class Wait:
-    """What a pod waits for; `kind` is node, image, config, crash, start or none."""
+    """What a pod waits for. `kind` is node, image, config, crash, start or none.
+
+    Both a missing node and a missing image leave a pod `Pending`; only the first can resolve by itself.
+    """
 
     kind: str
     text: str
@@ -55,20 +52,20 @@ def pod_wait(pod: Document) -> Wait:
             )
         if reason in CONFIG_REASONS:
             return Wait(
-                "config", f"container {container.get('name', '')} cannot be made: {message or reason}"
+                "config", f"container {container.get('name', '')} cannot be created: {message or reason}"
             )
         if reason == "CrashLoopBackOff":
             return Wait(
                 "crash",
-                f"container {container.get('name', '')} ends again and again ({_last_end(container)})",
+                f"container {container.get('name', '')} keeps crashing ({_last_end(container)})",
             )
     if status.get("phase") == "Pending":
-        return Wait("start", "the machine is fetching the image or mounting volumes")
+        return Wait("start", "the node is pulling the image or mounting volumes")
     return Wait("none", "")
 
 
 def unschedulable(message: str) -> str:
-    """The scheduler's message as people say it: how many nodes there are, and what each group of them lacks."""
+    """The scheduler's message in plain words: how many nodes there are, and what each group of them lacks."""
     head = re.match(r"(\d+)/(\d+) nodes are available: ?(.*)", message, re.DOTALL)
     if not head:
         return message or "no node has been found yet"
@@ -95,7 +92,7 @@ def _node_reason(part: str) -> str:
 
 
 _NODE_REASONS = (
-    (r"(\d+) Insufficient (\S+)", "has too little @ free", "have too little @ free"),
+    (r"(\d+) Insufficient (\S+)", "has too little free @", "have too little free @"),
     (
         r"(\d+) node\(s\) had untolerated taint\(s\)",
         "has a taint that the pod does not tolerate",
@@ -107,50 +104,47 @@ _NODE_REASONS = (
         "lacks the labels asked for",
         "lack the labels asked for",
     ),
-    (r"(\d+) node\(s\) were unschedulable", "is closed to new pods", "are closed to new pods"),
+    (r"(\d+) node\(s\) were unschedulable", "is unschedulable", "are unschedulable"),
     (
         r"(\d+) node\(s\) had volume node affinity conflict",
         "is in another zone than the volume",
         "are in another zone than the volume",
     ),
-    (r"(\d+) Too many pods", "holds as many pods as it may", "hold as many pods as they may"),
+    (r"(\d+) Too many pods", "has its maximum of pods", "have their maximum of pods"),
 )
-"""Of kube-scheduler's plugins (pkg/scheduler/framework/plugins): what each says of so many nodes, and how
-people say it.
-"""
+"""The messages of kube-scheduler's plugins (pkg/scheduler/framework/plugins), and their plain words for one
+and for several nodes."""
 
 
 def _resource(name: str) -> str:
     return {"cpu": "CPU", "memory": "memory", "nvidia.com/gpu": "GPUs (nvidia.com/gpu)"}.get(name, name)
 
 
-def short_of(nodes: list[Document]) -> str:
-    """Which nodes have run short of something, and so are tainted against new pods; the scheduler does not
-    say which taint it was.
-    """
-    said = [
-        f"{node['metadata']['name']} is short of {_SHORT[condition['type']]}"
+def node_pressure(nodes: list[Document]) -> str:
+    """Which nodes ran out of a resource and are tainted for it. The scheduler does not name the taint."""
+    short = [
+        f"{node['metadata']['name']} is short of {_PRESSURE[condition['type']]}"
         for node in nodes
         for condition in node.get("status", {}).get("conditions", [])
-        if condition.get("type") in _SHORT and condition.get("status") == "True"
+        if condition.get("type") in _PRESSURE and condition.get("status") == "True"
     ]
-    return f"node {', '.join(said)} and takes no new pods until there is room" if said else ""
+    return f"node {', '.join(short)} and accepts no new pods until then" if short else ""
 
 
-_SHORT = {"DiskPressure": "disk", "MemoryPressure": "memory", "PIDPressure": "process numbers"}
+_PRESSURE = {"DiskPressure": "disk", "MemoryPressure": "memory", "PIDPressure": "process IDs"}
 
 
 def _image_reason(message: str) -> str:
     for needle, text in (
         ("not found", "the registry has no such image or tag"),
         ("NotFound", "the registry has no such image or tag"),
-        ("unauthorized", "the registry wants a login"),
-        ("authorization failed", "the registry wants a login, or has no such image"),
-        ("denied", "the registry refuses this cluster, or has no such image"),
-        ("no such host", "the registry's name is not known in the cluster"),
+        ("unauthorized", "the registry requires a login"),
+        ("authorization failed", "the registry requires a login, or has no such image"),
+        ("denied", "the registry denies this cluster access, or has no such image"),
+        ("no such host", "the registry's name does not resolve in the cluster"),
         ("connection refused", "the registry does not answer"),
         ("i/o timeout", "the registry does not answer"),
-        ("no basic auth", "the registry wants a login"),
+        ("no basic auth", "the registry requires a login"),
     ):
         if needle in message:
             return text
@@ -158,27 +152,27 @@ def _image_reason(message: str) -> str:
 
 
 def restarts(pod: Document) -> int:
-    """How often the containers of a pod were started again."""
+    """How often the containers of a pod were restarted."""
     return sum(
         int(each.get("restartCount", 0)) for each in pod.get("status", {}).get("containerStatuses", [])
     )
 
 
 def last_end(pod: Document) -> str:
-    """How the container of a pod that was started again had ended."""
+    """How the restarted container of a pod had ended."""
     return next(
         (
             _last_end(each)
             for each in pod.get("status", {}).get("containerStatuses", [])
             if each.get("restartCount")
         ),
-        "it has not said why",
+        "the reason is unknown",
     )
 
 
 def _last_end(container: Document) -> str:
     ended = container.get("lastState", {}).get("terminated") or {}
-    return ended_text(ended) if ended else "it has not said why"
+    return ended_text(ended) if ended else "the reason is unknown"
 
 
 def ended_text(ended: Document) -> str:
@@ -186,28 +180,29 @@ def ended_text(ended: Document) -> str:
     if ended.get("reason") == "OOMKilled":
         return "it ran out of memory"
     code = ended.get("exitCode")
-    said = str(ended.get("message") or "").strip().splitlines()
-    return f"exit code {code}" + (f": {said[-1][:160]}" if said else "")
+    message = str(ended.get("message") or "").strip().splitlines()
+    return f"exit code {code}" + (f": {message[-1][:160]}" if message else "")
 
 
-def quota(message: str) -> str | None:
-    """The words for a refusal by a ResourceQuota, or None where the message is of something else."""
+def exceeded_quota(message: str) -> str | None:
+    """A rejection by a ResourceQuota in plain words; None if the message is about something else."""
     found = re.search(
         r"exceeded quota: ([^,]+), requested: (\S+), used: (\S+), limited: (\S+?)\.?$", message.strip()
     )
     if not found:
         return None
-    name, wanted, used, limit = found.groups()
-    what, _, amount = wanted.partition("=")
-    return f"the namespace's quota `{name}` allows {limit.partition('=')[2]} {what}, {used.partition('=')[2]} are used, and this needs {amount} more"
+    name, requested, used, limit = found.groups()
+    what, _, amount = requested.partition("=")
+    limits = f"allows {limit.partition('=')[2]} {what}, {used.partition('=')[2]} are used"
+    return f"the namespace's quota `{name}` {limits}, and this needs {amount} more"
 
 
-def why_not_made(events: list[Document]) -> str:
-    """Why pods of a Ray cluster could not be made, from its events; empty where nothing says so."""
+def why_not_created(events: list[Document]) -> str:
+    """Why pods of a Ray cluster could not be created, from its events; empty if no event reports it."""
     for event in sorted(events, key=_when, reverse=True):
         if event.get("type") == "Warning" and "Failed" in str(event.get("reason", "")):
             message = str(event.get("message", ""))
-            return quota(message) or message.rpartition(": ")[2][:240] or message[:240]
+            return exceeded_quota(message) or message.rpartition(": ")[2][:240] or message[:240]
     return ""
 
 
@@ -230,7 +225,7 @@ def queued(workload: Document | None, queue: str) -> str:
         ):
             return f"queued in `{queue}`: {condition['message']}"
         if condition.get("type") == "Evicted" and condition.get("status") == "True":
-            return f"put back into queue `{queue}`: {condition.get('message', '')}"
+            return f"requeued in `{queue}`: {condition.get('message', '')}"
     return f"queued in `{queue}`"
 
 
@@ -239,20 +234,20 @@ def node_type(pod: Document) -> str:
     return str(pod.get("metadata", {}).get("labels", {}).get("ray.io/node-type") or "submitter")
 
 
-def summary(pods: list[Document], wanted: int) -> str:
+def summary(pods: list[Document], workers: int) -> str:
     """One line for pods of a Ray cluster that are not all running yet."""
     running = [pod for pod in pods if is_ready(pod)]
-    workers = [pod for pod in pods if node_type(pod) == "worker"]
-    ready_workers = sum(is_ready(pod) for pod in workers)
+    ready_workers = sum(is_ready(pod) for pod in pods if node_type(pod) == "worker")
     waits = [(pod, pod_wait(pod)) for pod in pods if not is_ready(pod)]
-    said: dict[str, list[str]] = {}
+    waiting: dict[str, list[str]] = {}
     for pod, wait in waits:
         if wait.text:
-            said.setdefault(wait.text, []).append(node_type(pod))
-    if not said and len(running) == wanted + 1:
+            waiting.setdefault(wait.text, []).append(node_type(pod))
+    if not waiting and len(running) == workers + 1:
         return ""
-    head = f"setting up: {ready_workers} of {wanted} workers and {'the' if len(running) > ready_workers else 'no'} head ready"
-    return "; ".join([head, *(f"{_who(names)} {text}" for text, names in said.items())])
+    head = "the head" if len(running) > ready_workers else "no head"
+    progress = f"setting up: {ready_workers} of {workers} workers and {head} ready"
+    return "; ".join([progress, *(f"{_who(names)} {text}" for text, names in waiting.items())])
 
 
 def _who(names: list[str]) -> str:
@@ -263,6 +258,6 @@ def _who(names: list[str]) -> str:
 
 
 def is_ready(pod: Document) -> bool:
-    """Whether a pod is at work."""
+    """Whether a pod is ready."""
     conditions = pod.get("status", {}).get("conditions", [])
     return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)

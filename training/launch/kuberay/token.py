@@ -1,8 +1,4 @@
-"""The token of a Ray cluster, which KubeRay makes and keeps in a Secret: read only for a person who asked for
-it, or to speak to Ray.
-
-Easy to get wrong: it must reach neither a log nor a file.
-"""
+"""The token of a Ray cluster, which KubeRay keeps in a Secret. It must reach neither a log nor a file."""
 
 from __future__ import annotations
 
@@ -18,13 +14,17 @@ def token_of(cluster: Cluster, ray_cluster: str) -> str:
     """The token.
 
     Raises:
-        InputError: the cluster has none.
+        InputError: the cluster has no token.
     """
     secret = cluster.get("Secret", ray_cluster)
     data = (secret or {}).get("data", {})
     if KEY not in data:
         raise InputError(
             "no token",
-            [Problem(ray_cluster, "has no secret with one; was it made without token authentication?")],
+            [
+                Problem(
+                    ray_cluster, "has no Secret with a token; was it created without token authentication?"
+                )
+            ],
         )
     return base64.b64decode(data[KEY]).decode()

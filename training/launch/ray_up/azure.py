@@ -1,16 +1,14 @@
-"""Machines on Azure, as Ray's launcher deploys them. Used by `document`; like its siblings `aws`, `gcp` and
-`onprem`.
+"""Azure machines for Ray's launcher.
 
-Easy to get wrong: Ray gives head and workers the one managed identity that the provider names, so that it
-needs both rights: to make
-machines in the resource group, and in the bucket. Without one Ray makes it, with the first right alone.
+Head and workers share the provider's managed identity, so it needs both rights: to create machines in the
+resource group, and to write to the storage. An identity that Ray creates has only the first.
 """
 
 from __future__ import annotations
 
 from trainfleet.training.launch.ray_up.cluster_yaml import Document
 from trainfleet.training.launch.ray_up.cluster_yaml import node_types as types
-from trainfleet.training.launch.ray_up.run_spec import Site
+from trainfleet.training.launch.ray_up.run_spec import RunSpec
 
 HEAD_SIZE = "Standard_D4s_v5"
 CPU_SIZE = "Standard_D8s_v5"
@@ -25,40 +23,40 @@ HEAD_GIB, WORKER_GIB = 150, 256
 """The image itself takes 120."""
 
 
-def provider(site: Site) -> Document:
-    """Where the machines are made: in a resource group of the cluster's own, which can be deleted whole."""
-    parts = site.identity.strip("/").split("/")
-    identity = {"msi_name": parts[-1], "msi_resource_group": parts[3]} if site.identity else {}
-    tags = {"trainfleet-run": site.recipe.name, "trainfleet-platform": site.outputs.name or "none"}
+def provider(run: RunSpec) -> Document:
+    """Where the machines are created: in a resource group of their own, which can be deleted as a whole."""
+    parts = run.identity.strip("/").split("/")
+    identity = {"msi_name": parts[-1], "msi_resource_group": parts[3]} if run.identity else {}
+    tags = {"trainfleet-run": run.recipe.name, "trainfleet-platform": run.outputs.name or "none"}
     return {
         "type": "azure",
-        "location": site.outputs.region,
-        "subscription_id": site.outputs.account,
-        "resource_group": f"ray-{site.name}",
-        "availability_zone": site.zone or "auto",
+        "location": run.outputs.region,
+        "subscription_id": run.outputs.account,
+        "resource_group": f"ray-{run.name}",
+        "availability_zone": run.zone or "auto",
         "tags": tags,
         **identity,
     }
 
 
-def auth(site: Site) -> Document:
-    """Beside user and key: Azure wants both halves of a key, or none."""
-    return {"ssh_public_key": f"{site.ssh_key}.pub"} if site.ssh_key else {}
+def auth(run: RunSpec) -> Document:
+    """In addition to user and key: Azure needs both halves of a key, or none."""
+    return {"ssh_public_key": f"{run.ssh_key}.pub"} if run.ssh_key else {}
 
 
-def node_types(site: Site) -> Document:
+def node_types(run: RunSpec) -> Document:
     """Head and workers."""
-    pool = site.pool
-    worker = _machine(site, pool.instance_type if pool is not None else CPU_SIZE, WORKER_GIB)
+    pool = run.pool
+    worker = _machine(run, pool.instance_type if pool is not None else CPU_SIZE, WORKER_GIB)
     if pool is not None and pool.spot:
         worker |= {"priority": "Spot", "billingProfile": {"maxPrice": -1}}
-    head = _machine(site, HEAD_SIZE, HEAD_GIB) | {"availability_zone": "none"}
-    return types(site, {"azure_arm_parameters": head}, {"azure_arm_parameters": worker})
+    head = _machine(run, HEAD_SIZE, HEAD_GIB) | {"availability_zone": "none"}
+    return types(run, {"azure_arm_parameters": head}, {"azure_arm_parameters": worker})
 
 
-def login(site: Site) -> list[str]:
-    """Let Docker pull from the registry by the machine's own identity."""
-    host = site.image.partition("/")[0]
+def login(run: RunSpec) -> list[str]:
+    """Log Docker in to the registry with the machine's identity."""
+    host = run.image.partition("/")[0]
     if not host.endswith(".azurecr.io"):
         return []
     return [
@@ -67,12 +65,12 @@ def login(site: Site) -> list[str]:
     ]
 
 
-def head_setup(site: Site) -> list[str]:  # noqa: ARG001 - the siblings have the same arguments
-    """What Ray's autoscaler needs on the head."""
+def head_setup(run: RunSpec) -> list[str]:  # noqa: ARG001 - every cloud has the same arguments
+    """Install what Ray's autoscaler needs on the head."""
     packages = "azure-common azure-identity azure-mgmt-compute azure-mgmt-network 'azure-mgmt-resource<25' msrestazure"
     return [f"python -c 'import azure.mgmt.compute' 2>/dev/null || pip install {packages}"]
 
 
-def _machine(site: Site, size: str, gib: int) -> Document:
-    image: Document = {"imageId": site.machine_image} if site.machine_image else dict(MACHINE_IMAGE)
+def _machine(run: RunSpec, size: str, gib: int) -> Document:
+    image: Document = {"imageId": run.machine_image} if run.machine_image else dict(MACHINE_IMAGE)
     return {"vmSize": size, **image, "osDiskSize": gib, "enableAcceleratedNetworking": True}

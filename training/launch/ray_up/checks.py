@@ -1,9 +1,4 @@
-"""What is looked at before the first machine starts: programs and packages that Ray's launcher needs here,
-and Ray's own judgement.
-
-Used by `trainfleet.training.launch.ray_up`. Easy to get wrong: Ray fills in defaults before it validates, so
-it is handed the file as `ray up` hands it.
-"""
+"""Checks before the first machine starts: local programs and packages, the hosts, and Ray's own validation."""
 
 from __future__ import annotations
 
@@ -14,8 +9,8 @@ import subprocess
 from pathlib import Path
 
 from trainfleet.errors import InputError, MissingToolError, Problem
-from trainfleet.training.launch.ray_up.cluster_yaml import Document, cluster_document, files
-from trainfleet.training.launch.ray_up.run_spec import Site
+from trainfleet.training.launch.ray_up.cluster_yaml import Document, cluster_document, cluster_files
+from trainfleet.training.launch.ray_up.run_spec import RunSpec
 
 SSH = (
     "-o",
@@ -43,71 +38,70 @@ PACKAGES = {
     },
     "local": {},
 }
-"""By cloud: modules that Ray's launcher imports here, and who has them. Trainfleet does not bring them: it
-talks to no cloud itself.
-"""
+"""By cloud: modules that Ray's launcher imports, and their packages. Trainfleet itself does not need them."""
 
 
-def ready_for(site: Site) -> None:
-    """See that the cluster can be asked for from here.
+def ready_for(run: RunSpec) -> None:
+    """Check that this machine can create the cluster.
 
     Raises:
-        MissingToolError: a program or package is not here.
-        InputError: Ray refuses the cluster file.
+        MissingToolError: a program or package is missing.
+        InputError: Ray rejects the cluster file, or a host cannot be used.
     """
     missing = [
         Problem(program, "is not on the path", f"apt install {package}")
         for program, package in PROGRAMS.items()
         if not shutil.which(program)
     ]
-    absent = [package for module, package in PACKAGES[site.cloud].items() if not _there(module)]
+    absent = [package for module, package in PACKAGES[run.cloud].items() if not _is_installed(module)]
     if absent:
         missing.append(
             Problem(
-                f"Ray's launcher for {site.cloud}", "lacks Python packages", f"pip install {' '.join(absent)}"
+                f"Ray's launcher for {run.cloud}", "lacks Python packages", f"pip install {' '.join(absent)}"
             )
         )
     if missing:
-        raise MissingToolError("something that `ray up` needs is not here", missing)
-    judged_by_ray(cluster_document(site, files(Path("cluster.yaml"))))
-    if problems := [problem for host in site.hosts for problem in _let_in(site, host)]:
+        raise MissingToolError("something that `ray up` needs is missing", missing)
+    validated_by_ray(cluster_document(run, cluster_files(Path("cluster.yaml"))))
+    if problems := [problem for host in run.hosts for problem in _host_problems(run, host)]:
         raise InputError("a host cannot be used", problems)
 
 
-def _let_in(site: Site, host: str) -> list[Problem]:
-    """Why Ray could not use a host. It waits a quarter of an hour for one that does not let it in; a worker
-    need not be reached from here.
+def _host_problems(run: RunSpec, host: str) -> list[Problem]:
+    """Why Ray could not use a host. Ray itself would wait 15 minutes for one that denies the login.
+
+    Workers need not be reachable from this machine.
     """
-    key = ["-i", site.ssh_key, "-o", "IdentitiesOnly=yes"] if site.ssh_key else []
-    asked = "command -v rsync >/dev/null || echo lacks-rsync"
+    key = ["-i", run.ssh_key, "-o", "IdentitiesOnly=yes"] if run.ssh_key else []
+    command = "command -v rsync >/dev/null || echo lacks-rsync"
     done = subprocess.run(
-        ["ssh", *SSH, *key, f"{site.ssh_user}@{host}", asked],
+        ["ssh", *SSH, *key, f"{run.ssh_user}@{host}", command],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
     )
-    said = (done.stderr.strip().splitlines() or [f"ssh ended with {done.returncode}"])[-1]
-    if done.returncode == SSH_FAILED and (host == site.hosts[0] or "denied" in said.lower()):
+    last_line = (done.stderr.strip().splitlines() or [f"ssh ended with {done.returncode}"])[-1]
+    if done.returncode == SSH_FAILED and (host == run.hosts[0] or "denied" in last_line.lower()):
         return [
             Problem(
                 f"--host {host}",
-                said,
-                "--ssh-user and --ssh-key say who may enter; `ssh` by hand must work without a question",
+                last_line,
+                "check --ssh-user and --ssh-key; `ssh` must work without a prompt",
             )
         ]
     if "lacks-rsync" in done.stdout:
         return [
-            Problem(f"--host {host}", "has no rsync, by which Ray brings files", "apt install rsync there")
+            Problem(f"--host {host}", "has no rsync, which Ray copies files with", "apt install rsync there")
         ]
     return []
 
 
-def judged_by_ray(document: Document) -> Document:
-    """The cluster file with Ray's defaults, as it passes Ray's schema.
+def validated_by_ray(document: Document) -> Document:
+    """The cluster file with Ray's defaults, validated against Ray's schema as `ray up` does it.
 
     Raises:
-        InputError: Ray refuses it.
+        InputError: Ray rejects it.
     """
     from ray.autoscaler._private.util import prepare_config, validate_config
 
@@ -116,11 +110,11 @@ def judged_by_ray(document: Document) -> Document:
         validate_config(prepared)
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise InputError("Ray refuses the cluster file", [Problem("cluster file", lines[0])]) from error
+        raise InputError("Ray rejects the cluster file", [Problem("cluster file", lines[0])]) from error
     return prepared
 
 
-def _there(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:

@@ -1,9 +1,7 @@
-"""The cluster file that `ray up` takes, and the files that it names: what all places share; `aws`, `gcp`,
-`azure` and `onprem` add their own.
+"""The cluster file that `ray up` reads, and the files that it refers to.
 
-Used by `trainfleet.training.launch.ray_up`. Easy to get wrong: Ray copies the cluster file to the head, so
-nothing secret may stand in it; the token
-and keys are files of their own, which travel by ssh, and the dashboard listens to the head itself only.
+NOTE: Ray copies the cluster file to the head, so it must not hold secrets. The token and keys are separate
+files, which travel by ssh; the dashboard listens on the head itself only.
 """
 
 from __future__ import annotations
@@ -21,32 +19,32 @@ from typing import Any
 
 import yaml
 
-from trainfleet.training.launch.kuberay.manifest import ENTRYPOINT, stop_file
-from trainfleet.training.launch.kuberay.pods import (
+from trainfleet.training.launch.ray_up.run_spec import RunSpec
+from trainfleet.training.launch.remote.ray_job import (
     DASHBOARD_PORT,
     HEAD_PORT,
     METRICS_PORT,
     OBJECT_STORE_BYTES,
+    RayJob,
+    ray_job,
 )
-from trainfleet.training.launch.kuberay.run_spec import trusting
-from trainfleet.training.launch.ray_up.run_spec import Site
+from trainfleet.training.launch.remote.storage_env import trust_variables
 from trainfleet.training.recipe.load import dump
-from trainfleet.training.runtime import events
 
 Document = dict[str, Any]
 
 HEAD = "head"
 WORKERS = "workers"
 FOLDER = ".trainfleet/ray-up"
-"""On each machine, below the home folder."""
+"""On each machine, in the home folder."""
 IDLE_MINUTES = 10
 NOFILE = 65536
-MODULES = {"aws": "aws", "gcp": "gcp", "azure": "azure", "local": "onprem"}
+MODULES = {"aws": "aws", "gcp": "gcp", "azure": "azure", "local": "local"}
 
 
 @dataclass(frozen=True)
-class Files:
-    """What lies beside the cluster file, on this machine; the machines get each under its last name."""
+class ClusterFiles:
+    """The cluster file and those that it refers to, on this machine; the machines get each under its suffix."""
 
     cluster: Path
     recipe: Path
@@ -55,100 +53,99 @@ class Files:
     ca: Path
 
 
-def files(cluster: Path) -> Files:
-    """The names of the files that belong to the cluster file `cluster`."""
+def cluster_files(cluster: Path) -> ClusterFiles:
+    """The paths of the files of the cluster file `cluster`."""
     stem = cluster.with_suffix("")
-    return Files(
+    return ClusterFiles(
         cluster,
         *(stem.with_name(f"{stem.name}.{kind}") for kind in ("recipe.yaml", "token", "keys", "ca.crt")),
     )
 
 
-def cluster_document(site: Site, beside: Files) -> Document:
+def cluster_document(run: RunSpec, paths: ClusterFiles) -> Document:
     """The whole cluster file."""
-    place: Any = importlib.import_module(f"trainfleet.training.launch.ray_up.{MODULES[site.cloud]}")
+    cloud: Any = importlib.import_module(f"trainfleet.training.launch.ray_up.{MODULES[run.cloud]}")
     return {
-        "cluster_name": site.name,
-        "max_workers": _most(site),
+        "cluster_name": run.name,
+        "max_workers": _max_workers(run),
         "upscaling_speed": 1.0,
         "idle_timeout_minutes": IDLE_MINUTES,
-        "provider": place.provider(site),
+        "provider": cloud.provider(run),
         "auth": {
-            "ssh_user": site.ssh_user,
-            **({"ssh_private_key": site.ssh_key} if site.ssh_key else {}),
-            **place.auth(site),
+            "ssh_user": run.ssh_user,
+            **({"ssh_private_key": run.ssh_key} if run.ssh_key else {}),
+            **cloud.auth(run),
         },
-        **({"docker": _container(site)} if site.docker else {}),
-        **place.node_types(site),
-        "file_mounts": _mounts(site, beside),
-        "initialization_commands": place.login(site) if site.docker else [],
-        "setup_commands": [_has_trainfleet()],
-        "head_setup_commands": place.head_setup(site),
+        **({"docker": _container(run)} if run.docker else {}),
+        **cloud.node_types(run),
+        "file_mounts": _mounts(run, paths),
+        "initialization_commands": cloud.login(run) if run.docker else [],
+        "setup_commands": [_require_trainfleet()],
+        "head_setup_commands": cloud.head_setup(run),
         "worker_setup_commands": [],
-        "head_start_ray_commands": ["ray stop", _start(site, _head_options(site))],
-        "worker_start_ray_commands": ["ray stop", _start(site, _worker_options(site))],
+        "head_start_ray_commands": ["ray stop", _start(run, _head_options(run))],
+        "worker_start_ray_commands": ["ray stop", _start(run, _worker_options(run))],
     }
 
 
-def node_type(site: Site, config: Document, worker: bool) -> Document:
-    """One of Ray's node types. What a machine offers to Ray is what the run's workers on it need, and nothing
-    on the head.
-    """
+def node_type(run: RunSpec, config: Document, worker: bool) -> Document:
+    """One of Ray's node types. Its resources are what the run's workers on it need; the head has none."""
     if not worker:
         return {"resources": {"CPU": 0}, "min_workers": 0, "max_workers": 0, "node_config": config}
-    gpus = {"GPU": site.per_node} if site.recipe.scaling.use_gpu else {}
-    fewest = (site.pool.min_nodes if site.pool else 0) if site.stays else site.fewest
+    gpus = {"GPU": run.per_node} if run.recipe.scaling.use_gpu else {}
+    least = (run.pool.min_nodes if run.pool else 0) if run.stays else run.min_nodes
     return {
-        "resources": {"CPU": cpus(site), **gpus},
-        "min_workers": min(fewest, _most(site)),
-        "max_workers": _most(site),
+        "resources": {"CPU": cpus(run), **gpus},
+        "min_workers": min(least, _max_workers(run)),
+        "max_workers": _max_workers(run),
         "node_config": config,
     }
 
 
-def node_types(site: Site, head: Document, worker: Document) -> Document:
-    """Head and workers as Ray wants them."""
-    name = site.pool.name if site.pool is not None else WORKERS
+def node_types(run: RunSpec, head: Document, worker: Document) -> Document:
+    """Head and workers in Ray's format."""
+    name = run.pool.name if run.pool is not None else WORKERS
     return {
         "head_node_type": HEAD,
         "available_node_types": {
-            HEAD: node_type(site, head, worker=False),
-            f"worker-{name}": node_type(site, worker, worker=True),
+            HEAD: node_type(run, head, worker=False),
+            f"worker-{name}": node_type(run, worker, worker=True),
         },
     }
 
 
-def cpus(site: Site) -> int:
-    """Whole CPUs that the workers of one machine need."""
-    return max(1, -int(-site.per_node * site.recipe.scaling.cpus_per_worker // 1))
+def cpus(run: RunSpec) -> int:
+    """CPUs that the workers of one machine need, rounded up."""
+    return max(1, -int(-run.per_node * run.recipe.scaling.cpus_per_worker // 1))
 
 
-def rendered(site: Site, beside: Files) -> str:
+def rendered(run: RunSpec, paths: ClusterFiles) -> str:
     """The cluster file as text."""
-    text = yaml.safe_dump(cluster_document(site, beside), sort_keys=False, width=150)
-    return f"# Ray cluster for the recipe {site.recipe.name}; `ray up` starts it, `ray down` ends it. Nothing secret stands here.\n{text}"
+    text = yaml.safe_dump(cluster_document(run, paths), sort_keys=False, width=150)
+    head = (
+        f"# Ray cluster for the recipe {run.recipe.name}. Start: ray up; stop: ray down. Holds no secrets.\n"
+    )
+    return head + text
 
 
-def write(site: Site, cluster: Path, env: Mapping[str, str]) -> Files:
-    """Write the cluster file and those that it names; a token that is there stays, for its machines may be
-    up.
-    """
-    beside = files(cluster)
+def write(run: RunSpec, cluster: Path, env: Mapping[str, str]) -> ClusterFiles:
+    """Write the cluster file and those that it refers to. An existing token stays: its machines may be up."""
+    paths = cluster_files(cluster)
     cluster.parent.mkdir(parents=True, exist_ok=True)
-    cluster.write_text(rendered(site, _absolute(beside)), encoding="utf-8")
-    beside.recipe.write_text(dump(site.recipe), encoding="utf-8")
-    if not beside.token.exists():
-        _private(beside.token, secrets.token_hex(32))
-    if site.secrets:
-        _private(beside.keys, "".join(f"{name}={shlex.quote(env[name])}\n" for name in site.secrets))
-    if site.ca:
-        beside.ca.write_text(site.ca, encoding="utf-8")
-    return beside
+    cluster.write_text(rendered(run, _absolute(paths)), encoding="utf-8")
+    paths.recipe.write_text(dump(run.recipe), encoding="utf-8")
+    if not paths.token.exists():
+        _private(paths.token, secrets.token_hex(32))
+    if run.secrets:
+        _private(paths.keys, "".join(f"{name}={shlex.quote(env[name])}\n" for name in run.secrets))
+    if run.ca:
+        paths.ca.write_text(run.ca, encoding="utf-8")
+    return paths
 
 
-def _absolute(beside: Files) -> Files:
-    return Files(
-        *(path.absolute() for path in (beside.cluster, beside.recipe, beside.token, beside.keys, beside.ca))
+def _absolute(paths: ClusterFiles) -> ClusterFiles:
+    return ClusterFiles(
+        *(path.absolute() for path in (paths.cluster, paths.recipe, paths.token, paths.keys, paths.ca))
     )
 
 
@@ -158,88 +155,79 @@ def _private(path: Path, text: str) -> None:
         file.write(text)
 
 
-def next_steps(site: Site, cluster: Path) -> str:
-    """What a person types with the files of `--write`."""
-    beside = files(cluster)
-    environment = shlex.quote(json.dumps({"env_vars": variables_of(site)}))
+def next_steps(run: RunSpec, cluster: Path) -> str:
+    """The commands for the files of `--write`."""
+    paths = cluster_files(cluster)
+    environment = shlex.quote(json.dumps({"env_vars": variables_of(run)}))
+    written = [each for each in (paths.recipe, paths.token, paths.keys, paths.ca) if each.exists()]
+    submit = f"ray job submit --address http://127.0.0.1:{DASHBOARD_PORT} --runtime-env-json {environment}"
     return "\n".join(
         [
-            f"wrote {cluster} and beside it {', '.join(path.name for path in (beside.recipe, beside.token, beside.keys, beside.ca) if path.exists())}",
+            f"wrote {cluster} and, in the same folder, {', '.join(each.name for each in written)}",
             "",
             f"ray up {cluster}",
             f"ray dashboard {cluster} &",
-            f"export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH={beside.token.absolute()}",
-            f"ray job submit --address http://127.0.0.1:{DASHBOARD_PORT} --runtime-env-json {environment} -- sh -c 'python -m trainfleet.training.run ~/{FOLDER}/recipe.yaml'",
+            f"export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH={paths.token.absolute()}",
+            f"{submit} -- sh -c 'python -m trainfleet.training.run ~/{FOLDER}/recipe.yaml'",
             f"ray down {cluster}",
             "",
         ]
     )
 
 
-def variables_of(site: Site) -> dict[str, str]:
-    """Variables of the run, none of them secret."""
-    later = {
-        "TRAINFLEET_AUTOSCALED": "1"
-    }  # `ray up` ends when the head is up; workers come when they are asked for
-    return {**site.env, **later, **(trusting(site.env, _ca(site)) if site.ca else {})}
+def variables_of(run: RunSpec) -> dict[str, str]:
+    """The variables of the run. None of them is secret."""
+    # `ray up` returns when the head is up; workers come when they are requested.
+    autoscaled = {"TRAINFLEET_AUTOSCALED": "1"}
+    return {**run.env, **autoscaled, **(trust_variables(run.env, _ca(run)) if run.ca else {})}
 
 
-def _ca(site: Site) -> str:
-    return f"/tmp/trainfleet-{site.name}/ca.crt"
+def _ca(run: RunSpec) -> str:
+    return f"/tmp/trainfleet-{run.name}/ca.crt"
 
 
-def job_document(site: Site) -> Document:
-    """What Ray's job server is asked to do; the same as on Kubernetes."""
-    variables = {
-        **variables_of(site),
-        events.EVENTS: events.STDOUT,
-        events.LAUNCH: site.launch,
-        events.RUN_DIR: f"/tmp/trainfleet/runs/{site.recipe.name}",
-        events.STOP_FILE: stop_file(site.launch),
-        "PYTHONUNBUFFERED": "1",
-        "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(round(site.within_s)),
-        **({events.ALLOW_CHANGES: ",".join(site.allow_changes)} if site.allow_changes else {}),
-    }
-    return {"entrypoint": ENTRYPOINT, "env": variables, "metadata": {"run": site.recipe.name}}
+def submitted_job(run: RunSpec) -> RayJob:
+    """What Ray's job server is asked to do."""
+    timeout = {"RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(round(run.within_s))}
+    return ray_job(run.recipe.name, run.launch, run.allow_changes, {**variables_of(run), **timeout})
 
 
-def _most(site: Site) -> int:
-    if site.stays and site.pool is not None:
-        return max(site.pool.max_nodes, site.nodes)
-    return site.nodes
+def _max_workers(run: RunSpec) -> int:
+    if run.stays and run.pool is not None:
+        return max(run.pool.max_nodes, run.nodes)
+    return run.nodes
 
 
-def _container(site: Site) -> Document:
+def _container(run: RunSpec) -> Document:
     return {
-        "image": site.image,
+        "image": run.image,
         "container_name": "trainfleet",
         "pull_before_run": True,
         "run_options": [f"--ulimit nofile={NOFILE}:{NOFILE}"],
     }
 
 
-def _mounts(site: Site, beside: Files) -> dict[str, str]:
-    mounts = {f"~/{FOLDER}/recipe.yaml": str(beside.recipe), f"~/{FOLDER}/token": str(beside.token)}
-    if site.secrets:
-        mounts[f"~/{FOLDER}/keys"] = str(beside.keys)
-    if site.ca:
-        mounts[_ca(site)] = str(beside.ca)
+def _mounts(run: RunSpec, paths: ClusterFiles) -> dict[str, str]:
+    mounts = {f"~/{FOLDER}/recipe.yaml": str(paths.recipe), f"~/{FOLDER}/token": str(paths.token)}
+    if run.secrets:
+        mounts[f"~/{FOLDER}/keys"] = str(paths.keys)
+    if run.ca:
+        mounts[_ca(run)] = str(paths.ca)
     return mounts
 
 
-def _has_trainfleet() -> str:
-    said = "this machine lacks Ray or Trainfleet: name an image (--image), or install it for this user"
-    return f"ray --version && python -c 'import training' || {{ echo {shlex.quote(said)} >&2; exit 1; }}"
+def _require_trainfleet() -> str:
+    text = "this machine lacks Ray or Trainfleet: use an image (--image), or install it for this user"
+    return f"ray --version && python -c 'import trainfleet.training' || {{ echo {shlex.quote(text)} >&2; exit 1; }}"
 
 
-def _start(site: Site, options: list[str]) -> str:
+def _start(run: RunSpec, options: list[str]) -> str:
     steps = [f"ulimit -n {NOFILE} || true"]
-    if site.secrets:
+    if run.secrets:
         steps.append(f"set -a; . $HOME/{FOLDER}/keys; set +a")
-    if site.hosts:
-        steps.append(
-            "export RAY_enable_autoscaler_v2=0"
-        )  # Ray 2.60's newer one does not know the head among hosts, and starts no worker
+    if run.hosts:
+        # NOTE: with existing hosts, Ray 2.60's autoscaler v2 does not recognize the head and starts no worker.
+        steps.append("export RAY_enable_autoscaler_v2=0")
     steps += [
         f"export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$HOME/{FOLDER}/token RAY_USAGE_STATS_ENABLED=0",
         " ".join(
@@ -254,12 +242,13 @@ def _start(site: Site, options: list[str]) -> str:
     return "; ".join(steps)
 
 
-def _head_options(site: Site) -> list[str]:
-    """The head trains nothing, and its dashboard is reached by ssh alone. Of a network without a way out Ray
-    does not find its address.
+def _head_options(run: RunSpec) -> list[str]:
+    """The head does not train, and its dashboard is reached by ssh only.
+
+    Its address is given, because Ray cannot detect it in a network without egress.
     """
     return [
-        *([f"--node-ip-address={site.hosts[0]}"] if site.hosts and _is_address(site.hosts[0]) else []),
+        *([f"--node-ip-address={run.hosts[0]}"] if run.hosts and _is_address(run.hosts[0]) else []),
         *("--head", f"--port={HEAD_PORT}", "--num-cpus=0", "--num-gpus=0"),
         *(
             "--dashboard-host=127.0.0.1",
@@ -277,10 +266,10 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _worker_options(site: Site) -> list[str]:
-    """Of hosts that are there Ray finds out itself what they have."""
+def _worker_options(run: RunSpec) -> list[str]:
+    """Ray detects the resources of existing hosts itself."""
     address = f"--address=$RAY_HEAD_IP:{HEAD_PORT}"
-    if site.hosts:
+    if run.hosts:
         return [address]
-    gpus = [f"--num-gpus={site.per_node}"] if site.recipe.scaling.use_gpu else []
-    return [address, f"--num-cpus={cpus(site)}", *gpus]
+    gpus = [f"--num-gpus={run.per_node}"] if run.recipe.scaling.use_gpu else []
+    return [address, f"--num-cpus={cpus(run)}", *gpus]

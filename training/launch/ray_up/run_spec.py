@@ -1,11 +1,4 @@
-"""What the cluster file of a run needs to know: the cloud, the machines, the identities and the keys' names;
-decided, or refused.
-
-Used by `trainfleet.training.launch.ray_up`. Pure but for the environment that is read once. Easy to get
-wrong: the contract's identity is one of
-pods; on AWS and Azure a machine needs one of its own (an instance profile, a managed identity), on GCP the
-same account serves both.
-"""
+"""A run by `ray up`, resolved: cloud, machines, identity and the names of its secrets."""
 
 from __future__ import annotations
 
@@ -22,37 +15,35 @@ from trainfleet.errors import InputError, Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs, PoolOutput
 from trainfleet.infra.outputs.from_spec import outputs_from_spec
 from trainfleet.suggestions import did_you_mean
-from trainfleet.training.launch.external_cluster import bare_platform
-from trainfleet.training.launch.kuberay.run_spec import (
-    FORWARDED,
-    RAY_VERSION,
-    authority,
-    choose_pool,
-    unreachable,
-)
+from trainfleet.training.launch.platform_outputs import external_cluster
+from trainfleet.training.launch.ray_up.options import RayUpOptions
+from trainfleet.training.launch.remote.pool_choice import choose_pool, too_many_nodes, workers_per_machine
+from trainfleet.training.launch.remote.ray_job import RAY_VERSION
+from trainfleet.training.launch.remote.storage_env import certificates, forwarded, unreachable
 from trainfleet.training.launch.request import Target
 from trainfleet.training.recipe.schema import Recipe
 
 CLOUDS = ("aws", "gcp", "azure", "local")
-PROFILE = re.compile(r"arn:[\w-]+:iam::\d{12}:instance-profile/[\w+=,.@/-]+|[\w+=,.@-]{1,128}")
-ACCOUNT = re.compile(r"[a-z0-9][a-z0-9-]*@[a-z0-9.-]+\.gserviceaccount\.com")
-MANAGED = re.compile(
-    r"/subscriptions/[^/]+/resource[gG]roups/[^/]+/providers/Microsoft\.ManagedIdentity/userAssignedIdentities/[^/]+"
+INSTANCE_PROFILE = re.compile(r"arn:[\w-]+:iam::\d{12}:instance-profile/[\w+=,.@/-]+|[\w+=,.@-]{1,128}")
+SERVICE_ACCOUNT = re.compile(r"[a-z0-9][a-z0-9-]*@[a-z0-9.-]+\.gserviceaccount\.com")
+MANAGED_IDENTITY = re.compile(
+    r"/subscriptions/[^/]+/resource[gG]roups/[^/]+"
+    r"/providers/Microsoft\.ManagedIdentity/userAssignedIdentities/[^/]+"
 )
 IDENTITIES = {
-    "aws": (PROFILE, "an instance profile: its name or its ARN (not a role's)"),
-    "gcp": (ACCOUNT, "a service account's e-mail"),
-    "azure": (MANAGED, "a user-assigned managed identity's resource id"),
+    "aws": (INSTANCE_PROFILE, "an instance profile: its name or its ARN (not a role's)"),
+    "gcp": (SERVICE_ACCOUNT, "a service account's e-mail"),
+    "azure": (MANAGED_IDENTITY, "a user-assigned managed identity's resource id"),
 }
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?")
 VARIABLE = re.compile(r"[A-Za-z_]\w*")
-LONGEST_NAME = 30
-"""Of a cluster: clouds make names of machines, disks and keys from it."""
+MAX_NAME_LENGTH = 30
+"""Of a cluster: clouds derive the names of machines, disks and keys from it."""
 
 
 @dataclass(frozen=True)
-class Site:
-    """A run on machines of its own, decided."""
+class RunSpec:
+    """A run on VMs or hosts."""
 
     recipe: Recipe
     outputs: PlatformOutputs
@@ -62,14 +53,14 @@ class Site:
     stays: bool
     """Whether the machines outlive the run."""
     image: str
-    """Empty: no container; the hosts have Ray and Trainfleet themselves."""
+    """Empty: no container; Ray and Trainfleet are installed on the hosts."""
     pool: PoolOutput | None
     per_node: int
     """Workers on a machine."""
     nodes: int
-    fewest: int
+    min_nodes: int
     hosts: tuple[str, ...]
-    """On hosts that are there: the head first."""
+    """Existing hosts, the head first."""
     zone: str
     machine_image: str
     identity: str
@@ -91,239 +82,163 @@ class Site:
 
 
 def cluster_name(text: str) -> str:
-    """A name that each cloud takes for its machines; one name for one run, so that a second launch meets the
-    first.
-    """
+    """A name that each cloud accepts for its machines: always the same, so that a second launch finds the first."""
     name = re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-") or "run"
-    return (
-        name
-        if name == text and len(name) <= LONGEST_NAME
-        else f"{name[: LONGEST_NAME - 7]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
-    )
+    if name == text and len(name) <= MAX_NAME_LENGTH:
+        return name
+    return f"{name[: MAX_NAME_LENGTH - 7]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 
 def state_folder(name: str) -> Path:
-    """Where the files of a cluster lie as long as its machines may be there."""
+    """The folder of a cluster's files, kept as long as its machines may exist."""
     base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     return base / "trainfleet" / "ray-up" / name
 
 
-def decide(recipe: Recipe, target: Target, env: Mapping[str, str]) -> Site:
-    """The site of a launch.
+def resolve(recipe: Recipe, target: Target, options: RayUpOptions, env: Mapping[str, str]) -> RunSpec:
+    """What a launch runs, and where.
 
     Raises:
-        InputError: all that is missing or does not fit, at once.
+        InputError: everything that is missing or does not fit, at once.
     """
-    request, options = target.request, target.request.options
-    problems: list[Problem] = []
-    hosts = tuple(options.get("hosts") or ())
-    outputs = _platform(target, hosts, problems)
+    hosts = options.hosts
+    outputs, problems = _platform(target, options)
     cloud = "local" if hosts else outputs.cloud
-    if not hosts and outputs.cloud == "local":
-        problems.append(
-            Problem(
-                "--host",
-                "which machines? Ray starts no machines here",
-                "--host HEAD --host WORKER, once for each",
-            )
-        )
-    problems += _hosts(hosts)
-    problems += unreachable(recipe.storage, env, "the machines")
-    pool, why = choose_pool(recipe, outputs, request.pool)
-    problems += why
-    if hosts:
-        per_node, nodes = 1, max(1, len(hosts) - 1)
-    else:
-        per_node = (
-            min(pool.per_node, recipe.scaling.workers) if pool is not None and recipe.scaling.use_gpu else 1
-        )
-        nodes = -(-recipe.scaling.workers // per_node)
-        if pool is not None and nodes > pool.max_nodes > 0:
-            what = f"{recipe.scaling.workers} workers need {nodes} machines of pool {pool.name}, which grows to {pool.max_nodes}"
-            problems.append(
-                Problem("scaling.workers", what, f"at most {pool.max_nodes * per_node}, or another pool")
-            )
-    names = tuple(options.get("secrets") or ())
-    problems += _secrets(names, env)
-    identity = str(options.get("identity") or (outputs.training_identity if cloud == "gcp" else ""))
-    problems += _identity(cloud, identity, bool(names))
-    ca, bad = authority(env)
-    problems += bad
-    image = request.image or ("" if hosts and not outputs.image else outputs.image)
-    if not image and cloud != "local":
-        problems.append(
-            Problem(
-                "--image",
-                "is missing: no stack says what the machines run",
-                "--image REF, built from images/Dockerfile",
-            )
-        )
-    key = str(options.get("ssh_key") or "")
-    problems += _ssh_key(cloud, key)
+    pool, pool_problems = choose_pool(recipe, outputs, options.pool)
+    # NOTE: the contract's identity is one of pods. Only on GCP can a machine use the same account.
+    identity = options.identity or (outputs.training_identity if cloud == "gcp" else "")
+    ca, ca_problems = certificates(env)
+    image = options.image or outputs.image
+    problems += [
+        *_host_problems(hosts, outputs.cloud),
+        *unreachable(recipe.storage, env, "the machines"),
+        *pool_problems,
+        *([] if hosts else too_many_nodes(recipe, pool, "machines")),
+        *_secret_problems(options.secrets, env),
+        *_identity_problems(cloud, identity, bool(options.secrets)),
+        *ca_problems,
+        *_image_problems(cloud, image),
+        *_ssh_key_problems(cloud, options.ssh_key),
+    ]
     if problems:
-        raise InputError("this cannot run on machines as asked", problems)
-    fewest = -(-(recipe.scaling.min_workers or recipe.scaling.workers) // per_node)
-    return Site(
+        raise InputError("the machines cannot run this as requested", problems)
+    per_node = 1 if hosts else workers_per_machine(recipe, pool)
+    nodes = max(1, len(hosts) - 1) if hosts else -(-recipe.scaling.workers // per_node)
+    min_nodes = -(-(recipe.scaling.min_workers or recipe.scaling.workers) // per_node)
+    return RunSpec(
         recipe=recipe,
         outputs=outputs,
         cloud=cloud,
-        name=cluster_name(request.cluster or f"tf-{recipe.name}"),
-        stays=request.cluster is not None,
+        name=cluster_name(options.cluster or f"tf-{recipe.name}"),
+        stays=options.cluster is not None,
         image=image,
         pool=pool,
         per_node=per_node,
         nodes=nodes,
-        fewest=nodes if hosts else min(fewest, nodes),
+        min_nodes=nodes if hosts else min(min_nodes, nodes),
         hosts=hosts,
-        zone=str(options.get("zone") or ""),
-        machine_image=str(options.get("machine_image") or ""),
+        zone=options.zone,
+        machine_image=options.machine_image,
         identity=identity,
-        ssh_user=str(options.get("ssh_user") or ("ubuntu" if cloud != "local" else getpass.getuser())),
-        ssh_key=key,
-        secrets=names,
-        env={key: env[key] for key in FORWARDED if env.get(key) and key not in names},
+        ssh_user=options.ssh_user or ("ubuntu" if cloud != "local" else getpass.getuser()),
+        ssh_key=options.ssh_key,
+        secrets=options.secrets,
+        env={key: value for key, value in forwarded(env).items() if key not in options.secrets},
         ca=ca,
         job=cluster_name(f"tf-{recipe.name}"),
-        launch=str(options.get("launch") or secrets.token_hex(8)),
-        within_s=request.within_s,
-        allow_changes=request.allow_changes,
+        launch=secrets.token_hex(8),
+        within_s=options.within_s,
+        allow_changes=target.request.allow_changes,
     )
 
 
-def _platform(target: Target, hosts: tuple[str, ...], problems: list[Problem]) -> PlatformOutputs:
-    """What is known of the platform: its contract, else what its spec says, else nothing."""
-    spec = target.request.options.get("spec")
-    if target.places and spec:
-        problems.append(
-            Problem(
-                "--spec",
-                "stands beside --stack",
-                "--stack for a platform that was applied, --spec for one that was not",
-            )
-        )
-    if len(target.places) > 1:
-        problems.append(
-            Problem(
-                "--stack",
-                "a run by `ray up` is on one platform",
-                "name one; `--on sky` chooses between several",
-            )
-        )
-    outputs = bare_platform("", "", "", "").model_copy(update={"ray_version": RAY_VERSION})
-    if target.place is not None:
-        outputs = target.place.outputs
-    elif spec:
-        outputs = outputs_from_spec(str(spec))
-    elif not hosts:
+def _platform(target: Target, options: RayUpOptions) -> tuple[PlatformOutputs, list[Problem]]:
+    """What is known of the platform: its contract, else its spec, else nothing."""
+    problems = []
+    if target.platforms and options.spec:
+        fix = "--stack for a platform that was applied, --spec for one that was not"
+        problems.append(Problem("--spec", "cannot be combined with --stack", fix))
+    if len(target.platforms) > 1:
+        fix = "name one; `--on sky` chooses between several"
+        problems.append(Problem("--stack", "a run by `ray up` is on one platform", fix))
+    outputs = external_cluster("", "", "", "").model_copy(update={"ray_version": RAY_VERSION})
+    if target.platform is not None:
+        outputs = target.platform.outputs
+    elif options.spec:
+        outputs = outputs_from_spec(options.spec)
+    elif not options.hosts:
         fix = "--stack OUTPUTS.json, --spec STACK, or --host HEAD --host WORKER"
-        raise InputError("this cannot run on machines as asked", [Problem("--stack", "which machines?", fix)])
-    if hosts and outputs.cloud not in ("local", ""):
-        problems.append(
-            Problem(
-                "--host",
-                f"stands beside a platform on {outputs.cloud}, where Ray makes machines itself",
-                "leave out one of both",
-            )
-        )
+        problem = Problem("--stack", "which machines?", fix)
+        raise InputError("the machines cannot run this as requested", [problem])
+    if options.hosts and outputs.cloud not in ("local", ""):
+        what = f"cannot be combined with a platform on {outputs.cloud}, where Ray creates the machines"
+        problems.append(Problem("--host", what, "leave out one of them"))
     if outputs.cloud not in CLOUDS:
-        problems.append(
-            Problem(
-                "--stack",
-                f"Ray's launcher knows no cloud `{outputs.cloud}`",
-                did_you_mean(outputs.cloud, CLOUDS),
-            )
-        )
-    return outputs
+        what = f"Ray's launcher does not support the cloud `{outputs.cloud}`"
+        problems.append(Problem("--stack", what, did_you_mean(outputs.cloud, CLOUDS)))
+    return outputs, problems
 
 
-def _hosts(hosts: tuple[str, ...]) -> list[Problem]:
-    found = [
-        Problem("--host", f"`{host}` is no host's name or address", "--host 10.0.0.5")
+def _host_problems(hosts: tuple[str, ...], cloud: str) -> list[Problem]:
+    if not hosts and cloud == "local":
+        fix = "--host HEAD --host WORKER, once for each"
+        return [Problem("--host", "which machines? Ray creates none on this platform", fix)]
+    problems = [
+        Problem("--host", f"`{host}` is not a valid host name or address", "--host 10.0.0.5")
         for host in hosts
         if not HOST.fullmatch(host)
     ]
     if len(set(hosts)) < len(hosts):
-        found.append(
-            Problem(
-                "--host", "the same host stands twice", "the head trains nothing, so each host is one thing"
-            )
-        )
+        fix = "a host is either the head, which does not train, or one worker"
+        problems.append(Problem("--host", "the same host is given twice", fix))
     if len(hosts) == 1:
-        found.append(
-            Problem(
-                "--host",
-                f"only {hosts[0]}, which becomes the head and trains nothing",
-                "name a worker too: --host HEAD --host WORKER",
-            )
-        )
-    return found
+        what = f"only {hosts[0]}, which becomes the head and does not train"
+        problems.append(Problem("--host", what, "name a worker too: --host HEAD --host WORKER"))
+    return problems
 
 
-def _secrets(names: tuple[str, ...], env: Mapping[str, str]) -> list[Problem]:
-    found = [
-        Problem(
-            "--secret",
-            f"`{name}` is no variable's name; a value has no place on a command line",
-            "--secret NAME",
-        )
-        for name in names
-        if not VARIABLE.fullmatch(name)
-    ]
-    return found + [
-        Problem("--secret", f"{name} is not set here", f"export {name}=…")
-        for name in names
-        if VARIABLE.fullmatch(name) and not env.get(name)
-    ]
+def _secret_problems(names: tuple[str, ...], env: Mapping[str, str]) -> list[Problem]:
+    problems = []
+    for name in names:
+        if not VARIABLE.fullmatch(name):
+            what = f"`{name}` is not a variable's name; values do not belong on a command line"
+            problems.append(Problem("--secret", what, "--secret NAME"))
+        elif not env.get(name):
+            problems.append(Problem("--secret", f"{name} is not set", f"export {name}=…"))
+    return problems
 
 
-def _identity(cloud: str, identity: str, keys: bool) -> list[Problem]:
-    """Why the workers could not reach the bucket. Hosts that are there may have rights of their own, of which
-    nothing is known here.
-    """
+def _identity_problems(cloud: str, identity: str, keys: bool) -> list[Problem]:
+    """Why the workers could not access the storage. Existing hosts may have rights that are unknown here."""
     if cloud not in IDENTITIES:
-        return (
-            [
-                Problem(
-                    "--identity",
-                    "hosts that are there have no cloud's identity",
-                    "--secret NAME for each key",
-                )
-            ]
-            if identity
-            else []
-        )
-    pattern, meant = IDENTITIES[cloud]
+        what = "existing hosts do not get a cloud identity"
+        return [Problem("--identity", what, "--secret NAME for each key")] if identity else []
+    pattern, meaning = IDENTITIES[cloud]
     if identity and not pattern.fullmatch(identity):
-        return [Problem("--identity", f"`{identity}` is not {meant}")]
+        return [Problem("--identity", f"`{identity}` is not {meaning}")]
     if not identity and not keys:
-        return [
-            Problem(
-                "--identity",
-                "the workers would have no rights in the bucket",
-                f"--identity with {meant}, or --secret NAME for each key",
-            )
-        ]
+        fix = f"--identity with {meaning}, or --secret NAME for each key"
+        return [Problem("--identity", "the workers would have no access to the storage", fix)]
     return []
 
 
-def _ssh_key(cloud: str, key: str) -> list[Problem]:
+def _image_problems(cloud: str, image: str) -> list[Problem]:
+    if image or cloud == "local":
+        return []
+    what = "is missing: no stack defines what the machines run"
+    return [Problem("--image", what, "--image REF, built from images/Dockerfile")]
+
+
+def _ssh_key_problems(cloud: str, key: str) -> list[Problem]:
     if not key:
         return []
     path = Path(key).expanduser()
     if not path.is_file():
-        return [Problem("--ssh-key", f"{key} is not there")]
+        return [Problem("--ssh-key", f"{key} does not exist")]
     if path.stat().st_mode & 0o077:
-        return [
-            Problem(
-                "--ssh-key", f"{key} may be read by others, and ssh refuses such keys", f"chmod 600 {key}"
-            )
-        ]
+        what = f"{key} is readable by others, and ssh rejects such keys"
+        return [Problem("--ssh-key", what, f"chmod 600 {key}")]
     if cloud == "azure" and not Path(f"{path}.pub").is_file():
-        return [
-            Problem(
-                "--ssh-key",
-                f"{key}.pub is not there, which Azure's machines need",
-                f"ssh-keygen -y -f {key} > {key}.pub",
-            )
-        ]
+        what = f"{key}.pub does not exist, which Azure's machines need"
+        return [Problem("--ssh-key", what, f"ssh-keygen -y -f {key} > {key}.pub")]
     return []

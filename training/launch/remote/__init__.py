@@ -1,1 +1,1 @@
-"""What launchers on other machines share."""
+"""What the launchers for other machines share: the follower, the log, the storage, the pool, the Ray job."""

@@ -1,65 +1,116 @@
-"""What the processes that follow a run elsewhere share: their order, how they say what they see, and how they
-are ended.
+"""What the follower processes share. A follower represents on this machine a run that executes elsewhere.
 
-Started by `trainfleet.training.launch.supervise` with a file that holds the order. Easy to get wrong: Ctrl-C
-reaches the whole terminal, but the launcher
-decides what it means; so SIGINT is not heard here, and SIGTERM once.
+The launcher writes a spec to a file and starts the follower with its path. The follower reports events, and is
+asked to stop and ended like the process of a local run.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict
 
 from trainfleet import process
 from trainfleet.errors import TrainfleetError
-from trainfleet.training.runtime.events import EVENTS, PARENT, Sink
+from trainfleet.training.runtime.events import EVENTS, PARENT, STOP_FILE, Sink
+from trainfleet.training.runtime.subprocess_jobs import send_error
 
 STOPPED = 130
-"""The exit code of a process that was ended."""
+"""The exit code of a process that was ended by a signal."""
 
 
-class Stopped(Exception):  # noqa: N818 - not a fault
-    """SIGTERM: take down what was started, and end."""
+class Message(BaseModel):
+    """A message between the processes of a launch, stored as a JSON file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    def write(self, file: Path) -> None:
+        """Write it to `file`, readable by this user only: it may hold a kubeconfig or secrets."""
+        file.unlink(missing_ok=True)
+        file.touch(mode=0o600)
+        file.write_text(self.model_dump_json(), encoding="utf-8")
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read it from `file`."""
+        return cls.model_validate_json(file.read_text(encoding="utf-8"))
 
 
-def follow(run: Callable[[dict[str, Any], Sink], int]) -> int:
-    """Be the follower's process: call `run(order, sink)` until it returns the exit code, is stopped, or fails
-    with words for the user.
-    """
+class Detached(Message):
+    """What is recorded and shown of a run that the launcher no longer follows."""
+
+    job: str | int
+    cluster: str | None = None
+    namespace: str | None = None
+    storage: str | None = None
+    how: list[str]
+    """Lines for the user: where the run is, and how to follow and end it."""
+
+    def send(self, sink: Sink) -> None:
+        """Report it as the event `detached`."""
+        sink.send("detached", **self.model_dump(exclude_none=True))
+
+
+class FollowerSpec(Message):
+    """What every follower needs."""
+
+    detach: bool
+    within_s: float
+    """How long the run may wait for its machines."""
+
+
+Spec = TypeVar("Spec", bound=FollowerSpec)
+
+
+class Stopped(Exception):  # noqa: N818 - not an error
+    """SIGTERM: remove what was created, and exit."""
+
+
+class NoteLog:
+    """Sends the lines that the user sees, each once in a row."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self.last = ""
+
+    def __call__(self, text: str) -> None:
+        if text and text != self.last:
+            self.last = text
+            self._sink.send("note", text=text)
+
+
+def stop_requested() -> bool:
+    """Whether the launcher asked this process to stop the run."""
+    return os.path.exists(os.environ.get(STOP_FILE) or "")  # noqa: PTH110 - asked often
+
+
+def follow(spec: type[Spec], run: Callable[[Spec, Sink], int]) -> int:
+    """The main function of a follower: call `run(spec, sink)`; the exit code, however it ends."""
     if PARENT in os.environ:
         process.die_with(int(os.environ[PARENT]))
-    order = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     sink = Sink(os.environ.get(EVENTS))
     try:
         with _on_sigterm():
-            return ended(lambda: run(order, sink), sink)
+            return exit_code(lambda: run(spec.read(Path(sys.argv[1])), sink), sink)
     finally:
         sink.close()
 
 
-def ended(run: Callable[[], int], sink: Sink) -> int:
-    """The exit code of what was followed, however it ended; an error is told."""
+def exit_code(run: Callable[[], int], sink: Sink) -> int:
+    """The exit code of `run`; an error is reported to the launcher."""
     try:
         return run()
     except Stopped:
         return STOPPED
     except TrainfleetError as error:
-        return tell(sink, error)
-
-
-def tell(sink: Sink, error: TrainfleetError) -> int:
-    """Hand an error to the launcher, which shows it as its own; the exit code."""
-    problems = [[each.where, each.what, each.fix] for each in error.problems]
-    sink.send("error", summary=error.summary, problems=problems, exit_code=error.exit_code)
-    return error.exit_code
+        return send_error(sink, error)
 
 
 @contextlib.contextmanager
@@ -69,5 +120,11 @@ def _on_sigterm() -> Iterator[None]:
         raise Stopped
 
     signal.signal(signal.SIGTERM, stop)
+    # NOTE: Ctrl-C reaches every process of the terminal, but only the launcher decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     yield
+
+
+def event_fields(event: dict[str, Any]) -> dict[str, Any]:
+    """The fields of an event without its kind."""
+    return {key: value for key, value in event.items() if key != "kind"}

@@ -1,8 +1,7 @@
-"""Reads what a task writes, far away, out of SkyPilot's log: the run's events between everybody's words.
+"""Extracts a run's events from SkyPilot's log.
 
-Used by `trainfleet.training.launch.sky.follow`. Easy to get wrong: SkyPilot puts `(head, rank=0, pid=1)` and
-colours before a line of several pods,
-a line may come in pieces, and a log that is fetched again after a broken connection tells everything twice.
+SkyPilot prefixes the lines of several pods with `(head, rank=0, pid=1)` and colors. A line may arrive in pieces,
+and a log that is fetched again after a lost connection repeats everything.
 """
 
 from __future__ import annotations
@@ -14,32 +13,34 @@ from collections.abc import Callable
 from typing import Any
 
 MARK = '{"kind": "'
-COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 ONCE = ("interval", "event", "result", "error", "crash", "exit", "checkpoint")
-"""Kinds that mean the same when they are told a second time."""
+"""Kinds whose repetitions are dropped."""
 
 
 class EventStream(io.TextIOBase):
-    """A stream that SkyPilot writes a log to; each event is handed to `hear`, each other line to `other`."""
+    """A stream for SkyPilot's log; calls `on_event` with each event and `on_line` with each other line."""
 
-    def __init__(self, hear: Callable[[dict[str, Any]], Any], other: Callable[[str], Any]) -> None:
+    def __init__(self, on_event: Callable[[dict[str, Any]], Any], on_line: Callable[[str], Any]) -> None:
         super().__init__()
-        self._hear, self._other = hear, other
+        self._on_event, self._on_line = on_event, on_line
         self._rest = ""
         self._seen: set[str] = set()
         self.exit_code: int | None = None
 
     def writable(self) -> bool:
+        """Always."""
         return True
 
     def write(self, text: str) -> int:
+        """Handle the complete lines."""
         *lines, self._rest = (self._rest + text).replace("\r", "\n").split("\n")
         for line in lines:
             self._line(line)
         return len(text)
 
     def finish(self) -> None:
-        """Read what is left without a newline."""
+        """Handle the rest, which has no newline."""
         rest, self._rest = self._rest, ""
         self._line(rest)
 
@@ -47,23 +48,22 @@ class EventStream(io.TextIOBase):
         at = line.find(MARK)
         event = _event(line[at:]) if at >= 0 else None
         if event is None:
-            if text := COLOURS.sub("", line).strip():
-                self._other(text)
+            if text := COLORS.sub("", line).strip():
+                self._on_line(text)
             return
         if event["kind"] in ONCE:
-            told = line[at:]
-            if told in self._seen:
+            if line[at:] in self._seen:
                 return
-            self._seen.add(told)
+            self._seen.add(line[at:])
         if event["kind"] == "exit":
             self.exit_code = int(event.get("code", 1))
             return
-        self._hear(event)
+        self._on_event(event)
 
 
 def _event(text: str) -> dict[str, Any] | None:
     try:
-        event = json.loads(COLOURS.sub("", text))
+        event = json.loads(COLORS.sub("", text))
     except ValueError:
         return None
     return event if isinstance(event, dict) and isinstance(event.get("kind"), str) else None
@@ -72,48 +72,48 @@ def _event(text: str) -> dict[str, Any] | None:
 NOTES = (
     (
         re.compile(r"Launching (?:on|an? ).*?(?:Kubernetes|k8s)[ (/]+([\w.@/:-]*\w)", re.IGNORECASE),
-        "asking {0} for pods",
+        "requesting pods from {0}",
     ),
     (re.compile(r"Cluster launched"), "pods are up; setting up SkyPilot in them"),
     (re.compile(r"Job submitted, ID: (\d+)"), "the task is queued as job {0}"),
-    (re.compile(r"Failed to acquire resources in (.+?)(?: for|\.|$)"), "no room in {0}"),
-    (re.compile(r"Trying other potential resources"), "trying the next place"),
-    (re.compile(r"Recovering|RECOVERING"), "pods are gone: SkyPilot looks for a place to go on"),
+    (re.compile(r"Failed to acquire resources in (.+?)(?: for|\.|$)"), "no capacity in {0}"),
+    (re.compile(r"Trying other potential resources"), "trying the next pool"),
+    (re.compile(r"Recovering|RECOVERING"), "pods were lost: SkyPilot looks for a place to resume"),
 )
 
 
 def note_of(line: str) -> str | None:
-    """SkyPilot's line in the words of a progress display, or nothing where it is not news."""
-    for pattern, words in NOTES:
+    """A line of SkyPilot's as a progress note; None if it is not news."""
+    for pattern, template in NOTES:
         if found := pattern.search(line):
-            return words.format(*found.groups())
+            return template.format(*found.groups())
     return None
 
 
 REASONS = (
     (
         re.compile(r"exceeded quota: ([\w.-]+)[^,]*, requested: ([^,]+)", re.IGNORECASE),
-        "the quota `{0}` has no room for {1}",
+        "the quota `{0}` does not allow {1} more",
     ),
     (
         re.compile(r"(ErrImagePull|ImagePullBackOff|InvalidImageName)"),
-        "the image cannot be pulled ({0}): is it there, and may the nodes read it?",
+        "the image cannot be pulled ({0}): does it exist, and may the nodes read it?",
     ),
-    (re.compile(r"untolerated taint \{([^}]+)\}"), "no node without the taint {0} has room"),
+    (re.compile(r"untolerated taint \{([^}]+)\}"), "no node without the taint {0} has capacity"),
     (re.compile(r"Insufficient ([\w./-]*\w)"), "no node has enough {0} left"),
     (
         re.compile(r"satisfying the request: .*?\((?:.*?\{[^}]*\}, )?cpus=([\d.]+), mem=([\d.]+)"),
-        "no node there has {0} processors and {1} GiB for one pod",
+        "no node has {0} CPUs and {1} GiB for one pod",
     ),
     (
         re.compile(r"didn't match Pod's node affinity/selector"),
-        "no node of that pool is there, and none came in time",
+        "the pool has no node, and none was added in time",
     ),
     (
         re.compile(r"(?:Unauthorized|\(401\))"),
         "the context's token is no longer valid: `trainfleet sky setup` writes a new one",
     ),
-    (re.compile(r"\(403\)|[Ff]orbidden"), "the launcher's account may not do that there"),
+    (re.compile(r"\(403\)|[Ff]orbidden"), "permission denied to the launcher's account"),
     (
         re.compile(r"(?:Max retries exceeded|Connection refused|timed out|No route to host)"),
         "the cluster does not answer",
@@ -122,6 +122,6 @@ REASONS = (
 
 
 def reasons_in(text: str) -> list[str]:
-    """What a failure's text says in plain words, each once."""
-    found = [words.format(*hit.groups()) for pattern, words in REASONS for hit in pattern.finditer(text)]
+    """The known reasons in a failure's text, in plain words, each once."""
+    found = [reason.format(*hit.groups()) for pattern, reason in REASONS for hit in pattern.finditer(text)]
     return list(dict.fromkeys(found))

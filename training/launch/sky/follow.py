@@ -1,18 +1,12 @@
-"""Has SkyPilot run a task, tells the launcher what it says, and leaves nothing running: `python -m
-trainfleet.training.launch.sky.follow TASK`.
+"""The follower of a run by SkyPilot: has it run the task, reports what the run prints, and cleans up.
 
-Started by `trainfleet.training.launch.supervise` as the process of a run with `--on sky`. A process of its
-own because SkyPilot takes seconds to import
-and its calls block. Easy to get wrong: from the moment that pods are asked for, every way out of here must
-take them down, except
-when the user detached; and SkyPilot takes them down by itself soon after the task has ended, should this
-process be killed.
+NOTE: from the moment that pods are requested, every way out must delete them, except after --detach. Should this
+process be killed, SkyPilot deletes them itself soon after the task has ended (`down`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -23,95 +17,98 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainfleet import process
 from trainfleet.errors import InputError, Problem, TrainfleetError
-from trainfleet.training.launch.remote.follower import tell
-from trainfleet.training.launch.sky import parse
+from trainfleet.training.launch.remote.follower import stop_requested
 from trainfleet.training.launch.sky.event_stream import EventStream, note_of, reasons_in
-from trainfleet.training.launch.sky.pods import ask_to_stop, trouble
-from trainfleet.training.launch.sky.recovery import Moves, look, words
+from trainfleet.training.launch.sky.messages import SkySpec
+from trainfleet.training.launch.sky.pods import ask_to_stop, context_problem
+from trainfleet.training.launch.sky.recovery import RecoveryWatcher, describe, list_pods
+from trainfleet.training.launch.sky.skypilot import parse
 from trainfleet.training.runtime import events
+from trainfleet.training.runtime.subprocess_jobs import send_error
 
 IDLE_MINUTES = 5
-"""After so long without a task SkyPilot takes the pods down by itself."""
-LOOK_EVERY_S = 1.0
-PODS_EVERY_S = 3.0
-"""How often a managed job's pods are looked at, to say when they were lost."""
-GONE_S = 120.0
-"""How long the end of pods is waited for, so that the same command can be given again at once."""
-VERDICTS = ("error", "crash")
-"""What a managed job says may be of pods that were lost, until SkyPilot has judged."""
+"""After this long without a task SkyPilot deletes the pods."""
+POLL_S = 1.0
+PODS_POLL_S = 3.0
+"""How often a managed job's pods are listed, to date their loss."""
+DOWN_TIMEOUT_S = 120.0
+"""How long to wait for the deletion of pods, so that the same command can run again at once."""
+FINAL_EVENTS = ("error", "crash")
+"""What a managed job prints last may come from pods that were lost, until SkyPilot reports the same."""
 
 
 @dataclass
-class Drive:
+class Follower:
     """One run by SkyPilot.
 
     Args:
-        order: what `trainfleet.training.launch.sky.command` wrote.
-        tell: `tell(kind, **fields)`: an event for the launcher.
+        spec: what the launcher wrote.
+        send: `send(kind, **fields)`: an event for the launcher.
         sky: the module; given by tests.
     """
 
-    order: dict[str, Any]
-    tell: Callable[..., Any]
+    spec: SkySpec
+    send: Callable[..., Any]
     sky: Any
     request: Any = None
-    """The request of SkyPilot's API server that is going on."""
+    """The request of SkyPilot's API server that is in progress."""
     launched: bool = False
     over: threading.Event = field(default_factory=threading.Event)
     placed: threading.Event = field(default_factory=threading.Event)
     stopping: bool = False
     stepped: bool = False
-    """Whether the run has told of a step: before that there is nothing to save."""
+    """Whether the run has reported a step: before that there is nothing to save."""
     late: bool = False
-    """Whether there were no pods in time."""
-    said: list[str] = field(default_factory=list)
-    moves: Moves | None = None
+    """Whether the pods did not come in time."""
+    lines: list[str] = field(default_factory=list)
+    """SkyPilot's own output."""
+    recovery: RecoveryWatcher | None = None
     """Of a managed job, once it is queued."""
-    held: list[dict[str, Any]] = field(default_factory=list)
-    """VERDICTS that the launcher has not been told yet."""
+    held_back: list[dict[str, Any]] = field(default_factory=list)
+    """FINAL_EVENTS that the launcher does not have yet."""
 
     @property
     def name(self) -> str:
-        return str(self.order["cluster"])
+        """The name of the SkyPilot cluster or managed job."""
+        return self.spec.cluster
 
     def run(self) -> int:
-        """From the first look at the contexts to the pods' end; the exit code of the training.
+        """Run the task to its end; the exit code of the training.
 
         Raises:
             TrainfleetError: it could not be started; nothing is left of it.
         """
-        self._see_contexts()
-        self._refuse_a_second()
-        threading.Thread(target=self._watch, daemon=True, name="sky-watch").start()
+        self._check_contexts()
+        self._reject_second_launch()
+        threading.Thread(target=self._watch_stop_and_time, daemon=True, name="sky-watch").start()
         self.launched = True
         try:
             job = self._launch()
-            if self.order["managed"] and not self.order["detach"]:
-                self.moves = self._watched(job)
+            if self.spec.managed and not self.spec.detach:
+                self.recovery = self._watch_recovery(job)
             else:
                 self.placed.set()
-            if self.order["detach"]:
-                self.tell("detached", how=self._how(job), job=job, cluster=self.name)
+            if self.spec.detach:
+                self.send("detached", how=self._how_to_follow(job), job=job, cluster=self.name)
                 self.launched = False
                 return 0
             return self._follow(job)
         finally:
             self.over.set()
             if self.launched:
-                self.tell("note", text="taking the pods down")
-                self._wait(self.take_down())
+                self.send("note", text="taking the pods down")
+                self._wait(self.delete())
 
-    def take_down(self) -> Any:
-        """Ask for the end of whatever was started; the request of SkyPilot's server that does it, which is
-        not waited for.
-        """
+    def delete(self) -> Any:
+        """Request the deletion of everything that was started; the request, which is not waited for."""
         self.launched = False
         with contextlib.suppress(Exception):
             if self.request is not None and not self.placed.is_set():
                 self.sky.get(self.sky.api_cancel(self.request, silent=True))
         with contextlib.suppress(Exception):
-            if self.order["managed"]:
+            if self.spec.managed:
                 from sky import jobs
 
                 return jobs.cancel(name=self.name)
@@ -119,72 +116,69 @@ class Drive:
         return None
 
     def _wait(self, request: Any) -> None:
-        """See the end of a request, for a while: a name whose pods are still going would be refused to the
-        next launch.
-        """
+        """Wait for a request, with a limit: the next launch of this name would be rejected meanwhile."""
 
-        def see() -> None:
+        def wait() -> None:
             with contextlib.suppress(Exception):
                 self.sky.get(request)
 
         if request is not None:
-            waiter = threading.Thread(target=see, daemon=True, name="sky-down")
+            waiter = threading.Thread(target=wait, daemon=True, name="sky-down")
             waiter.start()
-            waiter.join(GONE_S)
+            waiter.join(DOWN_TIMEOUT_S)
 
-    def _see_contexts(self) -> None:
+    def _check_contexts(self) -> None:
         """Leave out contexts that do not answer, so that SkyPilot loses no time with them."""
-        found = {
-            context: trouble(context, namespace) for context, namespace in self.order["contexts"].items()
+        problems = {
+            context: problem
+            for context, namespace in self.spec.contexts.items()
+            if (problem := context_problem(context, namespace)) is not None
         }
-        bad = {context: why for context, why in found.items() if why is not None}
-        if len(bad) == len(found):
+        if len(problems) == len(self.spec.contexts):
             raise TrainfleetError(
-                "no context can be used", [Problem(context, why) for context, why in bad.items()]
+                "no context can be used", [Problem(context, why) for context, why in problems.items()]
             )
-        for context, why in bad.items():
-            self.tell("warning", text=f"{context} is left out: {why}")
-        resources = self.order["task"]["resources"]
-        if bad and "ordered" in resources:
+        for context, why in problems.items():
+            self.send("warning", text=f"{context} is left out: {why}")
+        resources = self.spec.task["resources"]
+        if problems and "ordered" in resources:
             resources["ordered"] = [
-                each for each in resources["ordered"] if each["infra"].removeprefix("k8s/") not in bad
+                each for each in resources["ordered"] if each["infra"].removeprefix("k8s/") not in problems
             ]
-        for each in self.order["left_out"]:
-            self.tell("note", text=f"not tried: {each}")
+        for each in self.spec.left_out:
+            self.send("note", text=f"not tried: {each}")
 
-    def _refuse_a_second(self) -> None:
+    def _reject_second_launch(self) -> None:
         """Two launches of one name would share a cluster."""
-        name, fix = self.name, "wait for it, or use --run NAME"
-        if self.order["managed"]:
-            from sky import jobs
-
-            try:
-                records = self.sky.get(jobs.queue_v2(refresh=False, skip_finished=True))[0]
-            except Exception as error:
-                if (
-                    type(error).__name__ != "ClusterNotUpError"
-                ):  # no job was ever given to controllers in pods
-                    raise
-                records = []
-            live = [record for record in records if record.job_name == name]
+        if self.spec.managed:
+            live = [record for record in self._live_jobs() if record.job_name == self.name]
         else:
-            live = [
-                record for record in self.sky.get(self.sky.status(cluster_names=[name])) if record is not None
-            ]
+            status = self.sky.get(self.sky.status(cluster_names=[self.name]))
+            live = [record for record in status if record is not None]
         if live:
             self.launched = False
-            raise InputError(
-                "this run is going on already",
-                [Problem(name, "SkyPilot has a run of this name", f"{fix}; to end it: sky down {name}")],
-            )
+            fix = f"wait for it, or use --run NAME; to end it: {self._end_command()}"
+            problem = Problem(self.name, "SkyPilot has a run of this name", fix)
+            raise InputError("this run is already in progress", [problem])
+
+    def _live_jobs(self) -> list[Any]:
+        from sky import jobs
+
+        try:
+            return list(self.sky.get(jobs.queue_v2(refresh=False, skip_finished=True))[0])
+        except Exception as error:
+            # No managed job was ever submitted to controllers in pods.
+            if type(error).__name__ == "ClusterNotUpError":
+                return []
+            raise
 
     def _launch(self) -> int:
         """The job's number, once it is queued on pods (managed: once its controller has it)."""
-        task = parse(self.order["task"])
-        stream = EventStream(lambda _: None, self._heard)
-        self.tell("note", text="asking SkyPilot")
+        task = parse(self.spec.task)
+        stream = EventStream(lambda _: None, self._log)
+        self.send("note", text="asking SkyPilot")
         try:
-            if self.order["managed"]:
+            if self.spec.managed:
                 from sky import jobs
 
                 self.request = jobs.launch(task, name=self.name)
@@ -201,53 +195,50 @@ class Drive:
         return int(job)
 
     def _failure(self, error: Exception) -> TrainfleetError:
-        text = "\n".join([str(error), *self.said[-200:]])
-        reasons = reasons_in(text)
-        problems = [Problem("", reason) for reason in reasons] or [
-            Problem("", line) for line in str(error).splitlines()[:3] if line.strip()
-        ]
+        lines = str(error).splitlines()
+        text = "\n".join([str(error), *self.lines[-200:]])
         if self.late or self.stopping:
-            return self._taken_back(text)
+            return self._canceled(text)
+        problems = [Problem("", reason) for reason in reasons_in(text)] or [
+            Problem("", line) for line in lines[:3] if line.strip()
+        ]
         if type(error).__name__ == "ResourcesUnavailableError":
-            return TrainfleetError(f"no room anywhere; tried {self._tried()}", problems)
-        return TrainfleetError(
-            f"SkyPilot could not start the run: {(str(error).splitlines() or [type(error).__name__])[0]}",
-            problems,
-        )
+            return TrainfleetError(f"no capacity anywhere; tried {self._tried()}", problems)
+        reason = lines[0] if lines else type(error).__name__
+        return TrainfleetError(f"SkyPilot could not start the run: {reason}", problems)
 
-    def _taken_back(self, text: str) -> TrainfleetError:
-        """What became of a launch that was given up before it had pods."""
+    def _canceled(self, text: str) -> TrainfleetError:
+        """The error of a launch that was canceled before it had pods."""
         if not self.late:
-            return TrainfleetError("stopped before the run had pods; what was asked for is taken back")
-        within = f"{self.order['within_s'] / 60:g} minutes"
-        return TrainfleetError(
-            f"no room anywhere within {within}; tried {self._tried()}",
-            [Problem("", each) for each in reasons_in(text)],
-        )
+            return TrainfleetError("stopped before the run had pods; the request was canceled")
+        within = f"{self.spec.within_s / 60:g} minutes"
+        problems = [Problem("", each) for each in reasons_in(text)]
+        return TrainfleetError(f"no capacity anywhere within {within}; tried {self._tried()}", problems)
 
     def _tried(self) -> str:
-        return ", ".join(dict.fromkeys(self.order["contexts"]))
+        return ", ".join(dict.fromkeys(self.spec.contexts))
 
     def _follow(self, job: int) -> int:
-        """Tell what the run tells until it has ended."""
-        stream = EventStream(self._event, self._heard)
-        if self.order["managed"]:
+        """Report what the run prints until it has ended."""
+        stream = EventStream(self._event, self._log)
+        if self.spec.managed:
             return self._follow_managed(job, stream)
         self.sky.tail_logs(self.name, job, follow=True, output_stream=stream)
         stream.finish()
         if stream.exit_code is not None:
             return stream.exit_code
         if self.stopping and not self.stepped:
-            raise TrainfleetError("stopped before the run had begun; its pods are taken down")
-        reasons = reasons_in("\n".join(self.said[-50:]))
-        last = self.said[-1] if self.said else "its log ended"
+            raise TrainfleetError("stopped before the first step; its pods are deleted")
+        last = self.lines[-1] if self.lines else "its log ended"
+        reasons = reasons_in("\n".join(self.lines[-50:])) or [last]
         raise TrainfleetError(
-            "the run ended without a word of its own", [Problem("", each) for each in (reasons or [last])]
+            "the run ended without reporting a result", [Problem("", each) for each in reasons]
         )
 
     def _follow_managed(self, job: int, stream: EventStream) -> int:
-        """The same of a managed job, whose log ends whenever its pods are lost: what it said last counts only
-        when SkyPilot says so too.
+        """The same of a managed job.
+
+        Its log ends whenever its pods are lost, so its last events count only once SkyPilot reports the end.
         """
         from sky import jobs
 
@@ -261,32 +252,33 @@ class Drive:
                 break
             if self.stopping and not self.placed.is_set():
                 break
-            self.held.clear()
+            self.held_back.clear()
             stream.exit_code = None
-            self.over.wait(LOOK_EVERY_S)
+            self.over.wait(POLL_S)
         if self.stopping and not self.placed.is_set():
-            raise self._taken_back(self._controller_log(job))
-        for event in self.held:
-            self.tell(event.pop("kind"), **event)
+            raise self._canceled(self._controller_log(job))
+        for event in self.held_back:
+            self.send(event.pop("kind"), **event)
         if stream.exit_code is None:
-            why = (getattr(record, "failure_reason", None) or "").strip().splitlines()
-            status = getattr(getattr(record, "status", None), "value", "gone")
-            reasons = reasons_in("\n".join([*why, self._controller_log(job)]))
-            raise TrainfleetError(
-                f"the managed job ended: {status}", [Problem("", each) for each in (reasons or why[:1])]
-            )
-        self.launched = False  # SkyPilot takes its pods down
+            raise self._managed_failure(job, record)
+        self.launched = False  # SkyPilot deletes its pods
         return stream.exit_code
 
+    def _managed_failure(self, job: int, record: Any) -> TrainfleetError:
+        why = ((record.failure_reason if record is not None else None) or "").strip().splitlines()
+        status = record.status.value if record is not None and record.status is not None else "gone"
+        reasons = reasons_in("\n".join([*why, self._controller_log(job)])) or why[:1]
+        return TrainfleetError(f"the managed job ended: {status}", [Problem("", each) for each in reasons])
+
     def _record(self, job: int) -> Any:
-        """What SkyPilot knows of a managed job; None where it knows nothing."""
+        """SkyPilot's record of a managed job; None if there is none."""
         from sky import jobs
 
         found = self.sky.get(jobs.queue_v2(refresh=False, job_ids=[job], fields=None))[0]
         return found[0] if found else None
 
     def _controller_log(self, job: int) -> str:
-        """What the job's controller wrote: there alone stands why a place was refused."""
+        """The log of the job's controller, the only place that has the reason why a pool was rejected."""
         from sky import jobs
 
         lines: list[str] = []
@@ -296,105 +288,104 @@ class Drive:
         stream.finish()
         return "\n".join(lines[-300:])
 
-    def _watched(self, job: int) -> Moves:
+    def _watch_recovery(self, job: int) -> RecoveryWatcher:
         def noticed() -> bool:
             record = self._record(job)
             return record is not None and getattr(record.status, "value", "") == "RECOVERING"
 
-        def moved(move: dict[str, Any]) -> None:
-            self.tell("moved", text=words(move), **move)
+        def recovered(recovery: dict[str, Any]) -> None:
+            self.send("moved", text=describe(recovery), **recovery)
 
-        moves = Moves(
-            self.order["task"]["num_nodes"],
-            lambda: look(self.order["contexts"], self.order["run"]),
+        watcher = RecoveryWatcher(
+            self.spec.task["num_nodes"],
+            lambda: list_pods(self.spec.contexts, self.spec.run),
             noticed,
-            moved,
+            recovered,
         )
-        threading.Thread(target=self._look, args=(moves,), daemon=True, name="sky-pods").start()
-        return moves
+        threading.Thread(target=self._poll_pods, args=(watcher,), daemon=True, name="sky-pods").start()
+        return watcher
 
     def _event(self, event: dict[str, Any]) -> None:
         self.placed.set()
         self.stepped = self.stepped or event["kind"] == "step"
-        if self.moves is not None:
-            self.moves.heard(event["kind"])
-        if self.order["managed"] and event["kind"] in VERDICTS:
-            self.held.append(event)
+        if self.recovery is not None:
+            self.recovery.on_event(event["kind"])
+        if self.spec.managed and event["kind"] in FINAL_EVENTS:
+            self.held_back.append(event)
         else:
-            self.tell(event.pop("kind"), **event)
+            self.send(event.pop("kind"), **event)
 
-    def _heard(self, line: str) -> None:
-        """SkyPilot's words go to the launch's log, and what is news to the display."""
+    def _log(self, line: str) -> None:
+        """SkyPilot's output goes to the launch's log, and its news to the display."""
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
-        self.said.append(line)
+        self.lines.append(line)
         if note := note_of(line):
-            self.tell("note", text=note)
+            self.send("note", text=note)
 
-    def _watch(self) -> None:
-        """Look for the launcher's wish to stop, and for the end of its patience."""
-        stop, began = os.environ.get(events.STOP_FILE), time.monotonic()
-        while not self.over.wait(LOOK_EVERY_S):
-            late = not self.placed.is_set() and time.monotonic() - began > self.order["within_s"]
+    def _watch_stop_and_time(self) -> None:
+        """Stop the run when the launcher asks for it, or when the pods do not come in time."""
+        began = time.monotonic()
+        while not self.over.wait(POLL_S):
+            late = not self.placed.is_set() and time.monotonic() - began > self.spec.within_s
             if late:
                 self.late = True
-                self.tell(
-                    "warning",
-                    text=f"no pods within {self.order['within_s'] / 60:g} minutes: taking back what was asked for",
-                )
-            if late or (stop and Path(stop).exists() and not self.stopping):
+                within = f"{self.spec.within_s / 60:g} minutes"
+                self.send("warning", text=f"no pods within {within}: canceling the request")
+            if late or (stop_requested() and not self.stopping):
                 self.stopping = True
-                if not self.stepped or not ask_to_stop(self.order["contexts"], self.order["run"]):
-                    self.take_down()
+                if not self.stepped or not ask_to_stop(self.spec.contexts, self.spec.run):
+                    self.delete()
                 if late:
                     return
 
-    def _look(self, moves: Moves) -> None:
-        """Look at a managed job's pods, for the record and to know that it has some."""
-        while not self.over.wait(PODS_EVERY_S):
+    def _poll_pods(self, watcher: RecoveryWatcher) -> None:
+        """List a managed job's pods, to date their loss and to know that it has some."""
+        while not self.over.wait(PODS_POLL_S):
             with contextlib.suppress(Exception):
-                moves.tick()
-            if moves.settled:
+                watcher.poll()
+            if watcher.settled:
                 self.placed.set()
 
-    def _how(self, job: int) -> list[str]:
-        if self.order["managed"]:
+    def _end_command(self) -> str:
+        return f"sky jobs cancel --name {self.name}" if self.spec.managed else f"sky down {self.name}"
+
+    def _how_to_follow(self, job: int) -> list[str]:
+        if self.spec.managed:
             return [
                 f"managed job {job} of SkyPilot, {self.name}",
-                f"follow     sky jobs logs {job}",
-                f"end        sky jobs cancel {job}",
+                f"follow it  sky jobs logs {job}",
+                f"stop it    sky jobs cancel {job}",
             ]
         return [
             f"job {job} on SkyPilot's cluster {self.name}",
-            f"follow     sky logs {self.name} {job}",
-            f"end        sky down {self.name}",
+            f"follow it  sky logs {self.name} {job}",
+            f"stop it    sky down {self.name}",
         ]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The process's entry point; returns the training's exit code."""
-    from trainfleet import process
-
+    """Entry point of the process; returns the training's exit code."""
     if events.PARENT in os.environ:
         process.die_with(int(os.environ[events.PARENT]))
     sink = events.Sink(os.environ.get(events.EVENTS))
     try:
-        order = json.loads(Path((arguments or sys.argv[1:])[0]).read_text(encoding="utf-8"))
+        spec = SkySpec.read(Path((arguments or sys.argv[1:])[0]))
         os.environ.setdefault("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")
         sink.send("note", text="starting SkyPilot")
         import sky
 
-        drive = Drive(order, sink.send, sky)
+        follower = Follower(spec, sink.send, sky)
 
         def end(*_: object) -> None:
-            if drive.launched:
-                drive.take_down()
+            if follower.launched:
+                follower.delete()
             os._exit(1)
 
         signal.signal(signal.SIGTERM, end)
-        return drive.run()
+        return follower.run()
     except TrainfleetError as error:
-        return tell(sink, error)
+        return send_error(sink, error)
     except Exception as error:
         import traceback
 

@@ -1,11 +1,7 @@
-"""Where a recipe could run, what it would cost there, and why not elsewhere: every pool of every platform,
-best first. Pure.
+"""Where a recipe could run, what it would cost there, and why not elsewhere: every pool, cheapest first. Pure.
 
-Used by `trainfleet plan` and to order what SkyPilot tries. A pool's price is a node's: nodes of an autoscaled
-pool are paid whole,
-however few of their GPUs are used. Easy to get wrong: cheapest by the hour is not cheapest by the sample, so
-pools are
-compared by what a sample costs; and a price that is not known is no price of zero.
+Pools are compared by the cost of a sample, not of an hour. A pool's price is that of whole nodes, however few of
+their GPUs are used. An unknown price is not zero.
 """
 
 from __future__ import annotations
@@ -20,44 +16,43 @@ from trainfleet.training.launch.sky.resources import BF16_FLOPS, FP32_SHARE, GIB
 from trainfleet.training.recipe.schema import Recipe
 
 MFU = 0.35
-"""Share of the peak that a training is assumed to reach where none was measured."""
-MFU_APART = 0.12
-"""The same for one spread over several nodes that have plain Ethernet between them."""
+"""Assumed share of the GPUs' peak where none was measured."""
+MFU_ETHERNET = 0.12
+"""The same over several nodes with plain Ethernet between them."""
 
 
 @dataclass(frozen=True)
-class Speed:
-    """What throughput is worked out from.
+class Throughput:
+    """What throughput is estimated from.
 
     Attributes:
         mfu: share of the GPUs' peak.
-        apart: the same over several nodes without a fabric between them.
-        samples_per_worker: measured samples per second of one worker, which holds for the kind of worker it
-        was measured on.
-        source: in words, for the reader.
+        ethernet: the same over several nodes without a fabric between them.
+        samples_per_worker: measured samples per second of one worker, valid for the same hardware.
+        source: in words, for people.
     """
 
     mfu: float | None = MFU
-    apart: float | None = MFU_APART
+    ethernet: float | None = MFU_ETHERNET
     samples_per_worker: float | None = None
     source: str = (
-        f"assumed: {MFU:.0%} of the GPUs' bf16 peak, {MFU_APART:.0%} over several nodes without a fabric"
+        f"assumed: {MFU:.0%} of the GPUs' bf16 peak, {MFU_ETHERNET:.0%} over several nodes without a fabric"
     )
 
 
 STORES = ("s3", "gs", "az")
-"""Kinds of storage that want keys or an identity."""
+"""Kinds of storage that need keys or an identity."""
 CLOSED = "its pods' identity opens "
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A pool of a platform (or its plain nodes) as a place for a recipe; refused where `refusals` says why."""
+    """A pool of a platform (or its plain nodes) for a recipe; rejected if `refusals` is not empty."""
 
     platform: str
     context: str
     pool: str
-    """Empty for a recipe without GPUs, which runs wherever there is room."""
+    """Empty for a recipe without GPUs, which runs on any node."""
     accelerator: str
     nodes: int
     gpus_per_node: int
@@ -75,7 +70,7 @@ class Candidate:
 
     @property
     def usd_per_million(self) -> float | None:
-        """A million samples: what candidates are compared by."""
+        """For a million samples: the measure by which candidates are compared."""
         if self.usd_per_hour is None or not self.samples_per_second:
             return None
         return self.usd_per_hour / 3600 / self.samples_per_second * 1e6
@@ -90,17 +85,17 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What the user says beside recipe and platforms.
+class PlanOptions:
+    """What decides where a recipe can run, other than recipe and platforms.
 
     Attributes:
         nodes: nodes for a recipe without GPUs, whose workers may share one.
         spot: whether spot pools may be used.
-        prices: USD per node and hour by `PLATFORM/POOL`, over the platform's own.
-        parameters: the model's size where the recipe does not say it.
+        prices: USD per node and hour by `PLATFORM/POOL`; override the platform's own.
+        parameters: the model's size, where the recipe does not define it.
         gpus: only pools with one of these.
         pool: only pools of this name.
-        storage: where the run is kept, if its pods have nothing but their cloud's identity to open it with.
+        storage: where the run is stored, if its pods have only their cloud identity to open it.
     """
 
     nodes: int = 1
@@ -114,24 +109,26 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Plan:
-    """All candidates: those that can run, in the order in which they are tried, then those refused."""
+    """All candidates: those that can run, in the order in which they are tried, then the rejected ones."""
 
     recipe: str
-    speed: Speed
+    throughput: Throughput
     candidates: tuple[Candidate, ...]
 
     @property
     def possible(self) -> tuple[Candidate, ...]:
+        """Those that can run."""
         return tuple(each for each in self.candidates if not each.refusals)
 
     @property
     def refused(self) -> tuple[Candidate, ...]:
+        """Those that cannot."""
         return tuple(each for each in self.candidates if each.refusals)
 
     def as_json(self) -> dict[str, Any]:
         return {
             "recipe": self.recipe,
-            "throughput": self.speed.source,
+            "throughput": self.throughput.source,
             "candidates": [each.as_json() for each in self.possible],
             "refused": [each.as_json() for each in self.refused],
         }
@@ -140,26 +137,28 @@ class Plan:
 def make_plan(
     recipe: Recipe,
     platforms: Iterable[tuple[str, PlatformOutputs]],
-    wishes: Wishes | None = None,
-    speed: Speed | None = None,
+    options: PlanOptions | None = None,
+    throughput: Throughput | None = None,
 ) -> Plan:
-    """Look at every pool of every platform, each by the name that the user knows the platform by.
+    """Evaluate every pool of every platform, given by the user's name for it.
 
-    Spot comes before on-demand at the same price per sample and, being cheaper, mostly before everything;
-    where prices are not
-    known at all (machines of one's own) the order is that of the platforms and their pools.
+    Spot comes before on-demand at the same price per sample. Where no price is known, the order is that of the
+    platforms and their pools.
     """
-    wishes = wishes or Wishes()
-    asked = _Asked(recipe, needs_of(recipe, wishes.parameters), wishes, speed or Speed())
+    options = options or PlanOptions()
+    query = _Query(recipe, needs_of(recipe, options.parameters), options, throughput or Throughput())
     found: list[Candidate] = []
     for name, outputs in platforms:
         if recipe.scaling.use_gpu:
-            here = [_on_pool(name, outputs, pool, asked) for pool in outputs.pools] or [
+            here = [_on_pool(name, outputs, pool, query) for pool in outputs.pools] or [
                 _no_pools(name, outputs)
             ]
         else:
-            here = [_anywhere(name, outputs, asked)]
-        found += [replace(each, refusals=(*each.refusals, *closed(outputs, wishes.storage))) for each in here]
+            here = [_on_plain_nodes(name, outputs, query)]
+        found += [
+            replace(each, refusals=(*each.refusals, *storage_refusals(outputs, options.storage)))
+            for each in here
+        ]
     if any(each.usd_per_hour is not None and not each.refusals for each in found):
         fix = "its price is not known, so it cannot be compared: --price {}=USD"
         found = [
@@ -169,22 +168,23 @@ def make_plan(
             for each in found
         ]
     best = sorted((each for each in found if not each.refusals), key=_rank)
-    return Plan(recipe.name, asked.speed, (*best, *(each for each in found if each.refusals)))
+    return Plan(recipe.name, query.throughput, (*best, *(each for each in found if each.refusals)))
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What each pool is held against."""
+class _Query:
+    """What each pool is compared with."""
 
     recipe: Recipe
     needs: Needs
-    wishes: Wishes
-    speed: Speed
+    options: PlanOptions
+    throughput: Throughput
 
 
 def shape(workers: int, per_node: int) -> tuple[int, int]:
-    """Nodes, and workers on each: as few nodes as can share the workers evenly, for every pod of a SkyPilot
-    cluster is alike.
+    """Nodes, and workers on each: the fewest nodes that share the workers evenly.
+
+    All pods of a SkyPilot cluster are equal.
     """
     nodes = next(
         count
@@ -194,16 +194,16 @@ def shape(workers: int, per_node: int) -> tuple[int, int]:
     return nodes, workers // nodes
 
 
-def closed(outputs: PlatformOutputs, storage: str | None) -> list[str]:
-    """Why a platform's pods cannot open the run's storage, where nothing but their identity lets them in:
-    that opens the platform's own kind.
+def storage_refusals(outputs: PlatformOutputs, storage: str | None) -> list[str]:
+    """Why a platform's pods cannot open the run's storage with their identity alone.
+
+    The identity opens only the platform's own kind of storage.
     """
-    own, asked = outputs.bucket_url.partition("://")[0], (storage or "").partition("://")[0]
-    if own == asked or own not in STORES or asked not in STORES:
+    own, kind = outputs.bucket_url.partition("://")[0], (storage or "").partition("://")[0]
+    if own == kind or own not in STORES or kind not in STORES:
         return []
-    return [
-        f"{CLOSED}{own}:// and not {storage}: --from-secret NAME or --secret VARIABLE with keys, or another --storage"
-    ]
+    fix = "--from-secret NAME or --secret VARIABLE with keys, or another --storage"
+    return [f"{CLOSED}{own}:// and not {storage}: {fix}"]
 
 
 def _rank(candidate: Candidate) -> tuple[float, bool, float]:
@@ -212,12 +212,12 @@ def _rank(candidate: Candidate) -> tuple[float, bool, float]:
     return (cost if cost is not None else by_hour, not candidate.spot, by_hour)
 
 
-def _on_pool(name: str, outputs: PlatformOutputs, pool: PoolOutput, asked: _Asked) -> Candidate:
-    needs, wishes = asked.needs, asked.wishes
-    nodes, gpus = shape(asked.recipe.scaling.workers, pool.per_node)
-    price = (wishes.prices or {}).get(f"{name}/{pool.name}", pool.usd_per_hour)
-    rate, reasons = _rate(pool, nodes, asked)
-    reasons += _refusals(pool, asked, nodes)
+def _on_pool(name: str, outputs: PlatformOutputs, pool: PoolOutput, query: _Query) -> Candidate:
+    needs, options = query.needs, query.options
+    nodes, gpus = shape(query.recipe.scaling.workers, pool.per_node)
+    price = (options.prices or {}).get(f"{name}/{pool.name}", pool.usd_per_hour)
+    rate, reasons = _rate(pool, nodes, query)
+    reasons += _refusals(pool, query, nodes)
     hours = needs.samples / rate / 3600 if needs.samples and rate else None
     total = None if price is None else price * nodes
     context = context_name(outputs)
@@ -226,40 +226,40 @@ def _on_pool(name: str, outputs: PlatformOutputs, pool: PoolOutput, asked: _Aske
     )
 
 
-def _refusals(pool: PoolOutput, asked: _Asked, nodes: int) -> list[str]:
+def _refusals(pool: PoolOutput, query: _Query, nodes: int) -> list[str]:
     """Why a pool cannot run the recipe."""
-    recipe, wishes = asked.recipe, asked.wishes
+    recipe, options = query.recipe, query.options
     found = []
-    if wishes.gpus and pool.accelerator not in wishes.gpus:
-        found.append(f"{pool.accelerator} was not asked for: --gpu {', '.join(wishes.gpus)}")
-    if wishes.pool is not None and pool.name != wishes.pool:
-        found.append(f"another pool was asked for: --pool {wishes.pool}")
-    if pool.spot and not wishes.spot:
-        found.append("spot was refused: --no-spot")
+    if options.gpus and pool.accelerator not in options.gpus:
+        found.append(f"{pool.accelerator} was not requested: --gpu {', '.join(options.gpus)}")
+    if options.pool is not None and pool.name != options.pool:
+        found.append(f"another pool was requested: --pool {options.pool}")
+    if pool.spot and not options.spot:
+        found.append("spot is excluded: --no-spot")
     if pool.kind != "nodes":
         found.append(
             f"it is a pool of kind {pool.kind}, whose nodes run their own recovery; use --on kuberay"
         )
     if nodes > pool.max_nodes:
         have = pool.max_nodes * pool.per_node
-        found.append(
-            f"too few GPUs: {recipe.scaling.workers} workers need {nodes} nodes, the pool has at most {pool.max_nodes} ({have} GPUs)"
-        )
-    need = asked.needs.gpu_bytes(recipe, recipe.scaling.workers)
+        need_nodes = f"{recipe.scaling.workers} workers need {nodes} nodes"
+        found.append(f"too few GPUs: {need_nodes}, the pool has at most {pool.max_nodes} ({have} GPUs)")
+    need = query.needs.gpu_bytes(recipe, recipe.scaling.workers)
     if need is not None and pool.gpu_memory_gib and need > USABLE * pool.gpu_memory_gib * GIB:
         fix = ", or strategy=fsdp" if recipe.strategy == "ddp" and recipe.scaling.workers > 1 else ""
-        what = f"its {pool.accelerator} has {pool.gpu_memory_gib:g} GiB, under {recipe.strategy} each worker needs at least {need / GIB:.1f} GiB"
+        has = f"its {pool.accelerator} has {pool.gpu_memory_gib:g} GiB"
+        what = f"{has}, under {recipe.strategy} each worker needs at least {need / GIB:.1f} GiB"
         found.append(f"memory too small: {what}{fix}")
     return found
 
 
-def _rate(pool: PoolOutput, nodes: int, asked: _Asked) -> tuple[float | None, list[str]]:
-    """Samples per second of all workers on this GPU, and why there is none."""
-    recipe, needs, speed = asked.recipe, asked.needs, asked.speed
-    if speed.samples_per_worker is not None:
-        return speed.samples_per_worker * recipe.scaling.workers, []
+def _rate(pool: PoolOutput, nodes: int, query: _Query) -> tuple[float | None, list[str]]:
+    """Samples per second of all workers on this GPU, or why the GPU cannot run the recipe."""
+    recipe, needs, throughput = query.recipe, query.needs, query.throughput
+    if throughput.samples_per_worker is not None:
+        return throughput.samples_per_worker * recipe.scaling.workers, []
     peak = BF16_FLOPS.get(pool.accelerator)
-    mfu = speed.apart if nodes > 1 and pool.rdma == "none" else speed.mfu
+    mfu = throughput.ethernet if nodes > 1 and pool.rdma == "none" else throughput.mfu
     if peak is None and recipe.precision == "bf16" and pool.accelerator == "T4":
         return None, ["a T4 has no bf16: precision=fp32, or another GPU"]
     if peak is None or needs.flops_per_sample is None or mfu is None:
@@ -268,20 +268,20 @@ def _rate(pool: PoolOutput, nodes: int, asked: _Asked) -> tuple[float | None, li
     return peak * share * mfu * recipe.scaling.workers / needs.flops_per_sample, []
 
 
-def _anywhere(name: str, outputs: PlatformOutputs, asked: _Asked) -> Candidate:
-    """A recipe without GPUs: on whatever nodes have room."""
-    recipe, needs, wishes, speed = asked.recipe, asked.needs, asked.wishes, asked.speed
+def _on_plain_nodes(name: str, outputs: PlatformOutputs, query: _Query) -> Candidate:
+    """A recipe without GPUs runs on any node."""
+    recipe, needs, options, throughput = query.recipe, query.needs, query.options, query.throughput
     refusals = []
-    if recipe.scaling.workers % wishes.nodes:
+    if recipe.scaling.workers % options.nodes:
         refusals.append(
-            f"{recipe.scaling.workers} workers cannot be shared by {wishes.nodes} nodes: --nodes with a divisor"
+            f"{recipe.scaling.workers} workers cannot be shared by {options.nodes} nodes: --nodes with a divisor"
         )
-    rate = speed.samples_per_worker * recipe.scaling.workers if speed.samples_per_worker else None
+    rate = throughput.samples_per_worker * recipe.scaling.workers if throughput.samples_per_worker else None
     hours = needs.samples / rate / 3600 if needs.samples and rate else None
-    price = (wishes.prices or {}).get(name)
-    total = None if price is None else price * wishes.nodes
+    price = (options.prices or {}).get(name)
+    total = None if price is None else price * options.nodes
     return Candidate(
-        name, context_name(outputs), "", "", wishes.nodes, 0, False, total, rate, hours, tuple(refusals)
+        name, context_name(outputs), "", "", options.nodes, 0, False, total, rate, hours, tuple(refusals)
     )
 
 
@@ -291,22 +291,21 @@ def _no_pools(name: str, outputs: PlatformOutputs) -> Candidate:
     )
 
 
-def measured(rows: Sequence[Mapping[str, Any]], workers: int, run: str) -> Speed:
-    """The speed of a run that was measured: its MFU where it had GPUs, else its samples per second and
-    worker.
+def measured(rows: Sequence[Mapping[str, Any]], workers: int, run: str) -> Throughput:
+    """The throughput of a measured run: its MFU if it had GPUs, else samples per second and worker.
 
-    The middle of the later half of its rows: the first ones have the warm-up in them.
+    The median of the second half of its rows; the first half includes the warm-up.
     """
     later = rows[len(rows) // 2 :]
     shares = sorted(row["mfu"] for row in later if row.get("mfu") is not None)
     if shares:
         mfu = shares[len(shares) // 2]
-        return Speed(mfu, mfu, None, f"measured: {mfu:.1%} of the GPUs' peak, as {run} reached")
+        return Throughput(mfu, mfu, None, f"measured: {mfu:.1%} of the GPUs' peak, as {run} reached")
     rates = sorted(row["samples_per_second"] for row in later if row.get("samples_per_second"))
     if not rates:
-        return Speed()
+        return Throughput()
     rate = rates[len(rates) // 2] / max(1, workers)
-    return Speed(
+    return Throughput(
         None,
         None,
         rate,

@@ -1,10 +1,4 @@
-"""Asks the clusters themselves, by kubectl: whether a context answers, and the pods of a run to stop after
-their step.
-
-Used by `trainfleet.training.launch.sky.follow` and `trainfleet sky check`. SkyPilot needs kubectl too, so
-nothing more is asked of the machine.
-Easy to get wrong: a context that does not answer must cost seconds, not kubectl's own patience.
-"""
+"""Calls kubectl, which SkyPilot needs too: whether a context works, and to stop the pods of a run."""
 
 from __future__ import annotations
 
@@ -15,21 +9,21 @@ from collections.abc import Mapping
 from trainfleet.errors import MissingToolError, Problem
 from trainfleet.training.launch.sky.task import RUN_LABEL
 
-ANSWER_S = 15
+TIMEOUT_S = 15
 STOP_FILE = "/tmp/trainfleet-stop"
 
 
-def kubectl(context: str, *arguments: str, timeout_s: float = ANSWER_S) -> subprocess.CompletedProcess[str]:
-    """Call kubectl; a call that takes too long has failed.
+def kubectl(context: str, *arguments: str, timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+    """Call kubectl; a call that takes too long fails.
 
     Raises:
-        MissingToolError: there is none.
+        MissingToolError: kubectl is missing.
     """
     program = shutil.which("kubectl")
     if program is None:
         raise MissingToolError(
-            "kubectl is not installed here",
-            [Problem("kubectl", "is not on the path", "SkyPilot needs it, and socat and nc")],
+            "kubectl is not installed",
+            [Problem("kubectl", "is not on the path", "install it; SkyPilot needs it, and socat and nc")],
         )
     command = [program, "--context", context, f"--request-timeout={timeout_s:.0f}s", *arguments]
     try:
@@ -45,30 +39,30 @@ def kubectl(context: str, *arguments: str, timeout_s: float = ANSWER_S) -> subpr
         return subprocess.CompletedProcess(command, 1, "", f"no answer within {timeout_s:.0f} s")
 
 
-def trouble(context: str, namespace: str) -> str | None:
-    """Why the context cannot be used, in words; nothing when it can."""
+def context_problem(context: str, namespace: str) -> str | None:
+    """Why the context cannot be used; None if it can."""
     done = kubectl(context, "auth", "can-i", "create", "pods", "--namespace", namespace)
     if done.returncode == 0:
         return None
-    said = (done.stderr.strip() or done.stdout.strip() or "kubectl failed").splitlines()[-1]
-    if "does not exist" in said and "context" in said:
+    message = (done.stderr.strip() or done.stdout.strip() or "kubectl failed").splitlines()[-1]
+    if "does not exist" in message and "context" in message:
         return f"there is no context `{context}` in the kubeconfig: `trainfleet sky setup` writes it"
-    if "nauthorized" in said or "logged in" in said:
-        return "its token is not valid (any more): `trainfleet sky setup` writes a new one"
-    if said == "no":
-        return f"its user may not make pods in {namespace}"
-    return f"the cluster does not answer ({said})"
+    if "nauthorized" in message or "logged in" in message:
+        return "its token is not valid or expired: `trainfleet sky setup` writes a new one"
+    if message == "no":
+        return f"its user may not create pods in {namespace}"
+    return f"the cluster does not answer ({message})"
 
 
 def ask_to_stop(contexts: Mapping[str, str], run: str) -> int:
-    """Have the run's ranks save and end after their step, wherever they are; how many pods were told."""
-    told = 0
+    """Ask the run's ranks to save and end after their step, on every cluster; how many pods were asked."""
+    asked = 0
     for context, namespace in contexts.items():
-        here = ("--namespace", namespace)
+        scope = ("--namespace", namespace)
         listed = kubectl(
-            context, "get", "pods", *here, "--selector", f"{RUN_LABEL}={run}", "--output", "name"
+            context, "get", "pods", *scope, "--selector", f"{RUN_LABEL}={run}", "--output", "name"
         )
         for pod in listed.stdout.split():
-            done = kubectl(context, "exec", *here, pod, "--container", "ray-node", "--", "touch", STOP_FILE)
-            told += done.returncode == 0
-    return told
+            done = kubectl(context, "exec", *scope, pod, "--container", "ray-node", "--", "touch", STOP_FILE)
+            asked += done.returncode == 0
+    return asked

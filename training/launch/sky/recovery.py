@@ -1,9 +1,5 @@
-"""How a managed job comes back when its pods are gone, in seconds: until it was noticed, until pods had a
-place, until the loop ran, until its next step.
-
-Used by `trainfleet.training.launch.sky.follow`, which looks at the pods every few seconds and hears what the
-run says. Easy to get wrong: what a run
-said before its pods were lost may arrive after that, so words count only once there are new pods.
+"""How long a managed job takes to recover after its pods are lost: until it was noticed, until new pods had
+nodes, until the loop ran, until its next step.
 """
 
 from __future__ import annotations
@@ -19,88 +15,91 @@ from typing import Any
 from trainfleet.training.launch.sky.pods import kubectl
 from trainfleet.training.launch.sky.task import RUN_LABEL
 
-ANSWER_S = 5.0
+TIMEOUT_S = 5.0
 PARTS = ("noticed", "placed", "set_up", "resumed")
-"""What the time of a move is split into, in order."""
+"""The phases of a recovery, in order."""
 
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod of a run, as its cluster tells of it."""
+    """A pod of a run, as its cluster reports it."""
 
     uid: str
     context: str
     placed: bool
-    """Whether a node has it."""
+    """Whether it has a node."""
 
 
 @dataclass
-class Moves:
-    """Watches one run.
+class RecoveryWatcher:
+    """Watches the pods and events of one run.
 
     Args:
         nodes: pods of the run.
-        look: the pods that are there and not going; None where no cluster answers.
-        noticed: whether SkyPilot knows that pods are gone.
-        tell: hears of each move that is over.
+        list_pods: the pods that are not being deleted; None if no cluster answers.
+        noticed: whether SkyPilot knows that pods are lost.
+        report: called with each completed recovery.
     """
 
     nodes: int
-    look: Callable[[], list[Pod] | None]
+    list_pods: Callable[[], list[Pod] | None]
     noticed: Callable[[], bool]
-    tell: Callable[[dict[str, Any]], Any]
+    report: Callable[[dict[str, Any]], Any]
     clock: Callable[[], float] = time.time
-    home: frozenset[Pod] = frozenset()
-    """The pods that the run was last seen on, all of them."""
+    current: frozenset[Pod] = frozenset()
+    """The pods of the run, once all of them have nodes."""
     new: frozenset[Pod] = frozenset()
-    """Those that it is moving to, once all of them have a place."""
+    """Those that replace them, once all of them have nodes."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """One thread looks, another hears."""
+    """One thread lists pods, another receives events."""
     times: dict[str, float] = field(default_factory=dict)
-    """When each part of the move that is going on ended, and when its pods were lost."""
+    """When the pods were lost, and when each phase of the present recovery ended."""
 
     @property
     def settled(self) -> bool:
-        """Whether the run has had all of its pods, at any time."""
-        return bool(self.home)
+        """Whether the run has ever had all of its pods."""
+        return bool(self.current)
 
-    def tick(self) -> None:
-        """Look once."""
-        found = self.look() or []
+    def poll(self) -> None:
+        """List the pods once."""
+        found = self.list_pods() or []
         with self.lock:
-            self._seen(found, self.clock())
+            self._update(found, self.clock())
 
-    def _seen(self, found: list[Pod], now: float) -> None:
+    def _update(self, found: list[Pod], now: float) -> None:
         here = {each.uid for each in found}
-        if not self.home:
-            self.home = self._all_in_one(found)
+        if not self.current:
+            self.current = self._complete(found)
         elif not self.times:
-            if not _uids(self.home) <= here:
+            if not _uids(self.current) <= here:
                 self.times["lost"] = now
         else:
-            if not _uids(self.new) <= here:  # the new ones are gone too
+            if not _uids(self.new) <= here:  # the new pods are lost too
                 self.new = frozenset()
                 self.times = {part: at for part, at in self.times.items() if part in ("lost", "noticed")}
-            fresh = [each for each in found if each.uid not in _uids(self.home)]
+            fresh = [each for each in found if each.uid not in _uids(self.current)]
             if "noticed" not in self.times and (fresh or self.noticed()):
                 self.times["noticed"] = now
-            if not self.new and (new := self._all_in_one(fresh)):
+            if not self.new and (new := self._complete(fresh)):
                 self.new = new
                 self.times["placed"] = now
 
-    def heard(self, kind: str) -> None:
-        """The run has said something of this kind."""
+    def on_event(self, kind: str) -> None:
+        """Handle an event of the run.
+
+        Events from before the loss may arrive after it, so they count only once there are new pods.
+        """
         with self.lock:
             if "placed" not in self.times:
                 return
             self.times.setdefault("set_up", self.clock())
             if kind == "step":
                 self.times["resumed"] = self.clock()
-                self.tell(summary(self.times, _context(self.home), _context(self.new)))
-                self.home, self.new, self.times = self.new, frozenset(), {}
+                self.report(summary(self.times, _context(self.current), _context(self.new)))
+                self.current, self.new, self.times = self.new, frozenset(), {}
 
-    def _all_in_one(self, pods: list[Pod]) -> frozenset[Pod]:
-        """The pods that a whole cluster of the run consists of; none while some of it have no node."""
+    def _complete(self, pods: list[Pod]) -> frozenset[Pod]:
+        """All pods of the run on one cluster; none while some of them have no node."""
         by_context: dict[str, list[Pod]] = {}
         for each in pods:
             if each.placed:
@@ -111,7 +110,7 @@ class Moves:
 
 
 def summary(times: Mapping[str, float], old: str, new: str) -> dict[str, Any]:
-    """A move that is over: from where to where, and the seconds of each part."""
+    """A completed recovery: from where to where, and the seconds of each phase."""
     marks = [times["lost"], *(times[part] for part in PARTS)]
     at = datetime.fromtimestamp(marks[-1], UTC).isoformat(timespec="seconds")
     seconds = {
@@ -120,20 +119,21 @@ def summary(times: Mapping[str, float], old: str, new: str) -> dict[str, Any]:
     return {"at": at, "from": old, "to": new, "seconds": seconds, "whole": round(marks[-1] - marks[0], 1)}
 
 
-def words(move: Mapping[str, Any]) -> str:
-    """A move in a line."""
-    seconds = move["seconds"]
+def describe(recovery: Mapping[str, Any]) -> str:
+    """A recovery in one line."""
+    seconds = recovery["seconds"]
     where = (
-        f"came back on {move['to']}"
-        if move["from"] == move["to"]
-        else f"moved from {move['from']} to {move['to']}"
+        f"recovered on {recovery['to']}"
+        if recovery["from"] == recovery["to"]
+        else f"moved from {recovery['from']} to {recovery['to']}"
     )
-    parts = f"{seconds['noticed']:.0f} s until noticed, {seconds['placed']:.0f} for new pods, {seconds['set_up']:.0f} to set up"
-    return f"{where} in {move['whole']:.0f} s: {parts}, {seconds['resumed']:.0f} to the next step"
+    pods = f"{seconds['noticed']:.0f} s until noticed, {seconds['placed']:.0f} for new pods"
+    loop = f"{seconds['set_up']:.0f} to set up, {seconds['resumed']:.0f} to the next step"
+    return f"{where} in {recovery['whole']:.0f} s: {pods}, {loop}"
 
 
-def look(contexts: Mapping[str, str], run: str) -> list[Pod] | None:
-    """The pods of a run that are there and not going; None when no cluster answers."""
+def list_pods(contexts: Mapping[str, str], run: str) -> list[Pod] | None:
+    """The pods of a run that are not being deleted; None if no cluster answers."""
     found: list[Pod] = []
     answers = 0
     for context, namespace in contexts.items():
@@ -147,15 +147,15 @@ def look(contexts: Mapping[str, str], run: str) -> list[Pod] | None:
             "--output",
             "json",
         )
-        done = kubectl(context, *arguments, timeout_s=ANSWER_S)
+        done = kubectl(context, *arguments, timeout_s=TIMEOUT_S)
         if done.returncode != 0:
             continue
         answers += 1
-        found += [_pod(context, each) for each in json.loads(done.stdout)["items"] if _stays(each)]
+        found += [_pod(context, each) for each in json.loads(done.stdout)["items"] if _is_live(each)]
     return found if answers else None
 
 
-def _stays(pod: Mapping[str, Any]) -> bool:
+def _is_live(pod: Mapping[str, Any]) -> bool:
     return "deletionTimestamp" not in pod["metadata"] and pod.get("status", {}).get("phase") in (
         "Pending",
         "Running",

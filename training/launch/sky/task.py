@@ -1,12 +1,6 @@
-"""The SkyPilot task of a recipe, as a document that SkyPilot's own parser reads: what runs, on how many pods,
-where in which order.
+"""The SkyPilot task of a recipe: what runs, on how many pods, and the pools that are tried, in order. Pure.
 
-Used by `trainfleet launch --on sky`. Pure; `trainfleet.training.launch.sky.launcher` hands it to SkyPilot.
-Easy to get wrong: a pool of a platform
-is reached by its labels and not by SkyPilot's `use_spot`, which knows spot nodes of two clouds only; and
-SkyPilot tells two tries apart by
-context, GPU and size alone, so the second pool of one context with the same GPUs asks for a little more
-memory than the first.
+A pool is selected by its labels, because SkyPilot's `use_spot` supports the spot nodes of two clouds only.
 """
 
 from __future__ import annotations
@@ -25,31 +19,29 @@ from trainfleet.training.recipe.load import dump
 from trainfleet.training.recipe.schema import Recipe
 
 QUEUED_TAINT = "cloud.google.com/gke-queued"
-"""Nodes that come only when a whole request is granted: SkyPilot must ask for them as such (`dws`)."""
+"""Nodes that are provisioned only for a whole request: SkyPilot must request them with `dws`."""
 RUN_LABEL = "trainfleet.io/run"
 SPARE_CPUS = 1
 """For Ray's head and the driver, beside the workers."""
-FEWEST_CPUS = 0.5
+MIN_CPUS = 0.5
 WORKER_GIB, GPU_WORKER_GIB, POD_GIB = 1.5, 8.0, 2.0
-"""Memory of a worker's process on a CPU and beside a GPU (libraries, CUDA's host side, batches), and of Ray
-with SkyPilot's own.
-"""
-LONGEST_NAME = 40
-"""SkyPilot cuts a cluster's name at 42 letters on Kubernetes."""
+"""Memory of a worker's process without and with a GPU (libraries, CUDA, batches), and of Ray with SkyPilot's."""
+MAX_NAME_LENGTH = 40
+"""SkyPilot truncates a cluster's name at 42 characters on Kubernetes."""
 TOKEN = "RAY_AUTH_TOKEN"
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a task is made from beside the recipe.
+class TaskOptions:
+    """What a task is built from, other than recipe and pools.
 
     Attributes:
         name: the run's name.
-        managed: whether SkyPilot starts it again elsewhere when its pods are gone.
+        managed: whether SkyPilot restarts it elsewhere when its pods are lost.
         token: the secret of Ray's own processes, new for each launch.
-        secrets: variables with values that must not be shown, such as keys of a bucket in another cloud.
-        settings: variables that are no secrets: where stores are, and what the launch says.
-        authority: certificates (PEM) of a store's own authority, or empty.
+        secrets: variables whose values must not be shown, such as the keys of a bucket in another cloud.
+        settings: variables that are not secret: the addresses of stores, and the launch's own.
+        authority: certificates (PEM) of a private store's CA, or empty.
         from_secrets: Secrets of the namespace whose keys become variables of the pods.
     """
 
@@ -63,42 +55,42 @@ class Wanted:
 
 
 def task_document(
-    recipe: Recipe, candidates: Sequence[Candidate], platforms: Mapping[str, PlatformOutputs], wanted: Wanted
+    recipe: Recipe,
+    candidates: Sequence[Candidate],
+    platforms: Mapping[str, PlatformOutputs],
+    options: TaskOptions,
 ) -> dict[str, Any]:
-    """The task, with every candidate as an alternative in the order given.
+    """The task, with the candidates as alternatives in the order given.
+
+    A task has one number of pods: candidates that need another number than the first are left out.
 
     Raises:
-        InputError: no candidate is left, or they need different numbers of pods, of which a task can have
-        one.
+        InputError: no candidate is left.
     """
     same = [each for each in candidates if each.nodes == candidates[0].nodes]
     if not same:
         raise InputError(
             "nowhere to run",
-            [
-                Problem(
-                    "--stack", "no pool can run this recipe", "`trainfleet plan` says why each was refused"
-                )
-            ],
+            [Problem("--stack", "no pool can run this recipe", "`trainfleet plan` shows why")],
         )
     resources = [
-        _resources(recipe, each, platforms[each.platform], wanted, same[:number])
+        _resources(recipe, each, platforms[each.platform], options, same[:number])
         for number, each in enumerate(same)
     ]
     token = any(platforms[each.platform].ray_token_auth for each in same)
     document: dict[str, Any] = {
-        "name": cluster_name(wanted.name),
+        "name": cluster_name(options.name),
         "num_nodes": same[0].nodes,
         "resources": {"ordered": resources} if len(resources) > 1 else resources[0],
-        "envs": {**wanted.settings, **({"RAY_AUTH_MODE": "token"} if token else {})},
-        "secrets": {**wanted.secrets, **({TOKEN: wanted.token} if token else {})},
-        "run": run_script(recipe, same[0], wanted.authority),
+        "envs": {**options.settings, **({"RAY_AUTH_MODE": "token"} if token else {})},
+        "secrets": {**options.secrets, **({TOKEN: options.token} if token else {})},
+        "run": run_script(recipe, same[0], options.authority),
     }
     return {key: value for key, value in document.items() if value != {}}
 
 
 def left_out(plan: Plan) -> list[str]:
-    """What a launch does not try though it could run there, and why: each as `PLATFORM/POOL: reason`."""
+    """The pools that could run it and are not tried, as `PLATFORM/POOL: reason`."""
     best = plan.possible[0].nodes if plan.possible else 0
     found = [(each, "it needs another number of pods") for each in plan.possible if each.nodes != best]
     found += [
@@ -111,11 +103,11 @@ def left_out(plan: Plan) -> list[str]:
 
 def cluster_name(run: str) -> str:
     """The name of a run's SkyPilot cluster or managed job."""
-    return f"tf-{run}"[:LONGEST_NAME].rstrip("-")
+    return f"tf-{run}"[:MAX_NAME_LENGTH].rstrip("-")
 
 
 def redacted(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The task as it may be shown."""
+    """The task without its secrets."""
     return {
         **document,
         **({"secrets": dict.fromkeys(document["secrets"], "<hidden>")} if document.get("secrets") else {}),
@@ -123,17 +115,13 @@ def redacted(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cpus_of(recipe: Recipe, candidate: Candidate) -> float:
-    """Processors of each pod. Beside GPUs there is one more; without them a small cluster may have none to
-    spare.
-    """
-    wanted = _workers_per_node(recipe, candidate) * recipe.scaling.cpus_per_worker
-    return float(math.ceil(wanted) + SPARE_CPUS) if recipe.scaling.use_gpu else max(FEWEST_CPUS, wanted)
+    """CPUs of each pod. With GPUs there is a spare one; without them a small cluster may have none to spare."""
+    needed = _workers_per_node(recipe, candidate) * recipe.scaling.cpus_per_worker
+    return float(math.ceil(needed) + SPARE_CPUS) if recipe.scaling.use_gpu else max(MIN_CPUS, needed)
 
 
 def memory_of(recipe: Recipe, candidate: Candidate) -> int:
-    """GiB of each pod: a limit, so it counts the copy of the states from which a checkpoint is written behind
-    the loop.
-    """
+    """GiB of each pod. It is a limit, so it includes the snapshot from which a checkpoint is written."""
     workers = _workers_per_node(recipe, candidate)
     each = GPU_WORKER_GIB if recipe.scaling.use_gpu else WORKER_GIB
     streamed = (
@@ -152,7 +140,7 @@ def memory_of(recipe: Recipe, candidate: Candidate) -> int:
 
 
 def run_script(recipe: Recipe, candidate: Candidate, authority: str = "") -> str:
-    """What each pod runs: the user's Ray across the pods, `python -m trainfleet.training.run` on the first."""
+    """What each pod runs: Ray across the pods, and `python -m trainfleet.training.run` on the first."""
     text = (files("trainfleet.training.launch.sky") / "run.sh").read_text(encoding="utf-8")
     document = dump(recipe).rstrip("\n")
     mark = "END_OF_RECIPE"
@@ -182,10 +170,14 @@ def _resources(
     recipe: Recipe,
     candidate: Candidate,
     outputs: PlatformOutputs,
-    wanted: Wanted,
+    options: TaskOptions,
     before: Sequence[Candidate],
 ) -> dict[str, Any]:
-    """One alternative."""
+    """One alternative.
+
+    SkyPilot distinguishes alternatives by context, GPU and size only, so the second pool of a context with the
+    same GPUs requests a little more memory than the first.
+    """
     pool = next((each for each in outputs.pools if each.name == candidate.pool), None)
     kin = (candidate.context, candidate.accelerator, candidate.gpus_per_node)
     twins = sum((each.context, each.accelerator, each.gpus_per_node) == kin for each in before)
@@ -194,23 +186,21 @@ def _resources(
         "cpus": cpus_of(recipe, candidate),
         "memory": memory_of(recipe, candidate) + twins,
         "image_id": f"docker:{outputs.image}",
-        "labels": {RUN_LABEL: wanted.name},
+        "labels": {RUN_LABEL: options.name},
     }
     if candidate.accelerator:
         found["accelerators"] = f"{candidate.accelerator}:{candidate.gpus_per_node}"
     if pool is not None and candidate.nodes > 1 and pool.rdma.startswith("gpudirect-tcp"):
-        # NCCL's way over TCP is a daemon beside the training, of a version that goes with the node's:
-        # SkyPilot adds it. It judges by the
-        # first node of such a kind in the whole cluster, and leaves the place out when it finds none, so one
-        # pod alone does not ask.
+        # NCCL over GPUDirect-TCP needs a daemon next to the training, of the node's version: SkyPilot adds it.
+        # It looks for such a node in the whole cluster and leaves the pool out if there is none, so a single
+        # pod does not request it.
         found["network_tier"] = "best"
-    if wanted.managed:
+    if options.managed:
         found["job_recovery"] = {"max_restarts_on_errors": 0}
-    # Memory is limited, so that a pod that takes too much hits itself and Ray sees what it may use;
-    # processors are not.
+    # A memory limit, so that a pod that uses too much fails alone, and Ray sees how much it may use.
     container: dict[str, Any] = {"resources": {"limits": {"memory": f"{found['memory']}G"}}}
-    if wanted.from_secrets:
-        container["envFrom"] = [{"secretRef": {"name": name}} for name in wanted.from_secrets]
+    if options.from_secrets:
+        container["envFrom"] = [{"secretRef": {"name": name}} for name in options.from_secrets]
     found["_cluster_config_overrides"] = {"kubernetes": _overrides(outputs, pool, candidate, container)}
     return found
 
@@ -218,19 +208,18 @@ def _resources(
 def _overrides(
     outputs: PlatformOutputs, pool: PoolOutput | None, candidate: Candidate, container: dict[str, Any]
 ) -> dict[str, Any]:
-    """What a pod of this pool carries beside what the context's configuration says of all pods."""
+    """The pod settings of this pool, in addition to the context's, which apply to all pods."""
     if pool is None:
         return {"pod_config": {"spec": {"containers": [container]}}}
     spec: dict[str, Any] = {"nodeSelector": dict(pool.node_selector)}
     if pool.tolerations:
         spec["tolerations"] = [dict(each) for each in pool.tolerations]
-    # Half a node would keep the other half's adapters from everyone, and a pod that is alone has nobody to
-    # talk to.
+    # Only whole nodes use the fabric: half a node would block the other half's adapters.
     whole = candidate.gpus_per_node == pool.per_node and candidate.nodes > 1
     if pool.rdma_resource and whole:
         amount = {pool.rdma_resource: pool.rdma_nics}
         container["resources"] = {"limits": container["resources"]["limits"] | amount, "requests": amount}
-        # To hold memory for the adapters; the namespace allows it where there is a fabric.
+        # To lock memory for the adapters; the namespace allows it where there is a fabric.
         container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
     if pool.environment and whole:
         container["env"] = [

@@ -15,15 +15,16 @@ from typing import Any
 
 import pytest
 
-from tests.training.launch.fakeapi import JOB, JOBS, NAMESPACE, PODS, FakeApi, serving
-from tests.training.launch.sites import launch
+from tests.training.launch.fake_api import JOB, JOBS, NAMESPACE, PODS, FakeApi, serving
+from tests.training.launch.launches import launch
 from trainfleet.errors import InputError, MissingToolError, TrainfleetError
-from trainfleet.training.cli.cluster import launched_on
-from trainfleet.training.launch import kuberay
+from trainfleet.training.cli.connection import launched_on
 from trainfleet.training.launch.kuberay import client, follow, runs
-from trainfleet.training.launch.kuberay.client import ApiError, Cluster, patiently
-from trainfleet.training.launch.kuberay.run_spec import decide
-from trainfleet.training.launch.remote.follower import ended
+from trainfleet.training.launch.kuberay.client import ApiError, Cluster, retry_unreachable
+from trainfleet.training.launch.kuberay.launcher import KubeRay
+from trainfleet.training.launch.kuberay.messages import KubeRaySpec
+from trainfleet.training.launch.kuberay.run_spec import resolve
+from trainfleet.training.launch.remote.follower import exit_code
 
 PLACE: dict[str, Any] = {"context": "fake", "namespace": "training", "image": "me/trainfleet:1"}
 EVENT = "/api/v1/namespaces/training/events"
@@ -65,23 +66,25 @@ class Said:
 
 
 def check(*overrides: str, **request: Any) -> None:
-    kuberay.check(*launch(*overrides, **(PLACE | request)))
+    KubeRay().check(*launch(*overrides, **(PLACE | request)))
 
 
 def follower(monkeypatch: pytest.MonkeyPatch, **request: Any) -> tuple[follow.Follower, Said]:
     """A follower as `trainfleet launch` starts one, in this process and in a hurry."""
     for name, value in {
-        "LOOK_EVERY_S": 0.05,
+        "POLL_S": 0.05,
         "TICK_S": 0.01,
-        "IMAGE_TRIES_S": 0.3,
-        "UNSEEN_S": 0.5,
+        "IMAGE_TIMEOUT_S": 0.3,
+        "OPERATOR_TIMEOUT_S": 0.5,
         "LAST_LINES_S": 0.5,
     }.items():
         monkeypatch.setattr(follow, name, value)
     recipe, target = launch(**(PLACE | request))
-    specification = json.loads(json.dumps(kuberay.specification(decide(recipe, target, {}), target)))
+    launcher = KubeRay()
+    run = resolve(recipe, target, launcher.options(target), {})
+    spec = KubeRaySpec.model_validate_json(launcher.follower_spec(run, target).model_dump_json())
     said = Said()
-    return follow.Follower(specification, client.connect("fake", "", "", "training"), said), said  # type: ignore[arg-type]
+    return follow.Follower(spec, client.connect("fake", "", "", "training"), said), said  # type: ignore[arg-type]
 
 
 def status(api: FakeApi, **fields: Any) -> None:
@@ -129,7 +132,7 @@ REFUSALS: dict[str, tuple[Callable[[FakeApi], Any], type[TrainfleetError], str]]
     "KubeRay too old": (
         lambda api: api.objects.update({"/apis/ray.io": {"versions": [{"version": "v1alpha1"}]}}),
         MissingToolError,
-        "serves ray.io/v1alpha1 and not v1",
+        "serves ray.io/v1alpha1, not v1",
     ),
     "KubeRay that lacks a field": (
         lambda api: api.refusals.update(
@@ -194,7 +197,7 @@ def test_a_cluster_that_is_not_there_is_told_with_its_name(api: FakeApi, tmp_pat
         port = taken.getsockname()[1]
     api.address = f"http://127.0.0.1:{port}"
     api.kubeconfig(tmp_path / "kubeconfig")
-    with pytest.raises(InputError, match=r"no cluster answers there\n  fake: .*refused"):
+    with pytest.raises(InputError, match=r"the cluster does not answer\n  fake: .*refused"):
         check()
 
 
@@ -205,7 +208,7 @@ def test_a_context_that_is_not_there_is_told_with_the_nearest(api: FakeApi) -> N
 
 def test_a_secret_that_is_not_there_is_told_before_pods_wait_for_it(api: FakeApi) -> None:
     with pytest.raises(InputError, match="secrets/s3-keys: is not in namespace training"):
-        check(options={"from_secrets": ("s3-keys",)})
+        check(from_secrets=("s3-keys",))
 
 
 def test_a_second_launch_under_one_name_is_told_how_to_go_on(api: FakeApi) -> None:
@@ -231,7 +234,7 @@ def test_a_run_that_has_ended_does_not_stand_in_the_way(
         if api.objects.get(JOB, {}).get("metadata", {}).get("uid") != "old"
         else None
     )
-    assert ended(found.run, said) == 0
+    assert exit_code(found.run, said) == 0
     assert api.objects[JOB]["metadata"]["uid"] != "old"
     assert said.of("detached")[0]["job"] == "tf-lm-tiny"
 
@@ -247,7 +250,7 @@ def test_an_image_that_cannot_be_pulled_ends_the_run_and_takes_it_down(
     )
     api.on_look = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
     found, said = follower(monkeypatch)
-    assert ended(found.run, said) == 2
+    assert exit_code(found.run, said) == 2
     (error,) = said.of("error")
     assert "no such image or tag" in error["problems"][0][1]
     assert "--image" in error["problems"][0][2]
@@ -262,8 +265,8 @@ def test_a_name_that_can_be_no_image_is_not_tried_again(
     )
     api.on_look = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
     found, said = follower(monkeypatch)
-    monkeypatch.setattr(follow, "IMAGE_TRIES_S", 1e9)
-    assert ended(found.run, said) == 2
+    monkeypatch.setattr(follow, "IMAGE_TIMEOUT_S", 1e9)
+    assert exit_code(found.run, said) == 2
     assert "couldn't parse image" in said.of("error")[0]["problems"][0][1]
 
 
@@ -274,7 +277,7 @@ def test_a_quota_of_zero_says_what_was_tried_and_ends_by_its_time(
     api.objects[f"{EVENT}/1"] = {"type": "Warning", "reason": "FailedToCreateWorkerPod", "message": message}
     api.on_look = lambda api: status(api, jobDeploymentStatus="Initializing", rayClusterName="rc")
     found, said = follower(monkeypatch, within_s=0.6)
-    assert ended(found.run, said) == 1
+    assert exit_code(found.run, said) == 1
     assert "allows 0 nvidia.com/gpu" in said.notes()
     (error,) = said.of("error")
     assert "did not get its machines in time" in error["summary"]
@@ -297,7 +300,7 @@ def test_a_queue_is_waited_for_in_words(api: FakeApi, monkeypatch: pytest.Monkey
 
     api.on_look = kueue
     found, said = follower(monkeypatch, within_s=0.5)
-    assert ended(found.run, said) == 1
+    assert exit_code(found.run, said) == 1
     assert "insufficient quota for nvidia.com/gpu" in said.notes()
 
 
@@ -306,19 +309,19 @@ def test_a_cluster_without_an_operator_is_told_and_left_clean(
 ) -> None:
     for detach in (False, True):
         found, said = follower(monkeypatch, detach=detach)
-        assert ended(found.run, said) == 1
-        assert "takes no notice" in said.of("error")[0]["summary"]
+        assert exit_code(found.run, said) == 1
+        assert "does not handle the run" in said.of("error")[0]["summary"]
         assert JOB not in api.objects
 
 
 def test_a_cluster_that_answers_no_more_keeps_the_run(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "patiently", lambda call, _: call())
+    monkeypatch.setattr(follow, "retry_unreachable", lambda call, _: call())
     api.on_look = lambda api: (
         api.refusals.update({("GET", JOB): (503, "etcd is gone")}) if JOB in api.objects else None
     )
     found, said = follower(monkeypatch)
-    assert ended(found.run, said) == 1
-    assert "the run goes on there" in said.of("error")[0]["problems"][0][2]
+    assert exit_code(found.run, said) == 1
+    assert "the run continues there" in said.of("error")[0]["problems"][0][2]
     assert JOB in api.objects
 
 
@@ -331,14 +334,14 @@ def test_a_run_that_somebody_deletes_ends_with_the_reason(
         else status(api, jobDeploymentStatus="Initializing")
     )
     found, said = follower(monkeypatch)
-    assert ended(found.run, said) == 1
+    assert exit_code(found.run, said) == 1
     assert "somebody deleted it" in said.of("error")[0]["problems"][0][1]
 
 
 def test_what_cannot_be_made_whole_is_not_left_half(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     api.refusals["PATCH", f"{NAMESPACE}/configmaps/tf-lm-tiny"] = (403, "configmaps is forbidden")
     found, said = follower(monkeypatch)
-    assert ended(found.run, said) == 2
+    assert exit_code(found.run, said) == 2
     assert "configmaps is forbidden" in json.dumps(said.of("error"))
     assert JOB not in api.objects
 
@@ -367,7 +370,7 @@ def test_a_run_is_heard_to_its_end_and_taken_down(api: FakeApi, monkeypatch: pyt
     running(api, ["Ray's own words", *LOG])
     api.on_look = lambda api: status(api, jobDeploymentStatus="Running", rayClusterName="rc")
     found, said = follower(monkeypatch)
-    assert ended(found.run, said) == 0
+    assert exit_code(found.run, said) == 0
     assert [event["step"] for event in said.of("step")] == [1, 2]
     assert said.of("result")[0]["status"] == "finished"
     assert JOB not in api.objects
@@ -390,7 +393,7 @@ def test_a_run_that_is_asked_to_stop_ends_as_saved_when_it_has(
         return next(log, [])
 
     monkeypatch.setattr(found.log, "drain", drain)
-    assert ended(found.run, said) == 0
+    assert exit_code(found.run, said) == 0
     assert said.of("result")[0]["status"] == "stopped"
     assert JOB not in api.objects
 
@@ -413,7 +416,7 @@ def test_an_error_of_the_run_is_told_after_its_machines_were_given_back(
             told(kind, **fields),
         ),
     )
-    ended(found.run, said)
+    exit_code(found.run, said)
     assert seen == [False]
 
 
@@ -427,7 +430,7 @@ def test_a_run_that_ends_without_a_word_says_what_kuberay_knows(
     }
     api.on_look = lambda api: status(api, **failed)
     found, said = follower(monkeypatch)
-    assert ended(found.run, said) == 1
+    assert exit_code(found.run, said) == 1
     assert "SubmissionFailed: Job submission has failed" in said.of("crash")[0]["error"]
 
 
@@ -444,7 +447,7 @@ def test_a_control_plane_that_restarts_does_not_end_the_run(
         return "here"
 
     notes: list[str] = []
-    assert patiently(call, notes.append, wait_s=0.01) == "here"
+    assert retry_unreachable(call, notes.append, wait_s=0.01) == "here"
     assert len(calls) == 4
     assert [note.split("(")[0].strip() for note in notes] == [
         "the cluster does not answer",
@@ -460,7 +463,7 @@ def test_a_refusal_is_not_tried_again() -> None:
         raise ApiError(403, "Forbidden", "no")
 
     with pytest.raises(ApiError):
-        patiently(call, lambda _: None)
+        retry_unreachable(call, lambda _: None)
     assert len(calls) == 1
 
 
@@ -469,7 +472,7 @@ def test_patience_ends() -> None:
         raise ApiError(503, "", "still starting")
 
     with pytest.raises(ApiError, match="still starting"):
-        patiently(call, lambda _: None, patience_s=0.05, wait_s=0.01)
+        retry_unreachable(call, lambda _: None, retry_for_s=0.05, wait_s=0.01)
 
 
 # Runs that are there
@@ -489,7 +492,7 @@ def test_runs_are_listed_with_what_they_do(api: FakeApi) -> None:
             },
             "status": {"jobDeploymentStatus": state},
         }
-    assert [(run.name, run.state) for run in runs.held(cluster_of(api))] == [
+    assert [(run.name, run.state) for run in runs.list_runs(cluster_of(api))] == [
         ("a", "running"),
         ("b", "failed"),
     ]
@@ -499,7 +502,7 @@ def test_a_run_that_is_not_there_is_told_with_the_nearest(api: FakeApi) -> None:
     api.objects[f"{JOBS}/tf-night"] = {
         "metadata": {"name": "tf-night", "labels": {"trainfleet.io/run": "night"}}
     }
-    with pytest.raises(InputError, match=r"holds no run `nigth` \(.*night"):
+    with pytest.raises(InputError, match=r"has no run `nigth` \(.*night"):
         runs.find(cluster_of(api), "nigth")
 
 
@@ -516,7 +519,7 @@ def test_a_log_is_read_without_repetitions(api: FakeApi) -> None:
 def test_a_run_that_has_said_nothing_says_so(api: FakeApi) -> None:
     api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny"}, "status": {"jobDeploymentStatus": "Initializing"}}
     found = runs.find(cluster_of(api), "lm-tiny")
-    with pytest.raises(TrainfleetError, match="said nothing yet"):
+    with pytest.raises(TrainfleetError, match="printed nothing yet"):
         list(runs.lines(cluster_of(api), found, follow=False))
 
 
@@ -524,7 +527,8 @@ def test_a_stop_takes_the_run_away(api: FakeApi) -> None:
     api.objects[JOB] = {"metadata": {"name": "tf-lm-tiny"}, "status": {"jobDeploymentStatus": "Initializing"}}
     cluster = cluster_of(api)
     assert (
-        runs.stop(cluster, runs.find(cluster, "lm-tiny"), now=False, within_s=1, say=print) == "ended at once"
+        runs.stop(cluster, runs.find(cluster, "lm-tiny"), now=False, within_s=1, report=print)
+        == "ended at once"
     )
     assert JOB not in api.objects
 
@@ -542,7 +546,7 @@ def test_a_run_is_found_where_it_was_launched(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_dashboard_of_nothing_says_what_is_there(api: FakeApi) -> None:
-    with pytest.raises(InputError, match="there is no Ray cluster"):
+    with pytest.raises(InputError, match="has no Ray cluster"):
         runs.head_of(cluster_of(api), None)
     api.objects[f"{PODS}/head"] = pod("head", "head", ready=True)
     assert runs.head_of(cluster_of(api), None) == ("head", "rc")

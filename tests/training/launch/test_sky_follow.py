@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from trainfleet.errors import InputError, TrainfleetError
-from trainfleet.training.launch.sky import follow as drive
-from trainfleet.training.launch.sky import pods
+from trainfleet.training.launch.sky import follow, pods
 from trainfleet.training.launch.sky.event_stream import EventStream, note_of, reasons_in
-from trainfleet.training.launch.sky.follow import Drive
-from trainfleet.training.launch.sky.recovery import Moves, Pod, words
+from trainfleet.training.launch.sky.follow import Follower
+from trainfleet.training.launch.sky.messages import SkySpec
+from trainfleet.training.launch.sky.recovery import Pod, RecoveryWatcher, describe
 
 ORDER = {
     "task": {"resources": {"ordered": [{"infra": "k8s/near"}, {"infra": "k8s/far"}]}, "run": "true"},
@@ -89,14 +89,14 @@ class FakeSky(SimpleNamespace):
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    monkeypatch.setattr(drive, "trouble", lambda context, namespace: None)
-    monkeypatch.setattr(drive, "parse", lambda document: document)
+    monkeypatch.setattr(follow, "context_problem", lambda context, namespace: None)
+    monkeypatch.setattr(follow, "parse", lambda document: document)
     return []
 
 
-def driven(told: list[dict[str, Any]], sky: FakeSky, **order: Any) -> Drive:
-    fresh = json.loads(json.dumps(ORDER)) | order
-    return Drive(fresh, lambda kind, **fields: told.append({"kind": kind, **fields}), sky)
+def driven(told: list[dict[str, Any]], sky: FakeSky, **order: Any) -> Follower:
+    spec = SkySpec.model_validate(json.loads(json.dumps(ORDER)) | order)
+    return Follower(spec, lambda kind, **fields: told.append({"kind": kind, **fields}), sky)
 
 
 def test_a_run_is_told_and_its_pods_are_taken_down(told: list[dict[str, Any]]) -> None:
@@ -125,16 +125,16 @@ def test_detaching_leaves_the_run_and_says_how_to_come_back(told: list[dict[str,
 def test_no_room_anywhere_says_what_was_tried_and_why(told: list[dict[str, Any]]) -> None:
     reason = 'pods "tf-night-head" is forbidden: exceeded quota: none, requested: pods=1, used: pods=0'
     sky = FakeSky(failure=ResourcesUnavailableError(reason))
-    with pytest.raises(TrainfleetError, match="no room anywhere; tried near, far") as raised:
+    with pytest.raises(TrainfleetError, match="no capacity anywhere; tried near, far") as raised:
         driven(told, sky).run()
-    assert "the quota `none` has no room for pods=1" in str(raised.value)
+    assert "the quota `none` does not allow pods=1 more" in str(raised.value)
     assert ("cancel", "launch") in sky.calls
     assert sky.calls[-1] == ("down", "tf-night"), "a half-started run holds no GPUs"
 
 
 def test_a_second_launch_of_one_name_is_refused_and_the_first_left_alone(told: list[dict[str, Any]]) -> None:
     sky = FakeSky(live=[SimpleNamespace(name="tf-night")])
-    with pytest.raises(InputError, match="going on already"):
+    with pytest.raises(InputError, match="already in progress"):
         driven(told, sky).run()
     assert sky.calls == [("status", "tf-night")]
 
@@ -143,18 +143,18 @@ def test_a_context_that_does_not_answer_is_left_out(
     told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        drive, "trouble", lambda context, namespace: "it is off" if context == "near" else None
+        follow, "context_problem", lambda context, namespace: "it is off" if context == "near" else None
     )
     one = driven(told, FakeSky())
     assert one.run() == 0
-    assert one.order["task"]["resources"]["ordered"] == [{"infra": "k8s/far"}]
+    assert one.spec.task["resources"]["ordered"] == [{"infra": "k8s/far"}]
     assert {"kind": "warning", "text": "near is left out: it is off"} in told
 
 
 def test_no_context_that_answers_starts_nothing(
     told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drive, "trouble", lambda context, namespace: "it is off")
+    monkeypatch.setattr(follow, "context_problem", lambda context, namespace: "it is off")
     sky = FakeSky()
     with pytest.raises(TrainfleetError, match="no context can be used"):
         driven(told, sky).run()
@@ -163,7 +163,7 @@ def test_no_context_that_answers_starts_nothing(
 
 def test_a_log_that_ends_without_a_word_is_no_success(told: list[dict[str, Any]]) -> None:
     sky = FakeSky(["Failed: ImagePullBackOff\n"])
-    with pytest.raises(TrainfleetError, match="without a word") as raised:
+    with pytest.raises(TrainfleetError, match="without reporting a result") as raised:
         driven(told, sky).run()
     assert "the image cannot be pulled (ImagePullBackOff)" in str(raised.value)
     assert sky.calls[-1] == ("down", "tf-night")
@@ -180,7 +180,7 @@ def test_past_its_patience_a_launch_is_taken_back(told: list[dict[str, Any]]) ->
             return super().api_cancel(request, silent)
 
     sky = Waiting()
-    with pytest.raises(TrainfleetError, match="no room anywhere within 0 minutes; tried near, far"):
+    with pytest.raises(TrainfleetError, match="no capacity anywhere within 0 minutes; tried near, far"):
         driven(told, sky, within_s=0.0).run()
     assert ("down", "tf-night") in sky.calls
 
@@ -202,7 +202,7 @@ def test_asked_to_stop_the_pods_are_told(
         asked.set()
         return 2
 
-    monkeypatch.setattr(drive, "ask_to_stop", ask)
+    monkeypatch.setattr(follow, "ask_to_stop", ask)
     monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
     assert driven(told, Training()).run() == 0
 
@@ -246,15 +246,15 @@ class FakeJobs(ModuleType):
 
 
 @pytest.fixture
-def managed(told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Drive]:
+def managed(told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Follower]:
     """Makes a drive of a managed job."""
 
-    def make(jobs: FakeJobs, **order: Any) -> Drive:
+    def make(jobs: FakeJobs, **order: Any) -> Follower:
         package = ModuleType("sky")
         package.jobs = jobs  # type: ignore[attr-defined]  # a module made here
         monkeypatch.setitem(sys.modules, "sky", package)
         monkeypatch.setitem(sys.modules, "sky.jobs", jobs)
-        monkeypatch.setattr(drive, "look", lambda contexts, run: [])
+        monkeypatch.setattr(follow, "list_pods", lambda contexts, run: [])
         sky = FakeSky()
         monkeypatch.setattr(
             sky, "get", lambda request: ([jobs.record()] if request == "job" else [], 0, {}, 0)
@@ -282,14 +282,14 @@ def test_asked_to_stop_before_the_first_step_the_pods_are_taken_down(
             down.set()
             return super().down(name)
 
-    monkeypatch.setattr(drive, "ask_to_stop", lambda *_: pytest.fail("there is nothing to save"))
+    monkeypatch.setattr(follow, "ask_to_stop", lambda *_: pytest.fail("there is nothing to save"))
     monkeypatch.setenv("TRAINFLEET_STOP_FILE", str(tmp_path / "stop"))
-    with pytest.raises(TrainfleetError, match="stopped before the run had begun"):
+    with pytest.raises(TrainfleetError, match="stopped before the first step"):
         driven(told, Starting()).run()
 
 
 def test_a_managed_job_is_queued_followed_and_not_taken_down_after_its_end(
-    managed: Callable[..., Drive],
+    managed: Callable[..., Follower],
 ) -> None:
     jobs = FakeJobs([(LOG, "SUCCEEDED")])
     assert managed(jobs).run() == 0
@@ -297,7 +297,7 @@ def test_a_managed_job_is_queued_followed_and_not_taken_down_after_its_end(
 
 
 def test_where_no_controller_was_ever_up_there_is_no_second_launch(
-    managed: Callable[..., Drive], monkeypatch: pytest.MonkeyPatch
+    managed: Callable[..., Follower], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class ClusterNotUpError(Exception):
         """As SkyPilot names it."""
@@ -316,18 +316,18 @@ def test_where_no_controller_was_ever_up_there_is_no_second_launch(
 
 
 def test_a_second_managed_job_of_one_name_is_refused_and_the_first_left_alone(
-    managed: Callable[..., Drive], monkeypatch: pytest.MonkeyPatch
+    managed: Callable[..., Follower], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = FakeJobs([])
     one = managed(jobs)
     monkeypatch.setattr(one.sky, "get", lambda request: ([SimpleNamespace(job_name="tf-night")], 1, {}, 1))
-    with pytest.raises(InputError, match="going on already"):
+    with pytest.raises(InputError, match="already in progress"):
         one.run()
     assert jobs.calls == []
 
 
 def test_what_lost_pods_said_last_is_no_verdict(
-    managed: Callable[..., Drive], told: list[dict[str, Any]]
+    managed: Callable[..., Follower], told: list[dict[str, Any]]
 ) -> None:
     lost = [
         '{"kind": "crash", "rank": 1, "error": "worker gone", "trace": ""}\n',
@@ -340,7 +340,7 @@ def test_what_lost_pods_said_last_is_no_verdict(
 
 
 def test_what_failed_on_healthy_pods_is_told_with_its_own_exit_code(
-    managed: Callable[..., Drive], told: list[dict[str, Any]]
+    managed: Callable[..., Follower], told: list[dict[str, Any]]
 ) -> None:
     failed = [
         '{"kind": "error", "summary": "no data", "problems": [], "exit_code": 2}\n',
@@ -351,16 +351,18 @@ def test_what_failed_on_healthy_pods_is_told_with_its_own_exit_code(
 
 
 def test_a_managed_job_that_never_ran_says_why_in_the_words_of_its_controller(
-    managed: Callable[..., Drive],
+    managed: Callable[..., Follower],
 ) -> None:
     refused = 'pods "tf-night-head" is forbidden: exceeded quota: none, requested: pods=1, used: pods=0'
     jobs = FakeJobs([([], "FAILED_NO_RESOURCE")], reason="all places refused", controller=f"{refused}\n")
     with pytest.raises(TrainfleetError, match="the managed job ended: FAILED_NO_RESOURCE") as raised:
         managed(jobs).run()
-    assert "the quota `none` has no room for pods=1" in str(raised.value)
+    assert "the quota `none` does not allow pods=1 more" in str(raised.value)
 
 
-def test_a_managed_job_without_room_ends_by_the_time_out_of_its_launch(managed: Callable[..., Drive]) -> None:
+def test_a_managed_job_without_room_ends_by_the_time_out_of_its_launch(
+    managed: Callable[..., Follower],
+) -> None:
     class Waiting(FakeJobs):
         def tail_logs(self, job_id: int, follow: bool, output_stream: Any, controller: bool = False) -> None:
             if not controller:
@@ -368,42 +370,44 @@ def test_a_managed_job_without_room_ends_by_the_time_out_of_its_launch(managed: 
             super().tail_logs(job_id, follow, output_stream, controller)
 
     jobs = Waiting([([], "CANCELLING")], controller="exceeded quota: none, requested: pods=1\n")
-    with pytest.raises(TrainfleetError, match="no room anywhere within 0 minutes; tried near, far") as raised:
+    with pytest.raises(
+        TrainfleetError, match="no capacity anywhere within 0 minutes; tried near, far"
+    ) as raised:
         managed(jobs, within_s=0.0).run()
-    assert "the quota `none` has no room" in str(raised.value)
+    assert "the quota `none` does not allow" in str(raised.value)
     assert jobs.calls == [("launch", "tf-night"), ("cancel", "tf-night")]
 
 
 def test_a_move_is_split_into_the_parts_of_its_time() -> None:
     told: list[dict[str, Any]] = []
     now, pods, knows = [0.0], [Pod("1", "near", True), Pod("2", "near", True)], [False]
-    moves = Moves(2, lambda: pods, lambda: knows[0], told.append, lambda: now[0])
+    moves = RecoveryWatcher(2, lambda: pods, lambda: knows[0], told.append, lambda: now[0])
 
     def at(seconds: float, *seen: Pod) -> None:
         now[0], pods[:] = seconds, seen
-        moves.tick()
+        moves.poll()
 
     at(1, Pod("1", "near", True), Pod("2", "near", False))
     assert not moves.settled, "one of them waits for a node"
     at(2, Pod("1", "near", True), Pod("2", "near", True))
     assert moves.settled
-    moves.heard("step")
+    moves.on_event("step")
     at(10, Pod("1", "near", True))
-    moves.heard("step")  # said before, heard later
+    moves.on_event("step")  # said before, heard later
     knows[0] = True
     at(18)
     at(30, Pod("3", "far", True))
     at(31, Pod("4", "far", True))  # the first new one is gone again
     at(40, Pod("4", "far", True), Pod("5", "far", True))
     now[0] = 70
-    moves.heard("note")
+    moves.on_event("note")
     now[0] = 75
-    moves.heard("step")
+    moves.on_event("step")
     assert [(each["from"], each["to"], each["seconds"], each["whole"]) for each in told] == [
         ("near", "far", {"noticed": 8, "placed": 22, "set_up": 30, "resumed": 5}, 65)
     ]
     assert (
-        words(told[0])
+        describe(told[0])
         == "moved from near to far in 65 s: 8 s until noticed, 22 for new pods, 30 to set up, 5 to the next step"
     )
     at(80, Pod("4", "far", True), Pod("5", "far", True))
@@ -437,19 +441,19 @@ def test_events_are_found_between_all_words_in_pieces_and_once() -> None:
         ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", "no node has enough nvidia.com/gpu left"),
         (
             "1 node(s) had untolerated taint {nvidia.com/gpu: present}",
-            "no node without the taint nvidia.com/gpu: present has room",
+            "no node without the taint nvidia.com/gpu: present has capacity",
         ),
         (
             "node(s) didn't match Pod's node affinity/selector",
-            "no node of that pool is there, and none came in time",
+            "the pool has no node, and none was added in time",
         ),
         (
             "any instances satisfying the request: 1x Kubernetes(cpus=3, mem=6, image_id={'near'})",
-            "no node there has 3 processors and 6 GiB",
+            "no node has 3 CPUs and 6 GiB",
         ),
         ("Back-off: ErrImagePull", "the image cannot be pulled (ErrImagePull)"),
         ("(401) Reason: Unauthorized", "the context's token is no longer valid"),
-        ("(403) Forbidden", "the launcher's account may not do that there"),
+        ("(403) Forbidden", "permission denied to the launcher's account"),
         ("HTTPSConnectionPool: Max retries exceeded with url", "the cluster does not answer"),
     ],
 )
@@ -460,7 +464,7 @@ def test_a_failure_is_put_in_plain_words_once(text: str, says: str) -> None:
 
 
 def test_only_news_is_noted() -> None:
-    assert note_of("Launching on Kubernetes ctx-a.") == "asking ctx-a for pods"
+    assert note_of("Launching on Kubernetes ctx-a.") == "requesting pods from ctx-a"
     assert note_of("some chatter") is None
 
 
@@ -469,7 +473,7 @@ def test_only_news_is_noted() -> None:
     [
         ('error: context "gone" does not exist', "there is no context `gone` in the kubeconfig"),
         ("error: You must be logged in to the server (Unauthorized)", "its token is not valid"),
-        ("no", "its user may not make pods in training"),
+        ("no", "its user may not create pods in training"),
         (
             "Unable to connect to the server: dial tcp 10.0.0.1:443: i/o timeout",
             "the cluster does not answer",
@@ -483,4 +487,4 @@ def test_a_context_s_trouble_is_put_in_words(
     program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert why in (pods.trouble("gone", "training") or "")
+    assert why in (pods.context_problem("gone", "training") or "")

@@ -15,18 +15,21 @@ import yaml
 
 from trainfleet.errors import InputError, MissingToolError
 from trainfleet.infra.outputs.contract import load_outputs
-from trainfleet.training.launch.platform_outputs import Place
-from trainfleet.training.launch.ray_up.checks import PACKAGES, judged_by_ray, ready_for
+from trainfleet.training.launch.platform_outputs import NamedPlatform
+from trainfleet.training.launch.ray_up.checks import PACKAGES, ready_for, validated_by_ray
 from trainfleet.training.launch.ray_up.cluster_yaml import (
     cluster_document,
-    files,
-    job_document,
+    cluster_files,
     next_steps,
     rendered,
+    submitted_job,
     write,
 )
-from trainfleet.training.launch.ray_up.follow import sweep
-from trainfleet.training.launch.ray_up.run_spec import LONGEST_NAME, Site, cluster_name, decide
+from trainfleet.training.launch.ray_up.follow import cleanup_command
+from trainfleet.training.launch.ray_up.launcher import RayUp
+from trainfleet.training.launch.ray_up.messages import RayUpSpec
+from trainfleet.training.launch.ray_up.options import RayUpOptions
+from trainfleet.training.launch.ray_up.run_spec import MAX_NAME_LENGTH, RunSpec, cluster_name, resolve
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.recipe.load import load_recipe
 
@@ -49,16 +52,15 @@ HOSTS = ("10.0.0.5", "10.0.0.6", "10.0.0.7")
 STACKS = ["aws-dev", "aws-prod", "gcp-dev", "gcp-prod", "azure-dev", "azure-prod"]
 
 
-def site(
+def run_spec(
     cloud: str,
     *overrides: str,
     env: dict[str, str] | None = None,
     stack: str = "",
     storage: str = "",
-    **changes: Any,
-) -> Site:
-    """The site of a launch of `lm-tiny` on a saved platform, or on hosts."""
-    options = changes.pop("options", {})
+    **options: Any,
+) -> RunSpec:
+    """A launch of `lm-tiny` on a saved platform, or on hosts, resolved."""
     if cloud in IDENTITY:
         options = {"identity": IDENTITY[cloud], **options}
     elif cloud == "local":
@@ -67,13 +69,15 @@ def site(
         "lm-tiny", [f'storage="{storage or STORAGE.get(cloud, "s3://my-runs/runs")}"', *overrides]
     )
     file = CONTRACTS / f"{stack or f'{cloud}-prod'}.json"
-    places = (Place(load_outputs(file), file),) if cloud in IDENTITY and "spec" not in options else ()
-    request = Request("lm-tiny", on="ray-up", options=options, **changes)
-    return decide(recipe, Target(request, places, Path("runs/lm-tiny")), env or {})
+    saved = cloud in IDENTITY and "spec" not in options
+    platforms = (NamedPlatform(load_outputs(file), file),) if saved else ()
+    request = Request("lm-tiny", on="ray-up", options=RayUpOptions(**options))
+    target = Target(request, platforms, Path("runs/lm-tiny"))
+    return resolve(recipe, target, RayUp().options(target), env or {})
 
 
-def document(found: Site) -> dict[str, Any]:
-    return cluster_document(found, files(Path("cluster.yaml")))
+def document(found: RunSpec) -> dict[str, Any]:
+    return cluster_document(found, cluster_files(Path("cluster.yaml")))
 
 
 def workers(cluster: dict[str, Any]) -> dict[str, Any]:
@@ -83,7 +87,7 @@ def workers(cluster: dict[str, Any]) -> dict[str, Any]:
 
 def refused(*arguments: Any, **keywords: Any) -> str:
     with pytest.raises(InputError) as caught:
-        site(*arguments, **keywords)
+        run_spec(*arguments, **keywords)
     return "\n".join(f"{each.where}: {each.what} -> {each.fix}" for each in caught.value.problems)
 
 
@@ -92,16 +96,16 @@ def refused(*arguments: Any, **keywords: Any) -> str:
 def test_ray_takes_the_file_of_every_cloud(stack: str, gpu: bool) -> None:
     cloud = stack.partition("-")[0]
     cluster = document(
-        site(cloud, f"scaling.use_gpu={str(gpu).lower()}", stack=stack, image="my/trainfleet:1")
+        run_spec(cloud, f"scaling.use_gpu={str(gpu).lower()}", stack=stack, image="my/trainfleet:1")
     )
-    judged = judged_by_ray(cluster)
+    judged = validated_by_ray(cluster)
     assert judged["provider"]["type"] == cloud
     assert judged["head_node_type"] in judged["available_node_types"]
 
 
 @pytest.mark.parametrize("image", [None, "my/trainfleet:1"])
 def test_ray_takes_the_file_of_hosts(image: str | None) -> None:
-    judged = judged_by_ray(document(site("local", image=image)))
+    judged = validated_by_ray(document(run_spec("local", image=image)))
     assert judged["provider"] == {"type": "local", "head_ip": HOSTS[0], "worker_ips": list(HOSTS[1:])}
     assert judged["available_node_types"]["local.cluster.node"]["min_workers"] == 2
     assert bool(judged["docker"]) is (image is not None)
@@ -110,8 +114,8 @@ def test_ray_takes_the_file_of_hosts(image: str | None) -> None:
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_spec_that_was_never_applied_is_enough(stack: str) -> None:
     cloud = stack.partition("-")[0]
-    found = site(cloud, "scaling.use_gpu=true", image="my/trainfleet:1", options={"spec": stack})
-    assert judged_by_ray(document(found))
+    found = run_spec(cloud, "scaling.use_gpu=true", image="my/trainfleet:1", spec=stack)
+    assert validated_by_ray(document(found))
     saved = load_outputs(CONTRACTS / f"{stack}.json")
     assert [pool.instance_type for pool in found.outputs.pools] == [
         pool.instance_type for pool in saved.pools if pool.kind == "nodes"
@@ -120,14 +124,14 @@ def test_a_spec_that_was_never_applied_is_enough(stack: str) -> None:
 
 
 def test_ray_refuses_what_its_schema_does_not_know() -> None:
-    cluster = {**document(site("local")), "cluster_nmae": "x"}
-    with pytest.raises(InputError, match="Ray refuses the cluster file"):
-        judged_by_ray(cluster)
+    cluster = {**document(run_spec("local")), "cluster_nmae": "x"}
+    with pytest.raises(InputError, match="Ray rejects the cluster file"):
+        validated_by_ray(cluster)
 
 
 def test_a_machine_has_as_many_workers_as_gpus_and_the_head_none() -> None:
     cluster = document(
-        site("aws", "scaling.use_gpu=true", "scaling.workers=16", "batch.global_batch=64", pool="h100")
+        run_spec("aws", "scaling.use_gpu=true", "scaling.workers=16", "batch.global_batch=64", pool="h100")
     )
     assert cluster["max_workers"] == 2
     head, worker = cluster["available_node_types"]["head"], workers(cluster)
@@ -137,25 +141,31 @@ def test_a_machine_has_as_many_workers_as_gpus_and_the_head_none() -> None:
 
 
 def test_an_elastic_run_has_fewest_and_most_machines() -> None:
-    worker = workers(document(site("gcp", "scaling.workers=4", "scaling.min_workers=2")))
+    worker = workers(document(run_spec("gcp", "scaling.workers=4", "scaling.min_workers=2")))
     assert (worker["min_workers"], worker["max_workers"]) == (2, 4)
 
 
 def test_a_cluster_that_stays_shrinks_to_the_pools_fewest() -> None:
     worker = workers(
         document(
-            site("gcp", "scaling.use_gpu=true", "scaling.workers=1", stack="gcp-dev", cluster="shared-ray")
+            run_spec(
+                "gcp", "scaling.use_gpu=true", "scaling.workers=1", stack="gcp-dev", cluster="shared-ray"
+            )
         )
     )
     assert (worker["min_workers"], worker["max_workers"]) == (0, 2)
 
 
 def test_spot_pools_are_bought_as_spot() -> None:
-    aws = workers(document(site("aws", "scaling.use_gpu=true", stack="aws-dev", pool="l4")))["node_config"]
-    gcp = workers(document(site("gcp", "scaling.use_gpu=true", stack="gcp-dev", pool="l4")))["node_config"]
-    azure = workers(document(site("azure", "scaling.use_gpu=true", stack="azure-prod", pool="a100-spot")))[
+    aws = workers(document(run_spec("aws", "scaling.use_gpu=true", stack="aws-dev", pool="l4")))[
         "node_config"
     ]
+    gcp = workers(document(run_spec("gcp", "scaling.use_gpu=true", stack="gcp-dev", pool="l4")))[
+        "node_config"
+    ]
+    azure = workers(
+        document(run_spec("azure", "scaling.use_gpu=true", stack="azure-prod", pool="a100-spot"))
+    )["node_config"]
     assert aws["InstanceMarketOptions"]["MarketType"] == "spot"
     assert gcp["scheduling"] == {
         "onHostMaintenance": "TERMINATE",
@@ -167,7 +177,7 @@ def test_spot_pools_are_bought_as_spot() -> None:
 
 
 def test_workers_have_the_identity_and_the_head_has_not() -> None:
-    aws, gcp, azure = (document(site(cloud, "scaling.use_gpu=true")) for cloud in IDENTITY)
+    aws, gcp, azure = (document(run_spec(cloud, "scaling.use_gpu=true")) for cloud in IDENTITY)
     assert workers(aws)["node_config"]["IamInstanceProfile"] == {"Arn": IDENTITY["aws"]}
     assert "IamInstanceProfile" not in aws["available_node_types"]["head"]["node_config"]
     assert workers(gcp)["node_config"]["serviceAccounts"][0]["email"] == IDENTITY["gcp"]
@@ -176,7 +186,7 @@ def test_workers_have_the_identity_and_the_head_has_not() -> None:
 
 
 def test_on_gcp_the_contracts_identity_is_the_machines_too() -> None:
-    found = site("gcp", options={"identity": None})
+    found = run_spec("gcp", identity="")
     assert found.identity == found.outputs.training_identity
 
 
@@ -193,13 +203,13 @@ def test_on_gcp_the_contracts_identity_is_the_machines_too() -> None:
     ],
 )
 def test_the_clouds_own_registry_is_logged_into(cloud: str, image: str, words: str) -> None:
-    assert words in " ".join(document(site(cloud, image=image))["initialization_commands"])
-    assert document(site(cloud, image="ghcr.io/my/t:1"))["initialization_commands"] == []
+    assert words in " ".join(document(run_spec(cloud, image=image))["initialization_commands"])
+    assert document(run_spec(cloud, image="ghcr.io/my/t:1"))["initialization_commands"] == []
 
 
 def test_nothing_secret_stands_in_the_file_and_what_is_secret_is_private(tmp_path: Path) -> None:
     env = {"AWS_SECRET_ACCESS_KEY": "planted-key'$x", "AWS_REGION": "us-east-1"}
-    found = site("local", env=env, options={"secrets": ("AWS_SECRET_ACCESS_KEY",)})
+    found = run_spec("local", env=env, secrets=("AWS_SECRET_ACCESS_KEY",))
     cluster = tmp_path / "c" / "cluster.yaml"
     beside = write(found, cluster, env)
     token = beside.token.read_text()
@@ -207,7 +217,7 @@ def test_nothing_secret_stands_in_the_file_and_what_is_secret_is_private(tmp_pat
         cluster.read_text()
         + beside.recipe.read_text()
         + next_steps(found, cluster)
-        + str(job_document(found))
+        + str(submitted_job(found))
         + rendered(found, beside)
     )
     assert token not in public
@@ -227,23 +237,24 @@ def test_a_stores_authority_travels_and_is_named(tmp_path: Path) -> None:
     ca.write_text(
         "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\nBBBB\n-----END PRIVATE KEY-----\n"
     )
-    found = site("local", env={"AWS_CA_BUNDLE": str(ca)})
-    place = job_document(found)["env"]["AWS_CA_BUNDLE"]
+    found = run_spec("local", env={"AWS_CA_BUNDLE": str(ca)})
+    place = submitted_job(found).env["AWS_CA_BUNDLE"]
     assert place in document(found)["file_mounts"]
     assert "BBBB" not in write(found, tmp_path / "cluster.yaml", {}).ca.read_text()
 
 
 def test_the_dashboard_listens_to_the_head_alone_and_asks_for_the_token() -> None:
-    start = document(site("gcp"))["head_start_ray_commands"][1]
+    start = document(run_spec("gcp"))["head_start_ray_commands"][1]
     assert "--dashboard-host=127.0.0.1" in start
     assert "RAY_AUTH_MODE=token" in start
 
 
 def test_every_host_is_swept_the_head_first() -> None:
-    found = site("local")
-    command = sweep(
-        {"name": found.name, "hosts": list(found.hosts), "ssh_user": "me", "docker": False, "launch": "abc"}
+    found = run_spec("local")
+    spec = RayUpSpec.model_construct(
+        name=found.name, hosts=list(found.hosts), ssh_user="me", docker=False, launch="abc"
     )
+    command = cleanup_command(spec)
     assert command.startswith("ray stop")
     assert "for host in 10.0.0.6 10.0.0.7;" in command
     assert command.count("/tmp/trainfleet-stop-abc") == 2, (
@@ -254,7 +265,7 @@ def test_every_host_is_swept_the_head_first() -> None:
 @pytest.mark.parametrize("run", ["a", "x" * 100, "Run_1", "träum", "9"])
 def test_a_name_fits_every_cloud_and_is_one_runs_own(run: str) -> None:
     name = cluster_name(f"tf-{run}")
-    assert len(name) <= LONGEST_NAME
+    assert len(name) <= MAX_NAME_LENGTH
     assert name.isascii()
     assert name == name.lower()
     assert name != cluster_name(f"tf-{run}x")
@@ -273,19 +284,17 @@ def test_every_mistake_is_said_at_once(tmp_path: Path) -> None:
     open_key.chmod(0o644)
     said = refused(
         "local",
-        options={
-            "hosts": ("a", "a", "b c"),
-            "secrets": ("NOT_SET", "A=b"),
-            "identity": "x",
-            "ssh_key": str(open_key),
-        },
+        hosts=("a", "a", "b c"),
+        secrets=("NOT_SET", "A=b"),
+        identity="x",
+        ssh_key=str(open_key),
     )
     for words in (
-        "`b c` is no host's name",
-        "stands twice",
-        "NOT_SET is not set here",
-        "`A=b` is no variable's name",
-        "no cloud's identity",
+        "`b c` is not a valid host name",
+        "is given twice",
+        "NOT_SET is not set",
+        "`A=b` is not a variable's name",
+        "do not get a cloud identity",
         "chmod 600",
     ):
         assert words in said
@@ -294,25 +303,25 @@ def test_every_mistake_is_said_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cloud", "changes", "words"),
     [
-        ("local", {"options": {"hosts": ("a",)}}, "only a, which becomes the head and trains nothing"),
+        ("local", {"hosts": ("a",)}, "only a, which becomes the head and does not train"),
         ("local", {"storage": "runs"}, "`runs` is a folder of this machine, which the machines do not have"),
-        ("local", {"options": {"ssh_key": "/not/there"}}, "/not/there is not there"),
+        ("local", {"ssh_key": "/not/there"}, "/not/there does not exist"),
         ("local", {"env": {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}}, "is this machine itself"),
         (
             "aws",
-            {"options": {"identity": "arn:aws:iam::111122223333:role/trainer"}},
+            {"identity": "arn:aws:iam::111122223333:role/trainer"},
             "is not an instance profile",
         ),
-        ("aws", {"options": {"identity": None}}, "the workers would have no rights in the bucket"),
-        ("gcp", {"options": {"identity": "trainer"}}, "is not a service account's e-mail"),
+        ("aws", {"identity": ""}, "the workers would have no access to the storage"),
+        ("gcp", {"identity": "trainer"}, "is not a service account's e-mail"),
         (
             "azure",
-            {"options": {"identity": "trainer"}},
+            {"identity": "trainer"},
             "is not a user-assigned managed identity's resource id",
         ),
-        ("gcp", {"options": {"hosts": HOSTS}}, "stands beside a platform on gcp"),
+        ("gcp", {"hosts": HOSTS}, "cannot be combined with a platform on gcp"),
         ("gcp", {"pool": "gb300"}, "this platform has no pool `gb300`"),
-        ("gcp", {"options": {"spec": "gcp-dev"}}, "--image: is missing"),
+        ("gcp", {"spec": "gcp-dev"}, "--image: is missing"),
     ],
 )
 def test_what_cannot_work_is_refused(cloud: str, changes: dict[str, Any], words: str) -> None:
@@ -332,19 +341,19 @@ def test_more_workers_than_the_pool_has_machines_are_refused() -> None:
 
 def test_a_stack_that_is_not_there_is_said() -> None:
     with pytest.raises(InputError) as caught:
-        site("gcp", options={"spec": "gcp-dve"})
+        run_spec("gcp", spec="gcp-dve")
     assert "did you mean `gcp-dev`?" in str(caught.value.problems[0].fix)
 
 
 def test_a_package_that_ray_needs_here_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PACKAGES, "local", {"not_there_at_all": "some-package"})
     with pytest.raises(MissingToolError) as caught:
-        ready_for(site("local"))
+        ready_for(run_spec("local"))
     assert "pip install some-package" in caught.value.problems[-1].fix
 
 
 def test_a_program_that_ray_needs_here_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(MissingToolError) as caught:
-        ready_for(site("local"))
+        ready_for(run_spec("local"))
     assert [each.where for each in caught.value.problems] == ["ssh", "rsync"]

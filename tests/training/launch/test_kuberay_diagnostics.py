@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from trainfleet.training.launch.kuberay import pod_diagnostics
-from trainfleet.training.launch.remote.log_stream import Line, Once, _seconds, parse
+from trainfleet.training.launch.kuberay.pod_log import whole_seconds
+from trainfleet.training.launch.remote.log_stream import Line, Once, parse
 
 MESSAGES = {
     "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) had untolerated taint {nvidia.com/gpu: present}. preemption: 0/3 nodes "
     "are available: 3 Preemption is not helpful for scheduling.": [
         "none of 3 nodes fits",
-        "1 has too little GPUs (nvidia.com/gpu) free",
+        "1 has too little free GPUs (nvidia.com/gpu)",
         "2 have the taint nvidia.com/gpu: present",
     ],
     "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector. no new claims to deallocate, preemption: 0/1 nodes are "
@@ -22,8 +23,8 @@ MESSAGES = {
         "1 lacks the labels asked for",
     ],
     "0/2 nodes are available: 2 Insufficient cpu, 2 Insufficient memory.": [
-        "2 have too little CPU free",
-        "2 have too little memory free",
+        "2 have too little free CPU",
+        "2 have too little free memory",
     ],
     "0/1 nodes are available: 1 node(s) had untolerated taint(s). no new claims to deallocate, preemption: 0/1 nodes are available: "
     "1 Preemption is not helpful for scheduling.": [
@@ -52,14 +53,11 @@ def test_nodes_that_are_short_of_something_are_named() -> None:
         }
 
     well = node("well", Ready="True", DiskPressure="False", MemoryPressure="Unknown")
-    assert pod_diagnostics.short_of([well]) == ""
-    said = pod_diagnostics.short_of(
+    assert pod_diagnostics.node_pressure([well]) == ""
+    said = pod_diagnostics.node_pressure(
         [well, node("full", DiskPressure="True"), node("tight", MemoryPressure="True")]
     )
-    assert (
-        said
-        == "node full is short of disk, tight is short of memory and takes no new pods until there is room"
-    )
+    assert said == "node full is short of disk, tight is short of memory and accepts no new pods until then"
 
 
 def pod(
@@ -86,8 +84,8 @@ def pod(
 
 IMAGES = {
     'failed to pull and unpack image "me/trainfleet:1": failed to resolve reference: me/trainfleet:1: not found': "no such image or tag",
-    "failed to authorize: 401 unauthorized": "wants a login",
-    "dial tcp: lookup registry.example: no such host": "name is not known",
+    "failed to authorize: 401 unauthorized": "requires a login",
+    "dial tcp: lookup registry.example: no such host": "name does not resolve",
     "dial tcp 10.0.0.1:443: connect: connection refused": "does not answer",
 }
 
@@ -126,12 +124,12 @@ def test_a_container_that_ran_out_of_memory_says_so() -> None:
 
 def test_a_quota_is_told_with_its_numbers() -> None:
     message = 'pods "x" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=4, used: requests.nvidia.com/gpu=0, limited: requests.nvidia.com/gpu=0'
-    said = pod_diagnostics.quota(message)
+    said = pod_diagnostics.exceeded_quota(message)
     assert (
         said
         == "the namespace's quota `gpus` allows 0 requests.nvidia.com/gpu, 0 are used, and this needs 4 more"
     )
-    assert pod_diagnostics.quota("something else") is None
+    assert pod_diagnostics.exceeded_quota("something else") is None
     events = [
         {
             "type": "Warning",
@@ -139,7 +137,7 @@ def test_a_quota_is_told_with_its_numbers() -> None:
             "message": f"Failed to create worker Pod: {message}",
         }
     ]
-    assert pod_diagnostics.why_not_made(events) == said
+    assert pod_diagnostics.why_not_created(events) == said
 
 
 def test_the_newest_failure_is_told() -> None:
@@ -163,7 +161,7 @@ def test_the_newest_failure_is_told() -> None:
             "lastTimestamp": "2026-01-01T00:00:02Z",
         },
     ]
-    assert pod_diagnostics.why_not_made(events) == "new"
+    assert pod_diagnostics.why_not_created(events) == "new"
 
 
 def test_the_queue_says_what_it_waits_for() -> None:
@@ -236,6 +234,6 @@ def test_an_event_is_read() -> None:
 
 
 @pytest.mark.parametrize("zone", ["Z", "+02:00"])
-def test_times_are_given_back_in_whole_seconds(zone: str) -> None:
-    assert _seconds(f"2026-11-22T00:30:35.123456789{zone}") == f"2026-11-22T00:30:35{zone}"
-    assert _seconds("") is None
+def test_times_are_given_back_in_wholewhole_seconds(zone: str) -> None:
+    assert whole_seconds(f"2026-11-22T00:30:35.123456789{zone}") == f"2026-11-22T00:30:35{zone}"
+    assert whole_seconds("") is None

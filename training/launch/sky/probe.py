@@ -1,10 +1,4 @@
-"""Proves that SkyPilot can use a platform: tools, configuration, the cluster's answer, and a small task that
-runs in its image.
-
-Used by `trainfleet sky check`. Easy to get wrong: each step says what is missing in its own words, and later
-steps are left out
-when one before them failed, or every mistake would be told as SkyPilot's last one.
-"""
+"""`trainfleet sky check`: whether SkyPilot can use a platform, from local tools to a small task in its image."""
 
 from __future__ import annotations
 
@@ -17,32 +11,34 @@ import yaml
 
 from trainfleet.errors import Problem
 from trainfleet.infra.outputs.contract import PlatformOutputs
-from trainfleet.training.launch.sky import VERSION, need_skypilot
 from trainfleet.training.launch.sky.config import context_config, context_name
 from trainfleet.training.launch.sky.configure import config_path
 from trainfleet.training.launch.sky.event_stream import EventStream, reasons_in
-from trainfleet.training.launch.sky.pods import trouble
+from trainfleet.training.launch.sky.pods import context_problem
+from trainfleet.training.launch.sky.skypilot import VERSION, require_skypilot
 
 TOOLS = ("kubectl", "socat", "nc", "rsync", "ssh")
 """What SkyPilot calls on the machine of its API server."""
-SECONDS = 900
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was found of one platform."""
+    """The result for one platform."""
 
     platform: str
     context: str
     problems: tuple[Problem, ...]
     ran: bool
-    """Whether the small task ran to its end."""
+    """Whether the small task completed."""
 
     def line(self) -> str:
-        done = "a task ran" if self.ran else "it answers"
-        return f"{self.platform}: {self.context}: {'; '.join(each.what for each in self.problems) or f'ready ({done})'}"
+        """The result for people."""
+        problems = "; ".join(each.what for each in self.problems)
+        ready = f"ready ({'a task ran' if self.ran else 'it answers'})"
+        return f"{self.platform}: {self.context}: {problems or ready}"
 
     def as_json(self) -> dict[str, Any]:
+        """The result for `--json`."""
         problems = [vars(each) for each in self.problems]
         return {
             "platform": self.platform,
@@ -53,21 +49,26 @@ class Report:
         }
 
 
-def examine(
-    platform: str, outputs: PlatformOutputs, env: Mapping[str, str], *, quick: bool, say: Callable[[str], Any]
+def probe(
+    platform: str,
+    outputs: PlatformOutputs,
+    env: Mapping[str, str],
+    *,
+    quick: bool,
+    progress: Callable[[str], Any],
 ) -> Report:
-    """Look at one platform, step by step, until one fails."""
+    """Check one platform step by step, until one fails."""
     context = context_name(outputs)
-    need_skypilot()
-    say(f"{context}: tools and configuration")
-    problems = [*missing_tools(), *configured(outputs, env)]
+    require_skypilot()
+    progress(f"{context}: tools and configuration")
+    problems = [*missing_tools(), *configuration_problems(outputs, env)]
     if not problems:
-        say(f"{context}: asking the cluster")
-        why = trouble(context, outputs.namespace)
+        progress(f"{context}: contacting the cluster")
+        why = context_problem(context, outputs.namespace)
         problems = [Problem(context, why)] if why else []
     if problems or quick:
         return Report(platform, context, tuple(problems), ran=False)
-    say(f"{context}: a small task (minutes where a node must come first)")
+    progress(f"{context}: a small task (minutes if a node must start first)")
     problems = list(try_task(outputs, context))
     return Report(platform, context, tuple(problems), ran=not problems)
 
@@ -82,35 +83,33 @@ def missing_tools() -> list[Problem]:
     ]
 
 
-def configured(outputs: PlatformOutputs, env: Mapping[str, str]) -> list[Problem]:
-    """What SkyPilot's configuration lacks of this platform, or says otherwise."""
+def configuration_problems(outputs: PlatformOutputs, env: Mapping[str, str]) -> list[Problem]:
+    """How SkyPilot's configuration differs from the platform's outputs."""
     file, context, fix = config_path(env), context_name(outputs), "trainfleet sky setup"
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
         kubernetes = document.get("kubernetes") or {}
     except FileNotFoundError:
-        return [Problem(str(file), "is not there: SkyPilot knows nothing of the platform", fix)]
+        return [Problem(str(file), "does not exist: SkyPilot is not configured for the platform", fix)]
     except (OSError, AttributeError, yaml.YAMLError) as error:
-        return [Problem(str(file), f"cannot be read: {str(error).splitlines()[0]}", "mend it")]
+        return [Problem(str(file), f"cannot be read: {str(error).splitlines()[0]}", "fix it")]
     allowed = kubernetes.get("allowed_contexts") or []
     if allowed != "all" and context not in allowed:
-        return [Problem(str(file), f"`{context}` is not among kubernetes.allowed_contexts", fix)]
-    said = (kubernetes.get("context_configs") or {}).get(context) or {}
-    other = [key for key, value in context_config(outputs).items() if said.get(key) != value]
-    what = (
-        f"kubernetes.context_configs.{context} is not what the platform's outputs say of {', '.join(other)}"
-    )
-    return [Problem(str(file), what, f"{fix}, to bring it up to date")] if other else []
+        return [Problem(str(file), f"`{context}` is not in kubernetes.allowed_contexts", fix)]
+    configured = (kubernetes.get("context_configs") or {}).get(context) or {}
+    other = [key for key, value in context_config(outputs).items() if configured.get(key) != value]
+    what = f"kubernetes.context_configs.{context} differs from the platform's outputs: {', '.join(other)}"
+    return [Problem(str(file), what, f"{fix} updates it")] if other else []
 
 
 def try_task(outputs: PlatformOutputs, context: str) -> list[Problem]:
-    """Run a task of one processor in the platform's image, and take it down; what went wrong, if anything."""
+    """Run a one-CPU task in the platform's image, and delete it; what failed, if anything."""
     import secrets
 
     import sky
 
-    name, said = f"tf-check-{secrets.token_hex(3)}", list[str]()
-    stream = EventStream(lambda _: None, said.append)
+    name, lines = f"tf-check-{secrets.token_hex(3)}", list[str]()
+    stream = EventStream(lambda _: None, lines.append)
     document = {
         "name": name,
         "resources": {
@@ -119,7 +118,7 @@ def try_task(outputs: PlatformOutputs, context: str) -> list[Problem]:
             "memory": 2,
             "image_id": f"docker:{outputs.image}",
         },
-        "run": 'python -c "import training, ray, torch"',
+        "run": 'python -c "import trainfleet.training, ray, torch"',
     }
     try:
         task = sky.Task.from_yaml_config(document)
@@ -128,10 +127,8 @@ def try_task(outputs: PlatformOutputs, context: str) -> list[Problem]:
         )
         code = sky.tail_logs(name, job, follow=True, output_stream=stream)
         if code != 0:
-            tail = next(
-                (line for line in reversed(said) if "Error" in line),
-                said[-1] if said else f"exit code {code}",
-            )
+            last_line = lines[-1] if lines else f"exit code {code}"
+            tail = next((line for line in reversed(lines) if "Error" in line), last_line)
             return [
                 Problem(
                     context,
@@ -139,8 +136,8 @@ def try_task(outputs: PlatformOutputs, context: str) -> list[Problem]:
                     f"an image with this project, Ray and torch; SkyPilot {VERSION}",
                 )
             ]
-    except Exception as error:  # noqa: BLE001 - SkyPilot raises many kinds, and each is an answer here
-        reasons = reasons_in("\n".join([str(error), *said[-200:]]))
+    except Exception as error:  # noqa: BLE001 - SkyPilot raises many kinds; each is a result here
+        reasons = reasons_in("\n".join([str(error), *lines[-200:]]))
         first = (str(error).splitlines() or [type(error).__name__])[0]
         return [Problem(context, each) for each in (reasons or [f"the task did not start: {first}"])]
     finally:

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.training.launch.saved import STACKS, outputs
+from tests.training.launch.saved_platforms import STACKS, outputs
 from trainfleet.errors import InputError
 from trainfleet.files import write_whole
 from trainfleet.training.launch.sky import configure

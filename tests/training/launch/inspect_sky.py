@@ -1,4 +1,4 @@
-"""Asks SkyPilot itself, in a process and a home of its own, what it makes of a task: `python sky_inspects.py
+"""Asks SkyPilot itself, in a process and a home of its own, what it makes of a task: `python inspect_sky.py
 < ORDER > ANSWER`.
 
 Nothing of SkyPilot is replaced but what would need a cluster: which nodes there are, and that Kubernetes is

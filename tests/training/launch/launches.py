@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from trainfleet.infra.outputs.contract import CONTRACT_VERSION, PlatformOutputs
-from trainfleet.training.launch.kuberay.run_spec import Site, decide
-from trainfleet.training.launch.platform_outputs import Place
+from trainfleet.training.launch.kuberay.launcher import KubeRay
+from trainfleet.training.launch.kuberay.options import KubeRayOptions
+from trainfleet.training.launch.kuberay.run_spec import RunSpec, resolve
+from trainfleet.training.launch.platform_outputs import NamedPlatform
 from trainfleet.training.launch.request import Request, Target
 from trainfleet.training.recipe.load import load_recipe
+from trainfleet.training.recipe.schema import Recipe
 
 GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 TLS = {
@@ -104,18 +107,21 @@ def outputs(**changes: Any) -> PlatformOutputs:
     return PlatformOutputs.model_validate(document | changes)
 
 
-def site(
+def run_spec(
     *overrides: str,
     env: dict[str, str] | None = None,
     platform: PlatformOutputs | None = None,
-    **request: Any,
-) -> Site:
-    """The site of a launch of `lm-tiny` on a platform."""
-    return decide(*launch(*overrides, platform=platform, **request), env or {})
+    **options: Any,
+) -> RunSpec:
+    """A launch of `lm-tiny` on a platform, resolved."""
+    recipe, target = launch(*overrides, platform=platform, **options)
+    return resolve(recipe, target, KubeRay().options(target), env or {})
 
 
-def launch(*overrides: str, platform: PlatformOutputs | None = None, **request: Any) -> tuple[Any, Target]:
+def launch(*overrides: str, platform: PlatformOutputs | None = None, **options: Any) -> tuple[Recipe, Target]:
     """A recipe and the target of its launch."""
     recipe = load_recipe("lm-tiny", ["storage=s3://prod-runs/runs", *overrides])
-    places = (Place(platform or outputs(), Path("outputs.json")),) if request.get("context") is None else ()
-    return recipe, Target(Request("lm-tiny", on="kuberay", **request), places, Path("runs/lm-tiny"))
+    found = (NamedPlatform(platform or outputs(), Path("outputs.json")),)
+    platforms = found if options.get("context") is None else ()
+    request = Request("lm-tiny", on="kuberay", options=KubeRayOptions(**options))
+    return recipe, Target(request, platforms, Path("runs/lm-tiny"))

@@ -1,0 +1,69 @@
+"""`trainfleet dashboard`: Ray's dashboard of a run, on a port of this machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trainfleet import completion
+from trainfleet.console import EXIT_CODES
+from trainfleet.training.cli.options import AliasedCommand, Context, Json, Namespace, Stack
+
+dashboard = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+
+@dashboard.command(cls=AliasedCommand, epilog=EXIT_CODES)
+def dashboard_command(  # noqa: PLR0917 - Typer passes options by name
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]",
+            help="A run, or a long-lived Ray cluster.",
+            show_default=False,
+            autocompletion=completion.run_names,
+        ),
+    ] = None,
+    port: Annotated[
+        int,
+        typer.Option("--port", metavar="PORT", min=0, max=65535, help="The local port; 0 picks a free one."),
+    ] = 8265,
+    token: Annotated[
+        bool, typer.Option("--token", help="Print the token that the dashboard asks for.")
+    ] = False,
+    stack: Stack = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    as_json: Json = False,
+) -> None:
+    """Forward Ray's dashboard of a run to a port of this machine, until Ctrl-C. Only 127.0.0.1 is opened.
+
+    [bold]Examples[/]
+
+    trainfleet dashboard night-1
+
+    trainfleet dashboard shared-ray --port 0 --token --stack outputs.json
+    """
+    import threading
+
+    from trainfleet.console import err, out, print_json
+    from trainfleet.training.cli.connection import connect_to, rejections_explained
+    from trainfleet.training.launch.kuberay.forward import forwarded
+    from trainfleet.training.launch.kuberay.runs import head_of
+    from trainfleet.training.launch.kuberay.token import token_of
+
+    def report(text: str) -> None:
+        err().print(text, markup=False)
+
+    with rejections_explained(cluster := connect_to(stack, context, namespace, run)):
+        _, name = head_of(cluster, run)
+        secret = token_of(cluster, name) if token else None
+    with forwarded(cluster, lambda: head_of(cluster, name)[0], 8265, port, report) as local_port:
+        address = f"http://127.0.0.1:{local_port}"
+        if as_json:
+            print_json({"address": address, "ray_cluster": name, **({"token": secret} if token else {})})
+        else:
+            out().print(f"{name}: {address} (Ctrl-C ends it)", markup=False, soft_wrap=True)
+            if token:
+                out().print(f"token: {secret}", markup=False, soft_wrap=True)
+        threading.Event().wait()

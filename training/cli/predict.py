@@ -1,0 +1,113 @@
+"""`trainfleet predict`: batch inference over files of rows."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, cast
+
+import typer
+
+from trainfleet.console import EXIT_CODES
+from trainfleet.training.cli.options import JsonAtEnd, ModelSource, Which, key_values, one_of
+
+predict = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+HELP = """Run batch inference on every row of the input, once and in order. Rerun to resume.
+
+A line of text is a row of its own, `{"text": ...}`. OUT appears when all of it is complete; until then
+OUT.partial holds what is finished. KEY=VALUE is a setting of the workload's predictions, such as top=3.
+
+[bold]Examples[/]
+
+trainfleet predict runs/lm-small prompts.txt --output out/continued
+
+trainfleet predict runs/vision-small pictures/ top=3 --output out/labels --workers 2 --on-bad quarantine
+
+trainfleet predict models/lm-small rows.parquet --output out/rows --format parquet --json
+"""
+
+
+@predict.command(help=HELP, epilog=EXIT_CODES)
+def predict_command(  # noqa: PLR0917 - Typer passes options by name
+    source: ModelSource,
+    rows: Annotated[
+        str,
+        typer.Argument(
+            metavar="INPUT",
+            help="Parquet, JSON lines, text, audio or images: a file, a folder or a URL.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="OUT", help="A new folder.", show_default=False),
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the predictions.", show_default=False),
+    ] = None,
+    which: Which = "best",
+    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Rows per forward pass.")] = 16,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            metavar="N",
+            min=0,
+            max=512,
+            help="Processes under Ray; 0: this process, without Ray. By default according to the input's size.",
+        ),
+    ] = None,
+    on_bad: Annotated[
+        str,
+        typer.Option(
+            "--on-bad",
+            metavar="ACTION",
+            help="For unreadable rows: refuse, or quarantine (write the reason as their result).",
+        ),
+    ] = "refuse",
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="Of the output files: jsonl or parquet.")
+    ] = "jsonl",
+    glob: Annotated[
+        str, typer.Option("--glob", metavar="PATTERN", help="Which files of a folder to read.")
+    ] = "**/*",
+    block_kib: Annotated[
+        int,
+        typer.Option(
+            "--block-kib", metavar="N", min=1, help="Approximate input per block; finished blocks are kept."
+        ),
+    ] = 256,
+    more_settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="The same as KEY=VALUE.")
+    ] = None,
+    as_json: JsonAtEnd = False,
+) -> None:
+    from trainfleet.console import out, print_json
+    from trainfleet.training.inference.predict import Request
+    from trainfleet.training.inference.predict import predict as run
+    from trainfleet.training.runtime.counted_progress import Headway
+
+    request = Request(
+        source=source,
+        input=rows,
+        output=output,
+        which=which,
+        batch=batch,
+        workers=workers,
+        on_bad=cast("Literal['refuse', 'quarantine']", one_of("--on-bad", on_bad, ("refuse", "quarantine"))),
+        form=cast("Literal['jsonl', 'parquet']", one_of("--format", form, ("jsonl", "parquet"))),
+        settings=key_values("--set", [*(settings or ()), *(more_settings or ())]),
+        block_kib=block_kib,
+        glob=glob,
+    )
+    with Headway("predicting, blocks", quiet=as_json) as progress:
+        manifest = run(request, progress)
+    if as_json:
+        print_json(manifest)
+        return
+    if manifest.get("already"):
+        out().print("already finished; nothing to do")
+    bad = manifest["bad"]["count"]
+    unreadable = f", {bad:,} of them unreadable" if bad else ""
+    out().print(f"{manifest['rows']:,} rows{unreadable}, in {len(manifest['files'])} files")
+    out().print(manifest["output"], soft_wrap=True, markup=False)

@@ -1,0 +1,251 @@
+"""`trainfleet serve`: a trained model behind HTTP, on this machine or on a Kubernetes cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from trainfleet import completion
+from trainfleet.console import EXIT_CODES
+from trainfleet.errors import InputError, Problem
+from trainfleet.training.cli.options import AliasedCommand, JsonAtEnd, ModelSource, Which, one_of
+
+serve = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+LIMITS, CLUSTER = "Limits", "Kubernetes (--on kuberay)"
+LOCAL_ONLY, KUBERAY_ONLY = (
+    {"host": "--host", "port": "--port"},
+    {
+        "name": "--name",
+        "stack": "--stack",
+        "context": "--context",
+        "namespace": "--namespace",
+        "image": "--image",
+        "pool": "--pool",
+        "from_secret": "--from-secret",
+        "show": "--print",
+    },
+)
+"""The options that only one place has, by parameter."""
+HELP = """Serve a trained model over HTTP with Ray Serve, until Ctrl-C: then accepted requests are completed.
+
+POST /predict takes [dim]{"rows": [{...}]}[/] and returns [dim]{"predictions": [...]}[/]; GET /healthz and
+/metrics (Prometheus). With --json the address is printed as JSON once the server is ready.
+
+[bold]Examples[/]
+
+trainfleet serve runs/lm-small
+
+trainfleet serve models/digits --port 9000 --replicas 2 --queue 128
+
+trainfleet serve s3://my-bucket/runs/lm-small --on kuberay --stack outputs.json --replicas 2
+
+curl -s http://127.0.0.1:8000/predict -d '{"rows": [{"text": "def main("}]}'
+"""
+
+Host = Annotated[
+    str,
+    typer.Option("--host", metavar="HOST", help="Where to listen; 0.0.0.0 for all networks (no password)."),
+]
+Port = Annotated[int, typer.Option("--port", metavar="PORT", min=1, max=65535)]
+Replicas = Annotated[
+    int, typer.Option("--replicas", metavar="N", min=1, max=256, help="Processes that each hold the model.")
+]
+Batch = Annotated[
+    int,
+    typer.Option(
+        "--batch", metavar="N", min=1, help="Maximum rows per forward pass.", rich_help_panel=LIMITS
+    ),
+]
+WaitMs = Annotated[
+    float,
+    typer.Option(
+        "--wait-ms",
+        metavar="MS",
+        min=0,
+        help="How long an incomplete batch waits for more rows.",
+        rich_help_panel=LIMITS,
+    ),
+]
+Queue = Annotated[
+    int,
+    typer.Option(
+        "--queue",
+        metavar="N",
+        min=1,
+        help="Maximum rows that wait at a replica; more are rejected with 503.",
+        rich_help_panel=LIMITS,
+    ),
+]
+Rows = Annotated[
+    int,
+    typer.Option("--rows", metavar="N", min=1, help="Maximum rows per request.", rich_help_panel=LIMITS),
+]
+BodyKib = Annotated[
+    int,
+    typer.Option("--body-kib", metavar="N", min=1, help="Maximum request size.", rich_help_panel=LIMITS),
+]
+Timeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        metavar="S",
+        min=0.01,
+        help="Maximum seconds per request; then 504.",
+        rich_help_panel=LIMITS,
+    ),
+]
+On = Annotated[
+    str,
+    typer.Option(
+        "--on", metavar="PLACE", help="local: this machine. kuberay: a Kubernetes cluster with KubeRay."
+    ),
+]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="The RayService; by default named after the model's run.",
+        rich_help_panel=CLUSTER,
+    ),
+]
+Stack = Annotated[
+    str | None,
+    typer.Option(
+        "--stack",
+        metavar="OUTPUTS.json|STACK",
+        help="The platform (also --platform, --outputs).",
+        rich_help_panel=CLUSTER,
+        autocompletion=completion.stacks,
+    ),
+]
+Context = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        metavar="NAME",
+        help="A context of your kubeconfig, instead of --stack.",
+        rich_help_panel=CLUSTER,
+    ),
+]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", metavar="NS", help="With --context.", rich_help_panel=CLUSTER)
+]
+Image = Annotated[
+    str | None,
+    typer.Option(
+        "--image",
+        metavar="REF",
+        help="With --context, or instead of the stack's.",
+        rich_help_panel=CLUSTER,
+    ),
+]
+Pool = Annotated[
+    str | None,
+    typer.Option(
+        "--pool", metavar="NAME", help="Replicas with one GPU each, on this pool.", rich_help_panel=CLUSTER
+    ),
+]
+FromSecret = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--from-secret",
+        metavar="SECRET",
+        help="A Secret whose keys become variables of the pods.",
+        rich_help_panel=CLUSTER,
+    ),
+]
+Print = Annotated[
+    bool,
+    typer.Option(
+        "--print", help="Print the RayService as YAML, and create nothing.", rich_help_panel=CLUSTER
+    ),
+]
+
+
+@serve.command(cls=AliasedCommand, help=HELP, epilog=EXIT_CODES)
+def serve_command(  # noqa: PLR0917 - Typer passes options by name
+    ctx: typer.Context,
+    source: ModelSource,
+    which: Which = "best",
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    replicas: Replicas = 1,
+    batch: Batch = 16,
+    wait_ms: WaitMs = 5.0,
+    queue: Queue = 256,
+    rows: Rows = 64,
+    body_kib: BodyKib = 1024,
+    timeout: Timeout = 30.0,
+    on: On = "local",
+    name: Name = None,
+    stack: Stack = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    image: Image = None,
+    pool: Pool = None,
+    from_secret: FromSecret = None,
+    show: Print = False,
+    as_json: JsonAtEnd = False,
+) -> None:
+    from trainfleet.console import err
+    from trainfleet.training.inference.serve.app import serve as start
+    from trainfleet.training.inference.serve.request_handler import Limits
+
+    limits = Limits(
+        body_kib=body_kib, rows=rows, queue=queue, batch=batch, wait_ms=wait_ms, timeout_s=timeout
+    )
+    _reject_unsupported(ctx, one_of("--on", on, ("local", "kuberay")))
+    if on == "local":
+        if not as_json:
+            err().print("starting Ray Serve ...")
+
+        def hear(event: Mapping[str, Any]) -> None:
+            _report(event, as_json=as_json)
+
+        start(source, which, host=host, port=port, replicas=replicas, limits=limits, hear=hear)
+        return
+    from trainfleet.training.launch.kuberay.options import KubeRayOptions
+    from trainfleet.training.launch.kuberay.service import ServiceOptions, serve_on_kuberay
+
+    secrets = tuple(from_secret or ())
+    cluster = KubeRayOptions(
+        context=context, namespace=namespace, image=image, pool=pool, from_secrets=secrets
+    )
+    options = ServiceOptions(source, which, replicas, limits.model_dump(), name, stack, cluster)
+    serve_on_kuberay(options, show=show, as_json=as_json)
+
+
+def _reject_unsupported(ctx: typer.Context, on: str) -> None:
+    """Reject the options that only the other place has.
+
+    Raises:
+        InputError: all of them.
+    """
+    other, options = ("kuberay", KUBERAY_ONLY) if on == "local" else ("local", LOCAL_ONLY)
+    given = []
+    for parameter, flag in options.items():
+        source = ctx.get_parameter_source(parameter)
+        if source is not None and not source.name.startswith("DEFAULT"):
+            given.append(flag)
+    if given:
+        what = f"does nothing with --on {on}; it is an option of: {other}"
+        fix = f"leave it out, or use --on {other}"
+        raise InputError(
+            f"options that --on {on} does not have", [Problem("", f"`{flag}` {what}", fix) for flag in given]
+        )
+
+
+def _report(event: Mapping[str, Any], *, as_json: bool) -> None:
+    from trainfleet.console import err, print_json
+
+    if event["kind"] == "ready" and as_json:
+        print_json({key: value for key, value in event.items() if key != "kind"})
+    elif event["kind"] == "ready":
+        text = f"serving step {event['step']} at {event['address']} ({event['replicas']} replicas)"
+        err().print(f"{text}; Ctrl-C ends it", soft_wrap=True)
+    elif event["kind"] == "draining" and not as_json:
+        err().print("completing accepted requests (Ctrl-C again ends at once)")

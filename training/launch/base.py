@@ -1,0 +1,110 @@
+"""What a launcher is: one class with one options model, found by the name that `--on` takes."""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from trainfleet.errors import InputError, Problem
+from trainfleet.suggestions import did_you_mean
+from trainfleet.training.launch.options import LaunchOptions
+from trainfleet.training.launch.request import Target
+from trainfleet.training.recipe.schema import Recipe
+
+LAUNCHERS = {
+    "local": "trainfleet.training.launch.local:Local",
+    "torchrun": "trainfleet.training.launch.torchrun:Torchrun",
+    "kuberay": "trainfleet.training.launch.kuberay.launcher:KubeRay",
+    "sky": "trainfleet.training.launch.sky.launcher:Sky",
+    "ray-up": "trainfleet.training.launch.ray_up.launcher:RayUp",
+}
+"""By the name that `--on` takes; each is imported when it is used."""
+
+
+Options = TypeVar("Options", bound=LaunchOptions)
+
+
+class Launcher(ABC, Generic[Options]):
+    """One way to start a run. `supervise` does what all of them share: folder, lock, events, ending."""
+
+    remote: ClassVar[bool] = False
+    """Whether the processes run on other machines, so that what they wrote is fetched from the storage."""
+    grace_seconds: ClassVar[float] = 20.0
+    """How long a run that is asked to stop may take to end."""
+    options_model: type[Options]
+
+    @abstractmethod
+    def check(self, recipe: Recipe, target: Target) -> None:
+        """Reject what cannot run there, before anything starts.
+
+        Raises:
+            InputError: the recipe, the options or the platform do not fit.
+            MissingToolError: a program, package or operator is missing.
+        """
+
+    @abstractmethod
+    def command(self, recipe: Recipe, file: Path, target: Target) -> list[str]:
+        """The command that trains `recipe`, which is also written to `file`, and follows it to its end."""
+
+    def render(self, recipe: Recipe, target: Target) -> str:  # noqa: ARG002 - for launchers that override it
+        """What `--print` shows: the documents that would be handed over. Starts nothing.
+
+        Raises:
+            InputError: this launcher runs on this machine and hands nothing over.
+        """
+        on = target.request.on
+        problem = Problem("--print", f"`--on {on}` runs on this machine", "leave out --print")
+        raise InputError("nothing to print", [problem])
+
+    def options(self, target: Target) -> Options:
+        """The options of the request; the defaults where it has none."""
+        options = target.request.options
+        if options is None:
+            return self.options_model()
+        if not isinstance(options, self.options_model):
+            raise TypeError(f"{type(self).__name__} got {type(options).__name__}")
+        return options
+
+
+def find(name: str) -> Launcher[Any]:
+    """The launcher that `--on NAME` selects.
+
+    Raises:
+        InputError: there is no such launcher.
+    """
+    if name not in LAUNCHERS:
+        problem = Problem("--on", f"`{name}` is not a launcher", did_you_mean(name, LAUNCHERS))
+        raise InputError("unknown launcher", [problem])
+    module, _, attribute = LAUNCHERS[name].partition(":")
+    launcher = getattr(importlib.import_module(module), attribute)()
+    if not isinstance(launcher, Launcher):
+        raise TypeError(f"{LAUNCHERS[name]} is not a Launcher")
+    return launcher
+
+
+def parse_options(on: str, given: Mapping[str, Any]) -> LaunchOptions:
+    """The options of the launcher `on` from those that the user gave, by field name. None means not given.
+
+    Raises:
+        InputError: no such launcher, or options that it does not have: all of them, with who has them.
+    """
+    model = find(on).options_model
+    said = {name: value for name, value in given.items() if value is not None}
+    problems = [_unsupported(on, name) for name in said if name not in model.model_fields]
+    if problems:
+        raise InputError(f"options that --on {on} does not have", problems)
+    parsed: LaunchOptions = model.model_validate(said)
+    return parsed
+
+
+def _unsupported(on: str, name: str) -> Problem:
+    models = {each: find(each).options_model for each in LAUNCHERS}
+    owners = {each: model for each, model in models.items() if name in model.model_fields}
+    if not owners:
+        raise KeyError(name)
+    flag = next(iter(owners.values())).flag(name)
+    what = f"`{flag}` does nothing with --on {on}; it is an option of: {', '.join(owners)}"
+    return Problem("", what, f"leave it out, or use --on {next(iter(owners))}")

@@ -1,0 +1,93 @@
+"""The launcher `--on kuberay`. `run_spec` resolves what runs, `pods` and `manifest` build its objects, `checks`
+asks the cluster beforehand, and `follow` represents the run on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from trainfleet.training.launch.base import Launcher
+from trainfleet.training.launch.kuberay.messages import KubeRaySpec
+from trainfleet.training.launch.kuberay.options import KubeRayOptions
+from trainfleet.training.launch.kuberay.run_spec import RunSpec, resolve
+from trainfleet.training.launch.remote.follower import Detached
+from trainfleet.training.launch.request import Target
+from trainfleet.training.recipe.schema import Recipe
+
+
+class KubeRay(Launcher[KubeRayOptions]):
+    """A RayJob on a Kubernetes cluster."""
+
+    remote = True
+    grace_seconds = 180.0
+    """A run that is asked to stop uploads its checkpoint first."""
+    options_model = KubeRayOptions
+
+    def check(self, recipe: Recipe, target: Target) -> None:
+        """Reject what the cluster cannot run, as far as it can be known beforehand."""
+        from trainfleet.training.launch.kuberay.checks import reach, ready_for
+        from trainfleet.training.launch.kuberay.client import connect
+
+        options = self.options(target)
+        run = resolve(recipe, target, options, os.environ)
+        outputs = run.outputs
+        cluster = connect(run.context, outputs.kubeconfig, outputs.kube_context, run.namespace)
+        if options.attach:
+            reach(cluster, run.namespace)
+        else:
+            ready_for(cluster, run)
+
+    def command(self, recipe: Recipe, file: Path, target: Target) -> list[str]:
+        """The command that creates the run's objects and follows it."""
+        spec = file.with_name("kuberay.json")
+        self.follower_spec(resolve(recipe, target, self.options(target), os.environ), target).write(spec)
+        return [sys.executable, "-m", "trainfleet.training.launch.kuberay.follow", str(spec)]
+
+    def render(self, recipe: Recipe, target: Target) -> str:
+        """The run's objects as YAML. Asks no cluster."""
+        from trainfleet.training.launch.kuberay.manifest import render, run_objects
+
+        return render(run_objects(resolve(recipe, target, self.options(target), os.environ)))
+
+    def follower_spec(self, run: RunSpec, target: Target) -> KubeRaySpec:
+        """The message to the follower."""
+        from trainfleet.training.launch.kuberay.manifest import run_objects
+
+        options = self.options(target)
+        pool = f"pool {run.pool.name}" if run.pool else ""
+        return KubeRaySpec(
+            detach=options.detach,
+            within_s=run.within_s,
+            context=run.context,
+            kubeconfig=run.outputs.kubeconfig,
+            kube_context=run.outputs.kube_context,
+            namespace=run.namespace,
+            job=run.job,
+            launch=run.launch,
+            cluster=run.cluster,
+            pods=run.pods,
+            queue=run.outputs.queue,
+            tried=", ".join(filter(None, [run.outputs.name or run.context or "", pool])),
+            objects=run_objects(run),
+            attach=options.attach,
+            detached=_detached(run, target),
+        )
+
+
+def _detached(run: RunSpec, target: Target) -> Detached:
+    name = run.recipe.name
+    stacks = target.request.stacks
+    place = f"--stack {stacks[0]}" if stacks else f"--context {run.context} --namespace {run.namespace}"
+    return Detached(
+        job=run.job,
+        namespace=run.namespace,
+        storage=run.recipe.home_url(),
+        how=[
+            f"submitted {name} as RayJob {run.namespace}/{run.job}",
+            f"follow it  trainfleet runs attach {name} {place}",
+            f"its log    trainfleet runs logs {name} {place}",
+            f"stop it    trainfleet runs stop {name} {place}",
+        ],
+    )

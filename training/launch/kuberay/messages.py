@@ -1,0 +1,28 @@
+"""The message from the launcher to the follower of a run on KubeRay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainfleet.training.launch.remote.follower import Detached, FollowerSpec
+
+
+class KubeRaySpec(FollowerSpec):
+    """A run on a cluster, and how to reach it."""
+
+    context: str | None
+    kubeconfig: str
+    kube_context: str
+    namespace: str
+    job: str
+    launch: str
+    cluster: str | None
+    """A long-lived Ray cluster; None: one of the run's own."""
+    pods: int
+    queue: str
+    tried: str
+    """The cluster and pool, for messages."""
+    objects: list[dict[str, Any]]
+    """The Kubernetes objects, in the order in which they are created."""
+    attach: bool
+    detached: Detached

@@ -1,0 +1,32 @@
+"""The options that launchers share. Each launcher has a model of its own; a field is an option."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class LaunchOptions(BaseModel):
+    """The options of a launcher, other than those that every launcher has. A field's title is its flag."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def flag(cls, name: str) -> str:
+        """The command line flag of a field."""
+        return cls.model_fields[name].title or f"--{name.replace('_', '-')}"
+
+    def place(self) -> dict[str, str]:
+        """What run.json keeps, so that `trainfleet runs` finds the run: the context and namespace if given."""
+        return {}
+
+
+class RemoteOptions(LaunchOptions):
+    """The options of every launcher that runs on other machines."""
+
+    image: str | None = None
+    """The container image; None: the platform's."""
+    pool: str | None = None
+    """The node pool that trains; None: the cheapest that fits."""
+    detach: bool = False
+    within_s: float = Field(default=1800.0, title="--within")
+    """How long the run may wait for its machines."""

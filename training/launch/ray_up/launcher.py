@@ -1,0 +1,82 @@
+"""The launcher `--on ray-up`. `run_spec` resolves what runs, `cluster_yaml` and a module per cloud build the
+cluster file, `checks` validates it, and `follow` represents the run on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from trainfleet.training.launch.base import Launcher
+from trainfleet.training.launch.ray_up.messages import RayUpSpec
+from trainfleet.training.launch.ray_up.options import RayUpOptions
+from trainfleet.training.launch.ray_up.run_spec import RunSpec, resolve, state_folder
+from trainfleet.training.launch.remote.follower import Detached
+from trainfleet.training.launch.request import Target
+from trainfleet.training.recipe.schema import Recipe
+
+
+class RayUp(Launcher[RayUpOptions]):
+    """A Ray cluster on VMs or hosts."""
+
+    remote = True
+    grace_seconds = 900.0
+    """A run that is asked to stop uploads its checkpoint first, and then its machines are deleted."""
+    options_model = RayUpOptions
+
+    def check(self, recipe: Recipe, target: Target) -> None:
+        """Reject what the machines cannot run, as far as it can be known before any of them starts."""
+        from trainfleet.training.launch.ray_up.checks import ready_for
+
+        ready_for(resolve(recipe, target, self.options(target), os.environ))
+
+    def command(self, recipe: Recipe, file: Path, target: Target) -> list[str]:
+        """The command that starts the machines and follows the run."""
+        spec = file.with_name("ray-up.json")
+        run = resolve(recipe, target, self.options(target), os.environ)
+        _follower_spec(run, detach=self.options(target).detach).write(spec)
+        return [sys.executable, "-m", "trainfleet.training.launch.ray_up.follow", str(spec)]
+
+    def render(self, recipe: Recipe, target: Target) -> str:
+        """The cluster file. With `--write FILE` it is written there, and the next steps are shown."""
+        from trainfleet.training.launch.ray_up.cluster_yaml import cluster_files, next_steps, rendered, write
+
+        options = self.options(target)
+        run = resolve(recipe, target, options, os.environ)
+        if options.write is None:
+            return rendered(run, cluster_files(Path(f"{run.name}.yaml")))
+        write(run, Path(options.write), os.environ)
+        return next_steps(run, Path(options.write))
+
+
+def _follower_spec(run: RunSpec, *, detach: bool) -> RayUpSpec:
+    """The message to the follower. Also writes the files of Ray's launcher, which stay while the machines do."""
+    from trainfleet.training.launch.ray_up.cluster_yaml import submitted_job, write
+
+    file = state_folder(run.name) / "cluster.yaml"
+    write(run, file, os.environ)
+    return RayUpSpec(
+        detach=detach,
+        within_s=run.within_s,
+        file=str(file),
+        name=run.name,
+        cloud=run.cloud,
+        stays=run.stays,
+        job=run.job,
+        launch=run.launch,
+        nodes=run.nodes,
+        hosts=list(run.hosts),
+        ssh_user=run.ssh_user,
+        docker=run.docker,
+        submit=submitted_job(run),
+        detached=Detached(
+            job=run.job,
+            storage=run.recipe.home_url(),
+            how=[
+                f"submitted {run.recipe.name} as job {run.job} of the Ray cluster {run.name}",
+                "follow it  the same command without --detach, which also deletes the machines at the end",
+                f"stop it    ray down {file}",
+            ],
+        ),
+    )

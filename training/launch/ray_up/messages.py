@@ -1,0 +1,26 @@
+"""The message from the launcher to the follower of a run on VMs or hosts."""
+
+from __future__ import annotations
+
+from trainfleet.training.launch.remote.follower import Detached, FollowerSpec
+from trainfleet.training.launch.remote.ray_job import RayJob
+
+
+class RayUpSpec(FollowerSpec):
+    """A run and its Ray cluster."""
+
+    file: str
+    """The cluster file."""
+    name: str
+    """The Ray cluster's name."""
+    cloud: str
+    stays: bool
+    """Whether the machines outlive the run."""
+    job: str
+    launch: str
+    nodes: int
+    hosts: list[str]
+    ssh_user: str
+    docker: bool
+    submit: RayJob
+    detached: Detached

@@ -1,0 +1,168 @@
+"""The record of a launch: what its ranks reported, and what run.json keeps of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from trainfleet.errors import InputError, Problem, TrainfleetError
+from trainfleet.files import write_whole
+from trainfleet.training.launch.request import Target
+from trainfleet.training.recipe.changes import differences
+from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.recipe.validation import check
+from trainfleet.training.runs.reader import last_sign, read_recipe, read_rows, read_run
+from trainfleet.training.runs.storage import HOME
+from trainfleet.training.runtime import local_resources
+from trainfleet.training.runtime.subprocess_jobs import error_from
+
+
+@dataclass
+class Reported:
+    """What the ranks and the follower have reported so far."""
+
+    result: dict[str, Any] | None = None
+    error: TrainfleetError | None = None
+    crashes: list[dict[str, Any]] = field(default_factory=list)
+    stepped: bool = False
+    first_step_s: float | None = None
+    last_step: int = 0
+    detached: dict[str, Any] | None = None
+    """Set by a follower that leaves the run alone."""
+    moves: list[dict[str, Any]] = field(default_factory=list)
+    """Each recovery on other pods: from where to where, in how many seconds."""
+
+    def on_event(self, event: dict[str, Any], seconds: float) -> None:
+        """Take note of an event, `seconds` after the start."""
+        fields = {key: value for key, value in event.items() if key != "kind"}
+        match event["kind"]:
+            case "step":
+                if self.first_step_s is None:
+                    self.first_step_s = round(seconds, 3)
+                self.stepped, self.last_step = True, event["step"]
+            case "result":
+                self.result = fields
+            case "error" if self.error is None:
+                self.error = error_from(event)
+            case "crash":
+                self.crashes.append(event)
+            case "moved":
+                self.moves.append(fields)
+            case "detached":
+                self.detached = fields
+
+
+def begin(before: Mapping[str, Any], recipe: Recipe, target: Target) -> list[dict[str, Any]]:
+    """Add this launch to run.json; returns all launches. A launch without a recorded end was killed."""
+    request, run_dir = target.request, target.run_dir
+    launches = [dict(each) for each in before.get("launches", [])]
+    if launches and "status" not in launches[-1]:
+        elsewhere = (run_dir / HOME).exists()
+        launches[-1] |= {"status": "killed"} | ({} if elsewhere else _until_killed(run_dir, launches[-1]))
+    launch: dict[str, Any] = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "on": request.on,
+        "recipe": request.recipe,
+        "workers": recipe.scaling.workers,
+        "machine": local_resources.describe(),
+    }
+    if target.platform is not None:
+        launch["platform"] = target.platform.facts()
+    # `trainfleet runs` finds the run again by these.
+    place = request.options.place() if request.options is not None else {}
+    launch |= place | ({"stacks": [*request.stacks]} if request.stacks else {})
+    launches.append(launch)
+    update(run_dir, {"launches": launches})
+    return launches
+
+
+def end(
+    run_dir: Path, launches: list[dict[str, Any]], reported: Reported, status: str, seconds: float
+) -> None:
+    """Record the end of the last launch in run.json."""
+    launches[-1] |= {
+        "seconds": round(seconds, 3),
+        "status": status,
+        "first_step_seconds": reported.first_step_s,
+        "last_step": reported.last_step,
+    }
+    if reported.moves:
+        launches[-1]["moves"] = reported.moves
+    if reported.error is not None or reported.crashes:
+        error = reported.error.summary if reported.error else reported.crashes[0]["error"]
+        launches[-1]["error"] = str(error)
+    facts: dict[str, Any] = {"launches": launches}
+    if reported.result is not None:
+        facts["result"] = reported.result
+    update(run_dir, facts)
+
+
+def update(run_dir: Path, facts: Mapping[str, Any]) -> None:
+    """Update run.json. After the run's end, a full disk is ignored: it must not hide how the run ended."""
+    with contextlib.suppress(InputError) if "result" in facts else contextlib.nullcontext():
+        write_whole(run_dir / "run.json", json.dumps(read_run(run_dir) | dict(facts), indent=1))
+
+
+def save_report(run_dir: Path) -> None:
+    """Write the run's report. A full disk is ignored: it must not hide how the run ended."""
+    from trainfleet.training.report import write_report
+
+    with contextlib.suppress(InputError):
+        write_report(run_dir, run_dir / "report.html")
+
+
+def document(run_dir: Path, result: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """What `--json` prints of a run."""
+    report = run_dir / "report.html"
+    return {
+        "run": str(run_dir),
+        "status": result.get("status", "finished"),
+        "step": result.get("step"),
+        "resumed_from": result.get("resumed_from"),
+        "checkpoint": result.get("checkpoint"),
+        "metrics": result.get("metrics", {}),
+        "baseline": result.get("baseline", {}),
+        "losses": [[row["step"], row["loss"]] for row in read_rows(run_dir).of("train")],
+        "seconds": round(seconds, 3),
+        "report": str(report) if report.exists() else None,
+    }
+
+
+def is_finished(before: Mapping[str, Any], recipe: Recipe) -> bool:
+    """Whether the run needs no more steps. A recipe that asks for more steps resumes."""
+    # A batch that grew needs fewer steps than were asked for.
+    done = max(before.get("result", {}).get("step", 0), before.get("asked", 0))
+    return before.get("status") == "finished" and (recipe.steps is None or done >= recipe.steps)
+
+
+def require_same_recipe(run_dir: Path, recipe: Recipe, allowed: tuple[str, ...]) -> None:
+    """Reject another recipe for a finished run: "nothing to do" would pass for its result.
+
+    Raises:
+        InputError: keys differ that decide what is trained.
+    """
+    found = check(read_recipe(run_dir))[0]
+    if found is None:
+        return
+    ignored = (*allowed, "steps", "epochs")
+    changed = differences(found.model_dump(mode="json"), recipe.model_dump(mode="json"), ignored)
+    if changed:
+        fix = "restore it, or train with --run NAME or --fresh"
+        problems = [Problem(key, f"was {old}, is now {new}", fix) for key, old, new in changed]
+        raise InputError(f"{run_dir} is finished, and was trained with another recipe", problems)
+
+
+def _until_killed(run_dir: Path, launch: Mapping[str, Any]) -> dict[str, Any]:
+    """How long a killed launch lasted and how far it came, by its last write: the report counts the lost time."""
+    seen, began = last_sign(run_dir), str(launch.get("at", ""))
+    try:
+        lasted = max(0.0, (seen or 0.0) - datetime.fromisoformat(began).timestamp())
+    except ValueError:
+        return {}
+    steps = [row["step"] for row in read_rows(run_dir).of("train")]
+    return {"seconds": round(lasted, 3), "last_step": max(steps, default=0)}

@@ -1,0 +1,67 @@
+"""The launcher `--on sky`. `run_spec` resolves the task and its alternatives; `follow` hands it to SkyPilot.
+
+SkyPilot takes seconds to import, so only the follower's process and `render` do it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from trainfleet.training.launch.base import Launcher
+from trainfleet.training.launch.remote.storage_env import require_reachable
+from trainfleet.training.launch.request import Target
+from trainfleet.training.launch.sky.configure import config_path
+from trainfleet.training.launch.sky.messages import SkySpec
+from trainfleet.training.launch.sky.options import SkyOptions
+from trainfleet.training.launch.sky.pods import context_problem
+from trainfleet.training.launch.sky.run_spec import resolve
+from trainfleet.training.launch.sky.server import ensure_server
+from trainfleet.training.launch.sky.skypilot import parse, require_skypilot, to_yaml
+from trainfleet.training.launch.sky.task import cluster_name, left_out, redacted
+from trainfleet.training.recipe.schema import Recipe
+
+
+class Sky(Launcher[SkyOptions]):
+    """A SkyPilot task on one of several platforms."""
+
+    remote = True
+    grace_seconds = 180.0
+    """Pods that are asked to stop finish their step and upload a checkpoint before they are deleted."""
+    options_model = SkyOptions
+
+    def check(self, recipe: Recipe, target: Target) -> None:
+        """Reject what cannot run on any platform, and a run that would be stored on its pods' disks."""
+        require_skypilot()
+        require_reachable(recipe.storage, os.environ)
+        resolve(recipe, target, self.options(target), os.environ)
+
+    def render(self, recipe: Recipe, target: Target) -> str:
+        """The task as YAML, after SkyPilot's parser accepted it. Secrets are hidden."""
+        require_skypilot()
+        run = resolve(recipe, target, self.options(target), os.environ)
+        parse(run.task)
+        return "".join(f"# left out: {each}\n" for each in left_out(run.plan)) + to_yaml(redacted(run.task))
+
+    def command(self, recipe: Recipe, file: Path, target: Target) -> list[str]:
+        """The command that has SkyPilot run the task and reports what it prints."""
+        options = self.options(target)
+        run = resolve(recipe, target, options, os.environ)
+        contexts = {each.context: run.platforms[each.platform].namespace for each in run.plan.possible}
+        if any(context_problem(context, namespace) is None for context, namespace in contexts.items()):
+            # NOTE: now, because the launcher ends what its later child processes leave behind, and SkyPilot's
+            # server must outlive the launch.
+            ensure_server(os.environ, config_path(os.environ))
+        spec = file.with_name("sky.json")
+        SkySpec(
+            detach=options.detach,
+            within_s=options.within_s,
+            task=run.task,
+            cluster=cluster_name(recipe.name),
+            run=recipe.name,
+            managed=options.managed,
+            contexts=contexts,
+            left_out=left_out(run.plan),
+        ).write(spec)
+        return [sys.executable, "-m", "trainfleet.training.launch.sky.follow", str(spec)]

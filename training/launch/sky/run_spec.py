@@ -1,0 +1,81 @@
+"""A run by SkyPilot, resolved: the platforms, the plan of pools, and the task."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainfleet.errors import InputError, Problem
+from trainfleet.infra.outputs.contract import PlatformOutputs
+from trainfleet.training.launch.platform_outputs import NamedPlatform, external_cluster
+from trainfleet.training.launch.remote.storage_env import authority, forwarded
+from trainfleet.training.launch.request import Target
+from trainfleet.training.launch.sky.options import SkyOptions
+from trainfleet.training.launch.sky.plan import Plan, make_plan
+from trainfleet.training.launch.sky.task import TaskOptions, task_document
+from trainfleet.training.recipe.schema import Recipe
+from trainfleet.training.runtime import events
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """A task with every possible pool as an alternative, and the plan that it follows."""
+
+    task: dict[str, Any]
+    plan: Plan
+    platforms: dict[str, PlatformOutputs]
+
+
+def by_name(platforms: Sequence[NamedPlatform]) -> list[tuple[str, PlatformOutputs]]:
+    """Each platform's outputs by the name under which a plan shows them."""
+    return [(platform.name, platform.outputs) for platform in platforms]
+
+
+def resolve(recipe: Recipe, target: Target, options: SkyOptions, env: Mapping[str, str]) -> RunSpec:
+    """What a launch runs, and where it is tried.
+
+    Raises:
+        InputError: no pool can run it (with the reason of every pool), or a secret is not set.
+    """
+    platforms = _platforms(target, options)
+    # NOTE: every alternative writes to one storage, which pods in another cloud cannot open without keys.
+    plan = make_plan(recipe, platforms, options.plan_options(recipe.home_url()))
+    if not plan.possible:
+        problems = [
+            Problem(f"{each.platform}/{each.pool}".rstrip("/"), "; ".join(each.refusals))
+            for each in plan.refused
+        ]
+        raise InputError("no platform can run this recipe", problems)
+    if missing := [name for name in options.secrets if name not in env]:
+        problems = [Problem(f"--secret {name}", "is not set", f"export {name}=...") for name in missing]
+        raise InputError("a secret is missing", problems)
+    allowed = ",".join(target.request.allow_changes)
+    task_options = TaskOptions(
+        name=recipe.name,
+        managed=options.managed,
+        token=secrets.token_hex(32),
+        secrets={name: env[name] for name in options.secrets},
+        settings=forwarded(env) | ({events.ALLOW_CHANGES: allowed} if allowed else {}),
+        authority=authority(env),
+        from_secrets=options.from_secrets,
+    )
+    task = task_document(recipe, plan.possible, dict(platforms), task_options)
+    return RunSpec(task, plan, dict(platforms))
+
+
+def _platforms(target: Target, options: SkyOptions) -> list[tuple[str, PlatformOutputs]]:
+    """The platforms of `--stack`, or the cluster of `--context`, with the image that was requested."""
+    if target.platforms:
+        platforms = by_name(target.platforms)
+        image = {} if options.image is None else {"image": options.image}
+        return [(name, outputs.model_copy(update=image)) for name, outputs in platforms]
+    if options.context is None:
+        fix = "--stack OUTPUTS.json (may be repeated), or --context NAME --namespace NS --image REF --storage URL"
+        raise InputError("no platform is named", [Problem("--stack", "is missing", fix)])
+    if options.image is None:
+        fix = "an image with this Trainfleet, Ray and torch"
+        raise InputError("no image is named", [Problem("--image", "is required with --context", fix)])
+    namespace, storage = options.namespace or "default", target.request.storage or ""
+    return [(options.context, external_cluster(options.context, namespace, options.image, storage))]

@@ -1,0 +1,59 @@
+"""SkyPilot itself: its version, its parser, its YAML. Importing it takes seconds, so it is done in functions."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+from trainfleet.errors import MissingToolError, Problem, TrainfleetError
+
+VERSION = "0.14.1"
+"""The SkyPilot that configuration and tasks are written for and tested with."""
+
+
+def require_skypilot() -> None:
+    """Check that SkyPilot is installed, without importing it.
+
+    Raises:
+        MissingToolError: it is not, or in an unsupported version.
+    """
+    install = f"pip install 'skypilot[kubernetes]=={VERSION}'"
+    try:
+        found = metadata.version("skypilot")
+    except metadata.PackageNotFoundError as error:
+        problem = Problem("skypilot", "is missing", install)
+        raise MissingToolError("SkyPilot is not installed", [problem]) from error
+    if found.split(".")[:2] != VERSION.split(".")[:2]:
+        what = f"is {found}; Trainfleet supports {VERSION}"
+        raise MissingToolError("unsupported SkyPilot version", [Problem("skypilot", what, install)])
+
+
+def parse(document: Mapping[str, Any]) -> Any:
+    """The `sky.Task` of a document.
+
+    Raises:
+        TrainfleetError: SkyPilot rejects it.
+    """
+    import sky
+
+    try:
+        return sky.Task.from_yaml_config(copy.deepcopy(dict(document)))
+    except Exception as error:
+        raise TrainfleetError(f"SkyPilot rejects the task: {str(error).splitlines()[0]}") from error
+
+
+def to_yaml(document: Mapping[str, Any]) -> str:
+    """A task as YAML, with scripts as blocks of lines."""
+    import yaml
+
+    class BlockDumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - no anchors for equal tolerations
+            return True
+
+    def text(dumper: Any, value: str) -> Any:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    BlockDumper.add_representer(str, text)
+    return yaml.dump(dict(document), Dumper=BlockDumper, sort_keys=False, width=150)
