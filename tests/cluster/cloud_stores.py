@@ -110,16 +110,16 @@ class CloudStore:
 
 _LIST = """
 import json, os, sys
-from trainfleet.training.stores import Patience, parse
+from trainfleet.training.stores import RetryPolicy, parse
 from trainfleet.training.stores.clouds import connect
-print(json.dumps(sorted(connect(parse(f"{os.environ['KIND']}://{sys.argv[1]}"), Patience()).sizes(""))))
+print(json.dumps(sorted(connect(parse(f"{os.environ['KIND']}://{sys.argv[1]}"), RetryPolicy()).sizes(""))))
 """
 _FILL = """
 import sys
 from pathlib import Path
-from trainfleet.training.stores import Patience, parse
+from trainfleet.training.stores import RetryPolicy, parse
 from trainfleet.training.stores.clouds import connect
-store = connect(parse(sys.argv[2]), Patience())
+store = connect(parse(sys.argv[2]), RetryPolicy())
 for file in sorted(Path(sys.argv[1]).iterdir()):
     stream = store.create(file.name)
     stream.write(file.read_bytes())
@@ -291,9 +291,9 @@ def signature(container: str, until: datetime) -> str:
 
 _CONTAINER = """
 import sys
-from trainfleet.training.stores import Patience, parse
+from trainfleet.training.stores import RetryPolicy, parse
 from trainfleet.training.stores.clouds import connect
-connect(parse(f"az://{sys.argv[1]}"), Patience()).client.create_dir(sys.argv[1])
+connect(parse(f"az://{sys.argv[1]}"), RetryPolicy()).client.create_dir(sys.argv[1])
 """
 
 

@@ -57,7 +57,7 @@ def test_a_run_in_a_bucket_is_whole_there_and_goes_on_anywhere(
     assert {"run.json", "recipe.yaml", "metrics.jsonl", "report.html", "home.json"} <= files.keys()
     fresh = trainfleet(*call, "--fresh", cwd=tmp_path / "there", TRAINFLEET_CACHE=str(cache))
     assert fresh.returncode == 2
-    assert "would bury a run" in fresh.stderr
+    assert "would overwrite a run" in fresh.stderr
 
 
 @pytest.mark.parametrize("store_server", ["s3"], indirect=True)

@@ -19,7 +19,7 @@ from trainfleet.errors import InputError
 from trainfleet.training.checkpoint import CheckpointError
 from trainfleet.training.inference.loaded import open_trained
 from trainfleet.training.recipe.schema import Recipe
-from trainfleet.training.stores import Patience, open_store
+from trainfleet.training.stores import RetryPolicy, open_store
 from trainfleet.training.stores.lease import LEASE, Lease
 from trainfleet.training.trainer.context import RunResult
 
@@ -89,7 +89,7 @@ def test_a_store_that_stays_away_stops_the_run_and_names_the_last_good_one(
     tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "trainfleet.training.stores.lease.PATIENCE_BEATS", 1
+        "trainfleet.training.stores.lease.STALE_AFTER_HEARTBEATS", 1
     )  # the lease could not be given back, and its process, this one, lives on
     recipe = tiny(f"storage={store_server.url(prefix)}", "checkpoint.patience.attempts=2", *SHORT)
     told: list[str] = []
@@ -149,10 +149,10 @@ def test_a_second_run_in_the_same_place_is_refused(
     tmp_path: Path, tiny: Make, run: Run, store_server: Running, prefix: str
 ) -> None:
     recipe = tiny(f"storage={store_server.url(prefix)}", *SHORT)
-    first = Lease(open_store(recipe.home_url()), "another launch", beat_s=0.2, settle_s=0.1)
+    first = Lease(open_store(recipe.home_url()), "another launch", heartbeat_s=0.2, settle_s=0.1)
     first.acquire()
     try:
-        with pytest.raises(InputError, match="this run is going on already"):
+        with pytest.raises(InputError, match="this run is already active"):
             run(recipe, tmp_path / "run")
     finally:
         first.release()
@@ -165,13 +165,13 @@ def test_a_lease_is_taken_over_only_from_nobody(
     tmp_path: Path, store_server: Running, prefix: str, remote: bool
 ) -> None:
     store = open_store(
-        store_server.url(prefix) if remote else str(tmp_path / "home"), Patience(3, 0.05, 0.1, 20.0)
+        store_server.url(prefix) if remote else str(tmp_path / "home"), RetryPolicy(3, 0.05, 0.1, 20.0)
     )
-    held = Lease(store, "one", beat_s=0.2, settle_s=0.1)
+    held = Lease(store, "one", heartbeat_s=0.2, settle_s=0.1)
     held.acquire()
     with pytest.raises(InputError, match="writes here"):
-        Lease(store, "two", beat_s=0.5, settle_s=0.1).acquire()
-    restarted = Lease(store, "one", beat_s=0.2, settle_s=0.1)
+        Lease(store, "two", heartbeat_s=0.5, settle_s=0.1).acquire()
+    restarted = Lease(store, "one", heartbeat_s=0.2, settle_s=0.1)
     restarted.acquire()
     held._thread.join(20)  # type: ignore[union-attr]  # it has one
     with pytest.raises(InputError):
@@ -188,7 +188,7 @@ def test_a_lease_is_taken_over_only_from_nobody(
         "count": 7,
     }
     store.put(LEASE, json.dumps(left).encode())
-    heir = Lease(store, "three", beat_s=0.1, settle_s=0.1)
+    heir = Lease(store, "three", heartbeat_s=0.1, settle_s=0.1)
     heir.acquire()
     heir.release()
     assert LEASE not in store.sizes()
@@ -200,7 +200,7 @@ def test_a_bucket_that_may_not_be_written_is_said_before_the_first_step(
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     steps: list[int] = []
-    with pytest.raises(Exception, match="does not accept the credentials"):
+    with pytest.raises(Exception, match="rejects the credentials"):
         run(
             tiny(f"storage={store_server.url(prefix)}", *SHORT),
             tmp_path / "run",

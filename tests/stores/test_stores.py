@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.stores.running import Running
-from trainfleet.training.stores import NotThereError, Patience, Store, StoreError, open_store
+from trainfleet.training.stores import NotFoundError, RetryPolicy, Store, StoreError, open_store
 
-QUICK = Patience(attempts=4, first_s=0.05, longest_s=0.2, stall_s=20.0)
+QUICK = RetryPolicy(attempts=4, first_s=0.05, longest_s=0.2, stall_s=20.0)
 every = pytest.mark.parametrize("store_server", ["s3", "gs", "az"], indirect=True)
 mostly_one = pytest.mark.parametrize(
     "store_server",
@@ -28,7 +28,7 @@ class Told(list[str]):
         self.append(f"{what}: {text}")
 
 
-def opened(running: Running, prefix: str, patience: Patience = QUICK) -> tuple[Store, Told]:
+def opened(running: Running, prefix: str, patience: RetryPolicy = QUICK) -> tuple[Store, Told]:
     told = Told()
     return open_store(running.url(prefix), patience, told), told
 
@@ -53,7 +53,7 @@ def test_what_is_written_is_listed_read_and_removed(store_server: Running, prefi
     assert store.read("one/small") == b"other"
     store.remove(["one/big", "one/small", "one/never"])
     assert store.sizes() == {}
-    with pytest.raises(NotThereError, match="is not there"):
+    with pytest.raises(NotFoundError, match="does not exist"):
         store.read("one/big")
     assert (
         not told or store_server.server.kind == "az"
@@ -62,7 +62,7 @@ def test_what_is_written_is_listed_read_and_removed(store_server: Running, prefi
 
 @every
 def test_a_file_whose_making_fails_is_never_there(store_server: Running, prefix: str) -> None:
-    store, _ = opened(store_server, prefix, Patience(1))
+    store, _ = opened(store_server, prefix, RetryPolicy(1))
 
     def broken(output: object) -> None:
         output.write(BIG)  # type: ignore[attr-defined]  # a Counted
@@ -102,7 +102,7 @@ SAMPLED = (
     indirect=["store_server"],
 )
 def test_a_fault_that_goes_by_is_got_over(store_server: Running, prefix: str, name: str) -> None:
-    store, _ = opened(store_server, prefix, Patience(8, 0.05, 0.3, 20.0))
+    store, _ = opened(store_server, prefix, RetryPolicy(8, 0.05, 0.3, 20.0))
     store.put("before", BIG)
     store_server.proxy.fail(times=3, **FAULTS[name])  # type: ignore[arg-type]  # the table's values are of several types
     store.put("during", BIG)
@@ -115,20 +115,20 @@ def test_a_fault_that_goes_by_is_got_over(store_server: Running, prefix: str, na
 
 @every
 def test_a_store_that_hangs_is_given_up_on_and_named(store_server: Running, prefix: str) -> None:
-    store, told = opened(store_server, prefix, Patience(2, 0.05, 0.1, 0.6))
+    store, told = opened(store_server, prefix, RetryPolicy(2, 0.05, 0.1, 0.6))
     store_server.proxy.fail("hang", times=100)
-    with pytest.raises(StoreError, match="2 times") as caught:
+    with pytest.raises(StoreError, match="after 2 attempts") as caught:
         store.put("file", b"x")
     assert store.at("file") in str(caught.value)
     assert len(told) == 1
-    assert "try 2 of 2" in told[0]
+    assert "attempt 2 of 2" in told[0]
 
 
 @mostly_one
 def test_a_store_that_is_not_there_is_said_so(
     store_server: Running, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, told = opened(store_server, prefix, Patience(2, 0.05, 0.1, 20.0))
+    store, told = opened(store_server, prefix, RetryPolicy(2, 0.05, 0.1, 20.0))
     store_server.proxy.fail("reset", times=10_000)
     with pytest.raises(StoreError) as caught:
         store.put("file", b"x")
@@ -139,16 +139,16 @@ def test_a_store_that_is_not_there_is_said_so(
 @mostly_one
 def test_a_bucket_that_does_not_exist_is_named(store_server: Running) -> None:
     store = open_store(f"{store_server.server.kind}://nobody-made-this/x", QUICK)
-    with pytest.raises(StoreError, match="there is no such bucket or container"):
+    with pytest.raises(StoreError, match="the bucket or container does not exist"):
         store.probe()
 
 
 @pytest.mark.parametrize(
     ("store_server", "variable", "value", "words"),
     [
-        ("s3", "AWS_SECRET_ACCESS_KEY", "wrong", "does not accept the credentials"),
-        ("s3", "AWS_ACCESS_KEY_ID", "nobody", "does not accept the credentials"),
-        ("az", "AZURE_STORAGE_ACCOUNT_KEY", "d3Jvbmc=", "does not accept the credentials|no permission"),
+        ("s3", "AWS_SECRET_ACCESS_KEY", "wrong", "rejects the credentials"),
+        ("s3", "AWS_ACCESS_KEY_ID", "nobody", "rejects the credentials"),
+        ("az", "AZURE_STORAGE_ACCOUNT_KEY", "d3Jvbmc=", "rejects the credentials|no permission"),
     ],
     indirect=["store_server"],
 )
@@ -164,11 +164,11 @@ def test_wrong_credentials_are_not_tried_again(
 
 
 ANSWERS = {
-    "clock": (403, "RequestTimeTooSkewed", "refuses this machine's clock"),
+    "clock": (403, "RequestTimeTooSkewed", "rejects this machine's clock"),
     "full": (507, "InsufficientStorage", "the store is full"),
     "quota": (403, "QuotaExceeded", "the store is full"),
     "rights": (403, "AccessDenied", "no permission"),
-    "token": (400, "ExpiredToken", "does not accept the credentials"),
+    "token": (400, "ExpiredToken", "rejects the credentials"),
 }
 
 

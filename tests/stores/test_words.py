@@ -1,6 +1,4 @@
-"""What the clouds' clients really say, and what is made of it. The sentences are theirs, shortened in the
-middle.
-"""
+"""Error messages of the clouds' clients and their explanations. The messages are real, shortened."""
 
 from __future__ import annotations
 
@@ -9,9 +7,9 @@ import errno
 import pytest
 
 from trainfleet.training.stores.error_messages import explain
-from trainfleet.training.stores.retry import Patience, StalledError
+from trainfleet.training.stores.retry import RetryPolicy, StalledError
 
-SAID = [
+CLIENT_ERRORS = [
     (
         "When uploading: AWS Error ACCESS_DENIED during PutObject operation: Access Denied.",
         "no permission",
@@ -24,7 +22,7 @@ SAID = [
     ),
     (
         "AWS Error NO_SUCH_BUCKET during CreateMultipartUpload operation: The specified bucket does not exist.",
-        "no such bucket",
+        "bucket or container does not exist",
         False,
     ),
     (
@@ -49,12 +47,12 @@ SAID = [
     ),
     (
         "AWS Error SLOW_DOWN during PutObject operation: Please reduce your request rate.",
-        "fewer requests",
+        "limits the request rate",
         True,
     ),
     (
         "AWS Error INTERNAL_FAILURE during UploadPart operation: We encountered an internal error.",
-        "error of its own",
+        "internal error",
         True,
     ),
     (
@@ -68,13 +66,17 @@ SAID = [
         True,
     ),
     ("google::cloud::Status(UNAUTHENTICATED: Permanent error: Invalid Credentials)", "credentials", False),
-    ("google::cloud::Status(RESOURCE_EXHAUSTED: rateLimitExceeded)", "fewer requests", True),
+    ("google::cloud::Status(RESOURCE_EXHAUSTED: rateLimitExceeded)", "limits the request rate", True),
     (
         "403 This request is not authorized to perform this operation using this permission. AuthorizationPermissionMismatch",
         "no permission",
         False,
     ),
-    ("404 The specified container does not exist. ContainerNotFound", "no such bucket or container", False),
+    (
+        "404 The specified container does not exist. ContainerNotFound",
+        "bucket or container does not exist",
+        False,
+    ),
     (
         "Server failed to authenticate the request. Make sure the value of Authorization header is formed correctly: AuthenticationFailed",
         "credentials",
@@ -85,19 +87,19 @@ SAID = [
         "cannot be resolved",
         True,
     ),
-    ("something that nobody has heard before", "something that nobody has heard before", True),
+    ("an unknown error", "an unknown error", True),
 ]
 
 
-@pytest.mark.parametrize(("sentence", "words", "again"), SAID)
-def test_a_clients_sentence_becomes_a_word_and_a_decision(sentence: str, words: str, again: bool) -> None:
-    explained = explain(OSError(sentence), local=False)
-    assert words in explained.what
-    assert explained.again is again
+@pytest.mark.parametrize(("message", "expected", "retryable"), CLIENT_ERRORS)
+def test_a_client_error_is_explained_and_classified(message: str, expected: str, retryable: bool) -> None:
+    explained = explain(OSError(message), local=False)
+    assert expected in explained.what
+    assert explained.retryable is retryable
 
 
 @pytest.mark.parametrize(
-    ("code", "words", "again"),
+    ("code", "expected", "retryable"),
     [
         (errno.ENOSPC, "No space left", False),
         (errno.EACCES, "no permission", False),
@@ -105,14 +107,14 @@ def test_a_clients_sentence_becomes_a_word_and_a_decision(sentence: str, words: 
         (errno.EIO, "output error", True),
     ],
 )
-def test_a_disk_says_it_by_its_number(code: int, words: str, again: bool) -> None:
+def test_a_disk_error_is_explained_by_its_errno(code: int, expected: str, retryable: bool) -> None:
     explained = explain(OSError(code, "Input/output error"), local=True)
-    assert words in explained.what
-    assert explained.again is again
+    assert expected in explained.what
+    assert explained.retryable is retryable
 
 
 def test_waits_double_up_to_the_longest_and_never_meet() -> None:
-    patience = Patience(attempts=9, first_s=1.0, longest_s=8.0)
+    patience = RetryPolicy(attempts=9, first_s=1.0, longest_s=8.0)
     waits = [patience.wait(attempt) for attempt in range(1, 9)]
     assert all(
         longest / 2 <= wait <= longest for wait, longest in zip(waits, [1, 2, 4, 8, 8, 8, 8, 8], strict=True)
@@ -124,7 +126,7 @@ def test_a_call_that_stands_still_is_left_and_one_that_moves_is_not() -> None:
     import threading
 
     forever = threading.Event()
-    patience = Patience(attempts=1, stall_s=0.3)
+    patience = RetryPolicy(attempts=1, stall_s=0.3)
     with pytest.raises(StalledError):
         patience.run(lambda _: forever.wait(), lambda _: False, lambda *_: None)
 

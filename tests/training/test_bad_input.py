@@ -16,7 +16,7 @@ from trainfleet.training.launch.supervise import start
 from trainfleet.training.recipe.load import dump, load_recipe
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.reader import read_rows
-from trainfleet.training.stores import Patience, Store, StoreError
+from trainfleet.training.stores import RetryPolicy, Store, StoreError
 from trainfleet.training.trainer.context import RunContext, RunResult
 from trainfleet.training.trainer.loop import train
 from trainfleet.training.workloads.lm.text import TokenFiles
@@ -180,7 +180,7 @@ def test_a_store_that_fails_says_what_to_do_and_is_asked_again_only_where_that_m
             tries.append(path)
             raise OSError(words)
 
-    store = Store("s3://bucket/runs", Refusing(), Patience(5, 0.001, 0.002), lambda *_: None)  # type: ignore[arg-type]  # reading is all it is asked
+    store = Store("s3://bucket/runs", Refusing(), RetryPolicy(5, 0.001, 0.002), lambda *_: None)  # type: ignore[arg-type]  # reading is all it is asked
     with pytest.raises(StoreError) as caught:
         store.read("run.json")
     assert what in str(caught.value)

@@ -23,12 +23,12 @@ from trainfleet.training.checkpoint import CheckpointError, Checkpoints, Saved, 
 from trainfleet.training.checkpoint.files import METADATA, TornError, read_metadata
 from trainfleet.training.recipe.schema import CheckpointConfig
 from trainfleet.training.runs.reader import MARKER
-from trainfleet.training.stores import Patience, open_store
+from trainfleet.training.stores import RetryPolicy, open_store
 from trainfleet.training.stores.folder import FolderOutput
 from trainfleet.training.trainer.state import rng_state, set_rng_state
 
 SHARD = "__0_0.distcp"
-QUICK = Patience(attempts=3, first_s=0.01, longest_s=0.02, stall_s=30)
+QUICK = RetryPolicy(attempts=3, first_s=0.01, longest_s=0.02, stall_s=30)
 
 
 class Told(list[tuple[str, str]]):

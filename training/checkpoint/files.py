@@ -28,8 +28,8 @@ from torch.futures import Future
 from trainfleet.training.checkpoint.plan import Staged
 from trainfleet.training.runs.reader import MARKER
 from trainfleet.training.runtime import failpoints
-from trainfleet.training.stores import Store, StoreError, Written
-from trainfleet.training.stores.store import Counted
+from trainfleet.training.stores import Store, StoreError, FileDigest
+from trainfleet.training.stores.store import HashingOutput
 
 FORMAT = 2
 """Of a checkpoint's folder: raise it when its meaning changes."""
@@ -58,7 +58,7 @@ class TornError(Exception):
 class Share:
     """What one rank has written: manifest entries by file, and where in them its items lie."""
 
-    files: dict[str, Written]
+    files: dict[str, FileDigest]
     places: dict[Any, _StorageInfo]
 
 
@@ -68,12 +68,12 @@ def write_share(store: Store, name: str, rank: int, staged: Staged) -> Share:
     Raises:
         StoreError: past all tries.
     """
-    files: dict[str, Written] = {}
+    files: dict[str, FileDigest] = {}
     places: dict[Any, _StorageInfo] = {}
     for number, items in enumerate(_cut(staged)):
         file = f"__{rank}_{number}.distcp"
 
-        def produce(output: Counted, items: Staged = items, file: str = file) -> None:
+        def produce(output: HashingOutput, items: Staged = items, file: str = file) -> None:
             for item, data in items:
                 begin = output.tell()
                 if isinstance(data, bytes):

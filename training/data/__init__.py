@@ -1,14 +1,11 @@
-"""Data: raw files turned into blocks once, and blocks read in an order that any number of ranks can enter
-anywhere.
+"""Data: prepares raw files as blocks once, then reads blocks in an order that any number of ranks can resume.
 
-`sources` lists raw files, `preparation` makes block files of them, `stream` reads these, `order` says which
-sample comes when; a workload
-that brings rows starts at `trainfleet.training.data.prepare`'s docstring. Easy to get wrong: importing this
-package imports neither torch
-nor pyarrow, and must not: the processes that prepare data lack time for the one, and a command line for both.
+`sources` lists raw files, `prepare` makes block files, `stream` reads them, `order` decides the sample
+order. To add a source of rows, start at the docstring of `trainfleet.training.data.prepare`.
 """
 
-from trainfleet.training.data.bad_rows import Bad, BadRowError, Integrity, left_out
+# NOTE: import neither torch nor pyarrow here: the command line and preparation processes import this package.
+from trainfleet.training.data.bad_rows import BadInput, BadRowError, Integrity, describe_left_out
 from trainfleet.training.data.columns import Column
 from trainfleet.training.data.order import (
     Order,
@@ -26,7 +23,7 @@ from trainfleet.training.data.sources import Row, Source, find_source
 from trainfleet.training.data.stream import Blocks, open_blocks
 
 __all__ = [
-    "Bad",
+    "BadInput",
     "BadRowError",
     "Blocks",
     "Column",
@@ -41,8 +38,8 @@ __all__ = [
     "Transform",
     "WindowOrder",
     "check_sizes",
+    "describe_left_out",
     "find_source",
-    "left_out",
     "make_order",
     "micro_batch_starts",
     "open_blocks",

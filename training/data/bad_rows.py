@@ -1,9 +1,4 @@
-"""Bad input: what is refused, what is left out, and that each is counted and named.
-
-Used by `preparation`. Easy to get wrong: one torn file must not hide the next, so all are collected before
-anything is
-refused; and a limit keeps a set that is mostly broken from being trained on as if it were small.
-"""
+"""Rejects or skips files and rows that cannot be used; counts and names each of them."""
 
 from __future__ import annotations
 
@@ -13,75 +8,75 @@ from typing import Any, Literal
 
 from trainfleet.errors import InputError, Problem
 
-SHOWN = 20
-"""So many are named in an error; all are counted."""
-NAMED = 1000
-"""So many are named in a manifest."""
+MAX_IN_ERROR = 20
+MAX_IN_MANIFEST = 1000
+"""Maximum number of entries named; all are counted."""
 
 
 @dataclass(frozen=True)
-class Bad:
-    """One file or row that cannot be used: `where` it is and `what` is wrong."""
+class BadInput:
+    """A file or row that cannot be used: `where` it is and `what` is wrong."""
 
     where: str
     what: str
 
 
 class BadRowError(Exception):
-    """Raised by a transform for a row that it cannot use; the message says why."""
+    """Raised by a transform for a row that it cannot use; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Integrity:
-    """What happens to files and rows that cannot be used.
+    """Policy for files and rows that cannot be used.
 
     Attributes:
-        mode: `refuse`: the preparation ends, naming them; `quarantine`: they are left out, counted and named.
-        limit: with `quarantine`, the largest share of all rows and files that may be left out.
+        mode: `refuse` fails the preparation and names them; `quarantine` skips, counts and names them.
+        limit: with `quarantine`, the largest share of all rows and files that may be skipped.
     """
 
     mode: Literal["refuse", "quarantine"] = "refuse"
     limit: float = 0.01
 
-    def judge(self, bad: Sequence[Bad], good: int) -> None:
-        """Let a preparation go on, or end it.
+    def check(self, bad: Sequence[BadInput], good: int) -> None:
+        """Fail a preparation that this policy does not allow.
 
         Raises:
-            InputError: something is bad and the mode is `refuse`, or more is bad than the limit allows.
+            InputError: there are bad inputs and the mode is `refuse`, or there are more than the limit
+                allows.
         """
         if not bad:
             return
-        problems = [Problem(each.where, each.what) for each in bad[:SHOWN]]
-        if len(bad) > SHOWN:
-            problems.append(Problem("", f"and {len(bad) - SHOWN} more"))
+        problems = [Problem(each.where, each.what) for each in bad[:MAX_IN_ERROR]]
+        if len(bad) > MAX_IN_ERROR:
+            problems.append(Problem("", f"and {len(bad) - MAX_IN_ERROR} more"))
         if self.mode == "refuse":
             problems.append(
                 Problem(
                     "",
-                    "mend or remove them",
-                    "or leave them out, counted and named, by `integrity: quarantine`",
+                    "repair or remove them",
+                    "or skip them with `integrity: quarantine`, which counts and names them",
                 )
             )
             raise InputError(f"{len(bad)} of the data's files and rows cannot be used", problems)
         if len(bad) > self.limit * (len(bad) + good):
             share = len(bad) / (len(bad) + good)
+            limit = f"more than the limit of {self.limit:.1%}"
             raise InputError(
-                f"{len(bad)} of the data's files and rows cannot be used: {share:.1%}, more than the limit of {self.limit:.1%}",
-                problems,
+                f"{len(bad)} of the data's files and rows cannot be used: {share:.1%}, {limit}", problems
             )
 
-    def report(self, bad: Sequence[Bad]) -> dict[str, Any]:
-        """What the manifest says about it."""
+    def report(self, bad: Sequence[BadInput]) -> dict[str, Any]:
+        """The manifest's entry about bad inputs."""
         return {
             "mode": self.mode,
             "limit": self.limit,
             "count": len(bad),
-            "named": [asdict(each) for each in bad[:NAMED]],
+            "named": [asdict(each) for each in bad[:MAX_IN_MANIFEST]],
         }
 
 
-def left_out(facts: Mapping[str, Any]) -> str:
-    """A sentence about what was left out of the data that run.json's `facts` tell of; empty when nothing was."""
+def describe_left_out(facts: Mapping[str, Any]) -> str:
+    """A sentence about skipped inputs from the data facts of run.json; empty if there are none."""
     found = facts.get("data", {}).get("left_out", {})
     if not found.get("count"):
         return ""
@@ -90,6 +85,6 @@ def left_out(facts: Mapping[str, Any]) -> str:
     return f"{found['count']} of the data's files and rows are left out: {named}{more}"
 
 
-def bad_from(documents: Iterable[dict[str, str]]) -> list[Bad]:
-    """What `asdict` made of them."""
-    return [Bad(each["where"], each["what"]) for each in documents]
+def bad_from(documents: Iterable[dict[str, str]]) -> list[BadInput]:
+    """Inverse of `asdict` for each entry."""
+    return [BadInput(each["where"], each["what"]) for each in documents]

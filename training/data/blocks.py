@@ -1,10 +1,8 @@
-"""Block files and their manifest: how prepared data lies on a disk or in an object store.
+"""Block files and their manifest: the format of prepared data on disk and in object stores.
 
-A prepared folder holds `manifest.json`, written last, and per split `SPLIT/00000.arrow` and so on: Arrow IPC
-files of one
-record batch each, which can be mapped into memory, with the same number of samples in each but the last. Used
-by `preparation` and
-`stream`. Easy to get wrong: a folder without a manifest is no data; one with it is whole.
+A prepared folder holds `manifest.json` and, per split, `SPLIT/00000.arrow` and so on: Arrow IPC files of
+one record batch each, which can be mapped into memory, with the same number of samples in each but the
+last. The manifest is written last: a folder without it is not prepared data, a folder with it is complete.
 """
 
 from __future__ import annotations
@@ -21,18 +19,16 @@ from trainfleet.training.data.columns import Column, columns_of
 
 MANIFEST = "manifest.json"
 FORMAT = 1
-"""Raised when the files' meaning changes; part of the key under which data is cached."""
+"""Increment when the meaning of the files changes. Part of the cache key."""
 
 
 class TornBlockError(Exception):
-    """Raised when a block is not what the manifest says: cut short, altered or missing."""
+    """Raised when a block does not match the manifest: truncated, changed or missing."""
 
 
 @dataclass(frozen=True)
 class BlockEntry:
-    """One block file: its `name` below the folder, how many samples and bytes it has, and checksums of these
-    bytes.
-    """
+    """A block file: `name` relative to the folder, number of samples and bytes, and checksums."""
 
     name: str
     rows: int
@@ -45,10 +41,10 @@ class BlockEntry:
         return cls(name, rows, len(payload), hashlib.sha256(payload).hexdigest(), zlib.crc32(payload))
 
     def check(self, payload: Any, thorough: bool = False) -> None:
-        """Compare bytes with this entry; `thorough` by sha256 instead of crc32.
+        """Compare bytes with this entry, by sha256 if `thorough`, else by crc32.
 
         Raises:
-            TornBlockError: they are not those that were written.
+            TornBlockError: the bytes differ from those written.
         """
         if len(payload) != self.bytes:
             raise TornBlockError(f"{self.name} has {len(payload)} bytes instead of {self.bytes}")
@@ -58,22 +54,22 @@ class BlockEntry:
             else zlib.crc32(payload) == self.crc32
         )
         if not same:
-            raise TornBlockError(f"{self.name} is not what was written (its checksum differs)")
+            raise TornBlockError(f"{self.name} has another checksum than when it was written")
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a prepared folder holds.
+    """The contents of a prepared folder.
 
     Attributes:
         columns: of every sample, by name.
         rows_per_block: of every block but the last of a split.
         splits: the blocks of each split, in order.
         sources: the raw files: name, bytes, sha256.
-        settings: what the data was made with.
-        bad: files and rows that were left out (`trainfleet.training.data.bad_rows`).
-        notes: what the workload wants to remember about the data.
-        extras: other files of the folder by name, with the sha256 of each.
+        settings: the settings that the data was prepared with.
+        bad: files and rows that were skipped (`trainfleet.training.data.bad_rows`).
+        notes: values that the workload stores with the data.
+        extras: sha256 of each further file of the folder, by name.
     """
 
     columns: dict[str, Column]
@@ -92,7 +88,7 @@ class Manifest:
         return sum(each.bytes for blocks in self.splits.values() for each in blocks)
 
     def digest(self) -> str:
-        """Identify the samples and their order, whatever they were made of."""
+        """Identifies the samples and their order, independent of their sources."""
         blocks = {split: [each.sha256 for each in entries] for split, entries in sorted(self.splits.items())}
         return hashlib.sha256(json.dumps([FORMAT, blocks, self.extras], sort_keys=True).encode()).hexdigest()
 
@@ -115,17 +111,17 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: str, where: str) -> Manifest:
-        """Read what `dump` wrote.
+        """Inverse of `dump`.
 
         Raises:
-            InputError: it is no manifest, or one of another version.
+            InputError: the text is not a manifest, or has another format version.
         """
         try:
             document = json.loads(text)
             if document["format"] != FORMAT:
                 raise InputError(
                     "prepared data of another version",
-                    [Problem(where, f"is format {document['format']}, not {FORMAT}", "prepare it anew")],
+                    [Problem(where, f"is format {document['format']}, not {FORMAT}", "prepare it again")],
                 )
             return cls(
                 columns_of(document["columns"]),
@@ -143,7 +139,7 @@ class Manifest:
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
                 "not prepared data",
-                [Problem(where, "is no manifest of prepared data, or a torn one", "prepare it anew")],
+                [Problem(where, "is not a manifest of prepared data, or is truncated", "prepare it again")],
             ) from error
 
 
@@ -160,14 +156,14 @@ def write_batches(columns: Mapping[str, Any], *more: Mapping[str, Any]) -> Any:
 
 
 def read_batch(buffer: Any, number: int = 0) -> Any:
-    """A record batch that looks into the bytes of an IPC file.
+    """A record batch that views the bytes of an IPC file.
 
     Raises:
-        TornBlockError: the bytes are none.
+        TornBlockError: the bytes are not an IPC file.
     """
     import pyarrow as pa
 
     try:
         return pa.ipc.open_file(pa.BufferReader(buffer)).get_batch(number)
     except (pa.ArrowInvalid, OSError) as error:
-        raise TornBlockError("is no block file, or a torn one") from error
+        raise TornBlockError("is not a block file, or is truncated") from error

@@ -1,9 +1,7 @@
-"""What a sample is made of: named columns of a declared type and shape, and how they lie in Arrow arrays.
+"""Columns of a sample: declared types and shapes, and how Arrow arrays store them.
 
-Used by `preparation` (writes) and `stream` (reads). Easy to get wrong: a column of a fixed shape is one block
-of memory that
-numpy slices without a copy; one whose first dimension is `None` differs from sample to sample and is read one
-by one.
+A column of a fixed shape is one block of memory that numpy slices without a copy. A column whose first
+dimension is None (ragged) is read sample by sample.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-PLAIN = ("string", "bytes")
+UNSHAPED = ("string", "bytes")
 
 
 @dataclass(frozen=True)
@@ -25,23 +23,25 @@ class Column:
 
     Attributes:
         dtype: a numpy type by name (`float32`, `int64`, `uint8`, ...), or `string`, or `bytes`.
-        shape: of one sample; `None` as its first size where samples differ in length. () is a number.
+        shape: of one sample; `None` as its first size if samples differ in length. () is a scalar.
     """
 
     dtype: str
     shape: tuple[int | None, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.dtype not in PLAIN:
+        if self.dtype not in UNSHAPED:
             np.dtype(self.dtype)
             if self.dtype in ("bool", "object") or any(size is None for size in self.shape[1:]):
-                raise ValueError(f"{self}: no bool (take uint8), and only the first size may be None")
+                raise ValueError(
+                    f"{self}: bool is not supported (use uint8), and only the first size may be None"
+                )
         elif self.shape:
             raise ValueError(f"{self}: text and bytes have no shape")
 
     @property
-    def plain(self) -> bool:
-        return self.dtype in PLAIN
+    def unshaped(self) -> bool:
+        return self.dtype in UNSHAPED
 
     @property
     def ragged(self) -> bool:
@@ -49,15 +49,15 @@ class Column:
 
     @property
     def inner(self) -> tuple[int, ...]:
-        """The sizes that are fixed."""
+        """The fixed sizes."""
         return tuple(size for size in self.shape if size is not None)
 
     def document(self) -> dict[str, Any]:
         return {"dtype": self.dtype, "shape": list(self.shape)}
 
-    def fault(self, value: Any) -> str | None:
-        """Why a value cannot be this column's: wrong type, wrong shape, or a number that is none."""
-        if self.plain:
+    def mismatch(self, value: Any) -> str | None:
+        """Why a value does not fit this column: wrong type, wrong shape, or NaN or Inf values."""
+        if self.unshaped:
             expected = str if self.dtype == "string" else bytes
             return (
                 None
@@ -76,17 +76,18 @@ class Column:
         if len(array.shape) != len(self.shape) or any(
             have != want for have, want in zip(array.shape, self.shape, strict=True) if want is not None
         ):
-            return f"has the shape {list(array.shape)} instead of {['any' if size is None else size for size in self.shape]}"
+            expected_shape = ["any" if size is None else size for size in self.shape]
+            return f"has the shape {list(array.shape)} instead of {expected_shape}"
         if array.dtype.kind in "fc" and not np.isfinite(array).all():
             bad = int(array.size - np.isfinite(array).sum())
-            return f"holds {bad} value{'s' if bad > 1 else ''} that {'are' if bad > 1 else 'is'} no finite number"
+            return f"holds {bad} NaN or Inf value{'s' if bad > 1 else ''}"
         return None
 
     def arrow(self, values: Sequence[Any]) -> Any:
         """The values of many samples as one Arrow array."""
         import pyarrow as pa
 
-        if self.plain:
+        if self.unshaped:
             return pa.array(values, type=pa.large_string() if self.dtype == "string" else pa.large_binary())
         if not self.shape:
             return pa.array(np.asarray(values, dtype=self.dtype))
@@ -100,8 +101,8 @@ class Column:
         return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(flat))
 
     def read(self, array: Any) -> NDArray[Any] | Ragged | list[Any]:
-        """Look at an Arrow array's memory, without a copy (text and bytes are copied)."""
-        if self.plain:
+        """View an Arrow array's memory without a copy (text and bytes are copied)."""
+        if self.unshaped:
             return list(array.to_pylist())
         if not self.shape:
             return _memory(array)
@@ -111,7 +112,7 @@ class Column:
 
 
 class Ragged:
-    """Samples of unlike length, one after the other in memory."""
+    """Samples of different lengths, concatenated in memory."""
 
     def __init__(self, flat: NDArray[Any], offsets: NDArray[np.int64], inner: tuple[int, ...]) -> None:
         self._flat, self._offsets, self._inner = flat, offsets, inner
@@ -138,9 +139,7 @@ def columns_of(document: Mapping[str, Mapping[str, Any]]) -> dict[str, Column]:
 
 
 def _memory(array: Any) -> NDArray[Any]:
-    """The numbers of an Arrow array where they lie. Its own `to_numpy` would import pandas, a third of the
-    time until a worker is at work.
-    """
+    """An Arrow array's memory as numpy. `to_numpy` would import pandas, which slows the start of workers."""
     return np.from_dlpack(array)
 
 

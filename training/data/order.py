@@ -1,9 +1,7 @@
-"""Which sample is trained on when: a function of seed and position alone, the same for any number of ranks.
+"""Sample order: a function of seed and position alone, the same for any number of ranks.
 
-Used by the step loop. Easy to get wrong: positions count samples from the run's start and go on through
-epochs, so a
-resume needs one number, and a global batch may begin in one epoch and end in the next. Without torch until a
-permutation is asked for: the processes that prepare data import this package.
+Positions count samples from the start of the run, across epochs: a resume needs one number, and a global
+batch may begin in one epoch and end in the next. torch is imported only when a permutation is computed.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Order(Protocol):
-    """An endless order of `size` samples, an epoch after the other."""
+    """An endless order of `size` samples, epoch after epoch."""
 
     size: int
 
@@ -34,17 +32,17 @@ class Order(Protocol):
         ...
 
     def upcoming(self, start: int, count: int) -> list[int]:
-        """Samples of which `Workload.expect` should hear when `count` positions from `start` on come next;
-        may look further ahead.
+        """Samples to pass to `Workload.prefetch` before `count` positions from `start`; may look further
+        ahead.
         """
         ...
 
 
 @dataclass
 class SampleOrder:
-    """Each epoch a permutation of its own over all samples (`shuffled`), or the samples as they lie.
+    """A permutation of all samples per epoch (`shuffled`), or the samples in stored order.
 
-    `index(position)` may be asked in any order; one epoch's permutation is kept: 8 bytes per sample.
+    Positions may be queried in any order. Keeps one epoch's permutation: 8 bytes per sample.
     """
 
     seed: int
@@ -66,7 +64,7 @@ class SampleOrder:
         return found
 
     def upcoming(self, start: int, count: int) -> list[int]:
-        """The same as `indices`: a full permutation is for data that is at hand."""
+        """The same as `indices`: a full permutation is for data that is not streamed."""
         return self.indices(start, count)
 
     def _piece(self, epoch: int, first: int, end: int) -> list[int]:
@@ -82,18 +80,16 @@ class WindowOrder:
     """A shuffle for data that is read block by block: blocks in random order, and samples shuffled over
     `window` blocks at a time.
 
-    At any position at most `window` blocks are in use, and re-entering an epoch needs these alone. Memory is
-    a few numbers
-    per block and one window of indices. Each sample is equally likely at each position; what is not random is
-    company: the
-    samples of a block come within one window. So where blocks differ (sorted sources), the mean of a batch of
-    G samples
-    varies about 1 + G/W times as much as under a true shuffle over many blocks; `scatter` in preparation
-    takes that away.
+    At most `window` blocks are in use at any position, and resuming within an epoch needs only these.
+    Memory is a few numbers per block and one window of indices. Each sample is equally likely at each
+    position, but the samples of a block come within one window: with sorted sources, the mean of a batch of
+    G samples varies about 1 + G/W times as much as under a full shuffle over many blocks. `scatter` in
+    `prepare` removes that.
 
     Args:
+        seed: seed of the run.
         rows: samples per block; block b's samples follow those of block b - 1.
-        window: blocks that are mixed with each other.
+        window: number of blocks that are shuffled together.
     """
 
     def __init__(self, seed: int, rows: Sequence[int], window: int) -> None:
@@ -103,7 +99,7 @@ class WindowOrder:
         self.size = int(self._first[-1])
         self._epochs: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
         self._windows: dict[tuple[int, int], NDArray[np.int64]] = {}
-        self._named: tuple[list[tuple[int, int]], list[int]] = [], []
+        self._last_upcoming: tuple[list[tuple[int, int]], list[int]] = [], []
 
     def indices(self, start: int, count: int) -> list[int]:
         """The samples at `count` positions from `start` on."""
@@ -116,8 +112,9 @@ class WindowOrder:
         return found
 
     def upcoming(self, start: int, count: int) -> list[int]:
-        """One sample of each block that the positions need, then of each block of the window after them; the
-        same list while nothing changes.
+        """One sample of each block that the positions need, then of each block of the next window.
+
+        Returns the same list object while nothing changes.
         """
         windows, place, end, beyond = [], start, start + count, False
         while not beyond:
@@ -126,22 +123,22 @@ class WindowOrder:
             number, _ = self._window_at(epoch, within)
             windows.append((epoch, number))
             place += int(self._epoch(epoch)[1][number]) - within
-        if windows != self._named[0]:
+        if windows != self._last_upcoming[0]:
             blocks = [
                 self._epoch(epoch)[0][number * self.window : (number + 1) * self.window].tolist()
                 for epoch, number in windows
             ]
-            self._named = (
+            self._last_upcoming = (
                 windows,
                 [
                     int(self._first[block])
                     for block in dict.fromkeys(block for each in blocks for block in each)
                 ],
             )
-        return self._named[1]
+        return self._last_upcoming[1]
 
     def _epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """An epoch's blocks in their order, and the position within the epoch at which each window ends."""
+        """An epoch's blocks in order, and the position within the epoch at which each window ends."""
         if epoch not in self._epochs:
             if len(self._epochs) > 1:
                 self._epochs.clear()
@@ -151,7 +148,7 @@ class WindowOrder:
         return self._epochs[epoch]
 
     def _window_at(self, epoch: int, place: int) -> tuple[int, int]:
-        """The window that holds a position of an epoch, and the position at which it begins."""
+        """The window that holds a position of an epoch, and that window's first position."""
         ends = self._epoch(epoch)[1]
         number = int(np.searchsorted(ends, place, side="right"))
         return number, int(ends[number - 1]) if number else 0
@@ -171,33 +168,31 @@ class WindowOrder:
 
 
 def make_order(recipe: Recipe, workload: Any) -> Order:
-    """The order of the training samples that the recipe's `order` asks for.
+    """The order of the training samples as the recipe's `order` section configures it.
 
-    `shuffle: auto` is a windowed shuffle where the workload has blocks (`blocks(split)`: samples per block)
-    and does not say
-    that they are all at hand (`streamed = False`), and a full permutation elsewhere.
+    `shuffle: auto` is a windowed shuffle for a workload that streams its blocks, else a full permutation.
 
     Raises:
-        InputError: a windowed shuffle is asked of a workload that has no blocks.
+        InputError: the recipe requests a windowed shuffle of a workload without blocks.
     """
     settings = recipe.order
-    has_blocks = hasattr(workload, "blocks")
-    streamed = has_blocks and bool(getattr(workload, "streamed", True))
-    if settings.shuffle == "window" and not has_blocks:
+    blocks = workload.blocks("train")
+    if settings.shuffle == "window" and blocks is None:
         what = f"`window` shuffles over blocks, and the workload `{recipe.workload.name}` has none"
         raise InputError(
-            "there are no blocks to shuffle", [Problem("order.shuffle", what, "`full`, or leave it out")]
+            "there are no blocks to shuffle", [Problem("order.shuffle", what, "use `full`, or omit it")]
         )
-    if settings.shuffle == "window" or (settings.shuffle == "auto" and streamed):
-        return WindowOrder(recipe.seed, workload.blocks("train"), settings.window_blocks)
+    windowed = settings.shuffle == "window" or (settings.shuffle == "auto" and workload.streamed)
+    if windowed and blocks is not None:
+        return WindowOrder(recipe.seed, blocks, settings.window_blocks)
     return SampleOrder(recipe.seed, workload.size("train"), shuffled=settings.shuffle != "none")
 
 
 def check_sizes(workload: Any, world_size: int) -> None:
-    """See that every split has samples, and the training split one for each rank at least.
+    """Require samples in every split, and at least one per rank in the training split.
 
     Raises:
-        InputError: all that is too small, at once.
+        InputError: names every split that is too small.
     """
     problems = []
     size = workload.size("train")
@@ -206,22 +201,19 @@ def check_sizes(workload: Any, world_size: int) -> None:
             Problem(
                 "scaling.workers",
                 f"the train split has {size} samples for {world_size} ranks",
-                "fewer workers or more data",
+                "use fewer workers or more data",
             )
         )
     empty = [split for split in ("validation", "test") if workload.size(split) < 1]
     problems += [
-        Problem("workload", f"the {split} split is empty", "more data, or a larger share for it")
-        for split in empty
+        Problem("workload", f"the {split} split is empty", "add data, or raise its share") for split in empty
     ]
     if problems:
         raise InputError("there is too little data", problems)
 
 
 def permutation(seed: int, epoch: int, size: int, part: str = "") -> torch.Tensor:
-    """The order of an epoch (or of a named part of it): all of `size` once, decided by seed, epoch and name
-    alone.
-    """
+    """The permutation of an epoch (or of a named part of it): a function of seed, epoch and name alone."""
     import torch
 
     digest = hashlib.sha256(f"{seed}:{epoch}{f':{part}' if part else ''}".encode()).digest()
@@ -231,22 +223,18 @@ def permutation(seed: int, epoch: int, size: int, part: str = "") -> torch.Tenso
 def micro_batch_starts(
     step: int, global_batch: int, micro_batch: int, rank: int, world_size: int
 ) -> list[int]:
-    """Positions at which a rank's micro batches of a step begin. Over all ranks they tile [step·G, step·G +
-    G).
-    """
+    """Start positions of a rank's micro batches in a step. Over all ranks they tile [step·G, step·G + G)."""
     accumulation = global_batch // (micro_batch * world_size)
     return [step * global_batch + (turn * world_size + rank) * micro_batch for turn in range(accumulation)]
 
 
 def spread(size: int, limit: int | None) -> list[int]:
-    """At most `limit` of `size` samples, evenly spread: what a validation looks at, the same each time."""
+    """At most `limit` of `size` samples, evenly spaced and always the same: the samples of a validation."""
     count = size if limit is None else min(size, limit)
     return [place * size // count for place in range(count)]
 
 
 def share(indices: Sequence[int], micro_batch: int, rank: int, world_size: int) -> list[list[int]]:
-    """A rank's batches of a validation: whole batches dealt out in turn, so ranks may have unlike numbers of
-    them.
-    """
+    """A rank's batches of a validation, assigned round robin; ranks may get different numbers of batches."""
     batches = [list(indices[start : start + micro_batch]) for start in range(0, len(indices), micro_batch)]
     return batches[rank::world_size]

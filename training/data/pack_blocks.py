@@ -1,9 +1,7 @@
-"""Parts into blocks: the samples of all units, in the units' order or dealt out at random, the same number in
-each block.
+"""Assembles parts into blocks of equal size, in the order of the units or scattered at random.
 
-Used by `preparation`, which has made one part file per unit: a record batch per split. Easy to get wrong: a
-part of a packed
-stream holds single values, not samples, and a sample may begin in one part and end in the next.
+`prepare` writes one part file per unit, with a record batch per split. Parts of a packed stream hold single
+values, not samples: a sample may begin in one part and end in the next.
 """
 
 from __future__ import annotations
@@ -32,8 +30,8 @@ _OPEN_PARTS = 64
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How blocks are cut; see `trainfleet.training.data.prepare.prepare` for what the fields mean."""
+class BlockLayout:
+    """How samples are divided into blocks. `prepare` documents the fields."""
 
     columns: dict[str, Column]
     pack: int | None
@@ -42,15 +40,15 @@ class Layout:
     scatter: int | None
     splits: tuple[str, ...]
 
-    def written(self) -> dict[str, Column]:
-        """The columns as they lie in blocks: of a packed stream, samples of `pack` + 1 values."""
+    def block_columns(self) -> dict[str, Column]:
+        """The columns as stored in blocks: for a packed stream, samples of `pack` + 1 values."""
         if self.pack is None:
             return self.columns
         return {name: Column(column.dtype, (self.pack + 1,)) for name, column in self.columns.items()}
 
 
 @dataclass(frozen=True)
-class Assembled:
+class WrittenBlocks:
     entries: dict[str, list[BlockEntry]]
     rows_per_block: int
 
@@ -58,7 +56,7 @@ class Assembled:
 def part_batch(
     columns: Mapping[str, Column], samples: Sequence[Mapping[str, Any]], stream: bool
 ) -> dict[str, Any]:
-    """Arrow arrays of one split of a part; of a stream the values of all samples, one after the other."""
+    """Arrow arrays of one split of a part; for a stream, the concatenated values of all samples."""
     if not stream:
         return {name: column.arrow([sample[name] for sample in samples]) for name, column in columns.items()}
     import pyarrow as pa
@@ -69,34 +67,34 @@ def part_batch(
     }
 
 
-def blocks(
+def write_blocks(
     building: Path,
     sizes: Sequence[Sequence[int]],
-    layout: Layout,
+    layout: BlockLayout,
     processes: int | None,
     progress: Callable[[str, int, int], Any],
-) -> Assembled:
-    """Write the blocks of all splits; those that are there already are kept.
+) -> WrittenBlocks:
+    """Write the blocks of all splits. Keeps existing blocks.
 
     Args:
-        sizes: by part and split, how many samples (values, of a stream) the part has.
+        sizes: by part and split, the number of samples (values, for a stream) in the part.
 
     Raises:
         InputError: a split has no sample.
     """
-    firsts = {
+    part_starts = {
         split: np.concatenate(([0], np.cumsum([each[place] for each in sizes], dtype=np.int64)))
         for place, split in enumerate(layout.splits)
     }
-    counts = {split: _samples(int(first[-1]), layout.pack) for split, first in firsts.items()}
+    counts = {split: _samples(int(first[-1]), layout.pack) for split, first in part_starts.items()}
     if empty := [split for split in layout.splits if not counts[split]]:
         found = ", ".join(f"{split} {counts[split]}" for split in layout.splits)
         what = f"{', '.join(empty)}: less than one sample ({found})"
         raise InputError(
             "there is too little data",
-            [Problem("", what, "more data, other shares of the splits, another seed, or shorter samples")],
+            [Problem("", what, "add data, or change the split shares, the seed or the sample length")],
         )
-    rows = layout.rows_per_block or _fitting(building, sizes, layout, counts)
+    rows = layout.rows_per_block or _default_rows_per_block(building, sizes, layout, counts)
     parts = _Parts(building)
     jobs = [
         _Block(
@@ -106,8 +104,8 @@ def blocks(
             number,
             rows,
             counts[split],
-            firsts[split],
-            _dealt(counts[split], layout.scatter, place),
+            part_starts[split],
+            _scatter_order(counts[split], layout.scatter, place),
             layout,
             parts,
         )
@@ -118,13 +116,13 @@ def blocks(
     with ThreadPoolExecutor(processes or cpus()) as pool:
         for done, (job, entry) in enumerate(zip(jobs, pool.map(_Block.write, jobs), strict=True), 1):
             entries[job.split].append(entry)
-            failpoints.strike("in-assembly", done)
+            failpoints.hit("in-assembly", done)
             progress("writing blocks", done, len(jobs))
-    return Assembled(entries, rows)
+    return WrittenBlocks(entries, rows)
 
 
 class _Parts:
-    """Part files mapped into memory, some at a time."""
+    """Part files mapped into memory, a limited number at a time."""
 
     def __init__(self, building: Path) -> None:
         self._open = lru_cache(maxsize=_OPEN_PARTS)(
@@ -137,7 +135,7 @@ class _Parts:
 
 @dataclass(frozen=True)
 class _Block:
-    """One block to be written: which samples of which split, and where they are found."""
+    """A block to write: which samples of which split, and the parts that hold them."""
 
     building: Path
     split: str
@@ -145,24 +143,24 @@ class _Block:
     number: int
     rows: int
     count: int
-    firsts: NDArray[np.int64]
-    dealt: NDArray[np.int64] | None
-    layout: Layout
+    part_starts: NDArray[np.int64]
+    scatter: NDArray[np.int64] | None
+    layout: BlockLayout
     parts: _Parts
 
     def write(self) -> BlockEntry:
         name = f"{self.split}/{self.number:05}.arrow"
         path = self.building / name
         note = path.with_suffix(".json")
-        with contextlib.suppress(OSError, ValueError, TypeError):
+        with contextlib.suppress(OSError, ValueError, TypeError):  # no complete block yet
             entry = BlockEntry(**json.loads(note.read_text()))
             if path.stat().st_size == entry.bytes:
                 return entry
         first, end = self.number * self.rows, min((self.number + 1) * self.rows, self.count)
         if self.layout.pack is not None:
             arrays = self._packed(first, end, self.layout.pack)
-        elif self.dealt is not None:
-            arrays = self._gathered(self.dealt[first:end])
+        elif self.scatter is not None:
+            arrays = self._scattered(self.scatter[first:end])
         else:
             arrays = self._consecutive(first, end)
         payload = write_batches(arrays)
@@ -172,13 +170,15 @@ class _Block:
         return entry
 
     def _slices(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Parts that hold `first` to `end`: number, and from where to where within it."""
-        for part in range(int(np.searchsorted(self.firsts, first, side="right")) - 1, len(self.firsts) - 1):
-            start = int(self.firsts[part])
+        """Yield the part number, start and stop within the part for samples `first` to `end`."""
+        for part in range(
+            int(np.searchsorted(self.part_starts, first, side="right")) - 1, len(self.part_starts) - 1
+        ):
+            start = int(self.part_starts[part])
             if start >= end:
                 return
-            if int(self.firsts[part + 1]) > first:
-                yield part, max(first - start, 0), min(end, int(self.firsts[part + 1])) - start
+            if int(self.part_starts[part + 1]) > first:
+                yield part, max(first - start, 0), min(end, int(self.part_starts[part + 1])) - start
 
     def _packed(self, first: int, end: int, length: int) -> dict[str, Any]:
         name = next(iter(self.layout.columns))
@@ -198,16 +198,18 @@ class _Block:
             ]
         )
 
-    def _gathered(self, samples: NDArray[np.int64]) -> dict[str, Any]:
-        """Samples from anywhere: taken part by part, then put in their order."""
+    def _scattered(self, samples: NDArray[np.int64]) -> dict[str, Any]:
+        """Samples from any parts: taken part by part, then put in order."""
         import pyarrow as pa
 
         ranked = np.argsort(samples, kind="stable")
-        wanted = samples[ranked]
-        homes = np.searchsorted(self.firsts, wanted, side="right") - 1
+        ordered = samples[ranked]
+        parts = np.searchsorted(self.part_starts, ordered, side="right") - 1
         taken = [
-            self.parts.batch(int(part), self.place).take(pa.array(wanted[homes == part] - self.firsts[part]))
-            for part in np.unique(homes)
+            self.parts.batch(int(part), self.place).take(
+                pa.array(ordered[parts == part] - self.part_starts[part])
+            )
+            for part in np.unique(parts)
         ]
         back = np.empty(len(ranked), dtype=np.int64)
         back[ranked] = np.arange(len(ranked))
@@ -216,9 +218,7 @@ class _Block:
 
 
 def scattered(count: int, seed: int) -> NDArray[np.int64]:
-    """A permutation of `count` that is the same with every version of every library: ranks of hashed numbers
-    (splitmix64).
-    """
+    """A permutation of `count` independent of library versions: ranks of hashed numbers (splitmix64)."""
     with np.errstate(over="ignore"):
         x = (np.arange(count, dtype=np.uint64) + np.uint64(seed)) * np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -227,7 +227,7 @@ def scattered(count: int, seed: int) -> NDArray[np.int64]:
     return np.argsort(x, kind="stable")
 
 
-def _dealt(count: int, seed: int | None, split: int) -> NDArray[np.int64] | None:
+def _scatter_order(count: int, seed: int | None, split: int) -> NDArray[np.int64] | None:
     return None if seed is None else scattered(count, (seed * 3 + split) << 20)
 
 
@@ -235,10 +235,10 @@ def _samples(values: int, pack: int | None) -> int:
     return values if pack is None else max(0, values - 1) // pack
 
 
-def _fitting(
-    building: Path, sizes: Sequence[Sequence[int]], layout: Layout, counts: Mapping[str, int]
+def _default_rows_per_block(
+    building: Path, sizes: Sequence[Sequence[int]], layout: BlockLayout, counts: Mapping[str, int]
 ) -> int:
-    """As many samples as make about `block_bytes`."""
+    """Number of samples that take about `block_bytes`."""
     if layout.pack is not None:
         each = (layout.pack + 1) * np.dtype(next(iter(layout.columns.values())).dtype).itemsize
     else:
@@ -248,9 +248,7 @@ def _fitting(
 
 
 def _joined(batches: list[Any]) -> dict[str, Any]:
-    """Batches one after the other, as one array per column; the empty one makes a copy of a single slice,
-    without what is beside it.
-    """
+    """Concatenated batches, one array per column. The empty batch forces a copy of a single slice."""
     import pyarrow as pa
 
     whole = pa.Table.from_batches([*batches, batches[0].slice(0, 0)]).combine_chunks().to_batches()[0]

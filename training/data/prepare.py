@@ -1,23 +1,17 @@
-"""Raw files into block files, once per machine: read, turned into samples, split, packed and written, whole
-or not at all.
+"""Prepares raw files as blocks once per machine: reads, transforms, splits, packs and writes them atomically.
 
-    class Tones:                                     # a frozen dataclass or a module's class: it travels to
-    other processes
+    class Tones:                                     # a module-level class: it is pickled
         columns = {"sound": Column("float32", (None,)), "label": Column("int64")}
-        key = "tones 1"                              # everything that changes what it returns
-        def __call__(self, rows):                    # a list of samples (or None: left out, or Bad: cannot be
-        used) per row
+        key = "tones 1"                              # everything that changes the result
+        def __call__(self, rows):                    # per row a sample, None (skip) or BadInput
             return [{"sound": row["audio"], "label": len(row["text"])} for row in rows]
 
     prepared = prepare(find_source("/data/tones"), Tones(), cache, name="tones")
     batch = prepared.blocks("train").rows([3, 5])    # {"sound": [array, array], "label": array([4, 9])}
 
-Two stages. Units of raw files become parts, in parallel (processes, or ray.data where Ray runs); then parts
-become blocks of
-the same number of samples each. Finished parts and blocks are kept through a kill, and the next start goes on
-with them.
-Easy to get wrong: what comes out depends on the units and the transform alone, never on how many processes
-worked.
+Two stages: units of raw files become parts, in parallel (processes, or ray.data if Ray runs); parts become
+blocks of equal size. Finished parts and blocks survive a kill, and the next start resumes with them. The
+result depends on the units and the transform alone, never on the number of processes.
 """
 
 from __future__ import annotations
@@ -37,13 +31,13 @@ from filelock import FileLock
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.files import write_whole
 from trainfleet.training.data import pack_blocks
-from trainfleet.training.data.bad_rows import Bad, BadRowError, Integrity, bad_from
+from trainfleet.training.data.bad_rows import BadInput, BadRowError, Integrity, bad_from
 from trainfleet.training.data.blocks import FORMAT, MANIFEST, Manifest, write_batches
 from trainfleet.training.data.columns import Column
 from trainfleet.training.data.remote import is_url
 from trainfleet.training.data.sources import Row, Source, Unit, provenance, rows_of
 from trainfleet.training.data.stream import Blocks, open_blocks, read_file, read_manifest
-from trainfleet.training.data.worker_pool import Via, choose, results
+from trainfleet.training.data.worker_pool import Via, choose_via, map_unordered
 from trainfleet.training.runtime import failpoints
 
 SPLITS = ("train", "validation", "test")
@@ -53,7 +47,7 @@ PARALLEL_FROM = 128 << 20
 
 Sample = Mapping[str, Any]
 Progress = Callable[[str, int, int], Any]
-"""Told what is being done, how much of it is done, and how much there is."""
+"""Called with the current stage, the number of finished items and the total."""
 
 
 def _silent(*_: Any) -> None:
@@ -61,47 +55,46 @@ def _silent(*_: Any) -> None:
 
 
 class Transform(Protocol):
-    """What a workload does with raw rows. An object of a module's class, so that it can be sent to other
-    processes.
-    """
+    """Turns raw rows into samples. Implemented by a module-level class, so that it can be pickled."""
 
     @property
     def columns(self) -> Mapping[str, Column]:
-        """Of every sample."""
+        """The columns of every sample."""
         ...
 
     @property
     def key(self) -> str:
-        """Everything that changes what it returns."""
+        """Identifies everything that changes the result."""
         ...
 
-    def __call__(self, rows: Sequence[Row]) -> Sequence[Sample | Bad | None]:
-        """One result per row: a sample; None, to leave the row out on purpose; or why it cannot be used."""
+    def __call__(self, rows: Sequence[Row]) -> Sequence[Sample | BadInput | None]:
+        """One result per row: a sample, None to skip the row, or `BadInput` if it cannot be used."""
         ...
 
 
 @dataclass(frozen=True)
 class PerRow:
-    """A transform made of a function of one row, which may raise `BadRowError`."""
+    """A transform from a function of one row, which may raise `BadRowError`."""
 
     function: Callable[[Row], Sample | None]
     columns: Mapping[str, Column]
     key: str
 
-    def __call__(self, rows: Sequence[Row]) -> list[Sample | Bad | None]:
+    def __call__(self, rows: Sequence[Row]) -> list[Sample | BadInput | None]:
         return [self._one(row) for row in rows]
 
-    def _one(self, row: Row) -> Sample | Bad | None:
+    def _one(self, row: Row) -> Sample | BadInput | None:
         try:
             return self.function(row)
         except BadRowError as error:
-            return Bad(row["name"], str(error))
+            return BadInput(row["name"], str(error))
 
 
 @dataclass(frozen=True)
 class SplitRule:
-    """Where a row goes: by a hash of its name, so that a new row never moves another; a dataset's own splits
-    are kept.
+    """Assigns rows to splits by a hash of their name, so that a new row never moves another.
+
+    Keeps a dataset's own splits.
     """
 
     validation_share: float = 0.05
@@ -128,25 +121,25 @@ class Prepared:
     manifest: Manifest
 
     def blocks(self, split: str, **settings: Any) -> Blocks:
-        """A split's samples; settings as `trainfleet.training.data.stream.Blocks` takes them."""
+        """A split's samples; `settings` are arguments of `trainfleet.training.data.stream.Blocks`."""
         return open_blocks(self.where, split, self.manifest, **settings)
 
     def extra(self, name: str) -> bytes:
-        """One of the folder's other files.
+        """One of the folder's extra files.
 
         Raises:
-            TrainfleetError: it is gone, or not what was written.
+            TrainfleetError: the file is missing or has changed.
         """
         content = read_file(f"{self.where}/{name}")
         if hashlib.sha256(content).hexdigest() != self.manifest.extras[name]:
             raise TrainfleetError(
-                "the prepared data is torn",
-                [Problem(f"{self.where}/{name}", "is not what was written", "prepare it anew")],
+                "the prepared data is damaged",
+                [Problem(f"{self.where}/{name}", "has changed since it was written", "prepare it again")],
             )
         return content
 
-    def facts(self) -> dict[str, Any]:
-        """What run.json says about the data."""
+    def data_info(self) -> dict[str, Any]:
+        """The `data` entry of run.json."""
         bad = self.manifest.bad
         rows = {split: self.manifest.rows(split) for split in self.manifest.splits}
         left_out = {"count": bad.get("count", 0), "named": bad.get("named", [])[:20]}
@@ -160,7 +153,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Job:
-    """What a part depends on besides its unit."""
+    """The inputs of a part besides its unit."""
 
     transform: Transform
     rule: SplitRule
@@ -185,111 +178,151 @@ def prepare(
     processes: int | None = None,
     progress: Progress = _silent,
 ) -> Prepared:
-    """Prepare data, or open what was prepared before with the same source, transform and settings.
+    """Prepare data, or open the cached result for the same source, transform and settings.
 
     Args:
-        name: what the cached folder is called, before its key.
-        pack: join the transform's one column of numbers into a stream per split, and cut it into samples of
-        `pack` + 1 values,
-            each beginning with the last of the one before: inputs and targets of a language model.
-        rows_per_block: by default as many as make about 8 MiB.
-        scatter: a seed: deal the samples out to blocks at random. For sources that are sorted, say by class.
-        notes, extras: kept with the data: plain values, and files.
-        settings: written to the manifest for whoever reads it.
-        via, processes: how the work is done; see `trainfleet.training.data.worker_pool`. Never changes a
-        byte.
+        source: the raw data.
+        transform: turns rows into samples.
+        cache: folder of prepared data.
+        name: prefix of the cached folder's name.
+        rule: assigns rows to splits.
+        integrity: what happens to files and rows that cannot be used.
+        pack: concatenate the transform's single column into a stream per split, cut into samples of `pack`
+            + 1 values, each starting with the last value of the previous one: inputs and targets of a
+            language model.
+        rows_per_block: by default as many as take about 8 MiB.
+        scatter: a seed; distributes the samples over the blocks at random. For sorted sources, such as by
+            class.
+        notes: plain values stored with the data.
+        extras: files stored with the data.
+        settings: written to the manifest as documentation.
+        via: see `trainfleet.training.data.worker_pool`. Never changes the result.
+        processes: size of the process pool. Never changes the result.
+        progress: receives progress reports.
 
     Raises:
-        InputError: files or rows cannot be used (all are named), a split is empty, or the cache cannot be
-        written.
+        InputError: files or rows cannot be used (all are named), a split is empty, or the cache is not
+            writable.
     """
-    asked = [
-        FORMAT,
-        source.key,
-        transform.key,
-        asdict(rule),
-        asdict(integrity),
-        pack,
-        rows_per_block,
-        BLOCK_BYTES,
-        scatter,
-        dict(notes or {}),
-    ]
-    columns = {column: each.document() for column, each in transform.columns.items()}
-    digests = {extra: hashlib.sha256(content).hexdigest() for extra, content in (extras or {}).items()}
-    key = hashlib.sha256(json.dumps([*asked, columns, digests], sort_keys=True).encode()).hexdigest()[:20]
-    folder = cache / f"{name}-{key}"
-    how = pack_blocks.Layout(dict(transform.columns), pack, rows_per_block, BLOCK_BYTES, scatter, SPLITS)
+    layout = pack_blocks.BlockLayout(
+        dict(transform.columns), pack, rows_per_block, BLOCK_BYTES, scatter, SPLITS
+    )
+    job = Job(transform, rule, pack is not None)
+    request = _Request(source, job, layout, integrity, dict(notes or {}), dict(extras or {}), settings or {})
+    folder = cache / f"{name}-{request.key()}"
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
-            if not _whole(folder):
-                building = cache / f".{folder.name}.building"
-                building.mkdir(exist_ok=True)
-                job = Job(transform, rule, pack is not None)
-                via = choose(via, source.size, len(source.units), PARALLEL_FROM)
-                reports = _parts(source, job, building, via=via, processes=processes, progress=progress)
-                bad = [each for report in reports for each in bad_from(report["bad"])]
-                _judge(integrity, bad, sum(report["good"] for report in reports), building)
-                splits = pack_blocks.blocks(
-                    building, [report["sizes"] for report in reports], how, processes, progress
-                )
-                for extra, content in (extras or {}).items():
-                    write_whole(building / extra, content)
-                manifest = Manifest(
-                    how.written(),
-                    splits.rows_per_block,
-                    splits.entries,
-                    [each for report in reports for each in report["sources"]],
-                    {
-                        **(settings or {}),
-                        "source": source.where,
-                        "transform": transform.key,
-                        "splits": asdict(rule),
-                        "scatter": scatter,
-                    },
-                    integrity.report(bad),
-                    dict(notes or {}),
-                    digests,
-                )
-                _finish(building, manifest, folder)
+            if not _is_complete(folder):
+                _build(request, folder, via=via, processes=processes, progress=progress)
     except OSError as error:
-        fix = "make room, or set TRAINFLEET_CACHE to a folder that can be written"
+        fix = "free disk space, or set TRAINFLEET_CACHE to a writable folder"
         raise InputError(
             "cannot prepare the data", [Problem(str(cache), error.strerror or str(error), fix)]
         ) from error
     return open_prepared(str(folder))
 
 
+@dataclass(frozen=True)
+class _Request:
+    """What `prepare` is asked for; everything but `settings` decides the result."""
+
+    source: Source
+    job: Job
+    layout: pack_blocks.BlockLayout
+    integrity: Integrity
+    notes: dict[str, Any]
+    extras: dict[str, bytes]
+    settings: Mapping[str, Any]
+
+    def digests(self) -> dict[str, str]:
+        return {name: hashlib.sha256(content).hexdigest() for name, content in self.extras.items()}
+
+    def key(self) -> str:
+        """The cache key."""
+        identity = [
+            FORMAT,
+            self.source.key,
+            self.job.transform.key,
+            asdict(self.job.rule),
+            asdict(self.integrity),
+            self.layout.pack,
+            self.layout.rows_per_block,
+            self.layout.block_bytes,
+            self.layout.scatter,
+            self.notes,
+        ]
+        columns = {name: each.document() for name, each in self.job.transform.columns.items()}
+        document = json.dumps([*identity, columns, self.digests()], sort_keys=True)
+        return hashlib.sha256(document.encode()).hexdigest()[:20]
+
+    def manifest(
+        self,
+        reports: Sequence[Mapping[str, Any]],
+        written: pack_blocks.WrittenBlocks,
+        bad: Sequence[BadInput],
+    ) -> Manifest:
+        return Manifest(
+            self.layout.block_columns(),
+            written.rows_per_block,
+            written.entries,
+            [each for report in reports for each in report["sources"]],
+            {
+                **self.settings,
+                "source": self.source.where,
+                "transform": self.job.transform.key,
+                "splits": asdict(self.job.rule),
+                "scatter": self.layout.scatter,
+            },
+            self.integrity.report(bad),
+            self.notes,
+            self.digests(),
+        )
+
+
+def _build(request: _Request, folder: Path, *, via: Via, processes: int | None, progress: Progress) -> None:
+    """Make parts, blocks and the manifest in a building folder, then move it to `folder`."""
+    building = folder.with_name(f".{folder.name}.building")
+    building.mkdir(exist_ok=True)
+    source = request.source
+    via = choose_via(via, source.size, len(source.units), PARALLEL_FROM)
+    reports = _make_parts(source, request.job, building, via=via, processes=processes, progress=progress)
+    bad = [each for report in reports for each in bad_from(report["bad"])]
+    _check_bad(request.integrity, bad, sum(report["good"] for report in reports), building)
+    sizes = [report["sizes"] for report in reports]
+    written = pack_blocks.write_blocks(building, sizes, request.layout, processes, progress)
+    for name, content in request.extras.items():
+        write_whole(building / name, content)
+    _finish(building, request.manifest(reports, written, bad), folder)
+
+
 def open_prepared(where: str) -> Prepared:
-    """Open a prepared folder, or one in an object store.
+    """Open a prepared folder or URL.
 
     Raises:
-        InputError: there is none.
+        InputError: it holds no prepared data.
     """
     return Prepared(where, read_manifest(where))
 
 
 def make_part(job: Job, unit: Unit) -> tuple[Any, dict[str, Any]]:
-    """One unit's samples as the bytes of a part file, and what is to be known about it. A pure function: done
-    anywhere, the same bytes.
-    """
-    bad: list[Bad] = []
+    """A unit's samples as the bytes of a part file, and its report. A pure function."""
+    bad: list[BadInput] = []
     rows: list[Row] = []
     for each in rows_of(unit):
-        if isinstance(each, Bad):
+        if isinstance(each, BadInput):
             bad.append(each)
         else:
             rows.append(each)
     columns = job.transform.columns
     kept: dict[str, list[Sample]] = {split: [] for split in SPLITS}
     for row, sample in zip(rows, job.transform(rows), strict=True):
-        if isinstance(sample, Bad):
+        if isinstance(sample, BadInput):
             bad.append(sample)
         elif sample is not None:
-            wrong = _fault(columns, sample)
+            wrong = _mismatch(columns, sample)
             if wrong:
-                bad.append(Bad(row["name"], wrong))
+                bad.append(BadInput(row["name"], wrong))
             else:
                 kept[job.rule.of(row)].append(sample)
     batches = [pack_blocks.part_batch(columns, kept[split], job.stream) for split in SPLITS]
@@ -302,17 +335,17 @@ def make_part(job: Job, unit: Unit) -> tuple[Any, dict[str, Any]]:
     return write_batches(*batches).to_pybytes(), report
 
 
-def _fault(columns: Mapping[str, Column], sample: Sample) -> str:
+def _mismatch(columns: Mapping[str, Column], sample: Sample) -> str:
     if set(sample) != set(columns):
         return f"the transform gives {', '.join(sorted(sample))} instead of {', '.join(sorted(columns))}"
-    wrong = ((name, column.fault(sample[name])) for name, column in columns.items())
+    wrong = ((name, column.mismatch(sample[name])) for name, column in columns.items())
     return "; ".join(f"{name} {what}" for name, what in wrong if what)
 
 
-def _parts(
+def _make_parts(
     source: Source, job: Job, building: Path, *, via: Via, processes: int | None, progress: Progress
 ) -> list[dict[str, Any]]:
-    """Make the parts that are not there yet; returns the reports of all, in the order of the units."""
+    """Make the missing parts; returns the reports of all parts in unit order."""
     reports: dict[int, dict[str, Any]] = {}
     for number in range(len(source.units)):
         with contextlib.suppress(FileNotFoundError, ValueError):
@@ -320,21 +353,21 @@ def _parts(
     todo = [number for number in range(len(source.units)) if number not in reports]
     units = [source.units[number] for number in todo]
     total = len(source.units)
-    for place, (payload, report) in results(
+    for place, (payload, report) in map_unordered(
         partial(make_part, job), units, via, processes, local=not is_url(source.where)
     ):
         number = todo[place]
         write_whole(building / f"part-{number:06}.arrow", payload)
         write_whole(building / f"part-{number:06}.json", json.dumps(report).encode())
         reports[number] = report
-        failpoints.strike("in-preparation", len(reports))
+        failpoints.hit("in-preparation", len(reports))
         progress("reading", len(reports), total)
     return [reports[number] for number in range(total)]
 
 
-def _judge(integrity: Integrity, bad: list[Bad], good: int, building: Path) -> None:
+def _check_bad(integrity: Integrity, bad: list[BadInput], good: int, building: Path) -> None:
     try:
-        integrity.judge(bad, good)
+        integrity.check(bad, good)
     except InputError:
         shutil.rmtree(building, ignore_errors=True)
         raise
@@ -354,8 +387,8 @@ def _leftovers(building: Path) -> Iterator[Path]:
         yield from (path for path in building.glob(pattern) if path.is_file())
 
 
-def _whole(folder: Path) -> bool:
-    """Whether a prepared folder has all its blocks, each of its size; what is not, is prepared anew."""
+def _is_complete(folder: Path) -> bool:
+    """Whether a prepared folder has all its blocks in their sizes. An incomplete one is prepared again."""
     try:
         manifest = Manifest.parse((folder / MANIFEST).read_text(), str(folder))
         sizes = {each.name: each.bytes for blocks in manifest.splits.values() for each in blocks}

@@ -1,10 +1,4 @@
-"""What a preparation says while it works: a note to the launcher every two seconds, or a line on a cluster's
-log.
-
-Used by workloads, as `prepare(..., progress=announce("lm"))`. Easy to get wrong: only the rank that prepares
-speaks; the others wait
-for its lock.
-"""
+"""Reports the progress of a preparation: events to the launcher, or lines in a cluster's log."""
 
 from __future__ import annotations
 
@@ -20,14 +14,12 @@ EVERY_S = 2.0
 FIRST_S = 1.0
 
 
-def announce(name: str) -> Callable[[str, int, int], Any]:
-    """A function that tells how far the preparation `name` is, seldom enough to be read; silent where it is
-    done in a second.
-    """
+def progress_reporter(name: str) -> Callable[[str, int, int], Any]:
+    """A callback for `prepare(..., progress=...)` that reports every two seconds, first after one second."""
     address = os.environ.get(EVENTS)
     last = time.monotonic() - EVERY_S + FIRST_S
 
-    def tell(what: str, done: int, total: int) -> None:
+    def report(what: str, done: int, total: int) -> None:
         nonlocal last
         if time.monotonic() - last < EVERY_S or done == total:
             return
@@ -40,4 +32,4 @@ def announce(name: str) -> Callable[[str, int, int], Any]:
         sink.send("note", text=text)
         sink.close()
 
-    return tell
+    return report

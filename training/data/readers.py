@@ -1,9 +1,7 @@
-"""One reader per kind of raw file: from bytes to rows, or to a sentence about what is wrong with them.
+"""One reader per kind of raw file: bytes to rows, or to a message about what is wrong with them.
 
-Used by `trainfleet.training.data.sources`. Easy to get wrong: pieces of a large text are cut by bytes but
-read by lines (a piece
-begins after the first line end past its start, and goes on to the first past its end), so each line is read
-once.
+Ranges of large text are cut by bytes but read by lines: a range starts after the first line end past its
+start and ends at the first line end past its end, so that each line is read once.
 """
 
 from __future__ import annotations
@@ -15,18 +13,18 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from trainfleet.errors import InputError, MissingToolError, Problem
-from trainfleet.training.data.bad_rows import Bad
+from trainfleet.training.data.bad_rows import BadInput
 
 Row = dict[str, Any]
 _LINE = 1 << 16
 
 
 class UnreadableError(Exception):
-    """Raised for a file that is torn, of another format or of another schema; the message says which."""
+    """Raised for a file that is truncated or has another format or schema; the message is the reason."""
 
 
 def text(system: Any, path: str, name: str, start: int, end: int) -> Iterator[Row]:
-    """One document, or the lines of one that begin between two bytes. `last` is true for its last piece."""
+    """One document, or its lines that begin between two bytes. `last` is true for the last piece."""
     with _opened(system, path) as file:
         size = file.size()
         first, beyond = _lines_between(file, start, end)
@@ -40,8 +38,8 @@ def text(system: Any, path: str, name: str, start: int, end: int) -> Iterator[Ro
 
 def json_lines(
     system: Any, path: str, name: str, start: int, end: int, *, columns: Sequence[str]
-) -> Iterator[Row | Bad]:
-    """A row per line; its name ends in the byte at which the line begins."""
+) -> Iterator[Row | BadInput]:
+    """A row per line; its name ends in the byte offset of the line."""
     with _opened(system, path) as file:
         first, beyond = _lines_between(file, start, end)
         file.seek(first)
@@ -53,19 +51,20 @@ def json_lines(
             try:
                 row = json.loads(line)
             except ValueError:
-                yield Bad(where, "is no JSON")
+                yield BadInput(where, "is not JSON")
                 continue
             if not isinstance(row, dict):
-                yield Bad(where, "is no JSON object")
+                yield BadInput(where, "is not a JSON object")
             elif missing := [column for column in columns if column not in row]:
-                yield Bad(where, f"has no {', '.join(missing)}")
+                yield BadInput(where, f"has no {', '.join(missing)}")
             else:
                 yield {**row, "name": where}
 
 
 def row_groups(system: Any, path: str, size: int, unit_bytes: int) -> list[tuple[int, int, int]]:
-    """Row groups of a parquet file in runs of about `unit_bytes`: first, beyond, bytes. A torn file is one
-    run, judged when it is read.
+    """Row groups of a parquet file in runs of about `unit_bytes`: first, end, bytes.
+
+    A torn file is one run; reading it reports the error.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -75,19 +74,19 @@ def row_groups(system: Any, path: str, size: int, unit_bytes: int) -> list[tuple
             metadata = parquet.read_metadata(file)
     except (pa.ArrowInvalid, OSError):
         return [(0, -1, size)]
-    runs, start, held = [], 0, 0
+    runs, start, size_so_far = [], 0, 0
     for group in range(metadata.num_row_groups):
-        held += metadata.row_group(group).total_byte_size
-        if held >= unit_bytes or group == metadata.num_row_groups - 1:
-            runs.append((start, group + 1, held))
-            start, held = group + 1, 0
+        size_so_far += metadata.row_group(group).total_byte_size
+        if size_so_far >= unit_bytes or group == metadata.num_row_groups - 1:
+            runs.append((start, group + 1, size_so_far))
+            start, size_so_far = group + 1, 0
     return runs or [(0, -1, size)]
 
 
 def parquet(
     system: Any, path: str, name: str, start: int, end: int, *, columns: Sequence[str]
 ) -> Iterator[Row]:
-    """Rows of some row groups (`end` -1: all), named by their number in the file."""
+    """Rows of some row groups (`end` -1: all), named by their index in the file."""
     import pyarrow as pa
     from pyarrow import parquet as pq
 
@@ -108,25 +107,23 @@ def parquet(
                     yield {**row, "name": f"{name}#{number}"}
                     number += 1
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        raise UnreadableError(f"is no parquet file, or a torn one ({_first_line(error)})") from error
+        raise UnreadableError(f"is not a parquet file, or is truncated ({_first_line(error)})") from error
 
 
 def audio(system: Any, path: str, name: str) -> Row:
-    """Samples (float32, [time] or [time, channels]), rate in Hz, and the text beside it in a file of the same
-    name ending in .txt.
-    """
+    """Samples (float32, [time] or [time, channels]), rate in Hz, and text of a .txt file of the same name."""
     with _opened(system, path) as file:
         samples, rate = decode_audio(file.read())
     row: Row = {"name": name, "audio": samples, "rate": rate}
-    beside = str(PurePosixPath(path).with_suffix(".txt"))
-    if system.get_file_info(beside).is_file:
-        with _opened(system, beside) as file:
+    transcript = str(PurePosixPath(path).with_suffix(".txt"))
+    if system.get_file_info(transcript).is_file:
+        with _opened(system, transcript) as file:
             row["text"] = file.read().decode("utf-8", "replace").strip()
     return row
 
 
 def image(system: Any, path: str, name: str) -> Row:
-    """Pixels (uint8, [height, width] or [height, width, channels]), and its folder's name as the label."""
+    """Pixels (uint8, [height, width] or [height, width, channels]), and the folder's name as label."""
     with _opened(system, path) as file:
         return {"name": name, "image": decode_image(file.read()), "label": PurePosixPath(path).parent.name}
 
@@ -135,24 +132,24 @@ def decode_audio(data: bytes) -> tuple[Any, int]:
     """Samples and rate.
 
     Raises:
-        UnreadableError: it is no sound, or has no samples.
+        UnreadableError: the bytes are not audio, are truncated, or hold no samples.
     """
     try:
         import soundfile
     except ImportError as error:
         raise MissingToolError(
             "soundfile is not installed",
-            [Problem("", "audio is read by it", "pip install trainfleet[speech]")],
+            [Problem("", "reading audio requires it", "pip install trainfleet[speech]")],
         ) from error
     try:
         samples, rate = soundfile.read(io.BytesIO(data), dtype="float32")
     except (soundfile.LibsndfileError, RuntimeError) as error:
-        raise UnreadableError(f"is no audio, or torn ({_first_line(error)})") from error
+        raise UnreadableError(f"is not audio, or is truncated ({_first_line(error)})") from error
     if not len(samples):
-        raise UnreadableError("holds no sound")
+        raise UnreadableError("holds no samples")
     declared = _wave_bytes(data)
     if declared > len(data):
-        raise UnreadableError(f"is cut short: {len(data)} of {declared} bytes")
+        raise UnreadableError(f"is truncated: {len(data)} of {declared} bytes")
     return samples, int(rate)
 
 
@@ -160,33 +157,33 @@ def decode_image(data: bytes) -> Any:
     """Pixels as an array.
 
     Raises:
-        UnreadableError: it is no image, or cut short.
+        UnreadableError: the bytes are not an image, or are truncated.
     """
     try:
         from PIL import Image
     except ImportError as error:
         raise MissingToolError(
-            "Pillow is not installed", [Problem("", "images are read by it", "pip install pillow")]
+            "Pillow is not installed", [Problem("", "reading images requires it", "pip install pillow")]
         ) from error
     import numpy as np
 
     try:
-        with Image.open(io.BytesIO(data)) as picture:
-            picture.load()
-            return np.asarray(picture if picture.mode in ("L", "RGB", "RGBA") else picture.convert("RGB"))
+        with Image.open(io.BytesIO(data)) as image:
+            image.load()
+            return np.asarray(image if image.mode in ("L", "RGB", "RGBA") else image.convert("RGB"))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise UnreadableError(f"is no image, or a torn one ({_first_line(error)})") from error
+        raise UnreadableError(f"is not an image, or is truncated ({_first_line(error)})") from error
 
 
 def is_saved_dataset(where: str) -> bool:
-    """Whether a folder is what Hugging Face's `save_to_disk` leaves."""
+    """Whether a folder was written by Hugging Face's `save_to_disk`."""
     folder = Path(where)
     return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
 
 
 def dataset_parts(where: str, unit_bytes: int) -> tuple[list[tuple[str, int, int, int]], str]:
-    """Runs of rows of each split of a Hugging Face dataset (split, first, beyond, bytes), and what identifies
-    them all.
+    """Ranges of rows of each split of a Hugging Face dataset (split, first, end, bytes), and a key of them
+    all.
     """
     parts, prints = [], []
     for split, data in sorted(_splits(where).items()):
@@ -200,11 +197,11 @@ def dataset_parts(where: str, unit_bytes: int) -> tuple[list[tuple[str, int, int
     return parts, "|".join(prints)
 
 
-def dataset(where: str, split: str, start: int, end: int, columns: Sequence[str]) -> Iterator[Row | Bad]:
-    """Rows of a Hugging Face dataset; sounds and images are decoded, a sound's rate is in `rate`.
+def dataset(where: str, split: str, start: int, end: int, columns: Sequence[str]) -> Iterator[Row | BadInput]:
+    """Rows of a Hugging Face dataset with decoded audio and images; the sampling rate is in `rate`.
 
-    `split` is the dataset's own; it is kept, but for a training split that must also make do for a missing
-    validation or test split.
+    Keeps the dataset's own splits, except a training split that must also supply a missing validation or
+    test split.
     """
     import datasets
 
@@ -229,16 +226,16 @@ def dataset(where: str, split: str, start: int, end: int, columns: Sequence[str]
                 if name in row:
                     _decode(row, name, kind)
         except UnreadableError as error:
-            yield Bad(f"{where}/{row['name']}", f"{name}: {error}")
+            yield BadInput(f"{where}/{row['name']}", f"{name}: {error}")
             continue
         yield row
 
 
 def _decode(row: Row, name: str, kind: str) -> None:
-    held = row[name]
-    if held is None:
+    value = row[name]
+    if value is None:
         raise UnreadableError("is null")
-    data = held["bytes"] if held.get("bytes") is not None else _whole(held["path"])
+    data = value["bytes"] if value.get("bytes") is not None else _read_local(value["path"])
     if kind == "audio":
         row[name], row["rate"] = decode_audio(data)
     else:
@@ -250,7 +247,8 @@ def _splits(where: str) -> dict[str, Any]:
         import datasets
     except ImportError as error:
         raise MissingToolError(
-            "datasets is not installed", [Problem(where, "is read by it", "pip install trainfleet[hf]")]
+            "datasets is not installed",
+            [Problem(where, "reading it requires datasets", "pip install trainfleet[hf]")],
         ) from error
     try:
         name, _, config = where.removeprefix("hf:").partition("@")
@@ -259,19 +257,16 @@ def _splits(where: str) -> dict[str, Any]:
             if where.startswith("hf:")
             else datasets.load_from_disk(where)
         )
-    except (
-        OSError,
-        ValueError,
-        RuntimeError,
-    ) as error:  # RuntimeError: a dataset that is a script, which `datasets` refuses since 4.0
+    except (OSError, ValueError, RuntimeError) as error:
+        # RuntimeError: a dataset script, which `datasets` rejects since 4.0
         raise InputError(
             "cannot open the dataset",
-            [Problem(where, _first_line(error), "a folder of save_to_disk, or hf:NAME or hf:NAME@CONFIG")],
+            [Problem(where, _first_line(error), "use a folder of save_to_disk, hf:NAME or hf:NAME@CONFIG")],
         ) from error
     return dict(loaded) if isinstance(loaded, datasets.DatasetDict) else {"all": loaded}
 
 
-def _whole(path: str) -> bytes:
+def _read_local(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -286,9 +281,7 @@ def _opened(system: Any, path: str) -> Any:
 
 
 def _lines_between(file: Any, start: int, end: int) -> tuple[int, int]:
-    """Where the first line that begins after `start` begins, and where the last one that begins up to `end`
-    ends.
-    """
+    """Start of the first line that begins after `start`, and end of the last one that begins up to `end`."""
     size = int(file.size())
     return _line_after(file, start, size) if start else 0, size if end < 0 else _line_after(file, end, size)
 
@@ -305,13 +298,11 @@ def _line_after(file: Any, place: int, size: int) -> int:
 
 
 def _wave_bytes(data: bytes) -> int:
-    """How long a WAV file says it is; libsndfile reads a shorter one without a word. 0 for anything else, or
-    when it does not say.
-    """
+    """Size in the header of a WAV file; libsndfile reads a shorter file silently. 0 if unknown or not WAV."""
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         return 0
-    said = int.from_bytes(data[4:8], "little")
-    return 0 if said >= 0xFFFFFFFF - 8 else said + 8
+    declared = int.from_bytes(data[4:8], "little")
+    return 0 if declared >= 0xFFFFFFFF - 8 else declared + 8
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,9 +1,7 @@
-"""Where raw files and blocks lie: a folder or an object store's URL, read through pyarrow's filesystems, and
-a local cache.
+"""Access to raw files and blocks in folders and object stores through pyarrow's filesystems, with a local
+cache.
 
-Used by `sources`, `preparation` and `stream`. Easy to get wrong: an object store answers late or not at all
-now and then, so reads
-are tried again; and ranks of a machine share the cache, so a file appears in it whole or not at all.
+Reads from object stores are retried. The ranks of a machine share the cache; files appear in it atomically.
 """
 
 from __future__ import annotations
@@ -25,19 +23,19 @@ from filelock import FileLock
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.data.blocks import BlockEntry, TornBlockError
 from trainfleet.training.stores import clouds, urls
-from trainfleet.training.stores.error_messages import unsigned
-from trainfleet.training.stores.retry import Patience
+from trainfleet.training.stores.error_messages import redact_signature
+from trainfleet.training.stores.retry import RetryPolicy
 
 T = TypeVar("T")
-TRIES = 5
-FIRST_PAUSE_S = 0.5
-_OF_ARROW = ("file", "s3", "gs", "gcs", "hdfs")
-_WILD = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+MAX_ATTEMPTS = 5
+FIRST_WAIT_S = 0.5
+_ARROW_SCHEMES = ("file", "s3", "gs", "gcs", "hdfs")
+_WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 @dataclass(frozen=True)
-class Found:
-    """One file: its name relative to where it was looked for, its path in the filesystem, size and time."""
+class FileInfo:
+    """One file: its name relative to the listed folder, path in the filesystem, size and modification time."""
 
     name: str
     path: str
@@ -50,14 +48,13 @@ def is_url(where: str) -> bool:
 
 
 def filesystem(where: str) -> tuple[Any, str]:
-    """The pyarrow filesystem of a folder, file or URL, and the path in it; schemes that pyarrow lacks come
-    from fsspec.
+    """The pyarrow filesystem of a folder, file or URL, and the path in it; fsspec serves other schemes.
 
-    A bucket is reached as that of checkpoints: by the same variables for endpoint, authority and account
+    Buckets use the same environment variables for endpoint, authority and account as checkpoints
     (`trainfleet.training.stores.clouds`).
 
     Raises:
-        InputError: nothing here knows such URLs.
+        InputError: the URL's scheme is not supported, or the URL is invalid.
     """
     from pyarrow import fs
 
@@ -66,8 +63,8 @@ def filesystem(where: str) -> tuple[Any, str]:
     try:
         if urls.SCHEMES.get(where.partition("://")[0], "file") != "file" and "?" not in where:
             place = urls.parse(where, "data")
-            return clouds.connect(place, Patience()).client, f"{place.bucket}/{place.path}".rstrip("/")
-        if where.partition("://")[0] in _OF_ARROW:
+            return clouds.connect(place, RetryPolicy()).client, f"{place.bucket}/{place.path}".rstrip("/")
+        if where.partition("://")[0] in _ARROW_SCHEMES:
             found, path = fs.FileSystem.from_uri(where)
             return found, path.rstrip("/")
         import fsspec
@@ -75,18 +72,18 @@ def filesystem(where: str) -> tuple[Any, str]:
         spec, path = fsspec.core.url_to_fs(where)
         return fs.PyFileSystem(fs.FSSpecHandler(spec)), path.rstrip("/")
     except (ValueError, ImportError, OSError) as error:
-        fix = "a folder, or a URL such as s3://bucket/folder, gs://... or abfs://..."
+        fix = "use a folder, or a URL such as s3://bucket/folder, gs://... or abfs://..."
         raise InputError("cannot use the URL", [Problem(where, str(error).splitlines()[0], fix)]) from error
 
 
-def patiently(action: Callable[[], T], where: str, pause: Callable[[float], Any] = time.sleep) -> T:
-    """Do something that asks an object store, several times if need be.
+def with_retries(action: Callable[[], T], where: str, pause: Callable[[float], Any] = time.sleep) -> T:
+    """Run an object store request, with retries.
 
     Raises:
-        FileNotFoundError, PermissionError: at once; these do not go away.
-        TrainfleetError: it failed each time.
+        FileNotFoundError, PermissionError: at once, without a retry.
+        TrainfleetError: all attempts failed.
     """
-    for attempt in range(1, TRIES + 1):
+    for attempt in range(1, MAX_ATTEMPTS + 1):
         try:
             return action()
         except (FileNotFoundError, PermissionError):
@@ -94,60 +91,53 @@ def patiently(action: Callable[[], T], where: str, pause: Callable[[float], Any]
         except OSError as error:
             if not is_url(where):
                 raise
-            if "ACCESS_DENIED" in str(error) or "403" in str(
-                error
-            ):  # what pyarrow says instead of a PermissionError
-                raise PermissionError(
-                    13, f"access denied: {unsigned(str(error)).splitlines()[0]}", where
-                ) from None
-            if attempt == TRIES:
+            text = redact_signature(str(error))
+            if "ACCESS_DENIED" in text or "403" in text:  # pyarrow raises no PermissionError
+                raise PermissionError(13, f"access denied: {text.splitlines()[0]}", where) from None
+            if attempt == MAX_ATTEMPTS:
                 raise TrainfleetError(
-                    "an object store does not answer",
-                    [Problem(where, f"failed {TRIES} times: {unsigned(str(error))}")],
+                    "the object store does not respond",
+                    [Problem(where, f"failed {MAX_ATTEMPTS} times: {text}")],
                 ) from None
-            pause(FIRST_PAUSE_S * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))
+            pause(FIRST_WAIT_S * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))
     raise AssertionError("unreachable")
 
 
-def listing(where: str, glob: str) -> list[Found]:
-    """Files below a folder whose relative name fits `glob`, or the one file that `where` is; sorted by name.
+def listing(where: str, glob: str) -> list[FileInfo]:
+    """Files below a folder whose relative name matches `glob`, or the single file `where`; sorted by name.
 
     Raises:
-        InputError: there is nothing there, or it may not be read.
+        InputError: no file matches, or reading is not permitted.
     """
     from pyarrow import fs
 
     system, path = filesystem(where)
     try:
-        info = patiently(lambda: system.get_file_info(path), where)
+        info = with_retries(lambda: system.get_file_info(path), where)
         if info.type == fs.FileType.File:
-            return [Found(info.base_name, path, info.size, info.mtime_ns or 0)]
+            return [FileInfo(info.base_name, path, info.size, info.mtime_ns or 0)]
         selector = fs.FileSelector(path, recursive=True, allow_not_found=True)
-        found = patiently(lambda: system.get_file_info(selector), where)
+        found = with_retries(lambda: system.get_file_info(selector), where)
     except OSError as error:
         raise InputError(
-            "cannot read the data", [Problem(where, error.strerror or str(error), "check the rights")]
+            "cannot read the data", [Problem(where, error.strerror or str(error), "check the permissions")]
         ) from error
-    fits = glob_pattern(glob).fullmatch
+    matches = glob_pattern(glob).fullmatch
     skip = len(path.rstrip("/")) + 1
-    files = [each for each in found if each.type == fs.FileType.File and fits(each.path[skip:])]
+    files = [each for each in found if each.type == fs.FileType.File and matches(each.path[skip:])]
     if not files:
-        what = (
-            f"no file fits {glob}"
-            if found or info.type == fs.FileType.Directory
-            else "is no folder and no file"
-        )
-        raise InputError("there is no data", [Problem(where, what, "name a folder or a file that is there")])
+        what = f"no file matches {glob}" if found or info.type == fs.FileType.Directory else "does not exist"
+        raise InputError("there is no data", [Problem(where, what, "use an existing folder or file")])
     return sorted(
-        (Found(each.path[skip:], each.path, each.size, each.mtime_ns or 0) for each in files),
+        (FileInfo(each.path[skip:], each.path, each.size, each.mtime_ns or 0) for each in files),
         key=lambda each: each.name,
     )
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:
-    """`**/` is any folders or none, `*` and `?` stay within a name."""
+    """A pattern in which `**/` matches any folders or none; `*` and `?` stay within a name."""
     parts = re.split(r"(\*\*/|\*\*|\*|\?)", glob)
-    return re.compile("".join(_WILD.get(part, re.escape(part)) for part in parts))
+    return re.compile("".join(_WILDCARDS.get(part, re.escape(part)) for part in parts))
 
 
 def sha256_of(stream: Any, chunk: int = 1 << 20) -> str:
@@ -158,21 +148,20 @@ def sha256_of(stream: Any, chunk: int = 1 << 20) -> str:
 
 
 class BlockCache:
-    """Blocks of object stores on this machine's disk, at most `limit` bytes: the least recently used go
-    first.
+    """Local LRU cache of object store blocks, at most `limit` bytes, shared by all processes of the machine.
 
-    Shared by all processes of the machine. A block that is in use may be removed: who has it mapped keeps it.
+    A block in use may be removed: a process that has it mapped keeps it.
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder, self.limit = folder, limit
 
     def get(self, where: str, entry: BlockEntry) -> Path:
-        """The local file of a block, fetched if it is not here.
+        """The local file of a block, fetched if missing.
 
         Raises:
-            TornBlockError: what the store holds is not what the manifest says.
-            TrainfleetError: the store does not answer, or the disk is full.
+            TornBlockError: the stored block does not match the manifest.
+            TrainfleetError: the store does not respond, or the disk is full.
         """
         path = self.folder / f"{entry.sha256}.arrow"
         with contextlib.suppress(FileNotFoundError):
@@ -184,7 +173,7 @@ class BlockCache:
                 if not path.exists():
                     self._fetch(f"{where}/{entry.name}", entry, path)
         except OSError as error:
-            fix = "make room, or set TRAINFLEET_CACHE to another folder"
+            fix = "free disk space, or set TRAINFLEET_CACHE to another folder"
             raise TrainfleetError(
                 "cannot fetch a block", [Problem(f"{where}/{entry.name}", error.strerror or str(error), fix)]
             ) from error
@@ -197,13 +186,13 @@ class BlockCache:
             with system.open_input_file(remote) as file:
                 return file.read_buffer()
 
-        payload = patiently(read, url)
+        payload = with_retries(read, url)
         try:
             entry.check(payload, thorough=True)
         except TornBlockError:
-            payload = patiently(read, url)  # a second time: it may have been torn on its way
+            payload = with_retries(read, url)  # it may have been damaged in transit
             entry.check(payload, thorough=True)
-        self._make_room(entry.bytes)
+        self._evict(entry.bytes)
         handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=".fetching-")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -213,7 +202,7 @@ class BlockCache:
             os.unlink(temporary)
             raise
 
-    def _make_room(self, more: int) -> None:
+    def _evict(self, more: int) -> None:
         with FileLock(self.folder / ".room.lock"):
             files = sorted(self._files(), key=lambda each: each[0])
             total = sum(size for _, size, _ in files) + more

@@ -1,11 +1,7 @@
-"""Raw data: which files there are, cut into units of work of a few megabytes, and the rows in each unit.
+"""Raw data: lists the files, groups them into units of a few megabytes, and reads the rows of a unit.
 
-Used by `preparation`. Text (a file is a document), parquet, JSON lines, audio (soundfile), images (PIL) and
-Hugging Face datasets,
-from a folder, a file, or an object store's URL. Easy to get wrong: units follow from the listing alone, so
-that whoever
-prepares them, with however many processes, makes the same blocks; and a row's name is stable, because it
-decides its split.
+Kinds: text (a file is a document), parquet, JSON lines, audio (soundfile), images (PIL) and Hugging Face
+datasets, from a folder, a file or an object store's URL.
 """
 
 from __future__ import annotations
@@ -18,13 +14,13 @@ from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from trainfleet.training.data import readers
-from trainfleet.training.data.bad_rows import Bad
-from trainfleet.training.data.remote import Found, filesystem, listing, sha256_of
+from trainfleet.training.data.bad_rows import BadInput
+from trainfleet.training.data.remote import FileInfo, filesystem, listing, sha256_of
 
 Kind = Literal["text", "parquet", "jsonl", "audio", "image", "hf"]
 Row = dict[str, Any]
-"""A raw row: `name`, and by its kind `text` (bytes) and `last`, or a parquet file's columns, or `audio`,
-`rate` and `text`, or `image` and `label`.
+"""A raw row: `name`, and by kind `text` (bytes) and `last`, or a table's columns, or `audio`, `rate` and
+`text`, or `image` and `label`. Names are stable, because a name decides the row's split.
 """
 UNIT_BYTES = 16 << 20
 HUB = "hf:"
@@ -38,8 +34,8 @@ _SUFFIXES: dict[str, Kind] = {
 
 @dataclass(frozen=True)
 class Piece:
-    """A file, or from `start` to `end` of one: bytes of text and JSON lines, row groups of parquet, rows of a
-    dataset.
+    """A file, or its range `start` to `end`: bytes (text, JSON lines), row groups (parquet) or rows
+    (datasets).
     """
 
     name: str
@@ -52,7 +48,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Unit:
-    """What one process reads at a time."""
+    """The files or ranges that one process reads at a time."""
 
     where: str
     pieces: tuple[Piece, ...]
@@ -66,12 +62,13 @@ class Unit:
 
 @dataclass(frozen=True)
 class Source:
-    """Raw data, listed.
+    """A listing of raw data.
 
     Attributes:
         where: the folder, file or URL.
-        units: in the order in which their rows follow each other.
-        key: identifies the files by name, size and time.
+        units: in row order. They follow from the listing alone, so any number of processes makes the same
+            blocks.
+        key: identifies the files by name, size and modification time.
     """
 
     where: str
@@ -97,17 +94,17 @@ def find_source(
     """List raw data.
 
     Args:
-        where: a folder, a file, a URL, a folder of `datasets.save_to_disk`, or `hf:NAME` for a dataset by
-        name.
-        glob: which files of a folder.
-        kind: what they are; by default by their suffix, and text where that is unknown.
-        columns: which columns of parquet files and datasets; all by default. One that is missing is a fault
-        of that file.
-        keep: further choice, by the name relative to the folder.
-        allow_empty: files without a byte are documents without a word instead of bad ones.
+        where: a folder, a file, a URL, a folder of `datasets.save_to_disk`, or `hf:NAME` for a dataset.
+        glob: selects files of a folder.
+        kind: kind of the files; by default inferred from the suffix, else text.
+        columns: required columns of tables and datasets; all by default. A file without them is a bad
+            input.
+        keep: further filter by the name relative to the folder.
+        allow_empty: accept files of zero bytes as empty documents.
+        unit_bytes: approximate size of a unit.
 
     Raises:
-        InputError: there is nothing there.
+        InputError: no file matches.
     """
     if kind == "hf" or where.startswith(HUB) or readers.is_saved_dataset(where):
         parts, key = readers.dataset_parts(where, unit_bytes)
@@ -124,21 +121,21 @@ def find_source(
     return Source(where, _group(where, pieces, tuple(columns), allow_empty, unit_bytes), key)
 
 
-def rows_of(unit: Unit) -> Iterator[Row | Bad]:
-    """The rows of a unit in order; what cannot be read is said instead."""
+def rows_of(unit: Unit) -> Iterator[Row | BadInput]:
+    """The rows of a unit in order; yields `BadInput` for what cannot be read."""
     system = None if unit.pieces[0].kind == "hf" else filesystem(unit.where)[0]
     for piece in unit.pieces:
         if piece.size == 0 and not (unit.allow_empty and piece.kind == "text"):
-            yield Bad(piece.name, "is empty")
+            yield BadInput(piece.name, "is empty")
             continue
         try:
             yield from _read(unit, piece, system)
         except readers.UnreadableError as error:
-            yield Bad(piece.name, str(error))
+            yield BadInput(piece.name, str(error))
 
 
 def provenance(unit: Unit) -> list[dict[str, Any]]:
-    """Name, size and sha256 of the files that begin in this unit."""
+    """Name, size and sha256 of the files that start in this unit."""
     found = []
     for piece in unit.pieces:
         if piece.kind == "hf" or piece.start:
@@ -160,7 +157,7 @@ def provenance(unit: Unit) -> list[dict[str, Any]]:
     return found
 
 
-def _read(unit: Unit, piece: Piece, system: Any) -> Iterator[Row | Bad]:
+def _read(unit: Unit, piece: Piece, system: Any) -> Iterator[Row | BadInput]:
     match piece.kind:
         case "text":
             yield from readers.text(system, piece.path, piece.name, piece.start, piece.end)
@@ -184,8 +181,8 @@ def _kind_of(name: str) -> Kind:
     return _SUFFIXES.get(PurePosixPath(name).suffix.lower(), "text")
 
 
-def _cut(where: str, file: Found, kind: Kind, unit_bytes: int) -> Iterator[Piece]:
-    """Large files in pieces: text and JSON lines by bytes, parquet by row groups."""
+def _cut(where: str, file: FileInfo, kind: Kind, unit_bytes: int) -> Iterator[Piece]:
+    """Split large files: text and JSON lines by bytes, parquet by row groups."""
     if file.size <= 2 * unit_bytes or kind in ("audio", "image"):
         yield Piece(file.name, file.path, kind, file.size)
     elif kind == "parquet":

@@ -1,13 +1,10 @@
-"""Reading block files: samples by number, from blocks that are mapped into memory, with those that come next
-opened in the background.
+"""Reads block files: samples by index from memory-mapped blocks; prefetches blocks in the background.
 
     blocks = prepared.blocks("train", memory=256 << 20)
-    blocks.expect(order.upcoming(position, count))      # before a step: returns at once
+    blocks.prefetch(order.upcoming(position, count))    # before a step: returns at once
     batch = blocks.rows(order.indices(position, count)) # {"tokens": array [count, 129]}
 
-Used by workloads. Easy to get wrong: mapped files count as this process's memory for as long as they are
-open, so no more than
-`memory` bytes of them are; and what `rows` returns is a copy, because a block may be closed at any time.
+Open mapped files count as this process's memory, so at most `memory` bytes of them stay open.
 """
 
 from __future__ import annotations
@@ -29,10 +26,10 @@ from numpy.typing import NDArray
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.data.blocks import MANIFEST, BlockEntry, Manifest, TornBlockError, read_batch
 from trainfleet.training.data.columns import Ragged
-from trainfleet.training.data.remote import BlockCache, filesystem, is_url, patiently
+from trainfleet.training.data.remote import BlockCache, filesystem, is_url, with_retries
 
 MEMORY = 4 << 30
-"""Enough for all blocks of what is not streamed (see `STREAM_FROM` in
+"""Enough for all blocks of data that is not streamed (`STREAM_FROM` in
 `trainfleet.training.workloads.lm.text`).
 """
 DISK = 64 << 30
@@ -40,7 +37,7 @@ _READERS = 2
 
 
 class Rows:
-    """Samples of one shape, one after the other in memory."""
+    """Samples of one shape, contiguous in memory."""
 
     def __init__(self, values: NDArray[Any]) -> None:
         self.values = values
@@ -56,14 +53,17 @@ class Blocks:
 
     Args:
         where: the prepared folder, or its URL.
-        memory: bytes of blocks that are kept open; at least what one call of `rows` needs is.
-        cache: where blocks of an object store are kept on this machine, and how many bytes of them at most.
-        checksums: compare each block with its checksum when it is first opened.
+        split: name of the split.
+        manifest: the folder's manifest.
+        memory: maximum bytes of open blocks; one call of `rows` may exceed it.
+        cache: local folder for blocks of an object store.
+        disk: maximum bytes in `cache`.
+        checksums: verify each block's checksum when it is first opened.
 
     Attributes:
-        size: how many samples there are.
-        waited: seconds that `rows` has spent on blocks that were not open yet.
-        opened: how many times a block was opened.
+        size: number of samples.
+        wait_seconds: seconds that `rows` has spent on blocks that were not open yet.
+        opened: number of times that a block was opened.
     """
 
     def __init__(
@@ -77,17 +77,12 @@ class Blocks:
         disk: int = DISK,
         checksums: bool = True,
     ) -> None:
-        self.where, self.split, self.manifest, self.memory, self.checksums = (
-            where,
-            split,
-            manifest,
-            memory,
-            checksums,
-        )
+        self.where, self.split, self.manifest = where, split, manifest
+        self.memory, self.checksums = memory, checksums
         self.entries = manifest.splits[split]
         self.rows_per_block = manifest.rows_per_block
         self.size = manifest.rows(split)
-        self.waited, self.opened = 0.0, 0
+        self.wait_seconds, self.opened = 0.0, 0
         if is_url(where) and cache is None:
             raise ValueError("blocks of an object store need a cache folder")
         self._cache = BlockCache(cache, disk) if is_url(where) and cache is not None else None
@@ -95,8 +90,8 @@ class Blocks:
         self._bytes = 0
         self._checked: set[int] = set()
         self._loading: dict[int, threading.Event] = {}
-        self._wanted: list[int] = []
-        self._heard: Any = None
+        self._expected: list[int] = []
+        self._last_request: Any = None
         self._lock = threading.Lock()
         self._readers: ThreadPoolExecutor | None = None
 
@@ -104,55 +99,54 @@ class Blocks:
         return self.size
 
     def sizes(self) -> list[int]:
-        """Samples per block: what `trainfleet.training.data.WindowOrder` shuffles by."""
+        """Samples per block, as `trainfleet.training.data.WindowOrder` takes them."""
         return [each.rows for each in self.entries]
 
     def rows(self, indices: Sequence[int] | NDArray[np.int64], dtype: Any = None) -> dict[str, Any]:
-        """The samples at `indices`, in that order: per column an array [samples, ...], or a list where they
-        differ in length.
+        """The samples at `indices`, in that order: per column an array [samples, ...], or a list if ragged.
+
+        The result is a copy, because a block may be closed at any time.
 
         Args:
-            dtype: what numbers of fixed shape are turned into on the way, without another copy; by default
-            they stay what they are.
+            indices: sample numbers in this split.
+            dtype: type that columns of fixed shape are converted to; by default unchanged.
 
         Raises:
-            IndexError: there is no such sample.
-            TrainfleetError: a block is torn or cannot be had; says which.
+            IndexError: an index is out of range.
+            TrainfleetError: a block is torn or cannot be read.
         """
         chosen = indices if isinstance(indices, list) else np.asarray(indices).tolist()
         if not chosen or min(chosen) < 0 or max(chosen) >= self.size:
             raise IndexError(
                 f"samples of the {self.split} split are numbered 0 to {self.size - 1}"
                 if chosen
-                else "no samples are asked for"
+                else "no samples are requested"
             )
         rows = self.rows_per_block
         needed: dict[int, int] = {}
         pairs = [(needed.setdefault(index // rows, len(needed)), index % rows) for index in chosen]
-        held = [self._block(number, needed) for number in needed]
+        opened = [self._block(number, needed) for number in needed]
         if self._bytes > self.memory:
             with self._lock:
-                self._make_room(0, {})
+                self._evict(0, {})
         return {
-            name: _collect([block[name] for block in held], pairs, dtype) for name in self.manifest.columns
+            name: _collect([block[name] for block in opened], pairs, dtype) for name in self.manifest.columns
         }
 
-    def expect(self, indices: Sequence[int] | NDArray[np.int64]) -> None:
-        """Open the blocks of these samples in the background, as far as there is memory; those that are not
-        among them are closed first.
-        """
-        if indices is self._heard or len(self._open) == len(self.entries):
+    def prefetch(self, indices: Sequence[int] | NDArray[np.int64]) -> None:
+        """Open the blocks of these samples in the background, up to the memory limit; evicts others first."""
+        if indices is self._last_request or len(self._open) == len(self.entries):
             return
-        self._heard = indices
+        self._last_request = indices
         blocks = list(dict.fromkeys((np.asarray(indices, dtype=np.int64) // self.rows_per_block).tolist()))
         with self._lock:
-            if blocks == self._wanted:
+            if blocks == self._expected:
                 return
-            self._wanted = blocks
-            todo, room = [], self.memory
+            self._expected = blocks
+            todo, free = [], self.memory
             for number in blocks:
-                room -= self.entries[number].bytes
-                if room < 0:
+                free -= self.entries[number].bytes
+                if free < 0:
                     break
                 if number not in self._open and number not in self._loading:
                     todo.append(number)
@@ -163,9 +157,7 @@ class Blocks:
             self._readers.submit(self._prefetch, number)
 
     def block(self, number: int) -> dict[str, Any]:
-        """All samples of a block as they lie, without a copy; it is closed when the last of its arrays is
-        gone.
-        """
+        """All samples of a block, without a copy. The block is closed with the last of its arrays."""
         return {
             name: values.values if isinstance(values, Rows) else values
             for name, values in self._read(number)[0].items()
@@ -192,20 +184,20 @@ class Blocks:
                 return found
         began = time.perf_counter()
         found = self._load(number, needed)
-        self.waited += time.perf_counter() - began
+        self.wait_seconds += time.perf_counter() - began
         return found
 
     def _prefetch(self, number: int) -> None:
         with self._lock:
-            if number not in self._wanted:
+            if number not in self._expected:
                 return
         try:
             self._load(number, {})
         except TrainfleetError:
-            return  # `rows` will meet it too, and say so where it matters
+            return  # `rows` raises it in the caller's thread
 
     def _load(self, number: int, needed: dict[int, int]) -> dict[str, Values]:
-        """A block, read by this thread unless another one is at it."""
+        """A block, read by this thread unless another one is reading it."""
         while True:
             with self._lock:
                 if number in self._open:
@@ -218,7 +210,7 @@ class Blocks:
         try:
             block, size = self._read(number)
             with self._lock:
-                self._make_room(size, needed)
+                self._evict(size, needed)
                 self._open[number] = block
                 self._bytes += size
                 self.opened += 1
@@ -228,11 +220,9 @@ class Blocks:
                 del self._loading[number]
             mine.set()
 
-    def _make_room(self, size: int, needed: dict[int, int]) -> None:
-        """Close blocks, the longest unused first: those that nobody expects, then those that are expected
-        last.
-        """
-        later = {number: place for place, number in enumerate(self._wanted)}
+    def _evict(self, size: int, needed: dict[int, int]) -> None:
+        """Close blocks, least recently used first: unexpected ones, then those expected last."""
+        later = {number: place for place, number in enumerate(self._expected)}
         idle = [number for number in self._open if number not in later and number not in needed]
         expected = sorted(
             (number for number in self._open if number in later and number not in needed),
@@ -271,9 +261,9 @@ class Blocks:
     def _torn(self, entry: BlockEntry, error: Exception) -> TrainfleetError:
         what = getattr(error, "strerror", None) or str(error)
         fix = (
-            "prepare the data anew and store it there again"
+            "prepare the data again and upload it"
             if is_url(self.where)
-            else "remove the folder: it is prepared anew at the next start"
+            else "remove the folder; the next start prepares it again"
         )
         return TrainfleetError(
             "a block of the data cannot be used", [Problem(f"{self.where}/{entry.name}", what, fix)]
@@ -281,7 +271,7 @@ class Blocks:
 
 
 def open_blocks(where: str, split: str, manifest: Manifest | None = None, **settings: Any) -> Blocks:
-    """A split of a prepared folder or URL; settings as `Blocks` takes them.
+    """A split of a prepared folder or URL; `settings` are arguments of `Blocks`.
 
     Raises:
         InputError: there is no prepared data, or it has no such split.
@@ -289,8 +279,8 @@ def open_blocks(where: str, split: str, manifest: Manifest | None = None, **sett
     manifest = manifest or read_manifest(where)
     if split not in manifest.splits:
         raise InputError(
-            "there is no such split",
-            [Problem(split, f"{where} has {', '.join(manifest.splits)}", "name one of these")],
+            "unknown split",
+            [Problem(split, f"{where} has {', '.join(manifest.splits)}", "use one of these")],
         )
     return Blocks(where, split, manifest, **settings)
 
@@ -306,27 +296,26 @@ def read_manifest(where: str) -> Manifest:
     except OSError as error:
         raise InputError(
             "there is no prepared data",
-            [Problem(where, f"has no {MANIFEST}", "a folder that a preparation finished")],
+            [Problem(where, f"has no {MANIFEST}", "use a folder of a finished preparation")],
         ) from error
     return Manifest.parse(text, where)
 
 
 def read_file(where: str) -> bytes:
-    """A file's bytes, here or in an object store."""
+    """The bytes of a local file or an object."""
     system, path = filesystem(where)
 
     def read() -> bytes:
         with system.open_input_file(path) as file:
             return bytes(file.read())
 
-    return patiently(read, where)
+    return with_retries(read, where)
 
 
 def _collect(blocks: list[Values], pairs: list[tuple[int, int]], dtype: Any) -> Any:
-    """A column of samples from several blocks: `pairs` of a place in `blocks` and a row in it.
+    """A column of samples from several blocks; `pairs` are an index into `blocks` and a row in that block.
 
-    Of one shape: the bytes of all rows are joined, which takes half the time of putting them into an array
-    one by one.
+    For a fixed shape, joining the rows' bytes takes half the time of filling an array row by row.
     """
     first = blocks[0]
     if isinstance(first, Rows):
@@ -340,7 +329,7 @@ def _collect(blocks: list[Values], pairs: list[tuple[int, int]], dtype: Any) -> 
 
 
 def _mapped(path: Path) -> Any:
-    """A file's bytes, mapped; closed when the last array that looks into them is gone."""
+    """A file's bytes, mapped; closed with the last array that views them."""
     import pyarrow as pa
 
     with path.open("rb") as file:

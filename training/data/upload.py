@@ -1,8 +1,4 @@
-"""Prepared data into an object store (or another folder), so that many machines read the same blocks without
-preparing them.
-
-Used by `trainfleet data`. Easy to get wrong: the manifest goes last, so what was half sent is no data.
-"""
+"""Copies prepared data to an object store or another folder, so that many machines read the same blocks."""
 
 from __future__ import annotations
 
@@ -13,28 +9,29 @@ from typing import Any
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.data.blocks import MANIFEST
 from trainfleet.training.data.prepare import Prepared, open_prepared
-from trainfleet.training.data.remote import filesystem, patiently
+from trainfleet.training.data.remote import filesystem, with_retries
 
 
 def upload(data: Prepared, to: str, progress: Callable[[str, int, int], Any] = lambda *_: None) -> Prepared:
-    """Copy a prepared folder of this machine; where it is there already, nothing is done.
+    """Copy a prepared local folder. Does nothing if the target already holds the same data.
 
     Raises:
-        InputError: other prepared data lies there.
-        TrainfleetError: it cannot be written.
+        InputError: the target holds other prepared data.
+        TrainfleetError: the target cannot be written.
     """
     try:
-        there = open_prepared(to)
+        existing = open_prepared(to)
     except InputError:
-        there = None
-    if there is not None:
-        if there.manifest.digest() == data.manifest.digest():
-            return there
+        existing = None
+    if existing is not None:
+        if existing.manifest.digest() == data.manifest.digest():
+            return existing
         raise InputError(
-            "other prepared data lies there",
-            [Problem(to, "is not the same as what the recipe asks for", "choose another place")],
+            "the target holds other prepared data",
+            [Problem(to, "differs from the data that the recipe asks for", "choose another target")],
         )
     names = [each.name for blocks in data.manifest.splits.values() for each in blocks]
+    # NOTE: the manifest goes last, so that an interrupted upload is never read as complete data
     names += [*data.manifest.extras, MANIFEST]
     for done, name in enumerate(names, 1):
         _send(Path(data.where) / name, f"{to.rstrip('/')}/{name}")
@@ -55,9 +52,9 @@ def _send(file: Path, to: str) -> None:
             stream.write(content)
 
     try:
-        patiently(write, to)
+        with_retries(write, to)
     except OSError as error:
         raise TrainfleetError(
             "cannot write the prepared data",
-            [Problem(to, error.strerror or str(error), "check the rights and the room")],
+            [Problem(to, error.strerror or str(error), "check the permissions and the free space")],
         ) from error

@@ -1,9 +1,6 @@
-"""Doing a pure function on many items in parallel: in this process, in processes of our own, or by ray.data.
+"""Applies a pure function to many items in parallel: in this process, in a process pool, or with ray.data.
 
-Used by `preparation`. Results come as they are ready, so whoever asks must not depend on their order. Easy to
-get wrong: under Ray
-Train all CPUs may belong to the workers themselves, and a task would then wait for ever: Ray is used where it
-has a CPU free.
+Results arrive in completion order, so callers must not depend on it.
 """
 
 from __future__ import annotations
@@ -22,34 +19,32 @@ from trainfleet.errors import TrainfleetError
 
 Via = Literal["auto", "here", "processes", "ray"]
 Work = Callable[[Any], Any]
-AHEAD = 2
-"""Items in work per process: results that nobody has taken yet are held in memory."""
+TASKS_PER_PROCESS = 2
+"""Items in flight per process; results that are not consumed yet are held in memory."""
 
 
-def choose(via: Via, size: int, items: int, worth: int) -> Via:
-    """What `auto` means: here for little data (`size` bytes below `worth`), else Ray where it has CPUs free,
-    else processes.
-    """
+def choose_via(via: Via, size: int, items: int, parallel_from: int) -> Via:
+    """Resolve `auto`: this process below `parallel_from` bytes, else Ray if a CPU is free, else processes."""
     if via != "auto":
         return via
-    if size < worth or items < 2:
+    if size < parallel_from or items < 2:
         return "here"
-    return "ray" if _free_ray() else "processes"
+    return "ray" if _ray_has_free_cpu() else "processes"
 
 
-def results(
+def map_unordered(
     work: Work, items: Sequence[Any], via: Via, processes: int | None = None, local: bool = True
 ) -> Iterator[tuple[int, Any]]:
-    """`work` done on each item, with the item's number.
+    """Yield the index and the result of `work` for each item.
 
     Args:
         work: a picklable function of one item.
-        via: as `choose` says.
-        processes: how many processes of our own; by default as many as there are CPUs.
-        local: the items are files of this machine, so Ray must do the work on it.
+        via: as `choose_via` returns it.
+        processes: size of the process pool; by default the number of CPUs.
+        local: the items are files of this machine, so Ray must run the tasks on it.
 
     Raises:
-        TrainfleetError: a process was killed; most likely the machine ran out of memory.
+        TrainfleetError: a process was killed, most likely because the machine ran out of memory.
     """
     if via == "ray":
         yield from _by_ray(work, items, local)
@@ -61,16 +56,14 @@ def results(
 
 
 def cpus() -> int:
-    """CPUs that this process may use."""
+    """Number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _by_processes(work: Work, items: Sequence[Any], processes: int) -> Iterator[tuple[int, Any]]:
-    fresh = multiprocessing.get_context(
-        "spawn"
-    )  # a fork would copy torch's and Ray's threads in whatever state they are
+    spawn = multiprocessing.get_context("spawn")  # forking with torch's and Ray's threads is unsafe
     with ProcessPoolExecutor(
-        max(1, processes), mp_context=fresh, initializer=_settle, initargs=(os.getpid(),)
+        max(1, processes), mp_context=spawn, initializer=_init_worker, initargs=(os.getpid(),)
     ) as pool:
         todo = iter(enumerate(items))
         running: dict[Future[Any], int] = {}
@@ -78,7 +71,7 @@ def _by_processes(work: Work, items: Sequence[Any], processes: int) -> Iterator[
             while True:
                 for number, item in todo:
                     running[pool.submit(work, item)] = number
-                    if len(running) >= AHEAD * processes:
+                    if len(running) >= TASKS_PER_PROCESS * processes:
                         break
                 if not running:
                     return
@@ -86,28 +79,29 @@ def _by_processes(work: Work, items: Sequence[Any], processes: int) -> Iterator[
                     yield running.pop(done), done.result()
         except BrokenProcessPool as error:
             raise TrainfleetError(
-                "a process that prepared data was killed, most likely for want of memory; start again and it goes on"
+                "a data preparation process was killed, most likely out of memory; start again to resume it"
             ) from error
         finally:
             for each in running:
                 each.cancel()
 
 
-def _settle(parent: int) -> None:
-    """Leave with the process that started this one, and use one thread: there is a process for each CPU."""
+def _init_worker(parent: int) -> None:
+    """Exit with the parent process, and use one thread: there is one process per CPU."""
     from trainfleet.process import die_with
 
     die_with(parent)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
-def _free_ray() -> bool:
+def _ray_has_free_cpu() -> bool:
+    # NOTE: under Ray Train the workers may hold all CPUs, and a task would then wait forever
     ray = sys.modules.get("ray")
     return bool(ray is not None and ray.is_initialized() and ray.available_resources().get("CPU", 0) >= 1)
 
 
 def _by_ray(work: Work, items: Sequence[Any], local: bool) -> Iterator[tuple[int, Any]]:
-    """By a ray.data pipeline of one task per item, whose results stream back here."""
+    """Run a ray.data pipeline of one task per item and stream the results back."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -129,9 +123,7 @@ def _by_ray(work: Work, items: Sequence[Any], local: bool) -> Iterator[tuple[int
         if local
         else {}
     )
-    logging.getLogger("ray.data").setLevel(
-        logging.WARNING
-    )  # its plan and progress; ours is told by who asked
+    logging.getLogger("ray.data").setLevel(logging.WARNING)  # hide its plan and progress
     data = ray.data.from_items(rows, override_num_blocks=len(rows)).map(do, num_cpus=1, **here)
     data.context.enable_progress_bars = False
     for row in data.iter_rows():

@@ -23,14 +23,14 @@ from typing import Any, Literal
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.files import write_whole
-from trainfleet.training.data.bad_rows import Bad
+from trainfleet.training.data.bad_rows import BadInput
 from trainfleet.training.data.sources import Source, Unit, find_source, rows_of
 from trainfleet.training.inference.predictor import Predictor, open_predictor
 
 MANIFEST, PLAN, BLOCKS = "_manifest.json", "plan.json", "blocks"
 """What readers of whole folders (pyarrow, Spark) pass over begins with an underscore."""
 NAMED = 100
-"""Bad rows that the manifest names; it counts all."""
+"""BadInput rows that the manifest names; it counts all."""
 SHOWN = 10
 SMALL = 4 << 20
 """Bytes below which starting Ray takes longer than the work."""
@@ -75,7 +75,7 @@ class Block:
     number: int
     payload: bytes
     rows: int
-    bad: list[Bad]
+    bad: list[BadInput]
 
 
 def predict(request: Request, progress: Progress = lambda *_: None) -> dict[str, Any]:
@@ -136,9 +136,9 @@ def make_block(predictor: Predictor, number: int, unit: Unit, request: Request) 
     held: dict[int, dict[str, Any]] = {
         place: {"name": row.where, "input": {}, "prediction": None, "error": row.what}
         for place, row in enumerate(rows)
-        if isinstance(row, Bad)
+        if isinstance(row, BadInput)
     }
-    good = [(place, row) for place, row in enumerate(rows) if not isinstance(row, Bad)]
+    good = [(place, row) for place, row in enumerate(rows) if not isinstance(row, BadInput)]
     for start in range(0, len(good), request.batch):
         part = good[start : start + request.batch]
         found = predictor.answers([row for _, row in part], **request.settings)
@@ -148,7 +148,7 @@ def make_block(predictor: Predictor, number: int, unit: Unit, request: Request) 
             if answer.prediction is None:
                 held[place]["error"] = answer.error
     lines = [held[place] for place in range(len(rows))]
-    bad = [Bad(line["name"], line["error"]) for line in lines if "error" in line]
+    bad = [BadInput(line["name"], line["error"]) for line in lines if "error" in line]
     return Block(number, _encoded(lines, request.form), len(lines), bad)
 
 
@@ -218,10 +218,10 @@ def _workers(request: Request, source: Source) -> int:
     return min(local_resources.gpus() or local_resources.cpus(), len(source.units))
 
 
-def _rows(unit: Unit) -> Iterator[dict[str, Any] | Bad]:
+def _rows(unit: Unit) -> Iterator[dict[str, Any] | BadInput]:
     """The rows of a unit; of text each line that is not blank."""
     for row in rows_of(unit):
-        if isinstance(row, Bad) or "last" not in row:
+        if isinstance(row, BadInput) or "last" not in row:
             yield row
             continue
         for number, line in enumerate(row["text"].decode("utf-8", "replace").splitlines()):
@@ -357,7 +357,7 @@ def _complete(
     return manifest
 
 
-def _refused(bad: Sequence[Bad]) -> InputError:
+def _refused(bad: Sequence[BadInput]) -> InputError:
     problems = [Problem(each.where, each.what) for each in bad[:SHOWN]]
     if len(bad) > SHOWN:
         problems.append(Problem("", f"and {len(bad) - SHOWN} more in this block"))

@@ -25,9 +25,9 @@ from trainfleet.training.report.cost import Priced, priced
 from trainfleet.training.report.time_breakdown import shares, wall_seconds
 from trainfleet.training.runs.reader import MARKER, Rows, last_lines, last_sign, read_rows, read_run
 from trainfleet.training.runs.storage import HOME
-from trainfleet.training.stores import NotThereError, Patience, is_remote, open_store
+from trainfleet.training.stores import NotFoundError, RetryPolicy, is_remote, open_store
 
-HURRIED = Patience(attempts=2, first_s=0.5, longest_s=2.0, stall_s=20.0)
+HURRIED = RetryPolicy(attempts=2, first_s=0.5, longest_s=2.0, stall_s=20.0)
 """A report is asked for by a person, who can ask again."""
 WORDS = {
     "loss": "loss",
@@ -256,7 +256,7 @@ def read_story(place: str | Path) -> Story:
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(str(place), HURRIED)
         for name in ("run.json", "recipe.yaml", "metrics.jsonl"):
-            with contextlib.suppress(NotThereError):
+            with contextlib.suppress(NotFoundError):
                 store.fetch(name, Path(folder, name))
         return _read(Path(folder), str(place), remote=True)
 
@@ -327,7 +327,7 @@ def _checkpoints(home: str) -> list[Saved] | None:
                     for key in note.get("metrics", {})
                     if (value := number_in(note["metrics"], key)) is not None
                 }
-            except (NotThereError, ValueError, KeyError, TypeError, AttributeError):
+            except (NotFoundError, ValueError, KeyError, TypeError, AttributeError):
                 continue  # taken away meanwhile, or no marker of ours
             found.append(
                 Saved(name, sum(size for path, size in sizes.items() if path.startswith(f"{name}/")), metrics)

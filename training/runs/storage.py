@@ -18,17 +18,17 @@ from typing import Any
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
 from trainfleet.training.recipe.schema import Recipe
-from trainfleet.training.stores import NotThereError, Patience, Store, StoreError, is_remote, open_store
+from trainfleet.training.stores import NotFoundError, RetryPolicy, Store, StoreError, is_remote, open_store
 from trainfleet.training.stores.lease import Lease
 
 READABLE = ("run.json", "recipe.yaml", "metrics.jsonl", "report.html")
 HOME = "home.json"
 
 
-def patience(recipe: Recipe) -> Patience:
+def patience(recipe: Recipe) -> RetryPolicy:
     """The recipe's patience with stores."""
     said = recipe.checkpoint.patience
-    return Patience(said.attempts, said.first_wait, said.longest_wait, said.stall)
+    return RetryPolicy(said.attempts, said.first_wait, said.longest_wait, said.stall)
 
 
 class RunStorage:
@@ -128,12 +128,12 @@ class RunStorage:
             raise InputError("this folder belongs to a run of another storage", [problem])
         try:
             there = self.store.read(HOME)
-        except NotThereError:
+        except NotFoundError:
             return False
         if _uploads(_document(there)) <= _uploads(here):
             return False
         for name in READABLE:
-            with contextlib.suppress(NotThereError):
+            with contextlib.suppress(NotFoundError):
                 self.store.fetch(name, self.run_dir / name)
         write_whole(self.run_dir / HOME, there)
         return True

@@ -1,25 +1,22 @@
-"""Where checkpoints and the readable side of a run are kept: a folder, S3, Google Cloud Storage or Azure
-Blob, by URL.
+"""Storage of checkpoints and run records: a folder, S3, Google Cloud Storage or Azure Blob, addressed by URL.
 
-Used by `trainfleet.training.checkpoint.checkpoints`, `trainfleet.training.runs.storage` and whoever opens a
-trained model. Easy to get wrong: nothing here renames,
-for object stores cannot; what must be whole or absent is written under a name that is not looked at, then its
-marker last.
+NOTE: nothing here renames, because object stores cannot. Data that must be complete or absent is written
+first, its marker last.
 """
 
 from __future__ import annotations
 
-from trainfleet.training.stores.retry import Patience
-from trainfleet.training.stores.store import NotThereError, Store, StoreError, Written, open_store
-from trainfleet.training.stores.urls import Place, is_remote, parse
+from trainfleet.training.stores.retry import RetryPolicy
+from trainfleet.training.stores.store import FileDigest, NotFoundError, Store, StoreError, open_store
+from trainfleet.training.stores.urls import StorageUrl, is_remote, parse
 
 __all__ = [
-    "NotThereError",
-    "Patience",
-    "Place",
+    "FileDigest",
+    "NotFoundError",
+    "RetryPolicy",
+    "StorageUrl",
     "Store",
     "StoreError",
-    "Written",
     "is_remote",
     "open_store",
     "parse",

@@ -1,12 +1,7 @@
-"""S3, Google Cloud Storage and Azure Blob through pyarrow's file systems, connected by the clouds' own
-default credentials.
+"""S3, Google Cloud Storage and Azure Blob through pyarrow, with each cloud's default credentials.
 
-Used by `trainfleet.training.stores.store`. What the environment may say: TRAINFLEET_S3_ENDPOINT or
-AWS_ENDPOINT_URL, AWS_REGION,
-AWS_CA_BUNDLE; STORAGE_EMULATOR_HOST; AZURE_STORAGE_ACCOUNT_NAME, _KEY, _SAS_TOKEN, _CONNECTION_STRING,
-TRAINFLEET_AZURE_ENDPOINT.
-Easy to get wrong: closing a stream that broke off would make the half file visible, so a broken one is never
-closed.
+Environment: TRAINFLEET_S3_ENDPOINT or AWS_ENDPOINT_URL, AWS_REGION, AWS_CA_BUNDLE; STORAGE_EMULATOR_HOST;
+AZURE_STORAGE_ACCOUNT_NAME, _KEY, _SAS_TOKEN, _CONNECTION_STRING, TRAINFLEET_AZURE_ENDPOINT.
 """
 
 from __future__ import annotations
@@ -19,18 +14,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.training.stores.retry import Patience
-from trainfleet.training.stores.urls import Place
+from trainfleet.training.stores.retry import RetryPolicy
+from trainfleet.training.stores.urls import StorageUrl
 
 _PART_BYTES = 1 << 22
-_BROKEN: list[Any] = []
-"""Streams that broke off. Their destructor would finish the upload of what they got so far, so they are kept
-for good.
-"""
+# NOTE: closing or destroying a failed stream would complete the upload of a partial file, so keep them all.
+_FAILED_STREAMS: list[Any] = []
 
 
 class CloudOutput:
-    """A stream into an object, in pieces that let a watcher see it move."""
+    """A stream into an object, in pieces small enough to observe progress."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -44,13 +37,11 @@ class CloudOutput:
         self._stream.close()
 
     def abort(self) -> None:
-        _BROKEN.append(self._stream)
+        _FAILED_STREAMS.append(self._stream)
 
 
 class CloudBackend:
-    """See `trainfleet.training.stores.store.Backend`. The client is made at the first call, so that trying
-    again covers that too.
-    """
+    """Object store `Backend`. Creates the client at the first call, so that retries cover it too."""
 
     local = False
 
@@ -75,7 +66,7 @@ class CloudBackend:
             return data
 
     def chunks(self, path: str) -> Iterator[bytes]:
-        # a stream: Google's client waits with Python's lock held when it reads a file at an offset
+        # a stream: Google's client holds the GIL while it reads a file at an offset
         with self.client.open_input_stream(self._at(path), buffer_size=0) as stream:
             while data := stream.read(_PART_BYTES):
                 yield data
@@ -98,30 +89,30 @@ class CloudBackend:
                 self.client.delete_file(self._at(path))
 
     def prune(self) -> None:
-        """Nothing: an object store has no folders."""
+        """No-op: an object store has no folders."""
 
     def _at(self, path: str) -> str:
         return f"{self.root}/{path}".rstrip("/")
 
 
-def connect(place: Place, patience: Patience) -> CloudBackend:
+def connect(url: StorageUrl, retry: RetryPolicy) -> CloudBackend:
     """The backend of an object store.
 
     Raises:
         InputError: Azure without an account.
     """
     makers = {"s3": _s3, "gs": _gcs, "az": _azure}
-    return CloudBackend(makers[place.kind](place, patience), f"{place.bucket}/{place.path}".rstrip("/"))
+    return CloudBackend(makers[url.kind](url, retry), f"{url.bucket}/{url.path}".rstrip("/"))
 
 
-def _s3(place: Place, patience: Patience) -> Callable[[], Any]:
+def _s3(url: StorageUrl, retry: RetryPolicy) -> Callable[[], Any]:
     env = os.environ
     endpoint = (
         env.get("TRAINFLEET_S3_ENDPOINT") or env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL")
     )
     settings: dict[str, Any] = {
-        "request_timeout": patience.stall_s,
-        "connect_timeout": min(10.0, patience.stall_s),
+        "request_timeout": retry.stall_s,
+        "connect_timeout": min(10.0, retry.stall_s),
         "region": env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION"),
         "tls_ca_file_path": env.get("AWS_CA_BUNDLE") or env.get("SSL_CERT_FILE"),
     }
@@ -133,7 +124,7 @@ def _s3(place: Place, patience: Patience) -> Callable[[], Any]:
         from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem, resolve_s3_region
 
         if settings["region"] is None:
-            settings["region"] = resolve_s3_region(place.bucket)
+            settings["region"] = resolve_s3_region(url.bucket)
         return S3FileSystem(
             retry_strategy=AwsStandardS3RetryStrategy(max_attempts=2),
             **{name: value for name, value in settings.items() if value},
@@ -142,7 +133,7 @@ def _s3(place: Place, patience: Patience) -> Callable[[], Any]:
     return make
 
 
-def _gcs(_: Place, patience: Patience) -> Callable[[], Any]:
+def _gcs(_: StorageUrl, retry: RetryPolicy) -> Callable[[], Any]:
     emulator = os.environ.get("STORAGE_EMULATOR_HOST")
 
     def make() -> Any:
@@ -150,39 +141,39 @@ def _gcs(_: Place, patience: Patience) -> Callable[[], Any]:
 
         settings = {**_endpoint(emulator), "anonymous": True} if emulator else {}
         return GcsFileSystem(
-            retry_time_limit=timedelta(seconds=max(1, min(5, int(patience.stall_s / 10)))), **settings
+            retry_time_limit=timedelta(seconds=max(1, min(5, int(retry.stall_s / 10)))), **settings
         )
 
     return make
 
 
-def _azure(place: Place, _: Patience) -> Callable[[], Any]:
+def _azure(url: StorageUrl, _: RetryPolicy) -> Callable[[], Any]:
     env = os.environ
-    said = dict(
+    connection = dict(
         part.split("=", 1)
         for part in env.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";")
         if "=" in part
     )
     account = (
-        place.account
+        url.account
         or env.get("AZURE_STORAGE_ACCOUNT_NAME")
         or env.get("AZURE_STORAGE_ACCOUNT")
-        or said.get("AccountName")
+        or connection.get("AccountName")
     )
     if not account:
-        fix = "az://CONTAINER@ACCOUNT.blob.core.windows.net/path, or set AZURE_STORAGE_ACCOUNT_NAME"
+        fix = "use az://CONTAINER@ACCOUNT.blob.core.windows.net/path, or set AZURE_STORAGE_ACCOUNT_NAME"
         raise InputError(
-            "the storage account is not known",
-            [Problem("storage", f"az://{place.bucket} names a container without its account", fix)],
+            "the storage account is unknown",
+            [Problem("storage", f"az://{url.bucket} names a container without an account", fix)],
         )
-    key = env.get("AZURE_STORAGE_ACCOUNT_KEY") or env.get("AZURE_STORAGE_KEY") or said.get("AccountKey")
+    key = env.get("AZURE_STORAGE_ACCOUNT_KEY") or env.get("AZURE_STORAGE_KEY") or connection.get("AccountKey")
     settings: dict[str, Any] = {"account_name": account}
     if key:
         settings["account_key"] = key
     elif env.get("AZURE_STORAGE_SAS_TOKEN"):
         settings["sas_token"] = env["AZURE_STORAGE_SAS_TOKEN"]
     endpoint = env.get("TRAINFLEET_AZURE_ENDPOINT") or (
-        said.get("BlobEndpoint") if not place.account else None
+        connection.get("BlobEndpoint") if not url.account else None
     )
     if endpoint:
         parts = _endpoint(endpoint)
@@ -191,10 +182,8 @@ def _azure(place: Place, _: Patience) -> Callable[[], Any]:
                 f"{service}_storage_authority": parts["endpoint_override"],
                 f"{service}_storage_scheme": parts["scheme"],
             }
-    elif place.host and not place.host.endswith("core.windows.net"):
-        cloud = place.host.partition(".")[
-            2
-        ]  # sovereign clouds: core.chinacloudapi.cn, core.usgovcloudapi.net
+    elif url.host and not url.host.endswith("core.windows.net"):
+        cloud = url.host.partition(".")[2]  # sovereign: core.chinacloudapi.cn, core.usgovcloudapi.net
         settings |= {"blob_storage_authority": f".blob.{cloud}", "dfs_storage_authority": f".dfs.{cloud}"}
 
     def make() -> Any:

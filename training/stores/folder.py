@@ -1,9 +1,4 @@
-"""A folder as a store. Used by `trainfleet.training.stores.store`.
-
-Easy to get wrong: a file must have reached the disk before its name appears, and the name must have reached
-the disk
-before anything that relies on it is written.
-"""
+"""A folder as a store. Files reach the disk before their name appears, names before dependent writes."""
 
 from __future__ import annotations
 
@@ -18,14 +13,14 @@ _CHUNK = 1 << 22
 
 
 class FolderOutput:
-    """A file written beside its place, then moved there."""
+    """A file written under a temporary name in the same folder, then renamed."""
 
     def __init__(self, path: Path) -> None:
-        self._final, self._aside = path, path.with_name(f".{path.name}{_PART}")
+        self._final, self._temporary = path, path.with_name(f".{path.name}{_PART}")
         if not path.parent.is_dir():
             path.parent.mkdir(parents=True, exist_ok=True)
             sync_folder(path.parent.parent)
-        self._file = self._aside.open("wb", buffering=0)
+        self._file = self._temporary.open("wb", buffering=0)
 
     def write(self, data: Any) -> None:
         view = memoryview(data)
@@ -35,17 +30,17 @@ class FolderOutput:
     def close(self) -> None:
         os.fsync(self._file.fileno())
         self._file.close()
-        os.replace(self._aside, self._final)
+        os.replace(self._temporary, self._final)
         sync_folder(self._final.parent)
 
     def abort(self) -> None:
         with contextlib.suppress(OSError):
             self._file.close()
-            self._aside.unlink(missing_ok=True)
+            self._temporary.unlink(missing_ok=True)
 
 
 class FolderBackend:
-    """See `trainfleet.training.stores.store.Backend`."""
+    """Folder `Backend`."""
 
     local = True
 
@@ -75,7 +70,7 @@ class FolderBackend:
         return found
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Remove files in this order, then folders that this leaves empty."""
+        """Remove files in this order, then the folders left empty."""
         parents = set()
         for path in paths:
             (self.root / path).unlink(missing_ok=True)
@@ -94,7 +89,7 @@ class FolderBackend:
 
 
 def sync_folder(path: Path) -> None:
-    """Bring the names in a folder to the disk."""
+    """Sync a folder's entries to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,9 +1,8 @@
-"""Who is at work in a run's home: one owner at a time, for folders and object stores alike.
+"""A lease on a run's storage: one writer at a time, for folders and object stores alike.
 
-Used by `trainfleet.training.runs.storage`. The lease is a small file with its owner and a count that goes up
-every few seconds; one whose count
-stands still is nobody's. Easy to get wrong: no clock of another machine is to be believed, so a count is
-watched, never a time.
+The lease is a small file with its owner and a counter that increases every few seconds. A lease whose
+counter stops is stale. Clocks of other machines are not trusted: only the counter is compared, never a
+time.
 """
 
 from __future__ import annotations
@@ -22,23 +21,25 @@ from typing import Any
 import psutil
 
 from trainfleet.errors import InputError, Problem
-from trainfleet.training.stores.store import NotThereError, Store, StoreError
+from trainfleet.training.stores.store import NotFoundError, Store, StoreError
 
 LEASE = "LEASE"
-BEAT_S = 5.0
-PATIENCE_BEATS = 4
+HEARTBEAT_S = 5.0
+STALE_AFTER_HEARTBEATS = 4
 SETTLE_S = 1.0
-"""After writing a new lease, before it counts as ours: two that start in the same moment must see each other."""
+"""Delay between writing a new lease and owning it, so that two runs that start at once see each other."""
 
 
 class Lease:
-    """The right to write below a store, kept up by a thread until `release`."""
+    """The right to write to a store, renewed by a thread until `release`."""
 
-    def __init__(self, store: Store, group: str, beat_s: float = BEAT_S, settle_s: float = SETTLE_S) -> None:
-        """`group` names a launch: a process of the same launch takes a lease over without waiting, as after a
-        restart of its workers.
+    def __init__(
+        self, store: Store, group: str, heartbeat_s: float = HEARTBEAT_S, settle_s: float = SETTLE_S
+    ) -> None:
+        """`group` names a launch. A process of the same launch, such as a restarted worker, takes over at
+        once.
         """
-        self.store, self.group, self.beat_s, self.settle_s = store, group, beat_s, settle_s
+        self.store, self.group, self.heartbeat_s, self.settle_s = store, group, heartbeat_s, settle_s
         self.owner = secrets.token_hex(8)
         self._count = 0
         self._ended = threading.Event()
@@ -46,59 +47,59 @@ class Lease:
         self.lost = False
 
     def acquire(self, notify: Callable[[str, str], Any] = lambda *_: None) -> None:
-        """Take the lease; waits for as long as it takes to see that an old one is nobody's.
+        """Take the lease. Waits until an existing one is known to be stale.
 
         Raises:
             InputError: another run holds it.
-            StoreError: the store does not answer.
+            StoreError: the store does not respond.
         """
-        there = self._read()
-        if there is not None and not self._is_over(there):
+        existing = self._read()
+        if existing is not None and not self._is_stale(existing):
             notify(
                 "lease",
-                f"{self.store.at(LEASE)} is held by {_whose(there)}; looking whether that run still lives",
+                f"{self.store.at(LEASE)} is held by {_owner_text(existing)}; checking whether it is alive",
             )
-            deadline = time.monotonic() + PATIENCE_BEATS * self.beat_s
+            deadline = time.monotonic() + STALE_AFTER_HEARTBEATS * self.heartbeat_s
             while time.monotonic() < deadline:
-                self._ended.wait(self.beat_s / 2)
+                self._ended.wait(self.heartbeat_s / 2)
                 now = self._read()
                 if now is None:
                     break
-                if (now["owner"], now["count"]) != (there["owner"], there["count"]):
-                    raise _refusal(self.store, now)
+                if (now["owner"], now["count"]) != (existing["owner"], existing["count"]):
+                    raise _lease_taken(self.store, now)
         self._write()
-        if there is None:
+        if existing is None:
             self._ended.wait(0 if self.store.local else self.settle_s)
         now = self._read()
         if now is None or now["owner"] != self.owner:
-            raise _refusal(self.store, now or {})
-        self._thread = threading.Thread(target=self._keep, daemon=True, name="lease")
+            raise _lease_taken(self.store, now or {})
+        self._thread = threading.Thread(target=self._renew, daemon=True, name="lease")
         self._thread.start()
 
     def check(self) -> None:
-        """Raise where somebody else has taken the lease over.
+        """Fail if another run has taken the lease over.
 
         Raises:
-            InputError: two runs write here; this one ends.
+            InputError: another run writes here, so this one must end.
         """
         if self.lost:
-            raise _refusal(self.store, self._read() or {})
+            raise _lease_taken(self.store, self._read() or {})
 
     def release(self) -> None:
-        """Give the lease back."""
+        """Release the lease."""
         self._ended.set()
         if self._thread is not None:
-            self._thread.join(self.beat_s)
+            self._thread.join(self.heartbeat_s)
             with contextlib.suppress(StoreError):
                 if (now := self._read()) is not None and now["owner"] == self.owner:
                     self.store.remove([LEASE])
             self._thread = None
 
-    def _keep(self) -> None:
-        while not self._ended.wait(self.beat_s):
+    def _renew(self) -> None:
+        while not self._ended.wait(self.heartbeat_s):
             with contextlib.suppress(
                 StoreError
-            ):  # a store that is gone for a while: whoever takes over will be seen later
+            ):  # the store is unavailable for now; the next read detects a takeover
                 now = self._read()
                 if now is not None and now["owner"] != self.owner:
                     self.lost = True
@@ -113,7 +114,7 @@ class Lease:
             "group": self.group,
             "host": platform.node(),
             "pid": os.getpid(),
-            "boot": _boot(),
+            "boot": _boot_id(),
             "count": self._count,
         }
         self.store.put(LEASE, json.dumps(document).encode())
@@ -122,31 +123,31 @@ class Lease:
         try:
             document = json.loads(self.store.read(LEASE))
             return {"owner": str(document["owner"]), "count": int(document["count"]), **document}
-        except (NotThereError, ValueError, KeyError, TypeError):
+        except (NotFoundError, ValueError, KeyError, TypeError):
             return None
 
-    def _is_over(self, there: dict[str, Any]) -> bool:
-        """Whether a lease is known to be nobody's without watching it: of our own launch, or of a dead
-        process of this machine.
-        """
-        if self.group and there.get("group") == self.group:
+    def _is_stale(self, existing: dict[str, Any]) -> bool:
+        """Whether a lease is stale without observing it: of this launch, or of a dead process of this machine."""
+        if self.group and existing.get("group") == self.group:
             return True
-        if (there.get("host"), there.get("boot")) != (platform.node(), _boot()) or not _boot():
+        if (existing.get("host"), existing.get("boot")) != (platform.node(), _boot_id()) or not _boot_id():
             return False
-        return not psutil.pid_exists(int(there.get("pid", 0)))
+        return not psutil.pid_exists(int(existing.get("pid", 0)))
 
 
-def _boot() -> str:
-    """This machine's start, so that process ids of before it count for nothing (Linux; empty elsewhere)."""
+def _boot_id() -> str:
+    """Identifies this machine's boot, because process ids restart with it (Linux; else empty)."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     return ""
 
 
-def _whose(there: dict[str, Any]) -> str:
-    return f"process {there.get('pid', '?')} on {there.get('host', 'another machine')}"
+def _owner_text(existing: dict[str, Any]) -> str:
+    return f"process {existing.get('pid', '?')} on {existing.get('host', 'another machine')}"
 
 
-def _refusal(store: Store, there: dict[str, Any]) -> InputError:
-    problem = Problem(store.url, f"{_whose(there)} writes here", "wait for it or end it, or use --run NAME")
-    return InputError("this run is going on already", [problem])
+def _lease_taken(store: Store, existing: dict[str, Any]) -> InputError:
+    problem = Problem(
+        store.url, f"{_owner_text(existing)} writes here", "wait for it or stop it, or use --run NAME"
+    )
+    return InputError("this run is already active", [problem])

@@ -1,11 +1,4 @@
-"""One policy for every call to every store: how often it is tried, how long is waited between, and when it
-counts as hung.
-
-Used by `trainfleet.training.stores.store`. Easy to get wrong: a client that hangs cannot be interrupted, so
-each call runs in a thread
-that is left behind when nothing has moved for `stall_s`; whatever it does later must then not matter to
-anyone.
-"""
+"""The retry policy of store requests: attempts, waits between them, and when a request counts as stalled."""
 
 from __future__ import annotations
 
@@ -17,22 +10,23 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 Result = TypeVar("Result")
-LOOK_EVERY_S = 0.25
+POLL_INTERVAL_S = 0.25
 
 
 class StalledError(Exception):
-    """Raised when a call has moved nothing for longer than the policy allows."""
+    """Raised when a request makes no progress for longer than the policy allows."""
 
 
 @dataclass(frozen=True)
-class Patience:
-    """The policy.
+class RetryPolicy:
+    """Retries with exponential backoff.
 
     Attributes:
-        attempts: tries of each call; 1 means never again.
-        first_s, longest_s: the wait before the second try, doubled each time up to the longest, each with up
-        to half of it at random.
-        stall_s: a call that has not moved a byte for so long has failed.
+        attempts: attempts per request; 1 means no retry.
+        first_s: seconds before the second attempt; doubled for each further one. Up to half of it is
+            random.
+        longest_s: maximum seconds between two attempts.
+        stall_s: seconds without progress after which a request fails.
     """
 
     attempts: int = 6
@@ -41,57 +35,56 @@ class Patience:
     stall_s: float = 60.0
 
     def wait(self, attempt: int) -> float:
-        """Seconds before the try after `attempt` (from 1); at random, so that ranks do not all come back at
-        once.
-        """
+        """Seconds to wait after `attempt` (from 1), randomised so that ranks do not retry together."""
         longest: float = min(self.longest_s, self.first_s * 2.0 ** (attempt - 1))
-        return longest * (0.5 + random.Random().random() / 2)  # the run's own generator must not notice
+        return longest * (0.5 + random.Random().random() / 2)  # leaves the run's own generator untouched
 
     def run(
         self,
         call: Callable[[Callable[[], None]], Result],
-        again: Callable[[BaseException], bool],
-        tell: Callable[[BaseException, float, int], None],
+        is_retryable: Callable[[BaseException], bool],
+        on_retry: Callable[[BaseException, float, int], None],
     ) -> Result:
-        """Call until it succeeds, `again(error)` says that trying is useless, or the tries are used up; then
-        its error is raised.
+        """Call until it succeeds. Raises its error if that is not retryable or after the last attempt.
 
         Args:
-            call: is given a function to call whenever something moved.
-            tell: is called with the error, the seconds until the next try, and its number.
+            call: the request; receives a function to call on progress.
+            is_retryable: whether another attempt may help.
+            on_retry: called with the error, the seconds until the next attempt, and its number.
         """
         for attempt in range(1, self.attempts + 1):
             try:
                 return self._watched(call)
             except Exception as error:
-                if attempt == self.attempts or not again(error):
+                if attempt == self.attempts or not is_retryable(error):
                     raise
                 pause = self.wait(attempt)
-                tell(error, pause, attempt + 1)
+                on_retry(error, pause, attempt + 1)
                 time.sleep(pause)
         raise AssertionError("at least one attempt")
 
+    # NOTE: a hanging client cannot be interrupted; its thread is abandoned, so its later effects must not matter.
     def _watched(self, call: Callable[[Callable[[], None]], Result]) -> Result:
         moved = time.monotonic()
         results: list[Result] = []
         errors: list[BaseException] = []
         done = threading.Event()
 
-        def note() -> None:
+        def on_progress() -> None:
             nonlocal moved
             moved = time.monotonic()
 
         def work() -> None:
             try:
-                results.append(call(note))
-            except BaseException as error:  # noqa: BLE001 - handed to the caller below
+                results.append(call(on_progress))
+            except BaseException as error:  # noqa: BLE001 - raised in the caller's thread below
                 errors.append(error)
             done.set()
 
         threading.Thread(target=work, daemon=True, name="store-call").start()
-        while not done.wait(min(LOOK_EVERY_S, self.stall_s)):
+        while not done.wait(min(POLL_INTERVAL_S, self.stall_s)):
             if time.monotonic() - moved > self.stall_s:
-                raise StalledError(f"nothing moved for {self.stall_s:g} s")
+                raise StalledError(f"no progress for {self.stall_s:g} s")
         if errors:
             raise errors[0]
         return results[0]

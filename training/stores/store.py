@@ -1,10 +1,6 @@
-"""A store: the few calls that checkpoints need, each tried again by one policy, each failure explained with
-its URL.
+"""A store: the few operations that checkpoints need, each with retries and errors that name the URL.
 
-Behind it stands a `Backend` per kind (a folder, or pyarrow's file systems), which knows nothing of retries.
-Easy to get
-wrong: a file is written by a function that can be called again, for a stream that broke off has to begin
-anew.
+A `Backend` per kind (a folder, or pyarrow's file systems) performs single attempts.
 """
 
 from __future__ import annotations
@@ -16,8 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from trainfleet.errors import Problem, TrainfleetError
-from trainfleet.training.stores.error_messages import explain, unsigned
-from trainfleet.training.stores.retry import Patience
+from trainfleet.training.stores.error_messages import explain, redact_signature
+from trainfleet.training.stores.retry import RetryPolicy
 from trainfleet.training.stores.urls import parse
 
 Result = TypeVar("Result")
@@ -25,29 +21,27 @@ Notify = Callable[[str, str], Any]
 
 
 class StoreError(TrainfleetError):
-    """Raised when a store did not do what was asked, after all tries; its problem says where, what and what
-    to do.
-    """
+    """Raised when a store request failed after all attempts; its problem names the URL, the cause and a fix."""
 
 
-class NotThereError(StoreError):
-    """Raised when what should be read is not there."""
+class NotFoundError(StoreError):
+    """Raised when the file to read does not exist."""
 
 
 class ShortReadError(OSError):
-    """Raised when a store sent fewer bytes than it has: worth another try."""
+    """Raised when a store sent fewer bytes than requested. Retryable."""
 
 
 @dataclass(frozen=True)
-class Written:
-    """A file as it was handed to the store: what a manifest needs to find out later whether it is still that."""
+class FileDigest:
+    """Size and checksum of a written file, recorded in manifests to verify it later."""
 
     bytes: int
     sha256: str
 
 
 class Output(Protocol):
-    """A file being written: visible whole after `close`; after `abort` not at all, or empty (Azure)."""
+    """A file being written: complete after `close`, absent or empty (Azure) after `abort`."""
 
     def write(self, data: Any) -> Any: ...
     def close(self) -> None: ...
@@ -55,7 +49,7 @@ class Output(Protocol):
 
 
 class Backend(Protocol):
-    """One try of each call; paths are relative, with slashes. A missing file is FileNotFoundError."""
+    """Single attempts. Paths are relative, with slashes. A missing file raises FileNotFoundError."""
 
     local: bool
 
@@ -67,11 +61,11 @@ class Backend(Protocol):
     def prune(self) -> None: ...
 
 
-class Counted:
-    """What a function writes a file to: counts, hashes, and says that something moved."""
+class HashingOutput:
+    """A file-like output that counts and hashes bytes and reports progress."""
 
-    def __init__(self, output: Output, moved: Callable[[], None]) -> None:
-        self._output, self._moved = output, moved
+    def __init__(self, output: Output, on_progress: Callable[[], None]) -> None:
+        self._output, self._on_progress = output, on_progress
         self._digest = hashlib.sha256()
         self._count = 0
 
@@ -80,71 +74,70 @@ class Counted:
         self._digest.update(view)
         self._output.write(view)
         self._count += len(view)
-        self._moved()
+        self._on_progress()
         return len(view)
 
     def tell(self) -> int:
         return self._count
 
     def flush(self) -> None:
-        """Nothing: a file reaches its store when it is closed."""
+        """No-op: a file reaches its store when it is closed."""
 
-    def written(self) -> Written:
-        return Written(self._count, self._digest.hexdigest())
+    def digest(self) -> FileDigest:
+        return FileDigest(self._count, self._digest.hexdigest())
 
 
 class Store:
     """Files below one URL."""
 
-    def __init__(self, url: str, backend: Backend, patience: Patience, notify: Notify) -> None:
-        self.url, self.backend, self.patience, self.notify = url.rstrip("/"), backend, patience, notify
+    def __init__(self, url: str, backend: Backend, retry: RetryPolicy, notify: Notify) -> None:
+        self.url, self.backend, self.retry, self.notify = url.rstrip("/"), backend, retry, notify
 
     @property
     def local(self) -> bool:
-        """Whether this is a folder: `url` is its path then."""
+        """Whether this is a folder; `url` is then its path."""
         return self.backend.local
 
     def at(self, path: str) -> str:
-        """The URL of a file or folder in it."""
+        """The URL of a file or folder in the store."""
         return f"{self.url}/{path}" if path else self.url
 
-    def write(self, path: str, produce: Callable[[Counted], Any]) -> Written:
-        """Write a file by `produce(output)`, which may be called several times; the file is there whole, or
-        not at all.
+    def write(self, path: str, produce: Callable[[HashingOutput], Any]) -> FileDigest:
+        """Write a file atomically by `produce(output)`, which is called again for each attempt.
 
         Raises:
-            StoreError: all tries failed.
+            StoreError: all attempts failed.
         """
 
-        def attempt(moved: Callable[[], None]) -> Written:
+        def attempt(on_progress: Callable[[], None]) -> FileDigest:
             output = self.backend.create(path)
-            counted = Counted(output, moved)
+            hashing = HashingOutput(output, on_progress)
             try:
-                produce(counted)
+                produce(hashing)
                 output.close()
             except BaseException:
                 output.abort()
                 raise
-            return counted.written()
+            return hashing.digest()
 
         return self._try(attempt, "write", path)
 
-    def put(self, path: str, data: bytes) -> Written:
+    def put(self, path: str, data: bytes) -> FileDigest:
         """Write a small file."""
         return self.write(path, lambda output: output.write(data))
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Read a file, or a part of it.
+        """Read a file or a range of it.
 
         Raises:
-            NotThereError: there is none.
-            StoreError: all tries failed.
+            NotFoundError: the file does not exist.
+            StoreError: all attempts failed.
         """
 
         def attempt(_: Callable[[], None]) -> bytes:
             data = self.backend.read(path, offset, length)
             if length is not None and len(data) != length:
-                raise ShortReadError(f"{len(data)} bytes came instead of {length}")
+                raise ShortReadError(f"received {len(data)} of {length} bytes")
             return data
 
         return self._try(attempt, "read", path)
@@ -152,62 +145,59 @@ class Store:
     def hash(self, path: str) -> str:
         """SHA-256 of a file."""
 
-        def attempt(moved: Callable[[], None]) -> str:
+        def attempt(on_progress: Callable[[], None]) -> str:
             digest = hashlib.sha256()
             for data in self.backend.chunks(path):
                 digest.update(data)
-                moved()
+                on_progress()
             return digest.hexdigest()
 
         return self._try(attempt, "read", path)
 
     def sizes(self, prefix: str = "") -> dict[str, int]:
-        """Bytes of every file below a folder of the store, by path; empty where there is no such folder."""
+        """Bytes of every file below a folder of the store, by path; empty if the folder does not exist."""
         return self._try(lambda _: self.backend.sizes(prefix), "list", prefix)
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Remove files; one that is gone already is as good as removed."""
-        wanted = list(paths)
-        if wanted:
-            self._try(lambda _: self.backend.remove(wanted), "delete", wanted[0])
+        """Remove files; missing ones are ignored."""
+        names = list(paths)
+        if names:
+            self._try(lambda _: self.backend.remove(names), "delete", names[0])
 
     def fetch(self, path: str, target: Path) -> None:
-        """Copy a file into a folder of this machine, whole or not at all."""
+        """Copy a file to a local path atomically."""
         from trainfleet.files import write_whole
 
         write_whole(target, self.read(path))
 
     def probe(self) -> None:
-        """Write, list, read and delete a small file: a missing right shows now and not after hours.
+        """Write, list, read and delete a small file, to detect missing permissions before the run starts.
 
         Raises:
-            StoreError: one of them is not possible.
+            StoreError: one of the requests failed.
         """
         name = ".probe"
         self.put(name, b"trainfleet")
         if name not in self.sizes() or self.read(name) != b"trainfleet":
             raise StoreError(
-                "the storage does not give back what was written",
-                [Problem(self.at(name), "was written and is not there")],
+                "the storage does not return what was written",
+                [Problem(self.at(name), "was written and cannot be read back")],
             )
         self.remove([name])
 
     def _try(self, call: Callable[[Callable[[], None]], Result], verb: str, path: str) -> Result:
-        def again(error: BaseException) -> bool:
+        def is_retryable(error: BaseException) -> bool:
             return (
                 not isinstance(error, FileNotFoundError | TrainfleetError)
-                and explain(error, self.local).again
+                and explain(error, self.local).retryable
             )
 
-        def tell(error: BaseException, pause: float, attempt: int) -> None:
-            words = explain(error, self.local)
-            self.notify(
-                "store",
-                f"cannot {verb} {self.at(path)}: {words.what}; try {attempt} of {self.patience.attempts} in {pause:.1f} s",
-            )
+        def on_retry(error: BaseException, pause: float, attempt: int) -> None:
+            what = f"cannot {verb} {self.at(path)}: {explain(error, self.local).what}"
+            self.notify("store", f"{what}; attempt {attempt} of {self.retry.attempts} in {pause:.1f} s")
 
         try:
-            return self.patience.run(call, again, tell)
+            return self.retry.run(call, is_retryable, on_retry)
         except TrainfleetError:
             raise
         except Exception as error:
@@ -215,35 +205,39 @@ class Store:
                 not isinstance(error, OSError | RuntimeError | ValueError)
                 and type(error).__module__ == "builtins"
             ):
-                raise  # a bug of ours, not the store's
-            words = explain(error, self.local)
+                raise  # a bug in the caller, not a store error
+            explained = explain(error, self.local)
             if isinstance(error, FileNotFoundError) and verb == "read":
-                raise NotThereError(
-                    "cannot read from the storage", [Problem(self.at(path), "is not there")]
+                raise NotFoundError(
+                    "cannot read from the storage", [Problem(self.at(path), "does not exist")]
                 ) from error
-            tried = f", {self.patience.attempts} times" if words.again and self.patience.attempts > 1 else ""
+            tried = (
+                f" after {self.retry.attempts} attempts"
+                if explained.retryable and self.retry.attempts > 1
+                else ""
+            )
             raise StoreError(
-                f"cannot {verb} in the storage{tried}", [Problem(self.at(path), words.what, words.fix)]
-            ) from OSError(unsigned(str(error)))
+                f"cannot {verb} in the storage{tried}",
+                [Problem(self.at(path), explained.what, explained.fix)],
+            ) from OSError(redact_signature(str(error)))
 
 
 def _silent(_what: str, _text: str) -> None:
     return None
 
 
-def open_store(url: str, patience: Patience | None = None, notify: Notify = _silent) -> Store:
-    """The store behind a URL or folder; nothing is asked of it yet. `notify("store", text)` hears of every
-    try that failed.
+def open_store(url: str, retry: RetryPolicy | None = None, notify: Notify = _silent) -> Store:
+    """The store behind a URL or folder; sends no request yet. Calls `notify("store", text)` before each retry.
 
     Raises:
-        InputError: the URL means nothing, or the environment lacks the account that it needs.
+        InputError: the URL is not valid, or the environment lacks the account that it needs.
     """
     place = parse(url)
-    patience = patience or Patience()
+    retry = retry or RetryPolicy()
     if place.kind == "file":
         from trainfleet.training.stores.folder import FolderBackend
 
-        return Store(place.path, FolderBackend(Path(place.path)), patience, notify)
+        return Store(place.path, FolderBackend(Path(place.path)), retry, notify)
     from trainfleet.training.stores.clouds import connect
 
-    return Store(url, connect(place, patience), patience, notify)
+    return Store(url, connect(place, retry), retry, notify)

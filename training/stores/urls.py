@@ -1,9 +1,6 @@
-"""What a storage URL means: scheme, bucket or container, account, path. No network and no pyarrow, so recipes
-can be checked.
+"""Parses storage URLs: scheme, bucket or container, account, path. Needs neither network nor pyarrow.
 
-Used by `trainfleet.training.recipe.load` and by `trainfleet.training.stores`. Easy to get wrong: Azure has
-two spellings of everything; the container
-may stand before an @ with the account's host after it, or alone, the account then comes from the environment.
+Azure has two forms: CONTAINER@ACCOUNT-HOST, or the container alone with the account from the environment.
 """
 
 from __future__ import annotations
@@ -26,15 +23,15 @@ HOSTS = (".blob.core.", ".dfs.core.")
 
 
 @dataclass(frozen=True)
-class Place:
-    """A storage URL taken apart.
+class StorageUrl:
+    """A parsed storage URL.
 
     Attributes:
         kind: `file`, `s3`, `gs` or `az`.
         bucket: bucket or container; empty for a folder.
-        path: below it, without slashes at its ends; for a folder its path as it was written.
-        account: Azure's storage account where the URL names it.
-        host: what stands behind `account` in such a URL, such as `blob.core.windows.net`.
+        path: path in the bucket without leading or trailing slashes; for a folder its path, unchanged.
+        account: Azure's storage account if the URL names it.
+        host: the rest of the account's host, such as `blob.core.windows.net`.
     """
 
     kind: str
@@ -45,52 +42,52 @@ class Place:
 
 
 def is_remote(url: str) -> bool:
-    """Whether this is an object store and no folder."""
+    """Whether this is an object store, not a folder."""
     return "://" in url and not url.startswith("file://")
 
 
-def parse(url: str, where: str = "storage") -> Place:
-    """Take a URL or folder apart.
+def parse(url: str, where: str = "storage") -> StorageUrl:
+    """Parse a URL or folder.
 
     Raises:
-        InputError: an unknown scheme, or no bucket; `where` says which setting holds the URL.
+        InputError: unknown scheme or invalid bucket; `where` names the setting that holds the URL.
     """
     if "://" not in url:
-        return Place("file", "", url)
+        return StorageUrl("file", "", url)
     scheme, _, rest = url.partition("://")
     kind = SCHEMES.get(scheme)
     if kind is None:
         known = ("s3", "gs", "az", "abfss", "file")
         raise InputError(
-            "no such kind of storage",
+            "unknown kind of storage",
             [Problem(where, f"`{url}` begins with {scheme}://", did_you_mean(scheme, known))],
         )
     if kind == "file":
-        return Place("file", "", rest)
+        return StorageUrl("file", "", rest)
     parts = urlsplit(f"x://{rest}")
     bucket, _, authority = parts.netloc.partition("@")
     account, _, host = authority.partition(".")
     path = parts.path.strip("/")
     if parts.query or parts.fragment:
         raise _wrong(
-            where, url, "holds a ? or #", "keys and tokens belong into the environment, never into a URL"
+            where, url, "holds a ? or #", "pass keys and tokens in environment variables, never in a URL"
         )
     if not BUCKET[kind].fullmatch(bucket):
         raise _wrong(
             where,
             url,
-            f"names no {NAMES[kind]}" if not bucket else f"`{bucket}` can be no {NAMES[kind]}'s name",
+            f"names no {NAMES[kind]}" if not bucket else f"`{bucket}` is not a valid {NAMES[kind]} name",
             f"{scheme}://NAME/path",
         )
     if authority and (kind != "az" or not any(f".{host}".startswith(each) for each in HOSTS)):
         raise _wrong(
             where,
             url,
-            f"`@{authority}` is no storage account's host",
+            f"`@{authority}` is not the host of a storage account",
             f"{scheme}://CONTAINER@ACCOUNT.blob.core.windows.net/path",
         )
-    return Place(kind, bucket, path, account, host)
+    return StorageUrl(kind, bucket, path, account, host)
 
 
 def _wrong(where: str, url: str, what: str, fix: str) -> InputError:
-    return InputError("the storage cannot be read as a URL", [Problem(where, f"`{url}`: {what}", fix)])
+    return InputError("the storage URL is not valid", [Problem(where, f"`{url}`: {what}", fix)])

@@ -19,7 +19,7 @@ import torch
 
 from trainfleet.errors import InputError, Problem, TrainfleetError
 from trainfleet.training.checkpoint import Checkpoints, Saved
-from trainfleet.training.data import check_sizes, left_out, make_order, share, spread
+from trainfleet.training.data import check_sizes, describe_left_out, make_order, share, spread
 from trainfleet.training.recipe.schema import Recipe
 from trainfleet.training.runs.reader import read_run
 from trainfleet.training.runs.storage import RunStorage
@@ -341,7 +341,7 @@ class _Run:
             "baseline": baseline,
             **getattr(self.workload, "facts", dict)(),
         }
-        if said := left_out(facts):
+        if said := describe_left_out(facts):
             self._event("quarantined", said)
         on_first(
             lambda: opened.append(

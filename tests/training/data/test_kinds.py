@@ -13,15 +13,15 @@ import pytest
 from pyarrow import parquet
 
 from trainfleet.errors import InputError
-from trainfleet.training.data import Bad, find_source
+from trainfleet.training.data import BadInput, find_source
 from trainfleet.training.data.sources import provenance, rows_of
 
 
 def rows(where: str, *wanted: str, **settings: Any) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Good rows, and what is wrong with the bad ones by name."""
     found = [each for unit in find_source(where, *wanted, **settings).units for each in rows_of(unit)]
-    good = [each for each in found if not isinstance(each, Bad)]
-    return good, {each.where: each.what for each in found if isinstance(each, Bad)}
+    good = [each for each in found if not isinstance(each, BadInput)]
+    return good, {each.where: each.what for each in found if isinstance(each, BadInput)}
 
 
 @pytest.fixture
@@ -49,9 +49,9 @@ def test_sounds_come_with_rate_and_text_and_torn_ones_are_named(sounds: Path) ->
     assert good[0]["text"] == "a tone"
     assert np.allclose(good[0]["audio"], np.sin(np.arange(8000) * 0.1) / 2, atol=1e-6)
     assert bad["empty.wav"] == "is empty"
-    assert bad["cut.wav"].startswith("is cut short: 1000 of ")
-    assert bad["text.wav"].startswith("is no audio, or torn")
-    assert bad["silent.wav"] == "holds no sound"
+    assert bad["cut.wav"].startswith("is truncated: 1000 of ")
+    assert bad["text.wav"].startswith("is not audio, or is truncated")
+    assert bad["silent.wav"] == "holds no samples"
     good, bad = rows(str(sounds), "*.flac")
     assert (good[0]["audio"].shape, good[0]["audio"].dtype.name, bad) == ((8000, 2), "float32", {})
 
@@ -75,7 +75,7 @@ def test_images_come_with_their_folder_as_label_and_torn_ones_are_named(tmp_path
     ]
     assert (good[0]["image"] == pixels).all()
     assert set(bad) == {"cat/torn.png", "cat/text.jpg"}
-    assert all(what.startswith("is no image, or a torn one") for what in bad.values())
+    assert all(what.startswith("is not an image, or is truncated") for what in bad.values())
 
 
 def test_a_saved_dataset_is_read_with_its_own_splits_and_its_sounds_and_images_decoded(
@@ -119,7 +119,7 @@ def test_a_saved_dataset_is_read_with_its_own_splits_and_its_sounds_and_images_d
         (4, 5, 3),
     )
     assert list(bad) == [f"{tmp_path}/set/other#0"]
-    assert "sound: is no audio, or torn" in bad[f"{tmp_path}/set/other#0"]
+    assert "sound: is not audio, or is truncated" in bad[f"{tmp_path}/set/other#0"]
     assert len(find_source(str(tmp_path / "set"), unit_bytes=100).units) > 2
     datasets.DatasetDict(
         {name: of(1, tone.getvalue()) for name in ("train", "validation", "test")}
@@ -137,7 +137,11 @@ def test_lines_of_json_that_are_none_are_named_by_the_byte_they_begin_at(tmp_pat
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": \n\n[1]\n{"other": 2}\n{"text": "two"}')
     good, bad = rows(str(tmp_path), columns=["text"])
     assert good == [{"text": "one", "name": "a.jsonl@0"}, {"text": "two", "name": "a.jsonl@44"}]
-    assert bad == {"a.jsonl@16": "is no JSON", "a.jsonl@27": "is no JSON object", "a.jsonl@31": "has no text"}
+    assert bad == {
+        "a.jsonl@16": "is not JSON",
+        "a.jsonl@27": "is not a JSON object",
+        "a.jsonl@31": "has no text",
+    }
 
 
 @pytest.fixture
@@ -166,13 +170,13 @@ def test_an_object_store_is_read_like_a_folder(store: str) -> None:
     good, bad = rows(store, "*.parquet")
     assert [each["value"] for each in good] == [1, 2]
     assert [each["bytes"] for unit in find_source(store, "a/*").units for each in provenance(unit)] == [3, 3]
-    with pytest.raises(InputError, match="no file fits"):
+    with pytest.raises(InputError, match="no file matches"):
         find_source(store, "*.wav")
 
 
 @pytest.mark.parametrize(
     ("where", "message"),
-    [("nothing://here", "cannot use the URL"), ("/no/such/folder", "is no folder and no file")],
+    [("nothing://here", "cannot use the URL"), ("/no/such/folder", "does not exist")],
 )
 def test_data_that_is_not_there_is_one_clear_error(where: str, message: str) -> None:
     with pytest.raises(InputError, match=message):

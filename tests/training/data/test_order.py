@@ -216,8 +216,9 @@ def test_the_order_does_not_change_between_releases() -> None:
 
 
 def workload(train: int = 100, validation: int = 5, test: int = 5, **more: Any) -> Any:
+    sizes = {"train": train, "validation": validation, "test": test}
     return SimpleNamespace(
-        size=lambda split: {"train": train, "validation": validation, "test": test}[split], **more
+        **{"size": sizes.__getitem__, "blocks": lambda split: None, "streamed": True, **more}
     )
 
 

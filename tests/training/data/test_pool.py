@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from trainfleet.errors import TrainfleetError
-from trainfleet.training.data.worker_pool import Via, cpus, results
+from trainfleet.training.data.worker_pool import Via, cpus, map_unordered
 
 
 def square(value: int) -> tuple[int, int]:
@@ -23,7 +23,7 @@ def killed(value: int) -> int:
 
 @pytest.mark.parametrize("via", ["here", "processes"])
 def test_each_item_is_done_once_and_keeps_its_number(via: Via) -> None:
-    found = dict(results(square, range(9), via, processes=2))
+    found = dict(map_unordered(square, range(9), via, processes=2))
     assert {number: value for number, (value, _) in found.items()} == {
         number: number * number for number in range(9)
     }
@@ -31,10 +31,10 @@ def test_each_item_is_done_once_and_keeps_its_number(via: Via) -> None:
 
 
 def test_a_process_that_is_killed_is_one_clear_error() -> None:
-    with pytest.raises(TrainfleetError, match="a process that prepared data was killed"):
-        list(results(killed, range(9), "processes", processes=2))
+    with pytest.raises(TrainfleetError, match="a data preparation process was killed"):
+        list(map_unordered(killed, range(9), "processes", processes=2))
 
 
 def test_nothing_to_do_is_done_at_once() -> None:
-    assert list(results(square, [], "processes")) == []
+    assert list(map_unordered(square, [], "processes")) == []
     assert cpus() >= 1

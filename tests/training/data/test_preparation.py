@@ -152,8 +152,9 @@ write = files.write_whole
 def counted(path, *more):
     made.append(path)
     write(path, *more)
-import trainfleet.training.data.prepare, trainfleet.training.data.pack_blocks
-trainfleet.training.data.prepare.write_whole = trainfleet.training.data.pack_blocks.write_whole = counted
+import trainfleet.training.data.pack_blocks
+for module in ("prepare", "pack_blocks"):  # the package's `prepare` is the function
+    sys.modules[f"trainfleet.training.data.{module}"].write_whole = counted
 prepared(Path(sys.argv[1]), Path(sys.argv[2]))
 print(sum(path.suffix == ".arrow" for path in made))
 """
@@ -195,7 +196,7 @@ def spoil(texts: Path) -> dict[str, str]:
     (texts / "skip.txt").write_bytes(b"skip")
     return {
         "empty.txt": "is empty",
-        "nan.txt": "matrix holds 6 values that are no finite number",
+        "nan.txt": "matrix holds 6 NaN or Inf values",
         "bad.txt": "says that it is bad",
         "double.txt": "matrix is float64 instead of float32",
     }
@@ -214,7 +215,7 @@ def test_bad_rows_are_quarantined_counted_and_named_up_to_a_limit(texts: Path, t
     expected = spoil(texts)
     data = prepared(texts, tmp_path / "cache", integrity=Integrity("quarantine", 0.02))
     assert {each["where"]: each["what"] for each in data.manifest.bad["named"]} == expected
-    assert data.facts()["left_out"]["count"] == 4
+    assert data.data_info()["left_out"]["count"] == 4
     assert json.loads((Path(data.where) / "manifest.json").read_text())["bad"]["count"] == 4
     for split in SPLITS:
         assert everything(data, split)["name"] == everything(clean, split)["name"]
@@ -236,7 +237,7 @@ def test_a_table_with_a_torn_file_a_wrong_schema_and_a_bad_row(tmp_path: Path) -
     with pytest.raises(InputError) as refused:
         prepared(folder, tmp_path / "cache", transform, columns=["value"])
     found = {each.where: each.what for each in refused.value.problems if each.where}
-    assert found.pop("torn.parquet").startswith("is no parquet file, or a torn one")
+    assert found.pop("torn.parquet").startswith("is not a parquet file, or is truncated")
     assert found == {
         "schema.parquet": "has no column value, only values",
         "row.parquet#1": "is negative",
@@ -287,7 +288,7 @@ def test_a_folder_that_is_not_prepared_data_is_one_clear_error(tmp_path: Path) -
     with pytest.raises(InputError, match=r"has no manifest\.json"):
         open_prepared(str(tmp_path))
     (tmp_path / "manifest.json").write_text("{")
-    with pytest.raises(InputError, match="no manifest of prepared data, or a torn one"):
+    with pytest.raises(InputError, match="not a manifest of prepared data, or is truncated"):
         open_prepared(str(tmp_path))
 
 
@@ -295,5 +296,5 @@ def test_another_file_of_the_folder_is_checked_too(texts: Path, tmp_path: Path) 
     data = prepared(texts, tmp_path / "cache", extras={"words.json": b"[1, 2]"})
     assert data.extra("words.json") == b"[1, 2]"
     (Path(data.where) / "words.json").write_bytes(b"[1, 3]")
-    with pytest.raises(TrainfleetError, match=r"words\.json: is not what was written"):
+    with pytest.raises(TrainfleetError, match=r"words\.json: has changed since it was written"):
         data.extra("words.json")

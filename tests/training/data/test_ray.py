@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from trainfleet.training.data.worker_pool import choose
+from trainfleet.training.data.worker_pool import choose_via
 
 UNDER_RAY = """
 import json, sys
 from pathlib import Path
 from tests.training.data.test_preparation import contents, prepared
 from tests.training.data.transforms import Bytes, Measured
-from trainfleet.training.data.worker_pool import choose
+from trainfleet.training.data.worker_pool import choose_via
 from trainfleet.training.runtime.ray_cluster import connect
 from trainfleet.training.recipe.sections import Scaling
 
@@ -29,7 +29,7 @@ with connect(Scaling(workers=2), {}):
     for name, more in {"rows": {"transform": Measured()}, "packed": {"transform": Bytes(), "pack": 8}}.items():
         here, there = (prepared(texts, folder / f"{name}-{via}", via=via, **more) for via in ("here", "ray"))
         found[name] = contents(Path(here.where)) == contents(Path(there.where))
-    found["free"] = choose("auto", 10, 5, worth=1)
+    found["free"] = choose_via("auto", 10, 5, parallel_from=1)
 
     @ray.remote(num_cpus=2)
     class Worker:
@@ -38,7 +38,7 @@ with connect(Scaling(workers=2), {}):
 
     worker = Worker.remote()
     ray.get(worker.here.remote())
-    found["taken"] = choose("auto", 10, 5, worth=1)
+    found["taken"] = choose_via("auto", 10, 5, parallel_from=1)
 print(json.dumps(found))
 """
 
@@ -67,6 +67,6 @@ def test_ray_makes_the_same_bytes_and_is_used_where_it_has_a_cpu_free(texts: Pat
 
 
 def test_little_data_is_prepared_in_this_process() -> None:
-    assert choose("auto", 10, 5, worth=11) == "here"
-    assert choose("auto", 100, 1, worth=11) == "here"
-    assert choose("ray", 10, 5, worth=11) == "ray"
+    assert choose_via("auto", 10, 5, parallel_from=11) == "here"
+    assert choose_via("auto", 100, 1, parallel_from=11) == "here"
+    assert choose_via("ray", 10, 5, parallel_from=11) == "ray"

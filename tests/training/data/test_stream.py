@@ -132,13 +132,13 @@ def open_blocks(blocks: Blocks) -> set[int]:
 def test_expected_blocks_are_opened_in_the_background_and_then_nobody_waits(data: Prepared) -> None:
     blocks = data.blocks("train")
     wanted = [3, ROWS + 1, 5 * ROWS]
-    blocks.expect(wanted)
+    blocks.prefetch(wanted)
     wait_for(lambda: open_blocks(blocks) == {0, 1, 5})
     blocks.rows(wanted)
-    assert blocks.waited == 0
+    assert blocks.wait_seconds == 0
     assert blocks.opened == 3
     blocks.rows([9 * ROWS])
-    assert blocks.waited > 0
+    assert blocks.wait_seconds > 0
 
 
 def test_an_epoch_in_windows_opens_each_block_once_in_memory_for_two_windows(data: Prepared) -> None:
@@ -148,7 +148,7 @@ def test_an_epoch_in_windows_opens_each_block_once_in_memory_for_two_windows(dat
     order, most, seen = WindowOrder(1, blocks.sizes(), window), 0, []
     for position in range(0, order.size, 16):
         count = min(16, order.size - position)
-        blocks.expect(order.upcoming(position, 2 * count))
+        blocks.prefetch(order.upcoming(position, 2 * count))
         seen += blocks.rows(order.indices(position, count))["one"].tolist()
         most = max(most, blocks._bytes)
     assert sorted(seen) == [value_of(index) for index in range(order.size)]
@@ -168,7 +168,7 @@ def test_re_entry_reads_a_window_and_nothing_that_came_before(data: Prepared) ->
 def test_memory_too_small_for_what_is_asked_still_works(data: Prepared) -> None:
     blocks = data.blocks("train", memory=1)
     indices = list(range(0, ROWS * BLOCKS, ROWS))
-    blocks.expect(indices)
+    blocks.prefetch(indices)
     assert blocks.rows(indices)["one"].tolist() == [value_of(index) for index in indices]
     assert open_blocks(blocks) == set()
     blocks.rows([ROWS])
@@ -196,7 +196,7 @@ def torn(data: Prepared, folder: Path, damage: str) -> Prepared:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ("altered", "its checksum differs"),
+        ("altered", "has another checksum"),
         ("cut", "bytes instead of"),
         ("empty", "empty"),
         ("removed", "No such file"),
@@ -208,7 +208,7 @@ def test_a_torn_block_is_named_when_it_is_needed_and_not_before(
 ) -> None:
     blocks = torn(data, tmp_path / "copy", damage).blocks("train")
     if expected:
-        blocks.expect([2 * ROWS, 0])
+        blocks.prefetch([2 * ROWS, 0])
     assert blocks.rows([0])["one"].tolist() == [2]
     with pytest.raises(TrainfleetError, match=f"00002.arrow: .*{message}") as refused:
         blocks.rows([2 * ROWS])
@@ -260,7 +260,7 @@ def test_a_block_that_the_store_holds_torn_is_refused_and_not_cached(
     fsspec.filesystem("memory").pipe(f"/bucket/lines/{entry.name}", b"x" * entry.bytes)
     blocks = open_prepared(store).blocks("train", cache=tmp_path / "cache")
     with pytest.raises(
-        TrainfleetError, match=r"memory://bucket/lines/train/00000\.arrow: .*checksum differs"
+        TrainfleetError, match=r"memory://bucket/lines/train/00000\.arrow: .*has another checksum"
     ):
         blocks.rows([0])
     assert list((tmp_path / "cache").glob("*.arrow")) == []
@@ -269,7 +269,7 @@ def test_a_block_that_the_store_holds_torn_is_refused_and_not_cached(
 def test_a_store_that_fails_now_and_then_is_asked_again(
     data: Prepared, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(remote, "FIRST_WAIT_S", 0.001)
     fetched, failures = remote.filesystem, iter([OSError("reset by peer")] * 3)
 
     def flaky(where: str) -> Any:
@@ -301,7 +301,7 @@ def test_what_does_not_go_away_is_not_asked_again() -> None:
         )
 
     with pytest.raises(PermissionError, match="access denied"):
-        remote.patiently(refused, "s3://b/a")
+        remote.with_retries(refused, "s3://b/a")
     assert len(asked) == 1
 
 

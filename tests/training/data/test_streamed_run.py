@@ -45,7 +45,7 @@ def test_streaming_changes_the_order_and_nothing_else(tiny: Callable[..., Recipe
     assert [isinstance(each, WindowOrder) for each in orders] == [True, False]
     assert orders[0].size == orders[1].size
     for each in held:
-        each.expect("train", orders[0].upcoming(0, 8))
+        each.prefetch("train", orders[0].upcoming(0, 8))
     first, second = (each.batch("train", orders[0].indices(0, 8)) for each in held)
     assert all((first[name] == second[name]).all() for name in first)
 

@@ -29,7 +29,7 @@ def test_blocks_sent_to_an_object_store_are_the_same_there(texts: Path, tmp_path
     assert seen[-1] == 0
     assert upload(here, "memory://sent/texts", lambda *_: seen.append(-1)).where == "memory://sent/texts"
     assert -1 not in seen  # a second time there is nothing to do
-    with pytest.raises(InputError, match="other prepared data lies there"):
+    with pytest.raises(InputError, match="the target holds other prepared data"):
         upload(prepared(texts, tmp_path / "cache", rows_per_block=8), "memory://sent/texts")
 
 
@@ -67,7 +67,7 @@ def test_the_command_says_what_there_is_and_what_was_left_out(
     sent = CliRunner().invoke(data, ["lm-tiny", *source, "--to", "memory://other/text"])
     assert sent.exit_code == 0, sent.output
     assert "40 source files" in sent.output
-    assert "kept in memory://other/text" in sent.output
+    assert "stored in memory://other/text" in sent.output
     again = CliRunner().invoke(data, ["lm-tiny", "workload.data.source=memory://other/text", "--json"])
     document = json.loads(again.stdout)
     assert document["where"] == "memory://other/text"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trainfleet.training.data import Bad, BadRowError, Column, Row
+from trainfleet.training.data import BadInput, BadRowError, Column, Row
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,15 @@ class Measured:
             "matrix": Column("float32", (2, 3)),
         }
 
-    def __call__(self, rows: Sequence[Row]) -> list[Mapping[str, Any] | Bad | None]:
+    def __call__(self, rows: Sequence[Row]) -> list[Mapping[str, Any] | BadInput | None]:
         return [self._one(row) for row in rows]
 
-    def _one(self, row: Row) -> Mapping[str, Any] | Bad | None:
+    def _one(self, row: Row) -> Mapping[str, Any] | BadInput | None:
         text = row["text"]
         if text.startswith(b"skip"):
             return None
         if text.startswith(b"bad"):
-            return Bad(row["name"], "says that it is bad")
+            return BadInput(row["name"], "says that it is bad")
         value = np.nan if text.startswith(b"nan") else len(text)
         matrix = np.full((2, 3), value, dtype=np.float64 if text.startswith(b"double") else np.float32)
         return {
@@ -55,7 +55,7 @@ class Bytes:
     def columns(self) -> Mapping[str, Column]:
         return {"tokens": Column("uint8", (None,))}
 
-    def __call__(self, rows: Sequence[Row]) -> list[Mapping[str, Any] | Bad | None]:
+    def __call__(self, rows: Sequence[Row]) -> list[Mapping[str, Any] | BadInput | None]:
         return [{"tokens": np.frombuffer(row["text"], dtype=np.uint8)} for row in rows]
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
 from trainfleet.training.data import (
-    Bad,
+    BadInput,
     Blocks,
     Column,
     Integrity,
@@ -37,7 +37,7 @@ from trainfleet.training.data import (
     prepare,
     spread,
 )
-from trainfleet.training.data.progress import announce
+from trainfleet.training.data.progress import progress_reporter
 from trainfleet.training.data.remote import filesystem, is_url
 from trainfleet.training.data.sources import rows_of
 from trainfleet.training.workloads import Split
@@ -150,13 +150,13 @@ class Tokens:
     def key(self) -> str:
         return f"tokens 1 {self.column} {self.encoder.key}"
 
-    def __call__(self, rows: Sequence[Row]) -> list[Mapping[str, Any] | Bad | None]:
+    def __call__(self, rows: Sequence[Row]) -> list[Mapping[str, Any] | BadInput | None]:
         texts = [_text(row, self.column) for row in rows]
         encoded = iter(self.encoder.encode([each for each in texts if isinstance(each, bytes)]))
         end = np.array([self.encoder.end], dtype=token_type(self.encoder.vocabulary))
         return [
             each
-            if isinstance(each, Bad)
+            if isinstance(each, BadInput)
             else {"tokens": np.concatenate((next(encoded), end)) if row.get("last", True) else next(encoded)}
             for row, each in zip(rows, texts, strict=True)
         ]
@@ -269,7 +269,7 @@ def _prepared(settings: TextSettings, cache: Path, context: int, given: Encoder 
         },
         extras={TOKENIZER: encoder.tokenizer} if encoder.tokenizer else {},
         settings=settings.model_dump(mode="json"),
-        progress=announce("text"),
+        progress=progress_reporter("text"),
     )
 
 
@@ -304,13 +304,13 @@ def _rule(settings: TextSettings) -> SplitRule:
     return SplitRule(settings.validation_share, settings.test_share, settings.split_seed)
 
 
-def _text(row: Row, column: str) -> bytes | Bad:
+def _text(row: Row, column: str) -> bytes | BadInput:
     held = row["text"] if "last" in row else row[column]
     if isinstance(held, bytes):
         return held
     if isinstance(held, str):
         return held.encode("utf-8", "replace")
-    return Bad(
+    return BadInput(
         row["name"],
         f"{column} is null" if held is None else f"{column} holds {type(held).__name__} instead of text",
     )
@@ -351,8 +351,8 @@ def _training_text(settings: TextSettings, source: Source) -> Iterator[str]:
     rule, left = _rule(settings), TOKENIZER_BYTES
     for unit in source.units:
         for row in rows_of(unit):
-            text = row if isinstance(row, Bad) else _text(row, settings.column)
-            if isinstance(text, Bad) or isinstance(row, Bad) or rule.of(row) != "train":
+            text = row if isinstance(row, BadInput) else _text(row, settings.column)
+            if isinstance(text, BadInput) or isinstance(row, BadInput) or rule.of(row) != "train":
                 continue  # what is bad is named when it is tokenised
             yield text.decode("utf-8", "replace")
             left -= len(text)

@@ -71,11 +71,11 @@ class LanguageModel:
 
     def expect(self, split: Split, indices: Sequence[int]) -> None:
         """Open the blocks of these samples in the background."""
-        self.files.blocks[split].expect(indices)
+        self.files.blocks[split].prefetch(indices)
 
     def facts(self) -> dict[str, Any]:
         """What run.json says about the data."""
-        return {"data": self.files.prepared.facts()}
+        return {"data": self.files.prepared.data_info()}
 
     def batch(self, split: Split, indices: Sequence[int]) -> dict[str, torch.Tensor]:
         values = torch.from_numpy(self.files.blocks[split].rows(indices, np.int64)["tokens"])

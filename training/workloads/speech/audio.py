@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
 from trainfleet.training.data import (
-    Bad,
+    BadInput,
     Column,
     Integrity,
     Prepared,
@@ -33,7 +33,7 @@ from trainfleet.training.data import (
     find_source,
     prepare,
 )
-from trainfleet.training.data.progress import announce
+from trainfleet.training.data.progress import progress_reporter
 from trainfleet.training.data.readers import UnreadableError, decode_audio
 from trainfleet.training.workloads.speech.settings import SoundSettings
 from trainfleet.training.workloads.speech.synthetic_speech import listing, speak
@@ -58,13 +58,13 @@ class Sounds:
     def key(self) -> str:
         return f"sounds 3 {self.audio} {self.text} {self.rate} {self.shortest} {self.longest}"
 
-    def __call__(self, rows: Sequence[Row]) -> list[Mapping[str, Any] | Bad | None]:
+    def __call__(self, rows: Sequence[Row]) -> list[Mapping[str, Any] | BadInput | None]:
         return [self._one(row) for row in rows]
 
-    def _one(self, row: Row) -> Mapping[str, Any] | Bad | None:
+    def _one(self, row: Row) -> Mapping[str, Any] | BadInput | None:
         text = row.get(self.text)
         if not isinstance(text, str) or not text.strip():
-            return Bad(row["name"], f"has no {self.text}")
+            return BadInput(row["name"], f"has no {self.text}")
         try:
             if "voice" in row:
                 spoken, rate = speak(text, row["voice"], row["speed"])
@@ -72,7 +72,7 @@ class Sounds:
             else:
                 sound, rate = sound_of(row.get(self.audio), row.get("rate"))
         except UnreadableError as error:
-            return Bad(row["name"], str(error))
+            return BadInput(row["name"], str(error))
         if not self.shortest <= len(sound) / rate <= self.longest:
             return None
         return {"audio": as_int16(resampled(sound, rate, self.rate)), "text": " ".join(text.split())}
@@ -92,7 +92,7 @@ def sound_blocks(settings: SoundSettings, cache: Path) -> Prepared:
         rule=SplitRule(settings.validation_share, settings.test_share, settings.split_seed),
         integrity=Integrity(settings.integrity, settings.quarantine_limit),
         settings=settings.model_dump(mode="json"),
-        progress=announce("sounds"),
+        progress=progress_reporter("sounds"),
     )
 
 

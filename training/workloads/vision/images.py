@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from trainfleet.errors import InputError, Problem
 from trainfleet.files import write_whole
 from trainfleet.training.data import (
-    Bad,
+    BadInput,
     Column,
     Integrity,
     Prepared,
@@ -31,7 +31,7 @@ from trainfleet.training.data import (
     find_source,
     prepare,
 )
-from trainfleet.training.data.progress import announce
+from trainfleet.training.data.progress import progress_reporter
 from trainfleet.training.data.readers import UnreadableError, decode_image
 from trainfleet.training.data.sources import rows_of
 from trainfleet.training.workloads.vision.settings import PictureSettings
@@ -58,21 +58,21 @@ class Pictures:
     def key(self) -> str:
         return f"pictures 1 {self.image} {self.label} {self.size} {self.channels} {hashlib.sha256(json.dumps(self.classes).encode()).hexdigest()}"
 
-    def __call__(self, rows: Sequence[Row]) -> list[Mapping[str, Any] | Bad | None]:
+    def __call__(self, rows: Sequence[Row]) -> list[Mapping[str, Any] | BadInput | None]:
         numbers = {name: number for number, name in enumerate(self.classes)}
         return [self._one(row, numbers) for row in rows]
 
-    def _one(self, row: Row, numbers: Mapping[str, int]) -> Mapping[str, Any] | Bad:
+    def _one(self, row: Row, numbers: Mapping[str, int]) -> Mapping[str, Any] | BadInput:
         label = row.get(self.label)
         if label is None:
-            return Bad(row["name"], f"has no {self.label}")
+            return BadInput(row["name"], f"has no {self.label}")
         try:
             return {
                 "image": square(pixels_of(row.get(self.image)), self.size, self.channels),
                 "label": numbers[str(label)],
             }
         except UnreadableError as error:
-            return Bad(row["name"], str(error))
+            return BadInput(row["name"], str(error))
 
 
 def picture_blocks(settings: PictureSettings, cache: Path) -> tuple[Prepared, tuple[str, ...]]:
@@ -97,7 +97,7 @@ def picture_blocks(settings: PictureSettings, cache: Path) -> tuple[Prepared, tu
         scatter=0,
         notes={"classes": list(classes)},
         settings=settings.model_dump(mode="json"),
-        progress=announce("pictures"),
+        progress=progress_reporter("pictures"),
     )
     return prepared, classes
 
@@ -211,7 +211,7 @@ def _classes(settings: PictureSettings, source: Source, cache: Path) -> tuple[st
     if not kept.is_file():
         where = str(_digits(cache)) if settings.source == DIGITS else settings.source
         column = find_source(where, settings.glob, columns=(settings.label,))
-        rows = (row for unit in column.units for row in rows_of(unit) if not isinstance(row, Bad))
+        rows = (row for unit in column.units for row in rows_of(unit) if not isinstance(row, BadInput))
         found = {str(row[settings.label]) for row in rows if row.get(settings.label) is not None}
         write_whole(kept, json.dumps(sorted(found)))
     return tuple(json.loads(kept.read_text(encoding="utf-8")))

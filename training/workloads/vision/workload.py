@@ -69,11 +69,11 @@ class Vision:
 
     def expect(self, split: Split, indices: Sequence[int]) -> None:
         """Open the blocks of these samples in the background."""
-        self._blocks[split].expect(indices)
+        self._blocks[split].prefetch(indices)
 
     def facts(self) -> dict[str, Any]:
         """What run.json says about the data."""
-        return {"data": self.prepared.facts(), "classes": list(self.classes)}
+        return {"data": self.prepared.data_info(), "classes": list(self.classes)}
 
     def batch(self, split: Split, indices: Sequence[int]) -> dict[str, torch.Tensor]:
         rows = self._blocks[split].rows(indices)
