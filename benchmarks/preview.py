@@ -34,7 +34,7 @@ from trainfleet.errors import TrainfleetError
 from trainfleet.rehearsal.engine.engine_cli import Outcome, Runner
 from trainfleet.rehearsal.engine.find import Engine, find_engine
 from trainfleet.rehearsal.engine.sandbox import Project, read_project
-from trainfleet.rehearsal.rehearse import Wishes, staged
+from trainfleet.rehearsal.rehearse import RehearsalOptions, rehearsal_session
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN
 from trainfleet.rehearsal.steps.selection import managed
 from trainfleet.rehearsal.steps.session import APPLY
@@ -110,7 +110,7 @@ def compared(project: Project, engine: Engine, rounds: int) -> dict[str, Any]:
 
 def applied(project: Project, engine: Engine) -> tuple[list[Resource], dict[str, Any]]:
     """Apply a stack to a simulated cloud and return the resources in its state, and its providers' settings."""
-    with staged(project, engine, Wishes()) as rehearsal:
+    with rehearsal_session(project, engine, RehearsalOptions()) as rehearsal:
         early = planned(preview(rehearsal.runner))
         expect(rehearsal.runner.run(*APPLY), f"the apply of {project.stack}")
         state = rehearsal.resources()
@@ -124,7 +124,7 @@ def interleaved(structured: Project, flat: Project, engine: Engine, rounds: int)
     Raises:
         TrainfleetError: a preview fails, or the two do not plan the same resources.
     """
-    with staged(structured, engine, Wishes()) as one, staged(flat, engine, Wishes()) as other:
+    with rehearsal_session(structured, engine, RehearsalOptions()) as one, rehearsal_session(flat, engine, RehearsalOptions()) as other:
         differences = same_resources(planned(preview(one.runner)), planned(preview(other.runner)))
         if differences:
             raise TrainfleetError("the flat program is not the same platform: " + "; ".join(differences[:5]))

@@ -45,7 +45,7 @@ def theme_of(rule: Rule) -> str:
 
 
 def policy_names() -> tuple[str, ...]:
-    """What an exception may name: the rules, and the second name of those that also judge a whole stack."""
+    """What an exception may name: the rules, and the second name of those that also check a whole stack."""
     return tuple(
         name
         for rule in RULES

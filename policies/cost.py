@@ -1,4 +1,6 @@
-"""Cost: nothing grows without a limit, nothing idle is paid, and somebody is told before the money is gone."""
+"""Cost: nothing grows without a limit, nothing idle is paid, and somebody is reported before the money is
+gone.
+"""
 
 from __future__ import annotations
 

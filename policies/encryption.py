@@ -1,9 +1,5 @@
 """Encryption: what lies on a disk is encrypted, with keys that the platform owns, that rotate and that cannot
 vanish.
-
-Easy to get wrong: Google and Azure encrypt every disk by themselves with keys of their own, so there the
-question is whose
-key it is; AWS encrypts a node's disk only when told to.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""Exposure: what answers to whom from outside. Control planes, buckets, nodes, ports, services and stores.
-
-Easy to get wrong: what a cloud does when nothing is said differs. EKS opens its endpoint to the world and GKE
-and AKS do too,
-an Azure storage account takes requests from every network, and a GCP bucket is private until somebody grants
-it.
-"""
+"""Exposure: what answers to whom from outside. Control planes, buckets, nodes, ports, services and stores."""
 
 from __future__ import annotations
 

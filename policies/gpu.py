@@ -1,8 +1,5 @@
 """GPU pools: what schedulers, drivers and fabrics need of them. A pool is known as a GPU pool by its machine,
 image, labels or taint.
-
-Easy to get wrong: SkyPilot's own label must stand on EKS and AKS nodes and never on GKE, which has a label of
-its own.
 """
 
 from __future__ import annotations

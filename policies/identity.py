@@ -1,9 +1,4 @@
-"""Identity: nobody may do everything, nobody is everybody, and nothing logs in with a key that never ends.
-
-Easy to get wrong: a right in a cloud is often a name (`roles/editor`, a role's GUID) and not a document, and
-what it allows
-is to be known by that name.
-"""
+"""Identity: nobody may do everything, nobody is everybody, and nothing logs in with a key that never ends."""
 
 from __future__ import annotations
 
@@ -198,7 +193,7 @@ def hops(resource: Resource) -> Iterable[Violation]:
 
 
 def pod_trust(resource: Resource) -> Iterable[Violation]:
-    """A role is taken by one service, one account or one service account, never by whoever comes."""
+    """A role is taken by one service, one account or one service account, never by anyone who comes."""
     for index, statement in enumerate(statements(resource.props.get("assumeRolePolicy"))):
         if statement.get("Effect") != "Allow":
             continue

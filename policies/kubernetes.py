@@ -1,8 +1,4 @@
-"""Kubernetes: what pods may do, what they are made of, and what the control plane writes down and runs on.
-
-Easy to get wrong: a chart's own templates ask for what its values do not show, so privileged charts are known
-by name.
-"""
+"""Kubernetes: what pods may do, what they are made of, and what the control plane writes down and runs on."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Naming: whose it is, which platform and environment it belongs to, on everything that can carry it.
 
-Tags (AWS, Azure) and labels (Google) are judged as each resource's own input, because a provider's default
-tags are added
-where no policy sees them. Google's labels know lower case letters, digits, `-` and `_` only.
+Tags (AWS, Azure) and labels (Google) are checked as each resource's own input, because a provider's default
+tags are added where no policy sees them. Google's labels know lower case letters, digits, `-` and `_` only.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """Network: what may talk inside the platform, what is written down about it, and by which way stores are
 reached.
-
-Easy to get wrong: a network policy is accepted by a cluster that never enforces it, and a subnet without a
-security group
-of its own has none at all in Azure.
 """
 
 from __future__ import annotations

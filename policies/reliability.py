@@ -1,9 +1,4 @@
-"""Reliability: what is lost when a zone, a node or a person fails, and whether it comes back.
-
-Easy to get wrong: flex-start and queued nodes on Google cannot be repaired, and a bucket with a hierarchical
-namespace keeps
-no versions; each has another way of keeping the promise, which the checks know.
-"""
+"""Reliability: what is lost when a zone, a node or a person fails, and whether it comes back."""
 
 from __future__ import annotations
 

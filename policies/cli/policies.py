@@ -1,5 +1,5 @@
-"""`trainfleet policies`: what must hold on every platform. Reads the catalogue; the rules themselves are
-plain functions.
+"""`trainfleet policies`: what must hold on every platform. Reads the catalogue; the rules themselves are plain
+functions.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Ways to look at properties and the small checks that many rules are made of. Used by every theme.
-
-Easy to get wrong: an absent value is None and an unknown one is UNKNOWN; a check that uses an unknown value
-ends there, so
-checks that have nothing to do with each other are joined by `all_of`, which runs each to its own end.
-"""
+"""Ways to look at properties and the small checks that many rules are made of."""
 
 from __future__ import annotations
 
@@ -25,7 +20,7 @@ WORLD = {"0.0.0.0/0", "::/0"}
 
 
 def at(value: Json, path: str) -> Json:
-    """What stands at a dotted path of objects; None where any of them is absent."""
+    """What is at a dotted path of objects; None where any of them is absent."""
     for part in path.split("."):
         if value is UNKNOWN:
             raise StillUnknown
@@ -48,7 +43,7 @@ def is_true(value: Json) -> bool:
 
 
 def is_false(value: Json) -> bool:
-    """Whether it is said to be false; an absent value is not."""
+    """Whether it is reported to be false; an absent value is not."""
     return value is False or (value is not None and str(value).lower() == "false")
 
 
@@ -81,7 +76,7 @@ def statements(policy: Json) -> list[dict[str, Json]]:
 
 
 def numbered(where: str, items: Json) -> Iterator[tuple[str, dict[str, Json]]]:
-    """The objects of a list, each with its place. An unknown item is passed over: it is judged when it is
+    """The objects of a list, each with its place. An unknown item is passed over: it is checked when it is
     known.
     """
     for index, item in enumerate(listed(items)):
@@ -189,7 +184,7 @@ def none_of(path: str, refused: Sequence[str], otherwise: str = "") -> Check:
 
 
 def at_least(path: str, least: float, otherwise: str = "", *, absent: float | None = None) -> Check:
-    """The number must not be below `least`; `absent` is what the cloud takes where nothing is said."""
+    """The number must not be below `least`; `absent` is what the cloud takes where nothing is reported."""
 
     def judge(resource: Resource) -> Iterable[Violation]:
         value = at(resource.props, path)
@@ -234,7 +229,7 @@ def lacking(  # noqa: PLR0917 - the last two are given by name
 
 
 def _known(counts: Callable[[Resource], bool], resource: Resource) -> bool:
-    """What cannot be told yet counts: the same question is asked again when the stack is applied."""
+    """What cannot be determined yet counts: the same question is asked again when the stack is applied."""
     try:
         return counts(resource)
     except StillUnknown:

@@ -1,8 +1,5 @@
-"""The rules as a document (docs/reference/policies.md) and as JSON. Pure functions over the catalogue; the command line
-prints them.
-
-Easy to get wrong: the document is generated. Whoever changes a rule writes it anew: `trainfleet policies
---markdown > docs/reference/policies.md`.
+"""The rules as a document (docs/reference/policies.md) and as JSON. Pure functions over the catalogue; the
+command line prints them.
 """
 
 from __future__ import annotations

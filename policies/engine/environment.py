@@ -1,4 +1,4 @@
-"""What the pack knows of the stack it judges: the platform's environment, out of the setting
+"""What the pack knows of the stack it checks: the platform's environment, out of the setting
 `trainfleet:platform`.
 """
 

@@ -2,8 +2,7 @@
 day.
 
 Read from the stack's own configuration, which the engine hands to the pack. Past its day an exception is no
-longer one:
-the policy counts again, and says that the exception has run out.
+longer one: the policy counts again, and says that the exception has run out.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Waiver:
     until: date
 
     def covers(self, policy: str, resource: str) -> bool:
-        """Whether it is about this rule and resource. A rule that also judges the whole stack has a second
+        """Whether it is about this rule and resource. A rule that also checks the whole stack has a second
         name there.
         """
         return self.policy in (policy, f"{policy}{EVERYWHERE}") and self.resource in ("*", resource)

@@ -1,9 +1,9 @@
 """The bridge from Pulumi's policy types to plain rules: which policies there are, how strictly each is
 enforced here, and what it says.
 
-A rule that also judges absence becomes two policies, `<name>` for resources and `<name>-everywhere` for the
-stack,
-because Pulumi runs the two at different moments. Nothing runs at import; `__main__.py` makes the pack.
+A rule that also checks absence becomes two policies, `<name>` for resources and `<name>-everywhere` for the
+stack, because Pulumi runs the two at different moments. Nothing runs at import; `__main__.py` makes the
+pack.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ ENFORCEMENT: Mapping[Level, pulumi_policy.EnforcementLevel] = {
     "advisory": pulumi_policy.EnforcementLevel.ADVISORY,
     "off": pulumi_policy.EnforcementLevel.DISABLED,
 }
-"""What a violation does: mandatory stops the change, advisory prints. A rule may be relaxed with
---policy-pack-config.
+"""What a violation does: mandatory stops the change, advisory prints. A rule may be relaxed with --policy-
+pack-config.
 """
 SECRET_KEY, SECRET_VALUE = "4dabf18193072939515e22adb298388d", "1b47061264138c4ac30d75fd1eb44270"
 """How the engine marks a secret in an object: signature key and value."""
@@ -107,7 +107,7 @@ def _stack_policy(rule: Rule, environment: str | None) -> pulumi_policy.Policy:
 
 
 def _messages(rule: Rule, violations: Iterable[Violation], name: str) -> Iterable[tuple[str, str]]:
-    """Each violation that no exception covers, in words: what, how to mend it, where the rule comes from."""
+    """Each violation that no exception covers, in words: what, how to fix it, where the rule comes from."""
     excepted = _waivers()
     for violation in violations:
         resource = violation.name or name

@@ -1,10 +1,8 @@
-"""How policies look into workloads: every pod specification in a resource, every container, and every value
-of a Helm release.
+"""How policies look into workloads: every pod specification in a resource, every container, and every value of
+a Helm release.
 
-Used by the theme kubernetes. A Helm release is one opaque resource, so its values are judged in its place;
-what a chart does
-by itself is known by the chart's name. Easy to get wrong: a pod specification stands at a different depth in
-each kind.
+A Helm release is one opaque resource, so its values are checked in its place; what a chart does by itself
+is known by the chart's name.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """What a policy is made of, without Pulumi: a resource's properties, a violation, and a rule stated once for
 all clouds.
 
-A rule's `checks` is a table from resource type to the function that judges it: a cloud joins a rule by adding
-rows. `stack`
-is the same for what only the whole stack shows. Easy to get wrong: in a preview a property may be unknown. It
-is there, but
-using it raises `StillUnknown`; whoever runs the rule stops there, keeps what was found before, and the same
-rule judges the
-known value when the stack is applied.
+A rule's `checks` is a table from resource type to the function that checks it: a cloud joins a rule by
+adding rows. `stack` is the same for what only the whole stack shows.
 """
 
 from __future__ import annotations
@@ -34,7 +29,7 @@ class StillUnknown(Exception):  # noqa: N818 - not a fault: the value is only kn
 
 
 class _Unknown:
-    """Stands for a value that is there and cannot be looked at. `is None` and `key in props` work; everything
+    """Stands for a value that exists and cannot be looked at. `is None` and `key in props` work; everything
     else raises.
     """
 
@@ -117,9 +112,9 @@ class Rule:
     """Names of the same rule in CIS benchmarks, Checkov and Trivy, or the document that it follows."""
     severity: Severity
     checks: Mapping[str, Check] = field(default_factory=dict)
-    """How each cloud keeps the rule: by resource type, the function that judges one resource."""
+    """How each cloud keeps the rule: by resource type, the function that checks one resource."""
     stack: Mapping[str, StackCheck] = field(default_factory=dict)
-    """Judges what is absent: by the type that needs another resource, the function that judges a whole stack."""
+    """Checks what is absent: by the type that needs another resource, the function that checks a whole stack."""
     levels: Mapping[str, Level] = field(default_factory=dict)
     """Where it is less than mandatory, by environment."""
     settings: Mapping[str, Json] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from trainfleet.rehearsal.on_cluster.cloud import ClusterCloud
 from trainfleet.rehearsal.on_cluster.cluster_target import Target, built_in
 from trainfleet.rehearsal.on_cluster.inventory import Inventory, inventory
 from trainfleet.rehearsal.report import Step
-from trainfleet.rehearsal.steps.session import APPLY, Rehearsal, Wishes, staged
+from trainfleet.rehearsal.steps.session import APPLY, Rehearsal, RehearsalOptions, rehearsal_session
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACES = ("training", "kuberay-system", "monitoring", "default", "kube-system")
@@ -22,7 +22,7 @@ NAMESPACES = ("training", "kuberay-system", "monitoring", "default", "kube-syste
 @contextlib.contextmanager
 def applied(cluster: str, stack: str = "local") -> Iterator[Rehearsal]:
     """A stack applied; at the end the cluster is as before."""
-    with staged(read_project(ROOT, stack), find_engine(), Wishes(cluster=built_in(cluster))) as r:
+    with rehearsal_session(read_project(ROOT, stack), find_engine(), RehearsalOptions(cluster=built_in(cluster))) as r:
         outcome = r.run(Step("apply", "apply"), *APPLY)
         assert outcome.ok, outcome.errors
         yield r

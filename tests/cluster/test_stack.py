@@ -4,6 +4,7 @@ the rehearsal ends.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.cluster.conftest import Cluster, trainfleet, until
@@ -22,7 +24,7 @@ from trainfleet.rehearsal.engine.sandbox import read_project
 from trainfleet.rehearsal.on_cluster.cluster_target import Target, built_in
 from trainfleet.rehearsal.rehearse import rehearse
 from trainfleet.rehearsal.report import Report, Step
-from trainfleet.rehearsal.steps.session import APPLY, Wishes, staged
+from trainfleet.rehearsal.steps.session import APPLY, RehearsalOptions, rehearsal_session
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 SPACE = "tried-by-a-test"
@@ -54,7 +56,7 @@ def program(folder: Path, code: str) -> Path:
 
 def rehearsed(folder: Path, target: Target, code: str, until_step: str = "") -> Report:
     return rehearse(
-        read_project(program(folder, code)), find_engine(), Wishes(cluster=target, until=until_step)
+        read_project(program(folder, code)), find_engine(), RehearsalOptions(cluster=target, until=until_step)
     )
 
 
@@ -158,8 +160,13 @@ def begun(folder: Path, cluster: Cluster) -> subprocess.Popen[bytes]:
         "--on-cluster",
         cluster.name,
     ]
+    (folder / "tmp").mkdir()
     child = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        command,
+        env=os.environ | {"TMPDIR": str(folder / "tmp")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     until(
         lambda: cluster.kubectl("get", "namespace", SPACE, "--ignore-not-found") or child.poll() is not None,
@@ -169,20 +176,30 @@ def begun(folder: Path, cluster: Cluster) -> subprocess.Popen[bytes]:
     return child
 
 
+def killed(child: subprocess.Popen[bytes]) -> None:
+    """Kill a rehearsal, which cannot clean up then, and end the processes that it leaves."""
+    orphans = psutil.Process(child.pid).children(recursive=True)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    for process in orphans:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(orphans, timeout=30)
+
+
 def test_ctrl_c_takes_everything_down(tmp_path: Path, cluster: Cluster, target: Target) -> None:
     child = begun(tmp_path, cluster)
     os.kill(child.pid, signal.SIGINT)
     assert child.wait(120) == 130
     assert not cluster.kubectl("get", "namespace", SPACE, "--ignore-not-found")
+    assert list((tmp_path / "tmp").iterdir()) == []
     assert target.context
 
 
 def test_what_a_killed_rehearsal_left_is_named_and_cleaned_up_when_asked_for(
     tmp_path: Path, cluster: Cluster, target: Target
 ) -> None:
-    child = begun(tmp_path, cluster)
-    os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+    killed(begun(tmp_path, cluster))
     folder = tmp_path / "next"
     folder.mkdir()
     report = rehearsed(folder, target, "", "apply")
@@ -258,7 +275,7 @@ def test_a_field_that_somebody_else_changed_meanwhile_is_a_conflict_by_name(
     tmp_path: Path, cluster: Cluster, target: Target
 ) -> None:
     folder = program(tmp_path, CONFIG.format(SPACE))
-    with staged(read_project(folder), find_engine(), Wishes(cluster=target)) as r:
+    with rehearsal_session(read_project(folder), find_engine(), RehearsalOptions(cluster=target)) as r:
         step = Step("apply", "apply")
         assert r.run(step, *APPLY).ok
         cluster.kubectl("-n", SPACE, "label", "configmap", "config", "of=theirs", "--overwrite")

@@ -4,13 +4,12 @@ kinds that the stacks use.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import Cluster, trainfleet
+from tests.cluster.conftest import Cluster, parsed, trainfleet
 from tests.cluster.stack import everything, unlike
 from trainfleet.rehearsal.on_cluster.cluster_target import built_in
 from trainfleet.rehearsal.on_cluster.dry_run import Objects, dry_run
@@ -24,8 +23,7 @@ def judged(cluster: Cluster) -> Iterator[dict[str, dict[str, Any]]]:
     """What the API server says of each stack; nothing may be left of the questions."""
     before = everything(built_in(cluster.name))
     done = trainfleet("rehearse", "all", "--on-cluster", cluster.name, "--dry-run", "--json", timeout=2000)
-    assert done.returncode in (0, 1), done.stderr
-    yield {row["stack"]: row for row in json.loads(done.stdout)["stacks"]}
+    yield {row["stack"]: row for row in parsed(done, codes=(0, 1))["stacks"]}
     assert unlike(before, everything(built_in(cluster.name))) == []
 
 
@@ -81,4 +79,4 @@ def test_what_an_api_server_refuses_is_named_in_its_words(cluster: Cluster) -> N
     assert "10.0.0.0/40" in refused["NetworkPolicy tried/nowhere"]
     assert 'violates PodSecurity "restricted:latest"' in refused["Job tried/root"]
     assert "podMetricsEndpoint" in refused["PodMonitor tried/misspelt"]
-    assert seen.not_judged == ["Unheard tried/of (example.com/v1)"]
+    assert seen.unchecked == ["Unheard tried/of (example.com/v1)"]

@@ -1,4 +1,4 @@
-"""The pack on the real engine: it starts, stops what breaks a rule, and judges at apply what a preview could
+"""The pack on the real engine: it starts, stops what breaks a rule, and checks at apply what a preview could
 not know.
 """
 
@@ -25,8 +25,8 @@ from trainfleet.policies.engine.rule import UNKNOWN
 from trainfleet.rehearsal.engine.engine_cli import Outcome
 from trainfleet.rehearsal.engine.find import find_engine
 from trainfleet.rehearsal.engine.sandbox import read_project
-from trainfleet.rehearsal.rehearse import Wishes, staged
-from trainfleet.rehearsal.simulation.provider import HABITS
+from trainfleet.rehearsal.rehearse import RehearsalOptions, rehearsal_session
+from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN as UNKNOWN_ON_THE_WIRE
 from trainfleet.rehearsal.simulation.schema import packages
 
@@ -134,7 +134,7 @@ def on_the_wire(node: Any) -> Any:
 
 def taken(cloud: str, case: Case) -> bool:
     """Whether the simulated provider takes the resource: one that it refuses shows the pack no properties."""
-    package, habits = packages()[cloud], HABITS[cloud]
+    package, model = packages()[cloud], CLOUD_MODELS[cloud]
     if case.type not in package.classes:
         return False
     settings = {
@@ -142,10 +142,10 @@ def taken(cloud: str, case: Case) -> bool:
         for name, value in CLOUD_SETTINGS.items()
         if name.startswith(f"{cloud}:")
     }
-    return not habits.check(
+    return not model.check(
         package,
         case.type,
-        habits.completed(package.resource(case.type), on_the_wire(broken_props(case).props), settings),
+        model.completed(package.resource(case.type), on_the_wire(broken_props(case).props), settings),
     )
 
 
@@ -172,7 +172,9 @@ def engine(tmp_path: Path, root: Path) -> Iterator[Callable[..., Callable[[str],
             (tmp_path / "Pulumi.yaml").write_text("name: small\nruntime: python\n")
             settings = {"config": {"trainfleet:platform": platform or {"exceptions": []}, **CLOUD_SETTINGS}}
             (tmp_path / "Pulumi.dev.yaml").write_text(yaml.safe_dump(settings))
-            rehearsal = stack.enter_context(staged(read_project(tmp_path, "dev"), find_engine(), Wishes()))
+            rehearsal = stack.enter_context(
+                rehearsal_session(read_project(tmp_path, "dev"), find_engine(), RehearsalOptions())
+            )
 
             def run(command: str) -> Outcome:
                 more = ["--yes", "--skip-preview"] if command == "up" else []

@@ -1,5 +1,5 @@
-"""Rules of a whole stack: what is absent is named, and what is there counts whether it is known by reference
-or by name.
+"""Rules of a whole stack: what is absent is named, and what exists counts whether it is known by reference or
+by name.
 """
 
 from __future__ import annotations

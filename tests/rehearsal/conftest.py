@@ -12,7 +12,7 @@ import pytest
 
 from trainfleet.rehearsal.engine.find import Engine, find_engine
 from trainfleet.rehearsal.engine.sandbox import read_project
-from trainfleet.rehearsal.rehearse import Wishes, rehearse
+from trainfleet.rehearsal.rehearse import RehearsalOptions, rehearse
 from trainfleet.rehearsal.report import Report, Step
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -57,9 +57,9 @@ class Rehearsed:
 def small(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Rehearsed:
     """programs/small, rehearsed from the first preview to the last delete."""
     folder = tmp_path_factory.mktemp("small")
-    wishes = Wishes(
+    options = RehearsalOptions(
         keep=folder / "kept", resources=folder / "resources.jsonl", outputs=folder / "outputs.json"
     )
-    report = rehearse(read_project(PROGRAMS / "small"), engine, wishes)
+    report = rehearse(read_project(PROGRAMS / "small"), engine, options)
     assert report.ok, report.problems
     return Rehearsed(report, Path(report.kept), folder / "resources.jsonl", folder / "outputs.json")

@@ -1,4 +1,4 @@
-"""What a resource's inputs may be, judged by the installed SDKs: names, required ones, types, enums."""
+"""What a resource's inputs may be, checked by the installed SDKs: names, required ones, types, enums."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainfleet.rehearsal.simulation.provider import HABITS
+from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN
 from trainfleet.rehearsal.simulation.schema import packages
 
@@ -30,7 +30,7 @@ POD = {"selector": {}, "template": {"spec": {"containers": [{"name": "a"}]}}}
 
 def mistakes(token: str, inputs: dict[str, Any]) -> list[str]:
     package = packages()[token.split(":", 1)[0]]
-    return [str(mistake) for mistake in HABITS[package.name].check(package, token, inputs)]
+    return [str(mistake) for mistake in CLOUD_MODELS[package.name].check(package, token, inputs)]
 
 
 REFUSED = [

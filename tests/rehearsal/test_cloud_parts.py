@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from trainfleet.errors import InputError
-from trainfleet.rehearsal.simulation.cloud_object import Record
+from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.fault_injection import InjectedFaultError
-from trainfleet.rehearsal.simulation.provider import HABITS, changes
+from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS, changes
 from trainfleet.rehearsal.simulation.pulumi_values import (
     UNKNOWN,
     digested,
@@ -24,10 +24,10 @@ from trainfleet.rehearsal.simulation.pulumi_values import (
 )
 from trainfleet.rehearsal.simulation.replacement import Rule, join_path, split_path, table
 from trainfleet.rehearsal.simulation.schema import packages
-from trainfleet.rehearsal.simulation.state import AlreadyThereError, Cloud
+from trainfleet.rehearsal.simulation.state import AlreadyExistsError, Cloud
 from trainfleet.rehearsal.steps.selection import replaceable
 
-AWS = HABITS["aws"]
+AWS = CLOUD_MODELS["aws"]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_resource_of_a_fixed_name_goes_before_its_replacement_comes() -> None:
 
 
 def test_only_the_identifier_replaces_what_a_kubernetes_provider_made() -> None:
-    replaces = HABITS["kubernetes"].config_replaces
+    replaces = CLOUD_MODELS["kubernetes"].config_replaces
     assert (
         replaces({"kubeconfig": "a", "clusterIdentifier": "c"}, {"kubeconfig": "b", "clusterIdentifier": "c"})
         == []
@@ -161,14 +161,14 @@ def test_only_the_identifier_replaces_what_a_kubernetes_provider_made() -> None:
     assert replaces({"kubeconfig": "a"}, {"kubeconfig": UNKNOWN}) == ["kubeconfig"]
 
 
-def record(urn: str = "urn::a", unique: str = "role|prod", resource_id: str = "prod") -> Record:
-    return Record(urn, "aws:iam/role:Role", resource_id, unique, {"name": secret("planted")}, {})
+def record(urn: str = "urn::a", unique: str = "role|prod", resource_id: str = "prod") -> CloudObject:
+    return CloudObject(urn, "aws:iam/role:Role", resource_id, unique, {"name": secret("planted")}, {})
 
 
 def test_a_physical_name_exists_once() -> None:
     cloud = Cloud()
     cloud.create(record())
-    with pytest.raises(AlreadyThereError, match="prod already exists"):
+    with pytest.raises(AlreadyExistsError, match="prod already exists"):
         cloud.create(record("urn::b", resource_id="other"))
 
 

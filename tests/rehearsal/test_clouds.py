@@ -14,8 +14,8 @@ import pytest
 
 from trainfleet.rehearsal.engine.find import Engine
 from trainfleet.rehearsal.engine.sandbox import read_project
-from trainfleet.rehearsal.rehearse import Wishes, rehearse, staged
-from trainfleet.rehearsal.simulation.provider import HABITS
+from trainfleet.rehearsal.rehearse import RehearsalOptions, rehearsal_session, rehearse
+from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 from trainfleet.rehearsal.simulation.schema import packages
 
 GCP = {"project": "my-project", "region": "europe-west4"}
@@ -28,20 +28,20 @@ def made(
 ) -> tuple[str, dict[str, Any]]:
     """What the simulated provider makes of inputs: the id and the outputs."""
     package = packages()[token.split(":", maxsplit=1)[0]]
-    settings, habits, resource = (
+    settings, model, resource = (
         GCP if package.name == "gcp" else AZURE,
-        HABITS[package.name],
+        CLOUD_MODELS[package.name],
         package.resource(token),
     )
     assert resource is not None, token
-    inputs = habits.with_name(
-        resource, token, habits.completed(resource, inputs, settings), {}, logical, "abcdef0123456789" * 4
+    inputs = model.with_name(
+        resource, token, model.completed(resource, inputs, settings), {}, logical, "abcdef0123456789" * 4
     )
-    place, region = habits.defaults(settings), habits.region_of(inputs, settings)
-    resource_id = habits.make_id(
-        token, {**place, **inputs}, habits.physical_name(token, inputs) or logical, "f00d" * 8
+    place, region = model.defaults(settings), model.region_of(inputs, settings)
+    resource_id = model.make_id(
+        token, {**place, **inputs}, model.physical_name(token, inputs) or logical, "f00d" * 8
     )
-    return resource_id, habits.outputs(
+    return resource_id, model.outputs(
         resource, token, inputs, logical, resource_id, region, preview=preview, place=place
     )
 
@@ -259,10 +259,8 @@ def test_a_google_cluster_has_a_certificate_and_a_dns_endpoint() -> None:
 def test_which_names_may_exist_twice(
     token: str, one: dict[str, Any], other: dict[str, Any], same: bool
 ) -> None:
-    habits = HABITS[token.split(":", maxsplit=1)[0]]
-    first, second = (
-        habits.unique_key(token, inputs, habits.region_of(inputs, {})) for inputs in (one, other)
-    )
+    model = CLOUD_MODELS[token.split(":", maxsplit=1)[0]]
+    first, second = (model.unique_key(token, inputs, model.region_of(inputs, {})) for inputs in (one, other))
     assert bool(first and first == second) is same
 
 
@@ -329,7 +327,7 @@ def test_a_program_of_another_cloud_goes_through_and_sees_its_settings(
 ) -> None:
     folder, settings, account = other_cloud
     report = rehearse(
-        read_project(folder), engine, Wishes(outputs=tmp_path / "outputs.json"), settings=settings
+        read_project(folder), engine, RehearsalOptions(outputs=tmp_path / "outputs.json"), settings=settings
     )
     assert report.ok, report.problems
     outputs = json.loads((tmp_path / "outputs.json").read_text())
@@ -341,8 +339,8 @@ def test_programs_that_share_a_warm_process_find_every_class_of_a_lazy_sdk(
     engine: Engine, program: Callable[[str], Path]
 ) -> None:
     folder = program(f"import pulumi_azure_native as az\n{MICROSOFT}")
-    with staged(
-        read_project(folder), engine, Wishes(), settings={"config": PROGRAMS["azure"][2]}
+    with rehearsal_session(
+        read_project(folder), engine, RehearsalOptions(), settings={"config": PROGRAMS["azure"][2]}
     ) as rehearsal:
         outcomes = [rehearsal.runner.run("preview") for _ in range(2)]
     assert [outcome.ok for outcome in outcomes] == [True, True], outcomes[-1].output

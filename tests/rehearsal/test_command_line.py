@@ -136,7 +136,7 @@ def test_a_rehearsal_changes_no_file_of_the_program(
 
 
 def test_plain_pulumi_previews_a_stack_from_the_checkout(engine: Engine, root: Path, tmp_path: Path) -> None:
-    """As a user would: `pulumi preview -s aws-dev` with the host beside the engine; only the providers are
+    """As a user would: `pulumi preview -s aws-dev` with the host next to the engine; only the providers are
     simulated.
     """
     checkout = tmp_path / "checkout"

@@ -1,8 +1,8 @@
 """The example programs in the SDKs' own documentation are correct, so the checks have to pass them: a sample
 here, all of them in `deep`.
 
-An example that is wrong itself (a placeholder for a name, a range that begins inside its network) is named in
-WRONG, with why.
+An example that is wrong itself (a placeholder for a name, a range that begins inside its network) is named
+in WRONG, with why.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from trainfleet.rehearsal.simulation.check_harness import Sent, documented_examples, run_text
-from trainfleet.rehearsal.simulation.provider import HABITS
+from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 from trainfleet.rehearsal.simulation.schema import packages
 
 SERVICES = {
@@ -116,7 +116,7 @@ def refused(package: str, tokens: list[str]) -> tuple[int, list[str]]:
         ):
             count += 1
             if item.token.split(":", 1)[0] == package:
-                found = HABITS[package].check(packages()[package], item.token, item.inputs)
+                found = CLOUD_MODELS[package].check(packages()[package], item.token, item.inputs)
                 said += [f"{token}: {item.token} {mistake}" for mistake in found]
     return count, [text for text in said if not any(part in text for part in WRONG)]
 

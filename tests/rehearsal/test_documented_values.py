@@ -2,9 +2,8 @@
 here, all of them in `deep`.
 
 The lists are read with fewer rules than `trainfleet.rehearsal.simulation.docstrings` has, so that a list
-which that reads wrongly is found. Each is sent alone,
-in an object that has nothing else: what is missing then is not looked at. What the documentation itself gets
-wrong is named in WRONG, with why.
+which that reads wrongly is found. Each is sent alone, in an object that has nothing else: what is missing
+then is not looked at. What the documentation itself gets wrong is named in WRONG, with why.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 
 from trainfleet.rehearsal.simulation.check import Mistake
-from trainfleet.rehearsal.simulation.provider import HABITS
+from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 from trainfleet.rehearsal.simulation.schema import Kind, documents_of, inputs_of, packages
 
 WRONG = {
@@ -136,7 +135,7 @@ def refused(package: str, tokens: list[str]) -> tuple[int, list[str]]:
                 continue
             count += 1
             value = int(word) if place.number else word
-            found = HABITS[package].check(packages()[package], place.token, place.put(value))
+            found = CLOUD_MODELS[package].check(packages()[package], place.token, place.put(value))
             said += [
                 f"{place.token.split(':', 1)[1]} {mistake}"
                 for mistake in found

@@ -1,4 +1,6 @@
-"""Which engine is used, and that it is built once, completely or not at all. `go` and `pulumi` are fakes on PATH."""
+"""Which engine is used, and that it is built once, completely or not at all. `go` and `pulumi` are fakes on
+PATH.
+"""
 
 from __future__ import annotations
 

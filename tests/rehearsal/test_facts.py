@@ -17,7 +17,7 @@ from trainfleet.rehearsal.simulation.facts.gather_aws import Gatherer
 from trainfleet.rehearsal.simulation.facts.gather_crds import definitions, shared
 from trainfleet.rehearsal.simulation.facts.prose import promised, text
 from trainfleet.rehearsal.simulation.json_documents.documents import document_mistakes
-from trainfleet.rehearsal.simulation.kubernetes import KubernetesHabits
+from trainfleet.rehearsal.simulation.kubernetes import KubernetesModel
 from trainfleet.rehearsal.simulation.schema import packages
 
 FILES = sorted((FACTS / "aws").glob("*.json"))
@@ -201,7 +201,7 @@ def test_a_custom_resource_of_a_known_project_is_judged_by_its_definition(
 ) -> None:
     api, kind = token.removeprefix("kubernetes:").split(":")
     inputs = {"apiVersion": api, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
-    said = [str(mistake) for mistake in KubernetesHabits().check(packages()["kubernetes"], token, inputs)]
+    said = [str(mistake) for mistake in KubernetesModel().check(packages()["kubernetes"], token, inputs)]
     assert (wrong in " ".join(said)) if wrong else said == []
 
 

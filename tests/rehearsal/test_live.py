@@ -12,8 +12,8 @@ import pytest
 
 from trainfleet.rehearsal.engine.find import Engine
 from trainfleet.rehearsal.engine.sandbox import read_project
-from trainfleet.rehearsal.rehearse import Wishes, rehearse
-from trainfleet.rehearsal.simulation.cloud_object import Record
+from trainfleet.rehearsal.rehearse import RehearsalOptions, rehearse
+from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.schema import packages
 from trainfleet.rehearsal.simulation.state import Cloud, RefusedError
 from trainfleet.rehearsal.simulation.stateful_rules import rules
@@ -21,8 +21,8 @@ from trainfleet.rehearsal.simulation.stateful_rules import rules
 VNET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/net"
 
 
-def record(token: str, resource_id: str, outputs: dict[str, Any] | None = None, **inputs: Any) -> Record:
-    return Record(
+def record(token: str, resource_id: str, outputs: dict[str, Any] | None = None, **inputs: Any) -> CloudObject:
+    return CloudObject(
         f"urn:pulumi:s::p::{token}::{resource_id.rsplit('/', 1)[-1]}",
         token,
         resource_id,
@@ -43,11 +43,11 @@ AZURE_NETWORK = record(
 EGRESS = record("azure-native:network:NatGateway", "/subscriptions/s/nat")
 
 
-def subnet(resource_id: str, cidr: str, zone: str = "a") -> Record:
+def subnet(resource_id: str, cidr: str, zone: str = "a") -> CloudObject:
     return record("aws:ec2/subnet:Subnet", resource_id, vpcId="vpc-1", cidrBlock=cidr, availabilityZone=zone)
 
 
-REFUSED: list[tuple[str, list[Record], str, Record, str]] = [
+REFUSED: list[tuple[str, list[CloudObject], str, CloudObject, str]] = [
     (
         "range outside",
         [VPC],
@@ -136,7 +136,7 @@ REFUSED: list[tuple[str, list[Record], str, Record, str]] = [
 ]
 
 
-def done(cloud: Cloud, verb: str, what: Record) -> None:
+def done(cloud: Cloud, verb: str, what: CloudObject) -> None:
     if verb == "create":
         cloud.create(what)
     else:
@@ -147,7 +147,7 @@ def done(cloud: Cloud, verb: str, what: Record) -> None:
     ("there", "verb", "what", "said"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
 )
 def test_what_else_exists_can_forbid_an_operation(
-    there: list[Record], verb: str, what: Record, said: str
+    there: list[CloudObject], verb: str, what: CloudObject, said: str
 ) -> None:
     cloud = Cloud(records={each.key: each for each in there})
     with pytest.raises(RefusedError) as caught:
@@ -156,7 +156,7 @@ def test_what_else_exists_can_forbid_an_operation(
     assert {each.key for each in there} == set(cloud.records)
 
 
-ALLOWED: list[tuple[str, list[Record], str, Record]] = [
+ALLOWED: list[tuple[str, list[CloudObject], str, CloudObject]] = [
     (
         "ranges beside each other",
         [VPC, subnet("subnet-1", "10.0.0.0/20")],
@@ -207,7 +207,7 @@ ALLOWED: list[tuple[str, list[Record], str, Record]] = [
 @pytest.mark.parametrize(
     ("there", "verb", "what"), [row[1:] for row in ALLOWED], ids=[row[0] for row in ALLOWED]
 )
-def test_what_is_allowed_goes_through(there: list[Record], verb: str, what: Record) -> None:
+def test_what_is_allowed_goes_through(there: list[CloudObject], verb: str, what: CloudObject) -> None:
     done(Cloud(records={each.key: each for each in there}), verb, what)
 
 
@@ -272,5 +272,5 @@ def test_a_program_hears_of_an_overlap_at_apply(engine: Engine, program: Callabl
 
 def test_a_quota_of_the_command_line_is_obeyed(engine: Engine, program: Callable[[str], Path]) -> None:
     folder = program("\n".join(f'aws.ec2.Vpc("vpc-{n}", cidr_block="10.{n}.0.0/16")' for n in range(2)))
-    report = rehearse(read_project(folder), engine, Wishes(quotas={"aws:ec2/vpc:Vpc": 1}))
+    report = rehearse(read_project(folder), engine, RehearsalOptions(quotas={"aws:ec2/vpc:Vpc": 1}))
     assert any("the quota is 1" in str(problem) for problem in report.problems), report.problems

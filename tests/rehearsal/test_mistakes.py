@@ -4,9 +4,8 @@ dict style and in typed style.
 A mistake is tried in one of the two styles, the next in the other; the long tests try each in both.
 
 The tables are `mistakes/<package>.toml`, `.second.toml` and `.third.toml`; the head of aws.toml says how a
-row is read. A program runs
-without an engine (see `trainfleet.rehearsal.simulation.check_harness`), so what is judged is what the SDK
-would send. Some SDK classes refuse a wrong keyword themselves.
+row is read. A program runs without an engine (see `trainfleet.rehearsal.simulation.check_harness`), so what
+is checked is what the SDK would send. Some SDK classes refuse a wrong keyword themselves.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Any
 import pytest
 
 from trainfleet.rehearsal.simulation.check_harness import capture
-from trainfleet.rehearsal.simulation.provider import HABITS
+from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 from trainfleet.rehearsal.simulation.schema import Kind, inputs_of, packages
 
 TABLES = Path(__file__).with_name("mistakes")
@@ -133,7 +132,9 @@ def judged(package: str, name: str, args: dict[str, Any], style: str) -> list[st
         return [str(error)]
     installed = packages()[package]
     return [
-        str(mistake) for item in sent for mistake in HABITS[package].check(installed, item.token, item.inputs)
+        str(mistake)
+        for item in sent
+        for mistake in CLOUD_MODELS[package].check(installed, item.token, item.inputs)
     ]
 
 

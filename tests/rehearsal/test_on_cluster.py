@@ -1,5 +1,5 @@
-"""What a rehearsal on a cluster does before it asks one: objects out of inputs, drift, definitions, flags,
-and whether it may begin.
+"""What a rehearsal on a cluster does before it asks one: objects out of inputs, drift, definitions, flags, and
+whether it may begin.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from trainfleet.errors import InputError, MissingToolError
 from trainfleet.infra.kubernetes.chart_keys import known
 from trainfleet.rehearsal.cli.rehearse import rehearse
-from trainfleet.rehearsal.on_cluster.applier import Made, managers
+from trainfleet.rehearsal.on_cluster.applier import AppliedObject, managers
 from trainfleet.rehearsal.on_cluster.cluster_target import named
-from trainfleet.rehearsal.on_cluster.definitions import BROUGHT, KINDS, definitions_of, structural
-from trainfleet.rehearsal.on_cluster.inventory import Inventory, left_over
+from trainfleet.rehearsal.on_cluster.definitions import KINDS, PROVIDED, definitions_of, structural
+from trainfleet.rehearsal.on_cluster.inventory import Inventory, leftover
 from trainfleet.rehearsal.on_cluster.objects import as_it_is, pods, to_object
 from trainfleet.rehearsal.on_cluster.operator import flags, variables
 from trainfleet.rehearsal.simulation.pulumi_values import secret
@@ -129,7 +129,7 @@ def test_a_list_whose_keys_have_no_default_left_is_a_plain_list() -> None:
 
 
 def test_kinds_that_a_cloud_brings_are_defined_too() -> None:
-    assert set(BROUGHT) == {"networking.gke.io/v1:Network", "networking.gke.io/v1:GKENetworkParamSet"}
+    assert set(PROVIDED) == {"networking.gke.io/v1:Network", "networking.gke.io/v1:GKENetworkParamSet"}
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_the_operator_gets_the_environment_that_the_chart_makes_of_its_values() 
 
 def test_what_is_new_in_our_namespaces_or_of_our_kinds_or_has_our_name_is_left_over() -> None:
     before = Inventory({"/api/v1/namespaces/theirs": "1"})
-    ours = Made("/api/v1/namespaces/theirs/configmaps/mine", "2", "ConfigMap theirs/mine")
+    ours = AppliedObject("/api/v1/namespaces/theirs/configmaps/mine", "2", "ConfigMap theirs/mine")
     new = [
         "/api/v1/namespaces/training",
         "/api/v1/namespaces/training/pods/p",
@@ -167,7 +167,7 @@ def test_what_is_new_in_our_namespaces_or_of_our_kinds_or_has_our_name_is_left_o
         "/api/v1/namespaces/y",
     ]
     after = Inventory({**before.objects, ours.path: "2", **dict.fromkeys(new, "3")}, (ours,))
-    assert left_over(before, after, {"training"}, {"rayjobs.ray.io"}) == sorted([ours.path, *new[:3]])
+    assert leftover(before, after, {"training"}, {"rayjobs.ray.io"}) == sorted([ours.path, *new[:3]])
 
 
 def test_a_controllers_report_of_state_makes_nobody_an_owner() -> None:
@@ -192,7 +192,7 @@ def refusal(*arguments: str) -> str:
         (("local", "--leave"), "is for a cluster"),
         (("local", "--on-cluster"), "there is no cluster local"),
         (("local", "--on-cluster", "other", "--until", "preview"), "there is no cluster other"),
-        (("local", "--on-cluster", "NOT_A_NAME"), "is not up to 12 small letters and digits"),
+        (("local", "--on-cluster", "NOT_A_NAME"), "is not 1 to 12 lowercase letters and digits"),
         (("local", "--on-cluster", "--context", "kind-kind"), "another cluster than --on-cluster"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 
 from trainfleet.rehearsal.engine.find import Engine
 from trainfleet.rehearsal.engine.sandbox import read_project
-from trainfleet.rehearsal.rehearse import Wishes, rehearse, staged
+from trainfleet.rehearsal.rehearse import RehearsalOptions, rehearsal_session, rehearse
 from trainfleet.rehearsal.report import Step
 from trainfleet.rehearsal.steps.session import APPLY
 
@@ -159,7 +159,7 @@ def test_a_type_without_rules_is_said_and_the_rehearsal_goes_on(
 
 
 def test_every_resource_may_fail_once(engine: Engine) -> None:
-    report = rehearse(read_project(PROGRAMS / "small"), engine, Wishes(fault="every"))
+    report = rehearse(read_project(PROGRAMS / "small"), engine, RehearsalOptions(fault="every"))
     assert report.ok, report.problems
     assert f"each of {report.resources} creates failed once" in next(
         step.detail for step in report.steps if step.name == "apply-fault"
@@ -178,7 +178,9 @@ def test_a_policy_pack_stops_a_violation(
         "PolicyPack('pack', enforcement_level=EnforcementLevel.MANDATORY, policies=[ResourceValidationPolicy('tags', 'tags', tags)])\n"
     )
     report = rehearse(
-        read_project(program('aws.ec2.Vpc("bare", cidr_block="10.0.0.0/16")')), engine, Wishes([pack])
+        read_project(program('aws.ec2.Vpc("bare", cidr_block="10.0.0.0/16")')),
+        engine,
+        RehearsalOptions([pack]),
     )
     assert not report.ok
     assert [str(problem) for problem in report.problems] == ["aws:ec2/vpc:Vpc bare: policy tags: needs tags"]
@@ -194,7 +196,7 @@ def test_nothing_real_can_be_reached(engine: Engine, monkeypatch: pytest.MonkeyP
         "PULUMI_ACCESS_TOKEN",
     ):
         monkeypatch.setenv(name, "real")
-    with staged(read_project(PROGRAMS / "small"), engine, Wishes()) as rehearsal:
+    with rehearsal_session(read_project(PROGRAMS / "small"), engine, RehearsalOptions()) as rehearsal:
         environment = rehearsal.runner.environment
         assert [name for name, value in environment.items() if value == "real"] == []
         assert environment["PULUMI_BACKEND_URL"].startswith("file://")
@@ -202,10 +204,10 @@ def test_nothing_real_can_be_reached(engine: Engine, monkeypatch: pytest.MonkeyP
 
 
 def test_no_file_of_the_state_can_be_cut_off_by_a_killed_engine(engine: Engine) -> None:
-    """The engine renames its state into place; an .attrs file beside it would be written in place, and cut
+    """The engine renames its state into place; an .attrs file next to it would be written in place, and cut
     off it makes the state unreadable.
     """
-    with staged(read_project(PROGRAMS / "small"), engine, Wishes()) as rehearsal:
+    with rehearsal_session(read_project(PROGRAMS / "small"), engine, RehearsalOptions()) as rehearsal:
         rehearsal.run(Step("apply", "apply"), *APPLY, checkpoints=True)
         files = [file for file in (rehearsal.runner.sandbox.folder / "state").rglob("*") if file.is_file()]
         assert rehearsal.runner.sandbox.state in files

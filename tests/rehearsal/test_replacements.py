@@ -1,7 +1,7 @@
-"""Replacements that go wrong half way, resources that fail twice in a row, and whole clusters replaced: on
-the real engine.
+"""Replacements that go wrong half way, resources that fail twice in a row, and whole clusters replaced: on the
+real engine.
 
-Whatever happens, a run that goes on has to end where an undisturbed one ends, with nothing made twice and
+Whatever happens, a run that continues has to end where an undisturbed one ends, with nothing made twice and
 nothing left behind.
 """
 
@@ -16,26 +16,26 @@ import pytest
 from tests.rehearsal.conftest import PROGRAMS
 from trainfleet.rehearsal.engine.find import Engine
 from trainfleet.rehearsal.engine.sandbox import read_project
-from trainfleet.rehearsal.rehearse import Wishes, staged
+from trainfleet.rehearsal.rehearse import RehearsalOptions, rehearsal_session
 from trainfleet.rehearsal.report import Step
-from trainfleet.rehearsal.simulation.cloud_object import Record
-from trainfleet.rehearsal.simulation.fault_injection import InjectedFaultError, Trouble
+from trainfleet.rehearsal.simulation.cloud_object import CloudObject
+from trainfleet.rehearsal.simulation.fault_injection import FaultInjector, InjectedFaultError
 from trainfleet.rehearsal.steps import selection
 from trainfleet.rehearsal.steps.session import APPLY, Rehearsal
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-class FailTimes(Trouble):
+class FailTimes(FaultInjector):
     """One kind of operation on one resource fails so many times in a row."""
 
     def __init__(self, verb: str, name: str, times: int) -> None:
-        self.verb, self.name, self.left, self.struck = verb, name, times, 0
+        self.verb, self.name, self.left, self.injected = verb, name, times, 0
 
-    def before(self, verb: str, record: Record, timeout: float) -> None:
+    def before(self, verb: str, record: CloudObject, timeout: float) -> None:
         if verb == self.verb and record.urn.endswith(f"::{self.name}") and self.left:
             self.left -= 1
-            self.struck += 1
+            self.injected += 1
             raise InjectedFaultError(f"rehearsed fault: {verb} of {self.name}")
 
 
@@ -50,7 +50,7 @@ def begin(engine: Engine, tmp_path: Path) -> Iterator[Begin]:
         def start(code: str) -> Rehearsal:
             (tmp_path / "Pulumi.yaml").write_text("name: tiny\nruntime: python\n")
             (tmp_path / "__main__.py").write_text(f"import pulumi\nimport pulumi_aws as aws\n{code}\n")
-            return ending.enter_context(staged(read_project(tmp_path), engine, Wishes()))
+            return ending.enter_context(rehearsal_session(read_project(tmp_path), engine, RehearsalOptions()))
 
         yield start
 
@@ -62,13 +62,13 @@ def applied(r: Rehearsal) -> dict[str, str]:
     return {urn.rsplit("::", 1)[-1]: op for urn, op in r.only(outcome).items()}
 
 
-def broken(r: Rehearsal, trouble: FailTimes) -> None:
-    """Apply, which must fail by the trouble; cloud and state have to agree then."""
-    r.cloud.trouble = trouble
-    before, step = trouble.struck, Step("apply", "apply")
+def broken(r: Rehearsal, injector: FailTimes) -> None:
+    """Apply, which must fail by the fault; cloud and state have to agree then."""
+    r.cloud.injector = injector
+    before, step = injector.injected, Step("apply", "apply")
     outcome = r.run(step, *APPLY)
     assert not outcome.ok
-    assert trouble.struck == before + 1, outcome.errors
+    assert injector.injected == before + 1, outcome.errors
     assert r.state_matches_cloud(step), step.problems
 
 
@@ -76,7 +76,7 @@ def names(r: Rehearsal) -> list[str]:
     return sorted(record.urn.rsplit("::", 1)[-1] for record in r.cloud.records.values())
 
 
-def of_name(r: Rehearsal, name: str) -> Record:
+def of_name(r: Rehearsal, name: str) -> CloudObject:
     return next(record for record in r.cloud.everything() if record.urn.endswith(f"::{name}"))
 
 
@@ -102,9 +102,9 @@ def test_the_old_one_that_could_not_be_deleted_goes_with_the_next_apply(begin: B
     assert applied(r) == {"vpc": "create", "subnet": "create"}
     old = of_name(r, "vpc").id
     r.programs.changes = [CIDR]
-    trouble = FailTimes("delete", "vpc", times)
+    injector = FailTimes("delete", "vpc", times)
     for _ in range(times):
-        broken(r, trouble)
+        broken(r, injector)
         assert names(r) == ["subnet", "vpc", "vpc"]
     new = next(
         record.id for record in r.cloud.everything() if record.id != old and record.urn.endswith("::vpc")
@@ -123,9 +123,9 @@ def test_the_new_one_that_could_not_be_made_after_the_old_one_went_is_made_by_th
     r = begin(ROLE)
     assert applied(r) == {"role": "create", "rights": "create"}
     r.programs.changes = [PATH]
-    trouble = FailTimes("create", "role", times)
+    injector = FailTimes("create", "role", times)
     for _ in range(times):
-        broken(r, trouble)
+        broken(r, injector)
         assert "role" not in names(r)
     applied(r)
     assert names(r) == ["rights", "role"]
@@ -141,9 +141,9 @@ def test_what_fails_twice_in_a_row_is_done_by_the_third_run(begin: Begin, verb: 
         applied(r)
     tag = {"type": "aws:ec2/vpc:Vpc", "name": "vpc", "path": ["tags"], "value": {"team": "ml"}}
     r.programs.changes = [tag] if verb == "update" else [CIDR] if verb == "delete" else []
-    trouble = FailTimes(verb, "subnet" if verb == "delete" else "vpc", 2)
-    broken(r, trouble)
-    broken(r, trouble)
+    injector = FailTimes(verb, "subnet" if verb == "delete" else "vpc", 2)
+    broken(r, injector)
+    broken(r, injector)
     applied(r)
     assert names(r) == ["subnet", "vpc"]
     made = [op.urn for op in r.cloud.operations if op.verb == "create"]
@@ -175,7 +175,7 @@ def moved(before: dict[str, str], after: dict[str, str]) -> bool:
 
 
 def test_what_is_in_a_cluster_is_made_anew_in_the_new_one(engine: Engine) -> None:
-    with staged(read_project(PROGRAMS / "small"), engine, Wishes()) as r:
+    with rehearsal_session(read_project(PROGRAMS / "small"), engine, RehearsalOptions()) as r:
         applied(r)
         before = inside(r)
         assert {urn.rsplit("::", 1)[-1] for urn in before} == {"training", "trainer"}
@@ -190,9 +190,9 @@ def test_what_is_in_a_cluster_is_made_anew_in_the_new_one(engine: Engine) -> Non
 
 LAYER = ("--target", "urn:pulumi:**$kubernetes:**", "--target-dependents")
 """Everything in the cluster. It has to go first where the old cluster goes before the new one: the engine
-(3.200) closes the
-Kubernetes provider as soon as it sees that it will be replaced, and can then delete nothing that is in the
-cluster."""
+(3.200) closes the Kubernetes provider as soon as it sees that it will be replaced, and can then delete
+nothing that is in the cluster.
+"""
 
 
 @pytest.mark.deep
@@ -208,7 +208,7 @@ cluster."""
 def test_a_platform_gets_another_cluster_in_two_commands(
     root: Path, engine: Engine, stack: str, token: str
 ) -> None:
-    with staged(read_project(root, stack), engine, Wishes()) as r:
+    with rehearsal_session(read_project(root, stack), engine, RehearsalOptions()) as r:
         applied(r)
         before = inside(r)
         assert len(before) > 50

@@ -159,7 +159,7 @@ def test_a_document_with_unknown_parts_is_judged_by_what_is_known() -> None:
 
 
 def _children(kind: Kind) -> list[tuple[str, Kind | None]]:
-    """Return the properties inside a type; an empty name stands for any."""
+    """Return the properties inside a type; an empty name represents any."""
     if kind.name == "union":
         return [child for choice in kind.choices for child in _children(choice)]
     if kind.name == "list":
@@ -172,7 +172,7 @@ def _children(kind: Kind) -> list[tuple[str, Kind | None]]:
 
 
 def _leads(children: list[tuple[str, Kind | None]], parts: list[str], depth: int = 0) -> bool:
-    """Say whether a rule's path leads to a property."""
+    """Return whether a rule's path leads to a property."""
     if not parts or parts == ["[]"]:
         return True
     head, *rest = parts

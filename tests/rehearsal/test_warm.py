@@ -13,23 +13,23 @@ import pytest
 from trainfleet.rehearsal.engine import process_pool
 from trainfleet.rehearsal.engine.find import Engine
 from trainfleet.rehearsal.engine.sandbox import read_project
-from trainfleet.rehearsal.rehearse import Wishes, staged
+from trainfleet.rehearsal.rehearse import RehearsalOptions, rehearsal_session
 
 PROGRAMS = Path(__file__).with_name("programs")
 
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing waits, and nobody wishes for sharing."""
+    """Nothing waits, and nobody options for sharing."""
     monkeypatch.setattr(process_pool, "_IDLE", process_pool._Idle())
 
 
 def previewed(engine: Engine) -> int:
     """The process that ran the program."""
-    with staged(read_project(PROGRAMS / "small"), engine, Wishes()) as rehearsal:
+    with rehearsal_session(read_project(PROGRAMS / "small"), engine, RehearsalOptions()) as rehearsal:
         assert rehearsal.runner.run("preview").ok
-        assert rehearsal.programs.warm is not None
-        return rehearsal.programs.warm.process.pid
+        assert rehearsal.programs.pooled is not None
+        return rehearsal.programs.pooled.process.pid
 
 
 @pytest.mark.usefixtures("alone")
@@ -78,6 +78,6 @@ def test_an_interpreter_that_cannot_start_says_why(tmp_path: Path) -> None:
     process = process_pool.take(str(broken), dict(os.environ))
     assert process.run({}) == -1
     process.process.wait()
-    assert process.last_words() == "no module named encodings"
+    assert process.last_output() == "no module named encodings"
     process_pool.give_back(process)
     assert process.errors.closed

@@ -1,5 +1,5 @@
-"""Finds what is to be rehearsed: the project around the current folder, and a stack's settings with changes
-to its spec.
+"""Finds what is to be rehearsed: the project around the current folder, and a stack's settings with changes to
+its spec.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Rehearses a program: every step from the first preview to the last delete, on the real engine over
-simulated clouds.
+"""Rehearses a program: every step from the first preview to the last delete, on the real engine over simulated
+clouds.
 
 `rehearse(...)` sets the stage (sandbox, providers, language host, engine) and walks through `steps.py`,
-stopping at
-the first step that is not as expected. Nothing outside the sandbox is written; Ctrl-C leaves nothing behind.
+stopping at the first step that is not as expected. Nothing outside the sandbox is written; Ctrl-C leaves
+nothing behind.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from trainfleet.rehearsal.engine.find import Engine
 from trainfleet.rehearsal.engine.sandbox import Project
 from trainfleet.rehearsal.report import Report, Step
 from trainfleet.rehearsal.simulation.pulumi_values import masked
-from trainfleet.rehearsal.steps.isolated_faults import Order, beside, differences
-from trainfleet.rehearsal.steps.session import Rehearsal, Show, Wishes, staged
+from trainfleet.rehearsal.steps.isolated_faults import FaultRequest, differences, fault_process
+from trainfleet.rehearsal.steps.session import Rehearsal, RehearsalOptions, Show, rehearsal_session
 from trainfleet.rehearsal.steps.steps import STEPS
 
 
 def rehearse(
     project: Project,
     engine: Engine,
-    wishes: Wishes | None = None,
+    options: RehearsalOptions | None = None,
     *,
     subject: str = "",
     settings: dict[str, Any] | None = None,
@@ -41,32 +41,32 @@ def rehearse(
     first row.
 
     Raises:
-        InputError: nowhere to write, or a wished file cannot be written.
+        InputError: nowhere to write, or a requested file cannot be written.
     """
-    wishes, show = wishes or Wishes(), show or Show()
+    options, show = options or RehearsalOptions(), show or Show()
     began = time.monotonic()
-    report = Report(subject or project.name, engine.version, wishes.seed)
+    report = Report(subject or project.name, engine.version, options.seed)
     if checked is not None:
         report.steps.append(checked)
         show.end(checked)
-    with staged(project, engine, wishes, settings=settings, show=show) as rehearsal:
+    with rehearsal_session(project, engine, options, settings=settings, show=show) as rehearsal:
         rehearsal.report = report
-        if wishes.fault == "all" and not wishes.until:
-            _with_rounds(rehearsal, show, Order(project, engine, wishes, settings, []))
+        if options.fault == "all" and not options.until:
+            _walk_with_isolated_faults(rehearsal, show, FaultRequest(project, engine, options, settings, []))
         else:
-            collections.deque(_walk(rehearsal, show, wishes.until, steps_of(wishes)), maxlen=0)
-        if wishes.leave and report.ok:
+            collections.deque(_walk(rehearsal, show, options.until, steps_of(options)), maxlen=0)
+        if options.leave and report.ok:
             rehearsal.cloud.leave = True
         report.resources = len(rehearsal.plan)
         report.missing_rules = rehearsal.missing_rules
-        if wishes.resources:
-            write_whole(wishes.resources, resource_lines(rehearsal))
-        if wishes.outputs and rehearsal.outputs:
+        if options.resources:
+            write_whole(options.resources, resource_lines(rehearsal))
+        if options.outputs and rehearsal.outputs:
             write_whole(
-                wishes.outputs,
+                options.outputs,
                 json.dumps(rehearsal.outputs.get("platform", rehearsal.outputs), indent=2) + "\n",
             )
-        if wishes.keep:
+        if options.keep:
             rehearsal.cloud.save(rehearsal.runner.sandbox.file("cloud.json"))
             report.kept = str(rehearsal.runner.sandbox.folder)
     report.seconds = time.monotonic() - began + (checked.seconds if checked else 0.0)
@@ -76,9 +76,9 @@ def rehearse(
 Steps = Sequence[tuple[str, str, Callable[[Rehearsal, Step], None]]]
 
 
-def steps_of(wishes: Wishes) -> Steps:
+def steps_of(options: RehearsalOptions) -> Steps:
     """The steps of a rehearsal: on a cluster there are two more."""
-    if wishes.cluster is None:
+    if options.cluster is None:
         return STEPS
     from trainfleet.rehearsal.on_cluster.steps import STEPS as ON_CLUSTER
 
@@ -104,8 +104,8 @@ def _walk(rehearsal: Rehearsal, show: Show, until: str, steps: Steps) -> Iterato
         yield step
 
 
-def _with_rounds(rehearsal: Rehearsal, show: Show, order: Order) -> None:
-    """Walk, with the faults that need a stack of their own in a second process beside; everything has to end
+def _walk_with_isolated_faults(rehearsal: Rehearsal, show: Show, request: FaultRequest) -> None:
+    """Walk, with the faults that need a stack of their own in a second process next to; everything has to end
     with the same things.
     """
     made: dict[str, str] = {}
@@ -114,7 +114,9 @@ def _with_rounds(rehearsal: Rehearsal, show: Show, order: Order) -> None:
         for step in _walk(rehearsal, show, "", STEPS):
             if step.name == "preview" and step.ok and rehearsal.plan:
                 others = ending.enter_context(
-                    beside(replace(order, plan=rehearsal.plan), rehearsal.runner.sandbox.file("rounds"))
+                    fault_process(
+                        replace(request, plan=rehearsal.plan), rehearsal.runner.sandbox.file("rounds")
+                    )
                 )
             elif step.name == "apply" and step.ok:
                 made = rehearsal.fingerprint()
@@ -145,4 +147,12 @@ def resource_lines(rehearsal: Rehearsal) -> str:
     return "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)
 
 
-__all__ = ["Rehearsal", "Show", "TrainfleetError", "Wishes", "rehearse", "resource_lines", "staged"]
+__all__ = [
+    "Rehearsal",
+    "RehearsalOptions",
+    "Show",
+    "TrainfleetError",
+    "rehearsal_session",
+    "rehearse",
+    "resource_lines",
+]

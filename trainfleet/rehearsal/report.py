@@ -38,12 +38,12 @@ class Report:
     steps: list[Step] = field(default_factory=list)
     resources: int = 0
     seconds: float = 0.0
-    """From start to end; steps that ran beside each other come to more."""
+    """From start to end; steps that ran in parallel come to more."""
     missing_rules: list[str] = field(default_factory=list)
     """Types for which the replacement table has no entry: their replacements were not rehearsed."""
     kept: str = ""
     faults: dict[str, int] = field(default_factory=dict)
-    """How many faults of each kind struck."""
+    """How many faults of each kind injected."""
     made_twice: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     """URNs that exist in the cloud and not in the engine's state, or the other way round, after a fault."""
@@ -102,7 +102,7 @@ class Report:
             table.caption, table.caption_justify = f"{self.seconds:.1f} s from start to end", "left"
         return table
 
-    def struck(self, kind: str, times: int) -> None:
+    def count_fault(self, kind: str, times: int) -> None:
         """Count faults of a kind."""
         self.faults[kind] = self.faults.get(kind, 0) + times
 
@@ -110,7 +110,7 @@ class Report:
         """Add what was rehearsed elsewhere."""
         self.steps += steps
         for kind, times in faults.items():
-            self.struck(kind, times)
+            self.count_fault(kind, times)
         self.made_twice += made_twice
         self.lost += lost
 

@@ -1,5 +1,5 @@
-"""Rules of a whole stack: what each type lacks when it is alone, and the companions with which the stack
-keeps the rule.
+"""Rules of a whole stack: what each type lacks when it is alone, and the companions with which the stack keeps
+the rule.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from trainfleet.policies.resource_types import (
 
 @dataclass(frozen=True)
 class Alone:
-    """A resource that breaks a rule of the stack by what is not there, and resources of which each by itself
-    mends it.
+    """A resource that breaks a rule of the stack by what does not exist, and resources of which each by
+    itself fixes it.
     """
 
     rule: str

@@ -1,9 +1,7 @@
 """What a case is, and the compliant resources that cases break: planned ones of our own stacks, and a few
 written by hand.
 
-A case names a rule, a type and a change. Easy to get wrong: a base must keep every rule, not only the one it
-is broken for,
-so that what a test sees is the change and nothing else.
+A case names a rule, a type and a change.
 """
 
 from __future__ import annotations

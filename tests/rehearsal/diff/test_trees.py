@@ -1,5 +1,5 @@
-"""Two clean copies out of git: which commits, what counts as uncommitted, and that nothing is written into
-the repository.
+"""Two clean copies out of git: which commits, what counts as uncommitted, and that nothing is written into the
+repository.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 from tests.rehearsal.diff.repos import PROJECT, STACK, Repo, make_repo
 from trainfleet.errors import InputError
-from trainfleet.rehearsal.diff.diff import Wishes, sides
+from trainfleet.rehearsal.diff.diff import DiffOptions, sides
 from trainfleet.rehearsal.diff.worktrees import Repository, refuse_uncommitted, scratch
 
 
@@ -29,7 +29,7 @@ def test_on_a_branch_the_base_is_where_it_left_main(repo: Repo) -> None:
     repo.git("checkout", "-q", "-b", "change")
     repo.commit("one")
     repo.commit("two")
-    base, head = sides(Repository(repo.root), Wishes())
+    base, head = sides(Repository(repo.root), DiffOptions())
     assert (base.commit, base.shown_as) == (fork, "merge base with main")
     assert head.commit == repo.git("rev-parse", "HEAD")
 
@@ -37,35 +37,35 @@ def test_on_a_branch_the_base_is_where_it_left_main(repo: Repo) -> None:
 def test_on_main_the_base_is_the_commit_before(repo: Repo) -> None:
     first = repo.git("rev-parse", "HEAD")
     repo.commit("second")
-    base, _ = sides(Repository(repo.root), Wishes())
+    base, _ = sides(Repository(repo.root), DiffOptions())
     assert base.commit == first
 
 
 def test_a_working_tree_on_main_is_compared_with_head(repo: Repo) -> None:
-    base, head = sides(Repository(repo.root), Wishes(worktree=True))
+    base, head = sides(Repository(repo.root), DiffOptions(worktree=True))
     assert base.commit == repo.git("rev-parse", "HEAD")
     assert (head.tree, head.short) == ("", "working tree")
 
 
 def test_a_first_commit_has_nothing_to_compare_with(repo: Repo) -> None:
-    assert "no commit before it" in refused(lambda: sides(Repository(repo.root), Wishes()))
+    assert "no commit before it" in refused(lambda: sides(Repository(repo.root), DiffOptions()))
 
 
 def test_an_unknown_base_offers_the_nearest_name(repo: Repo) -> None:
     repo.git("branch", "release-2")
-    message = refused(lambda: sides(Repository(repo.root), Wishes(base="relaese-2")))
+    message = refused(lambda: sides(Repository(repo.root), DiffOptions(base="relaese-2")))
     assert "git knows no commit `relaese-2`" in message
     assert "did you mean `release-2`?" in message
 
 
 def test_a_ref_that_looks_like_a_flag_is_no_flag(repo: Repo) -> None:
-    assert "git knows no commit" in refused(lambda: sides(Repository(repo.root), Wishes(base="--help")))
+    assert "git knows no commit" in refused(lambda: sides(Repository(repo.root), DiffOptions(base="--help")))
 
 
 def test_a_shallow_clone_says_how_to_get_the_rest(repo: Repo, tmp_path: Path) -> None:
     repo.commit("second")
     repo.git("clone", "-q", "--depth", "1", f"file://{repo.top}", str(tmp_path / "shallow"))
-    message = refused(lambda: sides(Repository(tmp_path / "shallow"), Wishes(base="HEAD~1")))
+    message = refused(lambda: sides(Repository(tmp_path / "shallow"), DiffOptions(base="HEAD~1")))
     assert "git fetch --unshallow" in message
 
 
@@ -94,12 +94,14 @@ def test_a_report_in_the_checkout_is_no_uncommitted_change(repo: Repo) -> None:
 def test_a_named_head_leaves_uncommitted_changes_out(repo: Repo) -> None:
     repo.commit("second")
     repo.replace(STACK, "team: ml", "team: vision")
-    _, head = sides(Repository(repo.root), Wishes(head="HEAD"))
+    _, head = sides(Repository(repo.root), DiffOptions(head="HEAD"))
     assert head.commit == repo.git("rev-parse", "HEAD")
 
 
 def test_two_heads_are_refused(repo: Repo) -> None:
-    assert "two heads" in refused(lambda: sides(Repository(repo.root), Wishes(head="main", worktree=True)))
+    assert "two heads" in refused(
+        lambda: sides(Repository(repo.root), DiffOptions(head="main", worktree=True))
+    )
 
 
 def test_a_checkout_is_the_commit_and_not_the_working_tree(repo: Repo, tmp_path: Path) -> None:
@@ -148,7 +150,7 @@ def test_the_repository_is_only_read(repo: Repo, tmp_path: Path) -> None:
     os.utime(repo.root / STACK)  # makes git want to refresh its index
     before = everything(repo.top)
     repository = Repository(repo.root)
-    base, head = sides(repository, Wishes())
+    base, head = sides(repository, DiffOptions())
     repository.check_out(base, tmp_path / "base")
     repository.check_out(head, tmp_path / "head")
     assert everything(repo.top) == before

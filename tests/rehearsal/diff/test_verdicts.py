@@ -1,9 +1,8 @@
-"""One change at a time on the real stacks of each cloud: what is updated, what is replaced, and what it
-costs.
+"""One change at a time on the real stacks of each cloud: what is updated, what is replaced, and what it costs.
 
-The verdicts are those of the clouds' own providers (trainfleet/rehearsal/simulation/replacements); the costs
-are worked out here from the
-catalogue's prices. All of them in `make test-deep`, one per kind of change in `make test`.
+The verdicts are those of the clouds' own providers (trainfleet/rehearsal/simulation/replacements); the
+costs are worked out here from the catalogue's prices. All of them in `make test-deep`, one per kind of
+change in `make test`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ PARTS = ("infra", "policies", "stacks", "trainfleet", "rehearsal", "Pulumi.yaml"
 
 @dataclass(frozen=True)
 class Case:
-    """A line that somebody edits, and what a reviewer has to be told."""
+    """A line that somebody edits, and what a reviewer has to be determined."""
 
     stack: str
     what: str
@@ -39,7 +38,7 @@ class Case:
     """US dollars an hour more at the largest."""
     at_least: float = 0.0
     only: bool = False
-    """Whether nothing is replaced or deleted beside."""
+    """Whether nothing is replaced or deleted next to."""
 
     @property
     def id(self) -> str:

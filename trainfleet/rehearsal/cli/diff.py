@@ -1,8 +1,6 @@
 """`trainfleet diff`: reads arguments, shows progress on stderr and the diff on stdout or in a file.
 
 Its exit codes are its own: 2 and 3 tell what the change is, so every error, also wrong input, ends with 1.
-Easy to get
-wrong: wrong flags are refused before this module's code runs, by the command's class.
 """
 
 from __future__ import annotations
@@ -110,7 +108,7 @@ def main(  # noqa: PLR0917 - one per flag
 
 def _diff(stack: str, which: tuple[str, str, bool, bool], form: str, output: Path | None) -> Diff:
     from trainfleet.errors import InputError, Problem
-    from trainfleet.rehearsal.diff.diff import Wishes, compute
+    from trainfleet.rehearsal.diff.diff import DiffOptions, compute
     from trainfleet.rehearsal.project_lookup import project_root
     from trainfleet.suggestions import did_you_mean
 
@@ -125,7 +123,7 @@ def _diff(stack: str, which: tuple[str, str, bool, bool], form: str, output: Pat
         )
     base, head, worktree, cached = which
     with _progress() as show:
-        found = compute(stack, project_root(), _engine, Wishes(base, head, worktree, cached), show)
+        found = compute(stack, project_root(), _engine, DiffOptions(base, head, worktree, cached), show)
     _write(found, form, output)
     return found
 

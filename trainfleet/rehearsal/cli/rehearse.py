@@ -155,7 +155,7 @@ def main(  # noqa: PLR0917 - one per flag
 ) -> None:
     """See _HELP."""
     from trainfleet.errors import InputError, Problem
-    from trainfleet.rehearsal.rehearse import Wishes, steps_of
+    from trainfleet.rehearsal.rehearse import RehearsalOptions, steps_of
     from trainfleet.rehearsal.report import Step
     from trainfleet.rehearsal.steps.fault_scenarios import FAULTS
     from trainfleet.suggestions import did_you_mean
@@ -186,7 +186,7 @@ def main(  # noqa: PLR0917 - one per flag
         )
     if fault not in FAULTS:
         raise InputError("unknown fault", [Problem("--fault", f"{fault!r} is not known", ", ".join(FAULTS))])
-    wishes = Wishes(
+    options = RehearsalOptions(
         fault=fault,
         seed=seed,
         keep=keep.resolve() if keep else None,
@@ -194,7 +194,7 @@ def main(  # noqa: PLR0917 - one per flag
         cluster=cluster,
         leave=leave,
     )
-    if until and until not in (names := [name for name, _, _ in steps_of(wishes)]):
+    if until and until not in (names := [name for name, _, _ in steps_of(options)]):
         raise InputError(
             "unknown step",
             [Problem("--until", f"{until!r} is not a step", did_you_mean(until, names) or ", ".join(names))],
@@ -212,10 +212,10 @@ def main(  # noqa: PLR0917 - one per flag
                 "cannot write there",
                 [Problem(str(path), "its folder does not exist", f"mkdir -p {path.parent}")],
             )
-    wishes = replace(
-        wishes, policy_packs=chosen, resources=resources, outputs=outputs, quotas=_quotas(quota or [])
+    options = replace(
+        options, policy_packs=chosen, resources=resources, outputs=outputs, quotas=_quotas(quota or [])
     )
-    report = _run(project, _engine(), wishes, (subject, settings, checked))
+    report = _run(project, _engine(), options, (subject, settings, checked))
     _print(report, as_json=as_json)
     if not report.ok:
         raise typer.Exit(1)
@@ -261,21 +261,21 @@ def _dry_run(stack: str, cluster: Target, *, as_json: bool) -> None:
                 status.update(f"{name}: {len(found.documents)} objects asked about")
                 yield found
 
-        judged = list(dry_run(cluster, objects()))
+        results = list(dry_run(cluster, objects()))
     if as_json:
-        print_json({"cluster": cluster.context, "stacks": [row(each) for each in judged]})
+        print_json({"cluster": cluster.context, "stacks": [row(each) for each in results]})
     else:
-        out().print(table(cluster.context, judged))
-        for each in judged:
+        out().print(table(cluster.context, results))
+        for each in results:
             for name, why in each.refused:
                 out().print(f"{each.stack}: {name}: {why}", markup=False, soft_wrap=True)
-            for name in each.not_judged:
+            for name in each.unchecked:
                 out().print(
                     f"{each.stack}: {name}: no definition of this kind can be had here",
                     markup=False,
                     soft_wrap=True,
                 )
-    if any(each.refused for each in judged):
+    if any(each.refused for each in results):
         raise typer.Exit(1)
 
 
@@ -326,14 +326,14 @@ def _engine() -> Engine:
 
 
 def _run(
-    project: Project, engine: Engine, wishes: Any, what: tuple[str, dict[str, Any] | None, Step]
+    project: Project, engine: Engine, options: Any, what: tuple[str, dict[str, Any] | None, Step]
 ) -> Report:
     from trainfleet.rehearsal.progress import shown
     from trainfleet.rehearsal.rehearse import rehearse as run
 
     subject, settings, checked = what
     with shown() as show:
-        return run(project, engine, wishes, subject=subject, settings=settings, show=show, checked=checked)
+        return run(project, engine, options, subject=subject, settings=settings, show=show, checked=checked)
 
 
 def _print(report: Report, *, as_json: bool) -> None:

@@ -1,10 +1,7 @@
 """Applied bases, kept in the user's cache folder: the second diff against the same base need not apply it
 again.
 
-An entry is one file, whole or absent, and there are at most KEEP of them. Easy to get wrong: the key has to
-name everything
-that the result rests on: the commit's tree, the stack, the engine, the SDKs, the rehearsal's own source, and
-the day.
+An entry is one file, complete or absent, and there are at most KEEP of them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """From the engine's events to changes: which resources, which properties from what to what, and what forces a
 replacement.
 
-Pure functions over the event log's documents. Easy to get wrong: a replacement is three events of one
-resource; the engine
-has masked secrets already; a JSON document in a string is compared inside, or its one changed word is lost in
-a page.
+Pure functions over the event log's documents.
 """
 
 from __future__ import annotations
@@ -151,7 +148,7 @@ def _natural(text: str) -> list[Any]:
 
 
 def _whole_list(path: Path, old: Any, new: Any) -> tuple[Path, Any, Any]:
-    """Return the two values at a path; an item of a list of plain values stands for the list, whose items
+    """Return the two values at a path; an item of a list of plain values represents the list, whose items
     have no names.
     """
     for length in range(len(path)):
@@ -216,7 +213,7 @@ def _leaves(old: Any, new: Any, path: Path) -> Iterator[tuple[Path, Any, Any]]:
 
 
 def _value(value: Any, words: Words) -> Any:
-    """Return a value as it may be shown: secrets hidden, what only the apply will know and made-up ids said
+    """Return a value as it may be shown: secrets hidden, what only the apply will know and generated ids said
     in words.
     """
     if is_secret(value):
@@ -232,7 +229,7 @@ def _value(value: Any, words: Words) -> Any:
 
 def _made_up(before: Iterable[Mapping[str, Any]], events: Iterable[Event]) -> Words:
     """Return what puts the name of a resource in place of an id, ARN, address or name that the simulated
-    cloud made up.
+    cloud generated.
 
     A reviewer knows `prod-vpc` and not `vpc-061b374a7955f4dc2`, which no cloud has ever seen and which
     differs in each run.

@@ -1,8 +1,7 @@
 """What is lost when a resource of a type is deleted or replaced: the table losses.toml, a row per type or per
 family of types.
 
-Read by the diff. Easy to get wrong: a type without a row counts as loud, because nobody has said that it is
-harmless.
+Read by the diff.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from trainfleet.errors import InputError, Problem
 TABLE = Path(__file__).with_name("data_loss.toml")
 KINDS = ("data", "keys", "access", "work", "addresses", "secrets", "downtime", "nothing")
 QUIET = frozenset({"nothing", "downtime"})
-"""Kinds that a later apply mends by itself."""
+"""Kinds that a later apply fixes by itself."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,6 @@ def loss_of(token: str) -> Loss | None:
 
 
 def weight(loss: Loss | None) -> int:
-    """Return where a loss stands in the table, what matters most first; an unknown one before all."""
+    """Return where a loss is in the table, what matters most first; an unknown one before all."""
     rows = list(table().values())
     return rows.index(loss) if loss in rows else -1

@@ -1,9 +1,7 @@
 """Computes a diff: two checkouts, the base applied to a simulated cloud (or taken from the cache), the head
 previewed on it.
 
-`compute` is what the command line calls; it raises a `TrainfleetError` that says which side is wrong. Easy to
-get wrong:
-the head's settings are checked before the engine starts, the base's are not (it was right on its day).
+`compute` is what the command line calls; it raises a `TrainfleetError` that says which side is wrong.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from trainfleet.infra.spec.stack_file import StackFile
 from trainfleet.rehearsal.diff import cache, compare
 from trainfleet.rehearsal.diff.model import Change, Diff, Failing
 from trainfleet.rehearsal.diff.settings import bill_of, for_build, spec_changes, stack_file
-from trainfleet.rehearsal.diff.two_sided_run import Applied, Side, Stage, stage
+from trainfleet.rehearsal.diff.two_sided_run import Applied, Session, Side, session
 from trainfleet.rehearsal.diff.worktrees import Repository, Revision, refuse_uncommitted, scratch
 from trainfleet.rehearsal.engine.engine_cli import Violation
 from trainfleet.rehearsal.engine.find import Engine
@@ -30,7 +28,7 @@ from trainfleet.suggestions import did_you_mean
 
 
 @dataclass(frozen=True)
-class Wishes:
+class DiffOptions:
     """Which sides, and how: empty names are chosen by `sides`."""
 
     base: str = ""
@@ -47,24 +45,24 @@ class Show:
     resource: Callable[[str, int], None] = lambda *_: None
 
 
-def sides(repository: Repository, wishes: Wishes) -> tuple[Revision, Revision]:
+def sides(repository: Repository, options: DiffOptions) -> tuple[Revision, Revision]:
     """Return the base and the head.
 
     Raises:
         InputError: an unknown revision, uncommitted changes in the way, nothing to compare with.
     """
-    if wishes.worktree and wishes.head not in ("", "."):
+    if options.worktree and options.head not in ("", "."):
         raise InputError(
             "two heads",
-            [Problem("--head", f"is `{wishes.head}`, and --worktree is another", "leave one of them out")],
+            [Problem("--head", f"is `{options.head}`, and --worktree is another", "leave one of them out")],
         )
-    if wishes.worktree or wishes.head == ".":
+    if options.worktree or options.head == ".":
         head = repository.working_tree()
     else:
-        head = repository.revision(wishes.head or "HEAD", "--head")
-        if not wishes.head:
+        head = repository.revision(options.head or "HEAD", "--head")
+        if not options.head:
             refuse_uncommitted(repository)
-    base = repository.revision(wishes.base, "--base") if wishes.base else repository.default_base(head)
+    base = repository.revision(options.base, "--base") if options.base else repository.default_base(head)
     return base, head
 
 
@@ -72,7 +70,7 @@ def compute(
     stack: str,
     root: Path,
     find_engine: Callable[[], Engine],
-    wishes: Wishes | None = None,
+    options: DiffOptions | None = None,
     show: Show | None = None,
 ) -> Diff:
     """Compute the diff of a stack.
@@ -85,10 +83,10 @@ def compute(
     Raises:
         TrainfleetError: a side that cannot be found, read or built.
     """
-    wishes, show = wishes or Wishes(), show or Show()
+    options, show = options or DiffOptions(), show or Show()
     began = time.monotonic()
     repository = Repository(root)
-    base, head = sides(repository, wishes)
+    base, head = sides(repository, options)
     with scratch() as folder:
         show.begin("checking out both sides")
         base_root = repository.check_out(base, folder / "base")
@@ -99,15 +97,15 @@ def compute(
         notes = _check_head(head_file, head)
         prepared = _Prepared(stack, base, head, (base_root, head_root), (base_file, head_file))
         if base.tree and base.tree == head.tree:
-            made = _Made(notes=["both sides are the same files"])
+            result = _Result(notes=["both sides are the same files"])
         else:
             engine = find_engine()
-            with stage(engine, folder, show.resource) as on:
-                made = prepared.make(on, repository.prefix, wishes, show)
-                made.notes[:0] = notes
+            with session(engine, folder, show.resource) as on:
+                result = prepared.run(on, repository.prefix, options, show)
+                result.notes[:0] = notes
     before, why_not_before = bill_of(base_file)
     after, why_not_after = bill_of(head_file)
-    made.notes.extend(
+    result.notes.extend(
         f"{side}: {why}" for side, why in (("base", why_not_before), ("head", why_not_after)) if why
     )
     return Diff(
@@ -115,20 +113,20 @@ def compute(
         base,
         head,
         "new" if base_file is None else "deleted" if head_file is None else "there",
-        tuple(made.changes),
+        tuple(result.changes),
         before,
         after,
-        newly_failing(made.violations_before, made.violations_after),
-        made.policies_ran,
+        newly_failing(result.violations_before, result.violations_after),
+        result.policies_ran,
         tuple(spec_changes(base_file, head_file)),
-        tuple(made.notes),
+        tuple(result.notes),
         time.monotonic() - began,
-        made.from_cache,
-        made.unchanged,
+        result.from_cache,
+        result.unchanged,
     )
 
 
-class _Made:
+class _Result:
     """What the engine found."""
 
     def __init__(self, notes: Iterable[str] = ()) -> None:
@@ -151,31 +149,31 @@ class _Prepared:
     roots: tuple[Path, Path]
     files: tuple[StackFile | None, StackFile | None]
 
-    def make(self, on: Stage, prefix: str, wishes: Wishes, show: Show) -> _Made:
+    def run(self, on: Session, prefix: str, options: DiffOptions, show: Show) -> _Result:
         """Apply the base, preview the head on it, and compare."""
-        made = _Made()
+        result = _Result()
         applied: Applied | None = None
         base: Side | None = None
         if self.files[0] is not None:
             base, notes = self._side("base", 0)
-            made.notes += notes
+            result.notes += notes
             show.begin("applying the base to a simulated cloud")
-            applied, made.from_cache = self._applied(on, base, prefix, wishes)
+            applied, result.from_cache = self._applied(on, base, prefix, options)
         if self.files[1] is None:
-            made.changes = compare.deletions(applied.resources() if applied else [])
-            return made
+            result.changes = compare.deletions(applied.resources() if applied else [])
+            return result
         head, notes = self._side("head", 1)
-        made.notes += notes
+        result.notes += notes
         if base is not None:
             _same_project(base.project, head.project)
         show.begin("previewing the head on it")
         outcome, events = on.preview(head, applied.without_protection() if applied else None)
-        made.violations_after, made.policies_ran = outcome.violations, head.pack is not None
-        made.changes, made.unchanged = compare.changes(events, applied.resources() if applied else [])
-        if made.violations_after and applied is not None and base is not None:
+        result.violations_after, result.policies_ran = outcome.violations, head.pack is not None
+        result.changes, result.unchanged = compare.changes(events, applied.resources() if applied else [])
+        if result.violations_after and applied is not None and base is not None:
             show.begin("judging the base by its policies, for the head breaks some")
-            made.violations_before = self._violations(on, base, applied, prefix, wishes)
-        return made
+            result.violations_before = self._violations(on, base, applied, prefix, options)
+        return result
 
     def _side(self, label: str, index: int) -> tuple[Side, list[str]]:
         file, revision = self.files[index], (self.base, self.head)[index]
@@ -191,25 +189,25 @@ class _Prepared:
         )
         return Side(label, revision, project, settings), notes
 
-    def _applied(self, on: Stage, side: Side, prefix: str, wishes: Wishes) -> tuple[Applied, bool]:
+    def _applied(self, on: Session, side: Side, prefix: str, options: DiffOptions) -> tuple[Applied, bool]:
         name = self._key(on, prefix)
-        if wishes.use_cache and (kept := cache.load(name)) is not None:
+        if options.use_cache and (kept := cache.load(name)) is not None:
             return Applied.from_json(kept), True
         applied = on.apply(side)
-        if wishes.use_cache:
+        if options.use_cache:
             cache.save(name, applied.as_json())
         return applied, False
 
     def _violations(
-        self, on: Stage, side: Side, applied: Applied, prefix: str, wishes: Wishes
+        self, on: Session, side: Side, applied: Applied, prefix: str, options: DiffOptions
     ) -> list[Violation]:
         if applied.violations is None:
             applied.violations = on.violations(side, applied)
-            if wishes.use_cache:
+            if options.use_cache:
                 cache.save(self._key(on, prefix), applied.as_json())
         return applied.violations
 
-    def _key(self, on: Stage, prefix: str) -> str:
+    def _key(self, on: Session, prefix: str) -> str:
         return cache.key(self.base.tree, prefix, self.stack, on.engine.version)
 
 

@@ -1,9 +1,7 @@
 """What a diff is made of, in the order a reviewer reads it; everything here is plain data that can be written
 as JSON.
 
-Values are as shown: secrets are `[secret]`, what only the apply will know is UNKNOWN. Easy to get wrong: a
-replacement of
-a resource that is kept in the cloud loses nothing for good, but the platform loses it all the same.
+Values are as shown: secrets are `[secret]`, what only the apply will know is UNKNOWN.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """What every way of showing a diff has in common: groups of alike changes, values in short, the rows of the
 cost.
-
-Used by the table, the Markdown and the HTML. Easy to get wrong: a network change replaces a hundred resources
-for the same
-reason, and a reviewer reads the reason once, with the names.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A diff for people: a Rich table on a terminal, Markdown for a comment under a pull request, one HTML page.
 
-All three show the same in the same order: the blast radius, what is deleted, replaced, updated, created, the
-cost, the
-policies, the settings. Easy to get wrong: GitHub refuses a comment of more than 65,536 characters.
+All three show the same in the same order: the blast radius, what is deleted, replaced, updated, created,
+the cost, the policies, the settings.
 """
 
 from __future__ import annotations
@@ -190,9 +189,9 @@ def as_markdown(diff: Diff) -> str:
 
 
 def _within(blocks: list[str], end: str) -> str:
-    text, room = "", MARKDOWN_LIMIT - len(end) - 200
+    text, space = "", MARKDOWN_LIMIT - len(end) - 200
     for index, block in enumerate(blocks):
-        if len(text) + len(block) > room:
+        if len(text) + len(block) > space:
             left = sum(1 for each in blocks[index:] if each.startswith("|"))
             text += f"\n_{left} more rows do not fit into a comment: `trainfleet diff … --format html` has them all._\n"
             break

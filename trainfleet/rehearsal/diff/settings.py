@@ -1,9 +1,5 @@
 """The stack's settings on both sides: what is built from them, what they cost, and which of them differ, with
 their line.
-
-Easy to get wrong: a base was right on its day, so it is not judged by today's rules; a secret's ciphertext
-differs each time
-it is encrypted, so only that it was written anew can be said.
 """
 
 from __future__ import annotations

@@ -2,10 +2,7 @@
 came of it.
 
 Each program runs from its own checkout with this interpreter: a small entry puts the checkout before
-everything else on
-sys.path. Easy to get wrong: `protect` has to be lifted in the base's state, or the preview stops at the first
-protected
-resource instead of showing all that the change does; what was protected is remembered.
+everything else on sys.path.
 """
 
 from __future__ import annotations
@@ -113,7 +110,7 @@ def _resources(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @dataclass
-class Stage:
+class Session:
     """The simulated cloud, its providers and the language host, shared by both sides."""
 
     engine: Engine
@@ -132,7 +129,7 @@ class Stage:
         """
         runner = self._runner(side)
         runner.init()
-        self._judge(side, runner.run(*APPLY))
+        self._collect_violations(side, runner.run(*APPLY))
         return Applied(*_kept(runner.sandbox), None if side.pack else [])
 
     def violations(self, side: Side, applied: Applied) -> list[Violation]:
@@ -144,7 +141,7 @@ class Stage:
         runner = self._runner(side)
         self._restore(runner.sandbox, applied)
         outcome = runner.run("preview", *self._policies(side, advise=True))
-        self._judge(side, outcome)
+        self._collect_violations(side, outcome)
         return outcome.violations
 
     def preview(self, side: Side, on: Applied | None) -> tuple[Outcome, Events]:
@@ -161,14 +158,14 @@ class Stage:
             self._restore(runner.sandbox, on)
         outcome = runner.run("preview", *self._policies(side, advise=False))
         if strict := diagnostics.mandatory(outcome):
-            # A mandatory violation keeps the engine from judging the stack as a whole: once more, only
+            # A mandatory violation keeps the engine from checking the stack as a whole: once more, only
             # advising.
             outcome = runner.run("preview", *self._policies(side, advise=True))
             levels = {violation.policy: violation.level for violation in strict}
             outcome.violations = [
                 replace(each, level=levels.get(each.policy, each.level)) for each in outcome.violations
             ]
-        self._judge(side, outcome)
+        self._collect_violations(side, outcome)
         return outcome, _events(runner.sandbox.file(f"events-{runner.count}.jsonl"))
 
     def _restore(self, box: Sandbox, applied: Applied) -> None:
@@ -203,14 +200,14 @@ class Stage:
         config.write_text('{"all": "advisory"}')
         return ["--policy-pack", str(side.pack), "--policy-pack-config", str(config)]
 
-    def _judge(self, side: Side, outcome: Outcome) -> None:
+    def _collect_violations(self, side: Side, outcome: Outcome) -> None:
         if not outcome.ok:
             problems = diagnostics.problems(outcome, self.cloud, self.programs.failure_file or Path())
             raise TrainfleetError(f"the {side.shown} cannot be built", problems)
 
 
 @contextlib.contextmanager
-def stage(engine: Engine, scratch: Path, progress: Callable[[str, int], None]) -> Iterator[Stage]:
+def session(engine: Engine, scratch: Path, progress: Callable[[str, int], None]) -> Iterator[Session]:
     """Set the stage; everything on it is gone at the end, also after Ctrl-C or SIGTERM."""
     cloud, programs = Cloud(), language.Programs(python=sys.executable)
     with (
@@ -220,7 +217,7 @@ def stage(engine: Engine, scratch: Path, progress: Callable[[str, int], None]) -
         language.serve(programs) as languages,
     ):
         environment = {"PULUMI_DEBUG_PROVIDERS": providers, "PULUMI_DEBUG_LANGUAGES": languages}
-        yield Stage(engine, cloud, programs, environment, scratch, boxes, progress)
+        yield Session(engine, cloud, programs, environment, scratch, boxes, progress)
 
 
 def _kept(box: Sandbox) -> tuple[dict[str, str], str]:
@@ -228,9 +225,9 @@ def _kept(box: Sandbox) -> tuple[dict[str, str], str]:
     import yaml
 
     state = box.folder / "state"
-    wanted = [*state.rglob("meta.yaml"), *([box.state] if box.state.is_file() else [])]
+    files = [*state.rglob("meta.yaml"), *([box.state] if box.state.is_file() else [])]
     settings = yaml.safe_load((box.project / f"Pulumi.{box.stack}.yaml").read_text()) or {}
-    return {str(file.relative_to(state)): file.read_text() for file in wanted}, str(
+    return {str(file.relative_to(state)): file.read_text() for file in files}, str(
         settings.get("encryptionsalt", "")
     )
 

@@ -1,8 +1,7 @@
 """Two clean copies of the project out of git: the base and the head of a diff, gone at the end.
 
-Git's own index and folder are never written to (a private index, no `git worktree`), so a read-only checkout
-will do and
-nothing is left to prune. Easy to get wrong: the project may lie below git's top, and git's hooks set GIT_DIR.
+Git's own index and folder are never written to (a private index, no `git worktree`), so a read-only
+checkout will do and nothing is left to prune.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Revision:
 
     @property
     def short(self) -> str:
-        """The commit in short, or what stands for it."""
+        """The commit in short, or what represents it."""
         return self.commit[:9] or self.shown_as
 
 
@@ -52,22 +51,22 @@ class Repository:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        code, said = self._try("rev-parse", "--show-toplevel")
+        code, output = self._try("rev-parse", "--show-toplevel")
         if code != 0:
-            fix = "run it inside a clone" if "not a git repository" in said else ""
+            fix = "run it inside a clone" if "not a git repository" in output else ""
             raise InputError(
                 "the project is not in a git repository",
-                [Problem(str(root), said.removeprefix("fatal: "), fix)],
+                [Problem(str(root), output.removeprefix("fatal: "), fix)],
             )
-        self.top = Path(said)
+        self.top = Path(output)
         self.prefix = self.git("rev-parse", "--show-prefix").strip("/")
 
     def git(self, *arguments: str, index: Path | None = None) -> str:
         """Run git and return what it said, or raise with its words."""
-        code, said = self._try(*arguments, index=index)
+        code, output = self._try(*arguments, index=index)
         if code != 0:
-            raise InputError("git could not do it", [Problem("git", said.removeprefix("fatal: "))])
-        return said
+            raise InputError("git could not do it", [Problem("git", output.removeprefix("fatal: "))])
+        return output
 
     def _try(self, *arguments: str, index: Path | None = None) -> tuple[int, str]:
         environment = {
@@ -106,7 +105,7 @@ class Repository:
         )
 
     def revision(self, ref: str, flag: str) -> Revision:
-        """Return the commit that a name stands for.
+        """Return the commit that a name represents.
 
         Raises:
             InputError: there is none; the nearest branch or tag is offered.
@@ -163,15 +162,15 @@ class Repository:
 
     def uncommitted(self) -> list[str]:
         """Return the files of the project that are not as committed, in git's two letters and the path."""
-        said = self.git("status", "--porcelain", "--untracked-files=all", "--no-renames", "--", ".")
+        output = self.git("status", "--porcelain", "--untracked-files=all", "--no-renames", "--", ".")
         return [
             line
-            for line in said.splitlines()
+            for line in output.splitlines()
             if not line.startswith("??") or line.strip('"').endswith(SOURCES)
         ]
 
     def check_out(self, revision: Revision, folder: Path) -> Path:
-        """Write a revision's files below a folder and return where the project lies in it.
+        """Write a revision's files below a folder and return where the project is in it.
 
         Raises:
             InputError: no space, or git cannot read an object.

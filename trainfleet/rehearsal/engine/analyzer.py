@@ -1,9 +1,7 @@
 """The executable `pulumi-analyzer-policy-python`: runs a CrossGuard policy pack in this environment's Python.
 
 The official Pulumi ships a shell script for it; the Python packages ship only the module that the script
-starts. Signals of
-a run that is being cancelled end it quietly. Easy to get wrong: the SDK's classes read a resource anew for
-each policy.
+starts. Signals of a run that is being cancelled end it quietly.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Every command runs in a process group of its own and is ended with all its children when the rehearsal is
 interrupted.
-Easy to get wrong: the log is hidden behind PULUMI_DEBUG_COMMANDS; a replacement is several events of one
-resource.
 """
 
 from __future__ import annotations
@@ -185,9 +183,9 @@ class Runner:
                 self.progress(done["metadata"]["op"], 1)
         elif failed := event.get("resOpFailedEvent"):
             outcome.failed.append(failed["metadata"]["urn"])
-        elif said := event.get("diagnosticEvent"):
-            if said.get("severity") == "error":
-                outcome.errors.append((said.get("urn", ""), _plain_text(said["message"])))
+        elif diagnostic := event.get("diagnosticEvent"):
+            if diagnostic.get("severity") == "error":
+                outcome.errors.append((diagnostic.get("urn", ""), _plain_text(diagnostic["message"])))
         elif policy := event.get("policyEvent"):
             outcome.violations.append(
                 Violation(

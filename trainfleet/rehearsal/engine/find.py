@@ -1,7 +1,7 @@
 """Finds the Pulumi engine: the one named in TRAINFLEET_PULUMI, one on PATH that is new enough, else one built
 from the pins.
 
-Used by every command that runs a stack. A build is made once per machine and user and shared by all checkouts
+A build is made once per machine and user and shared by all checkouts
 (`trainfleet/rehearsal/engine/build.py`); two processes that ask at once wait for one build.
 """
 
@@ -56,7 +56,7 @@ def installed() -> Engine | None:
 
 
 def is_enough(version: str) -> bool:
-    """Say whether a version text is at least the minimum."""
+    """Return whether a version text is at least the minimum."""
     numbers = re.match(r"v?(\d+)\.(\d+)\.(\d+)", version.strip())
     return numbers is not None and tuple(map(int, numbers.groups())) >= MINIMUM
 
@@ -65,12 +65,12 @@ def version_of(path: Path) -> str | None:
     """Return what `pulumi version` says, without the `v`, or None when it cannot be run."""
     environment = {**os.environ, "PULUMI_SKIP_UPDATE_CHECK": "true"}
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [str(path), "version"], capture_output=True, text=True, timeout=60, check=True, env=environment
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    match = re.search(r"v?(\d+\.\d+\.\d+\S*)", said)
+    match = re.search(r"v?(\d+\.\d+\.\d+\S*)", output)
     return match.group(1) if match else None
 
 

@@ -2,11 +2,8 @@
 ships.
 
 Used in two ways: attached to the engine by the rehearsal (PULUMI_DEBUG_LANGUAGES), and as the executable
-`pulumi-language-python` beside an engine that was built from source, so that plain `pulumi preview` works
-with it.
-An official Pulumi has its own host and needs neither. Easy to get wrong: GetRequiredPackages must say "none",
-or the engine
-goes and downloads plugins although providers are attached.
+`pulumi-language-python` next to an engine that was built from source, so that plain `pulumi preview` works
+with it. An official Pulumi has its own host and needs neither.
 """
 
 # ruff: noqa: N802, ARG002 - the protocol gives the methods their names and arguments
@@ -32,8 +29,8 @@ from pulumi.runtime.proto import language_pb2 as pb
 from pulumi.runtime.proto import language_pb2_grpc as rpc
 from pulumi.runtime.proto import plugin_pb2
 
-from trainfleet.rehearsal.engine import process_pool as warm
-from trainfleet.rehearsal.engine.process_pool import PROGRAM, Warm
+from trainfleet.rehearsal.engine import process_pool
+from trainfleet.rehearsal.engine.process_pool import PROGRAM, PooledProcess
 from trainfleet.rehearsal.engine.program import SHOWN
 
 
@@ -51,21 +48,21 @@ class Programs:
     root: Path | None = None
     """The project's real folder, where the engine sees a copy."""
     running: set[subprocess.Popen[bytes]] = field(default_factory=set)
-    warm: Warm | None = None
+    pooled: PooledProcess | None = None
 
     def run(self, python: str, described: dict[str, Any]) -> int:
         """Run a program to its end and return its exit code; a rehearsal's programs share one warm process."""
         if self.environment is not None:
-            if self.warm is None or not self.warm.usable:
+            if self.pooled is None or not self.pooled.usable:
                 self.end()
-                self.warm = warm.take(python, self.environment)
+                self.pooled = process_pool.take(python, self.environment)
             output = self.output or Path(os.devnull)
             kept = {
                 "environment": self.environment,
                 "output": str(output),
                 "seen": str(output.with_suffix(".modules")) if self.output else "",
             }
-            return self.warm.run(described | kept)
+            return self.pooled.run(described | kept)
         environment = {**os.environ, "TRAINFLEET_RUN": json.dumps(described)}
         child = subprocess.Popen(
             [python, "-u", str(PROGRAM)], cwd=described["folder"], env=environment, stdin=subprocess.DEVNULL
@@ -78,9 +75,9 @@ class Programs:
 
     def kill(self) -> None:
         """End every program that still runs, and the warm process with its forks."""
-        if self.warm is not None:
-            self.warm.kill()
-            self.warm = None
+        if self.pooled is not None:
+            self.pooled.kill()
+            self.pooled = None
         for child in list(self.running):
             with contextlib.suppress(ProcessLookupError):
                 child.terminate()
@@ -89,9 +86,9 @@ class Programs:
 
     def end(self) -> None:
         """End what still runs; a warm process in which nothing runs may serve another rehearsal."""
-        if self.warm is not None:
-            warm.give_back(self.warm)
-            self.warm = None
+        if self.pooled is not None:
+            process_pool.give_back(self.pooled)
+            self.pooled = None
         self.kill()
 
 
@@ -159,14 +156,14 @@ class LanguageHost(rpc.LanguageRuntimeServicer):
         )
         described |= {"folder": request.pwd, "quiet": self.programs.environment is not None}
         code = self.programs.run(python, described)
-        said = self.programs.warm.last_words() if code < 0 and self.programs.warm is not None else ""
-        why = f"{python} did not run it: {said}" if said else f"the program ended with exit code {code}"
+        output = self.programs.pooled.last_output() if code < 0 and self.programs.pooled is not None else ""
+        why = f"{python} did not run it: {output}" if output else f"the program ended with exit code {code}"
         return pb.RunResponse(bail=code == SHOWN, error="" if code in (0, SHOWN) else why)
 
 
 def _virtualenv(root: Path, program: Path, options: dict[str, Any]) -> str:
-    """Return the interpreter that Pulumi.yaml's `virtualenv` names, looked for beside Pulumi.yaml and beside
-    the program.
+    """Return the interpreter that Pulumi.yaml's `virtualenv` names, looked for next to Pulumi.yaml and next
+    to the program.
     """
     if name := options.get("virtualenv"):
         for base in (root, program):

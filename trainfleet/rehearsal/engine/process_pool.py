@@ -1,11 +1,8 @@
 """Warm processes: each runs programs one after another in forks of itself, and keeps the provider SDKs
 imported between them.
 
-Used by the language host of a rehearsal. A process belongs to one rehearsal at a time; where rehearsals
-follow each other in one
-command (`sharing`), the next takes over what the last left idle. Easy to get wrong: a process in which a
-program still runs, or that
-was killed, must not be handed on. All end with the process that started them: their stdin ends.
+A process belongs to one rehearsal at a time; where rehearsals follow each other in one command (`sharing`),
+the next takes over what the last left idle.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ PROGRAM = Path(__file__).with_name("program.py")
 
 
 @dataclass
-class Warm:
+class PooledProcess:
     """One process that waits for programs to run."""
 
     key: tuple[str, str]
@@ -50,7 +47,7 @@ class Warm:
         self.busy = False
         return code
 
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         """The last line of its stderr, or nothing."""
         self.errors.seek(0)
         return (self.errors.read().strip().splitlines() or [""])[-1]
@@ -76,7 +73,7 @@ class _Idle:
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     holders: int = 0
-    waiting: list[Warm] = field(default_factory=list)
+    waiting: list[PooledProcess] = field(default_factory=list)
 
 
 _IDLE = _Idle()
@@ -95,25 +92,25 @@ def sharing() -> Iterator[None]:
         with _IDLE.lock:
             _IDLE.holders -= 1
             ended, _IDLE.waiting = (_IDLE.waiting, []) if not _IDLE.holders else ([], _IDLE.waiting)
-        for warm in ended:
-            warm.kill()
+        for pooled in ended:
+            pooled.kill()
 
 
-def take(python: str, environment: dict[str, str]) -> Warm:
+def take(python: str, environment: dict[str, str]) -> PooledProcess:
     """Return a process of this interpreter: one that waits, or a new one. Each program it runs brings its own
     environment.
     """
     key = (python, environment.get("PYTHONPATH", ""))
     with _IDLE.lock:
         _IDLE.waiting, ended = (
-            [warm for warm in _IDLE.waiting if warm.usable],
-            [warm for warm in _IDLE.waiting if not warm.usable],
+            [pooled for pooled in _IDLE.waiting if pooled.usable],
+            [pooled for pooled in _IDLE.waiting if not pooled.usable],
         )
-        found = next((warm for warm in _IDLE.waiting if warm.key == key), None)
+        found = next((pooled for pooled in _IDLE.waiting if pooled.key == key), None)
         if found is not None:
             _IDLE.waiting.remove(found)
-    for warm in ended:
-        warm.kill()
+    for pooled in ended:
+        pooled.kill()
     if found is not None:
         return found
     errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - closed when the process is ended
@@ -126,14 +123,14 @@ def take(python: str, environment: dict[str, str]) -> Warm:
         text=True,
         start_new_session=True,
     )
-    return Warm(key, process, errors)
+    return PooledProcess(key, process, errors)
 
 
-def give_back(warm: Warm) -> None:
-    """End a process, or keep it for the next rehearsal where that is wished for and no program runs in it."""
+def give_back(pooled: PooledProcess) -> None:
+    """End a process, or keep it for the next rehearsal where that is requested and no program runs in it."""
     with _IDLE.lock:
-        kept = warm.usable and _IDLE.holders > 0
+        kept = pooled.usable and _IDLE.holders > 0
         if kept:
-            _IDLE.waiting.append(warm)
+            _IDLE.waiting.append(pooled)
     if not kept:
-        warm.kill()
+        pooled.kill()

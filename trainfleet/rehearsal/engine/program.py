@@ -1,11 +1,9 @@
 """Runs a Pulumi program for the language host, as its own process: configure the runtime, run `__main__.py`,
 report failure.
 
-Started as a file, with any Python that has `pulumi`; imports nothing else of this house, so that an adopter's
-own
-environment will do. `changes` are made to single properties by a resource transform, as if the program's
-author had
-edited it. Easy to get wrong: exit code 32 means that the error has been shown already.
+Started as a file, with any Python that has `pulumi`; imports nothing else of this house, so that an
+adopter's own environment will do. `changes` are made to single properties by a resource transform, as if
+the program's author had edited it.
 """
 
 from __future__ import annotations
@@ -88,7 +86,7 @@ def _is_kept(name: str) -> bool:
 
 
 def _is_lazy(module: Any) -> bool:
-    """Say whether a module is there in name only: the SDKs load their modules at the first use."""
+    """Return whether a module is there in name only: the SDKs load their modules at the first use."""
     return type(module).__name__ == "_LazyModule"
 
 
@@ -148,9 +146,9 @@ def main(run: dict[str, Any]) -> int:
     except BaseException as error:  # noqa: BLE001 - a program may raise anything, and the user has to read it
         if isinstance(error, SystemExit) and error.code in (0, None):
             return 0
-        told = explain(error, Path(run["settings"]["root_directory"] or "."))
+        failure = explain(error, Path(run["settings"]["root_directory"] or "."))
         if run.get("failure_file"):
-            Path(run["failure_file"]).write_text(json.dumps(told))
+            Path(run["failure_file"]).write_text(json.dumps(failure))
         pulumi.log.error(
             f"Program failed with an unhandled exception:\n{''.join(traceback.format_exception(error))}"
         )
@@ -167,11 +165,11 @@ def changed(args: Any, changes: list[dict[str, Any]]) -> Any:
     """
     import pulumi
 
-    wanted = [change for change in changes if change["type"] == args.type_ and change["name"] == args.name]
-    if not wanted:
+    matching = [change for change in changes if change["type"] == args.type_ and change["name"] == args.name]
+    if not matching:
         return None
     props = dict(args.props)
-    for change in wanted:
+    for change in matching:
         _set(props, change["path"], change["value"])
     return pulumi.ResourceTransformResult(props, args.opts)
 
@@ -204,7 +202,7 @@ def explain(error: BaseException, root: Path) -> dict[str, str]:
     frames = _frames(error.__traceback__)
     own = [frame for frame in frames if _is_own(frame[0], root)]
     frame, line = own[-1] if own else frames[-1]
-    told = {
+    failure = {
         "kind": type(error).__name__,
         "message": str(error),
         "where": f"{_short(Path(frame.f_code.co_filename), root)}:{line}",
@@ -213,26 +211,26 @@ def explain(error: BaseException, root: Path) -> dict[str, str]:
     for inner, _ in frames:
         name = inner.f_locals.get("resource_name")
         if isinstance(name, str):
-            told["resource"] = name
-            told["type"] = type(inner.f_locals.get("__self__")).__name__
+            failure["resource"] = name
+            failure["type"] = type(inner.f_locals.get("__self__")).__name__
     match = re.search(
         r"(\w+)(?:\.\w+)?\(\) got an unexpected keyword argument '(\w+)'", str(error)
     ) or re.search(r"'(\w+)' object has no attribute '(\w+)'", str(error))
     if match:
-        told["property"] = match.group(2)
-        told.setdefault("type", match.group(1))
-        told["known"] = ",".join(_known(frames, frame, match.group(1)))
+        failure["property"] = match.group(2)
+        failure.setdefault("type", match.group(1))
+        failure["known"] = ",".join(_known(frames, frame, match.group(1)))
     if missing := re.search(
         r"Missing required property '(\w+)'|missing \d+ required keyword-only arguments?: '(\w+)'", str(error)
     ):
-        told["property"] = missing.group(1) or missing.group(2)
+        failure["property"] = missing.group(1) or missing.group(2)
     owner = getattr(error, "obj", None)
     if isinstance(error, AttributeError) and isinstance(getattr(owner, "_name", None), str):
-        told["resource"] = owner._name  # type: ignore[union-attr]
-        told["known"] = ",".join(name for name in dir(type(owner)) if not name.startswith("_"))
-    if "resource" not in told and (resource := _resource_at(frame, line)):
-        told["resource"] = resource
-    return told
+        failure["resource"] = owner._name  # type: ignore[union-attr]
+        failure["known"] = ",".join(name for name in dir(type(owner)) if not name.startswith("_"))
+    if "resource" not in failure and (resource := _resource_at(frame, line)):
+        failure["resource"] = resource
+    return failure
 
 
 def _frames(step: TracebackType | None) -> list[tuple[FrameType, int]]:

@@ -1,11 +1,8 @@
-"""A folder for one rehearsal: engine home, state, a copy of the project's settings; and an environment
-without credentials.
+"""A folder for one rehearsal: engine home, state, a copy of the project's settings; and an environment without
+credentials.
 
-Nothing of the user's is written to: the engine would add an encryption salt to the stack's settings file, so
-it sees a
-copy of it. Easy to get wrong: `main` in the copied Pulumi.yaml has to be absolute, and secrets that the real
-stack
-encrypted cannot be read here, so each stands in as a text of its own.
+Nothing of the user's is written to: the engine would add an encryption salt to the stack's settings file,
+so it sees a copy of it.
 """
 
 from __future__ import annotations
@@ -218,7 +215,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "PATH": f"{folder / 'bin'}{os.pathsep}{kept.get('PATH', os.defpath)}",
         "TMPDIR": str(folder / "tmp"),
         "PULUMI_HOME": str(folder / "home"),
-        # metadata=skip: else each state file has an .attrs file beside it that is not written whole or not at
+        # metadata=skip: else each state file has an .attrs file next to it that is not written whole or not at
         # all, and an engine killed
         # just then leaves a state that nothing can load ("failed to load checkpoint: EOF").
         "PULUMI_BACKEND_URL": f"file://{folder / 'state'}?metadata=skip",

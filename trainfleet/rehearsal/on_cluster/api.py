@@ -2,8 +2,7 @@
 kubectl knows will do.
 
 Used by everything in `trainfleet.rehearsal.on_cluster`. The proxy listens on a socket in a folder of this
-process alone. Easy to get wrong: a refusal's
-words are the API server's own and are handed on whole; warnings come in a header.
+process alone.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from trainfleet.toolchain import kill_tree, spawn
 
 Document = dict[str, Any]
 MANAGER = "trainfleet-rehearsal"
-"""The field manager: not that of the launchers, so that what a rehearsal made can be told from trainings."""
+"""The field manager: not that of the launchers, so that a rehearsal's objects differ from those of runs."""
 APPLY = "application/apply-patch+yaml"
 _LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _TIMEOUT_S = 30.0
 _START_S = 30.0
-_LOOK_EVERY = 0.05
+POLL_INTERVAL_S = 0.05
 
 
 class ApiError(TrainfleetError):
@@ -121,8 +120,8 @@ class Api:
                 str(document.get("message") or answer.reason),
                 str(document.get("reason") or ""),
             )
-        if said := [_warning(header) for header in answer.headers.get_all("Warning") or ()]:
-            self.warnings.setdefault(path, []).extend(said)
+        if warnings := [_warning(header) for header in answer.headers.get_all("Warning") or ()]:
+            self.warnings.setdefault(path, []).extend(warnings)
         return document
 
     def _call(
@@ -218,7 +217,7 @@ class Api:
         return self.request("PATCH", self.path_of(document), query, document, APPLY)
 
     def create(self, document: Document, *, dry_run: bool = False, manager: str = MANAGER) -> Document:
-        """Make an object that is not there."""
+        """Make an object that does not exist."""
         path = self.path_of(document).rpartition("/")[0]
         query = {
             "fieldManager": manager,
@@ -228,8 +227,8 @@ class Api:
         return self.request("POST", path, query, document)
 
     def delete(self, path: str, uid: str = "") -> bool:
-        """Begin to take an object away, with what belongs to it; whether it was there. With `uid` only if it
-        is still that one.
+        """Begin to take an object away, with what belongs to it; whether it existed. With `uid` only if it is
+        still that one.
         """
         options: Document = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
         options |= {"preconditions": {"uid": uid}} if uid else {}
@@ -247,7 +246,7 @@ class Api:
 
     def wait(self, done: Any, limit: float) -> bool:
         """Wait until `done()`; whether it came true in time."""
-        deadline, pause = time.monotonic() + limit, _LOOK_EVERY
+        deadline, pause = time.monotonic() + limit, POLL_INTERVAL_S
         while not done():
             if time.monotonic() > deadline:
                 return False
@@ -278,8 +277,8 @@ def connected(target: Target) -> Iterator[Api]:
     folder = Path(tempfile.mkdtemp(prefix="trainfleet-api-"))
     child: subprocess.Popen[bytes] | None = None
     try:
-        path, said = folder / "api", folder / "said"
-        with said.open("wb") as output:
+        path, warnings = folder / "api", folder / "said"
+        with warnings.open("wb") as output:
             command = [*target.kubectl, "proxy", f"--unix-socket={path}"]
             child = spawn(
                 command,
@@ -295,9 +294,9 @@ def connected(target: Target) -> Iterator[Api]:
             if running.poll() is not None or time.monotonic() > deadline:
                 raise TrainfleetError(
                     "the cluster cannot be reached",
-                    [Problem(target.context, said.read_text().strip()[-400:] or "kubectl ended")],
+                    [Problem(target.context, warnings.read_text().strip()[-400:] or "kubectl ended")],
                 )
-            time.sleep(_LOOK_EVERY)
+            time.sleep(POLL_INTERVAL_S)
         try:
             api.request("GET", "/version")
             api.request("GET", "/api/v1")

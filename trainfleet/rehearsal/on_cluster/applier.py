@@ -1,10 +1,7 @@
 """Makes objects on a real cluster, and knows of each whether it is ours: what somebody else made is never
 changed and never removed.
 
-Used by `cloud.py` and `charts.py`. What is there already and says just the same is shared: it is used, and
-left as it is. Easy to get wrong:
-an object that goes may take long (finalizers, a namespace's content), and a call may still be under way when
-the rehearsal ends.
+What already exists and says just the same is shared: it is used, and left as it is.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ CLEAN_UP = "`trainfleet rehearse STACK --on-cluster NAME --clean-up` removes it"
 
 
 @dataclass(frozen=True)
-class Made:
+class AppliedObject:
     """An object of ours on the cluster."""
 
     path: str
@@ -32,12 +29,12 @@ class Made:
     shown: str
 
 
-class Maker:
+class Applier:
     """The objects of one rehearsal on one cluster."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
-        self.made: dict[str, Made] = {}
+        self.made: dict[str, AppliedObject] = {}
         """By path, in the order in which they were made."""
         self.shared: dict[str, str] = {}
         """What was there and says the same: who made it, by path."""
@@ -58,7 +55,7 @@ class Maker:
             if there is not None and path not in self.made:
                 return self._shared(path, document, there)
             live: Document = _asked(lambda: self.api.apply(document))
-            self.made[path] = Made(path, live["metadata"]["uid"], shown(live))
+            self.made[path] = AppliedObject(path, live["metadata"]["uid"], shown(live))
         if document["kind"] == "CustomResourceDefinition":
             self._established(path, document)
         return live
@@ -150,7 +147,7 @@ class Maker:
         return remove_all(self.api, left, limit)
 
 
-def remove_all(api: Api, left: list[Made], limit: float = GONE_S) -> list[str]:
+def remove_all(api: Api, left: list[AppliedObject], limit: float = GONE_S) -> list[str]:
     """Ask for the end of each, then wait for it; definitions go last, because a kind without one can no
     longer be looked at.
     """
@@ -175,7 +172,7 @@ def remove_all(api: Api, left: list[Made], limit: float = GONE_S) -> list[str]:
     return refused
 
 
-def _is_definition(made: Made) -> bool:
+def _is_definition(made: AppliedObject) -> bool:
     return "/customresourcedefinitions/" in made.path
 
 

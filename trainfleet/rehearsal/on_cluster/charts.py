@@ -1,11 +1,8 @@
-"""What stands for each Helm release on the cluster: charts cannot be had here, so their parts are made as far
-as there are any, and it is said.
+"""What represents each Helm release on the cluster: charts cannot be had here, so their parts are made as far
+as there are any, and it is reported.
 
 KubeRay's operator is the one built from source, started as its chart would start it (`operator.py`); charts
-that bring definitions of kinds are
-these definitions (`definitions.py`); nothing stands for the others. Easy to get wrong: on a cluster that has
-the chart already, what it brought is
-used and left alone.
+that bring definitions of kinds are these definitions (`definitions.py`); nothing represents the others.
 """
 
 from __future__ import annotations
@@ -14,9 +11,9 @@ import threading
 from typing import Any
 
 from trainfleet.rehearsal.on_cluster.api import ApiError, Document
-from trainfleet.rehearsal.on_cluster.applier import Maker
+from trainfleet.rehearsal.on_cluster.applier import Applier
 from trainfleet.rehearsal.on_cluster.cluster_target import Target
-from trainfleet.rehearsal.on_cluster.definitions import KINDS, brought, definitions_of
+from trainfleet.rehearsal.on_cluster.definitions import KINDS, definitions_of, provided
 from trainfleet.rehearsal.on_cluster.operator import Operator
 from trainfleet.rehearsal.simulation.state import RefusedError
 
@@ -27,18 +24,18 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 class Charts:
     """The releases of one rehearsal."""
 
-    def __init__(self, target: Target, maker: Maker) -> None:
-        self.maker = maker
-        self.operator = Operator(target.built_in, target, maker) if target.built_in else None
-        self.told: dict[str, str] = {}
-        """What stands for each chart, in words."""
-        self.brought: list[str] = []
+    def __init__(self, target: Target, applier: Applier) -> None:
+        self.applier = applier
+        self.operator = Operator(target.built_in, target, applier) if target.built_in else None
+        self.reports: dict[str, str] = {}
+        """What represents each chart, in words."""
+        self.provided: list[str] = []
         """Definitions that no release brings, or whose release went before their objects: they go at the end."""
         self._paths: dict[str, list[str]] = {}
         self._lock = threading.Lock()
 
-    def carry_out(self, verb: str, release: dict[str, Any]) -> None:
-        """Install, change or remove what stands for a release.
+    def perform(self, verb: str, release: dict[str, Any]) -> None:
+        """Install, change or remove what represents a release.
 
         Raises:
             RefusedError: its namespace is missing, or the API server refuses a part.
@@ -52,25 +49,25 @@ class Charts:
 
     def _install(self, name: str, release: dict[str, Any]) -> None:
         namespace = str(release.get("namespace") or "default")
-        if self._there(f"/api/v1/namespaces/{namespace}") is None:
+        if self._exists(f"/api/v1/namespaces/{namespace}") is None:
             raise RefusedError(f"the namespace {namespace} of the release is not there")
         version = f"{name} {release.get('version', '')}".strip()
         if name == KUBERAY and self.operator is not None:
-            self.told[name] = (
+            self.reports[name] = (
                 f"{version}: the operator built from source, with {self.operator.start(namespace, release.get('values') or {})}"
             )
         elif name in KINDS:
-            self.told[name] = f"{version}: {self._define(name)}, no controller"
+            self.reports[name] = f"{version}: {self._define(name)}, no controller"
         else:
-            self.told[name] = f"{version}: nothing (no chart can be had here)"
+            self.reports[name] = f"{version}: nothing (no chart can be had here)"
 
     def _define(self, name: str) -> str:
         mine, there = [], []
         for document in definitions_of(name):
             path = f"{DEFINITIONS}/{document['metadata']['name']}"
-            if path in self.maker.made or self._there(path) is None:
-                self.maker.make(document)
-                self.brought = [other for other in self.brought if other != path]
+            if path in self.applier.made or self._exists(path) is None:
+                self.applier.make(document)
+                self.provided = [other for other in self.provided if other != path]
                 self._paths.setdefault(name, []).append(path)
                 mine.append(document["spec"]["names"]["kind"])
             else:
@@ -78,27 +75,27 @@ class Charts:
         words = [f"definitions of {', '.join(mine)} from the schemas held here"] if mine else []
         return "; ".join(words + ([f"{', '.join(there)} as they were"] if there else []))
 
-    def bring(self, api_version: str, kind: str) -> None:
+    def provide(self, api_version: str, kind: str) -> None:
         """Define a kind that a cloud's own clusters know and this one does not.
 
         Raises:
             RefusedError: the API server refuses the definition.
         """
-        definition = brought(f"{api_version}:{kind}")
+        definition = provided(f"{api_version}:{kind}")
         if definition is None:
             return
         with self._lock:
             path = f"{DEFINITIONS}/{definition['metadata']['name']}"
-            if path not in self.brought and self._there(path) is None:
-                self.maker.make(definition)
-                self.brought.append(path)
-                self.told[kind] = (
+            if path not in self.provided and self._exists(path) is None:
+                self.applier.make(definition)
+                self.provided.append(path)
+                self.reports[kind] = (
                     f"{kind}: its cloud's clusters define it, here a definition from the schema held here does, no controller"
                 )
 
-    def _there(self, path: str) -> Document | None:
+    def _exists(self, path: str) -> Document | None:
         try:
-            return self.maker.api.get(path)
+            return self.applier.api.get(path)
         except ApiError as error:
             raise RefusedError(f"the API server says: {error.message}") from error
 
@@ -109,17 +106,17 @@ class Charts:
         # A definition takes every object of its kind with it. When a release is replaced its objects are
         # still there: the definition stays.
         used = [path for path in paths if self._is_used(path)]
-        self.brought += used
+        self.provided += used
         for path in paths:
             if path not in used:
-                self.maker.remove(path)
+                self.applier.remove(path)
         for path in paths:
             if path not in used:
-                self.maker.wait_gone(path)
+                self.applier.wait_gone(path)
 
     def _is_used(self, path: str) -> bool:
         plural, _, group = path.rpartition("/")[2].partition(".")
-        return any(made.startswith(f"/apis/{group}/") and f"/{plural}/" in made for made in self.maker.made)
+        return any(made.startswith(f"/apis/{group}/") and f"/{plural}/" in made for made in self.applier.made)
 
     def end(self) -> list[str]:
         """Put the built-in cluster's own operator back; returns what could not be."""

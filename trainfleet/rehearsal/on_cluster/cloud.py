@@ -1,10 +1,8 @@
 """The cloud of a rehearsal on a cluster: as the simulated one, but what the provider of Kubernetes is asked
 for is made for real.
 
-Used by `trainfleet.rehearsal.steps.session` through `on(target)`. Whatever goes wrong in the simulated cloud
-goes wrong before the API server is asked. Easy to get
-wrong: a removed thing is waited for without the cloud's lock, or a namespace that goes slowly would hold
-everything up.
+Used by `trainfleet.rehearsal.steps.session` through `on(target)`. Whatever goes wrong in the simulated
+cloud goes wrong before the API server is asked.
 """
 
 from __future__ import annotations
@@ -17,12 +15,12 @@ from typing import Any
 from trainfleet.errors import Problem, TrainfleetError
 from trainfleet.rehearsal.engine.sandbox import uninterrupted
 from trainfleet.rehearsal.on_cluster.api import Api, ApiError, UnknownKindError, connected
-from trainfleet.rehearsal.on_cluster.applier import Maker
+from trainfleet.rehearsal.on_cluster.applier import Applier
 from trainfleet.rehearsal.on_cluster.charts import Charts
 from trainfleet.rehearsal.on_cluster.cluster_target import Target
 from trainfleet.rehearsal.on_cluster.inventory import Inventory, inventory
 from trainfleet.rehearsal.on_cluster.objects import as_it_is, to_object
-from trainfleet.rehearsal.simulation.cloud_object import Record
+from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.kubernetes import is_object
 from trainfleet.rehearsal.simulation.pulumi_values import plain
 from trainfleet.rehearsal.simulation.state import Cloud, RefusedError
@@ -33,7 +31,7 @@ class ClusterCloud(Cloud):
     """A simulated cloud with one real part."""
 
     target: Target = field(kw_only=True)
-    maker: Maker = field(kw_only=True)
+    applier: Applier = field(kw_only=True)
     charts: Charts = field(kw_only=True)
     before: Inventory = field(kw_only=True)
     """What was on the cluster when the rehearsal began."""
@@ -41,22 +39,22 @@ class ClusterCloud(Cloud):
     @property
     def api(self) -> Api:
         """The cluster's API server."""
-        return self.maker.api
+        return self.applier.api
 
-    def carry_out(self, verb: str, record: Record) -> None:
+    def perform(self, verb: str, record: CloudObject) -> None:
         token = record.token
         if token.startswith("kubernetes:helm.sh/"):
-            self.charts.carry_out(verb, plain(record.inputs))
+            self.charts.perform(verb, plain(record.inputs))
         elif token.startswith("kubernetes:") and is_object(token) and record.inputs:
             document = to_object(record.inputs)
-            self.charts.bring(document["apiVersion"], document["kind"])
+            self.charts.provide(document["apiVersion"], document["kind"])
             if verb == "delete":
-                self.maker.remove(self._path(record))
+                self.applier.remove(self._path(record))
             else:
-                live = self.maker.make(document) if verb == "create" else self.maker.change(document)
+                live = self.applier.make(document) if verb == "create" else self.applier.change(document)
                 _note(record.outputs, live["metadata"])
 
-    def _path(self, record: Record | None) -> str:
+    def _path(self, record: CloudObject | None) -> str:
         if (
             record is None
             or not record.inputs
@@ -73,13 +71,13 @@ class ClusterCloud(Cloud):
         path = self._path(self.records.get((token, resource_id, place)))
         super().delete(token, resource_id, urn, place)
         if path:
-            self.maker.wait_gone(path)
+            self.applier.wait_gone(path)
 
-    def find(self, token: str, resource_id: str, place: str = "") -> Record | None:
+    def find(self, token: str, resource_id: str, place: str = "") -> CloudObject | None:
         """What a record is like now; None also when somebody removed it from the cluster."""
         found = super().find(token, resource_id, place)
         path = self._path(found)
-        if found is None or path not in self.maker.made:
+        if found is None or path not in self.applier.made:
             return found
         try:
             live = self.api.get(path)
@@ -88,7 +86,7 @@ class ClusterCloud(Cloud):
         if live is None:
             with self._lock:
                 self.records.pop(found.key, None)
-                self.maker.made.pop(path, None)
+                self.applier.made.pop(path, None)
             return None
         now = as_it_is(found.inputs, live)
         if now != found.inputs:
@@ -107,21 +105,21 @@ class ClusterCloud(Cloud):
     def live_path(self, urn: str) -> str:
         """The path of the object that a resource made on the cluster; nothing when it made none."""
         path = self._path(self.of_urn(urn))
-        return path if path in self.maker.made else ""
+        return path if path in self.applier.made else ""
 
 
 def _note(outputs: dict[str, Any], metadata: dict[str, Any]) -> None:
     """Let the outputs name the live object."""
-    told = outputs.get("metadata")
-    if isinstance(told, dict):
-        told |= {key: metadata[key] for key in ("uid", "creationTimestamp") if key in metadata}
+    known = outputs.get("metadata")
+    if isinstance(known, dict):
+        known |= {key: metadata[key] for key in ("uid", "creationTimestamp") if key in metadata}
 
 
-def _drop_missing(told: Any, now: Any) -> None:
+def _drop_missing(known: Any, now: Any) -> None:
     """Labels and annotations that went show in the outputs too."""
     for name in ("labels", "annotations"):
-        if isinstance(told, dict) and isinstance(now, dict) and name in told:
-            told[name] = now.get(name) or {}
+        if isinstance(known, dict) and isinstance(now, dict) and name in known:
+            known[name] = now.get(name) or {}
 
 
 @contextlib.contextmanager
@@ -133,17 +131,17 @@ def on(target: Target, quotas: dict[str, int] | None = None) -> Iterator[Cluster
         TrainfleetError: the cluster cannot be reached, or something of ours could not be removed.
     """
     with connected(target) as api:
-        maker = Maker(api)
-        charts = Charts(target, maker)
+        applier = Applier(api)
+        charts = Charts(target, applier)
         cloud = ClusterCloud(
-            quotas=quotas or {}, target=target, maker=maker, charts=charts, before=inventory(api)
+            quotas=quotas or {}, target=target, applier=applier, charts=charts, before=inventory(api)
         )
         try:
             yield cloud
         finally:
             with uninterrupted():
-                maker.close()
-                left = [] if cloud.leave else [*charts.end(), *maker.clear()]
+                applier.close()
+                left = [] if cloud.leave else [*charts.end(), *applier.clear()]
             if left:
                 raise TrainfleetError(
                     "the cluster is not as before", [Problem(target.context, text) for text in left]

@@ -1,9 +1,5 @@
 """Which cluster is meant, and whether its owner agreed: the built-in one by its name, any other by a context
 of a kubeconfig.
-
-Used by the command line and the tests. Easy to get wrong: a context of one's own kubeconfig may be
-production, so nothing is made there without
-`--yes`, or the context's name typed by a person.
 """
 
 from __future__ import annotations
@@ -131,8 +127,8 @@ def _described(target: Target) -> Target:
     except subprocess.TimeoutExpired:
         done = subprocess.CompletedProcess(command, 1, "", f"kubectl did not answer in {_TIMEOUT_S} s")
     if done.returncode:
-        said = (done.stderr.strip() or "kubectl failed").splitlines()[-1].removeprefix("error: ")
-        raise InputError("no such context", [Problem("--context", said, ", ".join(_contexts(target)))])
+        reason = (done.stderr.strip() or "kubectl failed").splitlines()[-1].removeprefix("error: ")
+        raise InputError("no such context", [Problem("--context", reason, ", ".join(_contexts(target)))])
     cluster = dict(json.loads(done.stdout)["clusters"][0]["cluster"])
     return Target(
         target.context, target.kubectl, target.built_in, without_credentials(target.context, cluster)

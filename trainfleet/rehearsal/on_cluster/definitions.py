@@ -1,10 +1,7 @@
-"""Definitions of other projects' kinds, made of the schemas that the project holds of them: as much as a
-chart brings that validates.
+"""Definitions of other projects' kinds, made of the schemas that the project holds of them: as much as a chart
+brings that validates.
 
-Used by `charts.py` in place of charts that cannot be had. Source of the schemas:
-`trainfleet/rehearsal/simulation/facts/kubernetes`. Easy to get wrong: what
-was left out there (defaults, descriptions, rules in CEL) is not judged, and the API server wants a type at
-every place.
+Source of the schemas: `trainfleet/rehearsal/simulation/facts/kubernetes`.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ KINDS: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 """Of each chart the kinds that the stacks use, with their plurals and scopes."""
-BROUGHT: dict[str, tuple[str, str]] = {
+PROVIDED: dict[str, tuple[str, str]] = {
     "networking.gke.io/v1:Network": ("networks", "Cluster"),
     "networking.gke.io/v1:GKENetworkParamSet": ("gkenetworkparamsets", "Cluster"),
 }
@@ -50,9 +47,9 @@ def definitions_of(chart: str) -> list[dict[str, Any]]:
     return [_definition(kind, plural, scope) for kind, (plural, scope) in KINDS.get(chart, {}).items()]
 
 
-def brought(kind: str) -> dict[str, Any] | None:
+def provided(kind: str) -> dict[str, Any] | None:
     """The definition of a kind (group/version:Kind) that a cloud's own clusters bring; None for others."""
-    return _definition(kind, *BROUGHT[kind]) if kind in BROUGHT else None
+    return _definition(kind, *PROVIDED[kind]) if kind in PROVIDED else None
 
 
 def _definition(kind: str, plural: str, scope: str) -> dict[str, Any]:

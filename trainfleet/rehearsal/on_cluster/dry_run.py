@@ -2,10 +2,7 @@
 nothing is kept.
 
 `documents_of` applies a stack to simulated clouds, so that ids and addresses are there; `dry_run` asks a
-cluster about them. Easy to get wrong: an
-object is only judged in a namespace that exists, a pod only beside its account, a custom resource only under
-its definition; so those three are
-made for real, and removed at the end.
+cluster about them.
 """
 
 from __future__ import annotations
@@ -19,9 +16,9 @@ from trainfleet.errors import Problem, TrainfleetError
 from trainfleet.rehearsal.engine.process_pool import sharing
 from trainfleet.rehearsal.engine.sandbox import uninterrupted
 from trainfleet.rehearsal.on_cluster.api import Api, ApiError, Document, UnknownKindError, connected
-from trainfleet.rehearsal.on_cluster.applier import Maker
+from trainfleet.rehearsal.on_cluster.applier import Applier
 from trainfleet.rehearsal.on_cluster.cluster_target import Target
-from trainfleet.rehearsal.on_cluster.definitions import brought, definitions_of
+from trainfleet.rehearsal.on_cluster.definitions import definitions_of, provided
 from trainfleet.rehearsal.on_cluster.objects import pods, shown, to_object
 from trainfleet.rehearsal.simulation.kubernetes import is_object
 from trainfleet.rehearsal.simulation.pulumi_values import plain
@@ -31,18 +28,18 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FIRST = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "PriorityClass")
-"""What others need to be judged: made for real, in this order."""
+"""What others need to be checked: made for real, in this order."""
 
 
 @dataclass
-class Judged:
+class DryRunResult:
     """What the API server said of one stack's objects."""
 
     stack: str
     objects: int = 0
     refused: list[tuple[str, str]] = field(default_factory=list)
     """Objects, and why."""
-    not_judged: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
     """Objects of kinds whose definition is nowhere to be had."""
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -67,9 +64,9 @@ def objects_of(stack: str) -> Objects:
     from trainfleet.rehearsal.engine.sandbox import read_project
     from trainfleet.rehearsal.project_lookup import project_root
     from trainfleet.rehearsal.report import Step
-    from trainfleet.rehearsal.steps.session import APPLY, Wishes, staged
+    from trainfleet.rehearsal.steps.session import APPLY, RehearsalOptions, rehearsal_session
 
-    with staged(read_project(project_root(), stack), find_engine(), Wishes()) as r:
+    with rehearsal_session(read_project(project_root(), stack), find_engine(), RehearsalOptions()) as r:
         step = Step("apply", "apply")
         outcome = r.run(step, *APPLY)
         if not outcome.ok:
@@ -88,64 +85,64 @@ def objects_of(stack: str) -> Objects:
     return Objects(stack, [to_object(inputs) for token, inputs in made if is_object(token)], charts)
 
 
-def dry_run(target: Target, stacks: Iterable[Objects]) -> Iterator[Judged]:
+def dry_run(target: Target, stacks: Iterable[Objects]) -> Iterator[DryRunResult]:
     """Ask a cluster about each stack in turn; when the iteration ends, the cluster is as before.
 
     Raises:
         TrainfleetError: the cluster cannot be reached, or what was made for the questions cannot be removed.
     """
     with sharing(), connected(target) as api:
-        maker = Maker(api)
+        applier = Applier(api)
         try:
             for stack in stacks:
-                yield _judged(maker, stack)
+                yield _check_stack(applier, stack)
         finally:
             with uninterrupted():
-                maker.close()
-                left = maker.clear()
+                applier.close()
+                left = applier.clear()
             if left:
                 raise TrainfleetError(
                     "the cluster is not as before", [Problem(target.context, text) for text in left]
                 )
 
 
-def _judged(maker: Maker, stack: Objects) -> Judged:
+def _check_stack(applier: Applier, stack: Objects) -> DryRunResult:
     began = time.monotonic()
-    judged = Judged(stack.stack, len(stack.documents))
-    maker.api.warnings.clear()
+    result = DryRunResult(stack.stack, len(stack.documents))
+    applier.api.warnings.clear()
     kinds = dict.fromkeys(f"{document['apiVersion']}:{document['kind']}" for document in stack.documents)
     for definition in (
-        *(brought(kind) for kind in kinds),
+        *(provided(kind) for kind in kinds),
         *(each for chart in stack.charts for each in definitions_of(chart)),
     ):
         if definition is not None:
-            _make(maker, definition, judged, keep=True)
+            _try(applier, definition, result, keep=True)
     rest = [document for document in stack.documents if document["kind"] not in FIRST]
     for kind in FIRST:
         for document in stack.documents:
             if document["kind"] == kind:
-                _make(maker, document, judged)
+                _try(applier, document, result)
     for document in rest:
         try:
-            maker.api.apply(document, dry_run=True)
+            applier.api.apply(document, dry_run=True)
         except UnknownKindError:
-            judged.not_judged.append(f"{shown(document)} ({document['apiVersion']})")
+            result.unchecked.append(f"{shown(document)} ({document['apiVersion']})")
         except ApiError as error:
-            judged.refused.append((shown(document), error.message))
-    judged.refused += pods_refused(maker.api, rest)
-    judged.warnings = sorted({text for texts in maker.api.warnings.values() for text in texts})
-    judged.seconds = time.monotonic() - began
-    return judged
+            result.refused.append((shown(document), error.message))
+    result.refused += pods_refused(applier.api, rest)
+    result.warnings = sorted({text for texts in applier.api.warnings.values() for text in texts})
+    result.seconds = time.monotonic() - began
+    return result
 
 
-def _make(maker: Maker, document: Document, judged: Judged, *, keep: bool = False) -> None:
-    """Make what others need; with `keep` one that is there already will do."""
-    if keep and maker.api.get(maker.api.path_of(document)) is not None:
+def _try(applier: Applier, document: Document, result: DryRunResult, *, keep: bool = False) -> None:
+    """Make what others need; with `keep` one that already exists will do."""
+    if keep and applier.api.get(applier.api.path_of(document)) is not None:
         return
     try:
-        maker.make(document)
+        applier.make(document)
     except RefusedError as error:
-        judged.refused.append((shown(document), str(error)))
+        result.refused.append((shown(document), str(error)))
 
 
 def pods_refused(api: Api, documents: Sequence[Document]) -> list[tuple[str, str]]:
@@ -162,7 +159,7 @@ def pods_refused(api: Api, documents: Sequence[Document]) -> list[tuple[str, str
     return refused
 
 
-def table(context: str, stacks: Sequence[Judged]) -> Table:
+def table(context: str, stacks: Sequence[DryRunResult]) -> Table:
     """A row per stack, for people."""
     from rich.table import Table
 
@@ -175,20 +172,20 @@ def table(context: str, stacks: Sequence[Judged]) -> Table:
             each.stack,
             str(each.objects),
             refused,
-            str(len(each.not_judged)),
+            str(len(each.unchecked)),
             str(len(each.warnings)),
             f"{each.seconds:.1f}",
         )
     return made
 
 
-def as_json(judged: Judged) -> dict[str, Any]:
+def as_json(result: DryRunResult) -> dict[str, Any]:
     """One stack's row, for scripts."""
     return {
-        "stack": judged.stack,
-        "objects": judged.objects,
-        "refused": [{"object": name, "why": why} for name, why in judged.refused],
-        "not_judged": judged.not_judged,
-        "warnings": judged.warnings,
-        "seconds": round(judged.seconds, 2),
+        "stack": result.stack,
+        "objects": result.objects,
+        "refused": [{"object": name, "why": why} for name, why in result.refused],
+        "not_judged": result.unchecked,
+        "warnings": result.warnings,
+        "seconds": round(result.seconds, 2),
     }

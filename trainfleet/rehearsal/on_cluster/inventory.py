@@ -1,9 +1,5 @@
 """Everything that exists on a cluster, by listing each kind: what a rehearsal compares at its end with what
 was there before.
-
-Easy to get wrong: a cluster lives. Events, leases and what controllers keep for others come and go, so only
-what lies in our namespaces, is of
-our kinds or carries our name counts as left over; a test on a quiet cluster compares everything.
 """
 
 from __future__ import annotations
@@ -11,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from trainfleet.rehearsal.on_cluster.api import MANAGER, Api, ApiError, Document, Kind
-from trainfleet.rehearsal.on_cluster.applier import Made, managers
+from trainfleet.rehearsal.on_cluster.applier import AppliedObject, managers
 
 PASSING = frozenset({"events", "leases"})
 """Kinds that come and go by themselves."""
@@ -22,11 +18,11 @@ class Inventory:
     """Paths of all objects with their uids."""
 
     objects: dict[str, str] = field(default_factory=dict)
-    ours: tuple[Made, ...] = ()
+    ours: tuple[AppliedObject, ...] = ()
     """Those with our field manager."""
 
     def news(self, before: Inventory) -> list[str]:
-        """Paths that were not there before, or are another object now."""
+        """Paths that did not exist before, or are another object now."""
         return sorted(path for path, uid in self.objects.items() if before.objects.get(path) != uid)
 
     def lost(self, before: Inventory) -> list[str]:
@@ -37,7 +33,7 @@ class Inventory:
 def inventory(api: Api) -> Inventory:
     """List everything that may be listed."""
     objects: dict[str, str] = {}
-    ours: list[Made] = []
+    ours: list[AppliedObject] = []
     for kind in api.kinds():
         if kind.plural in PASSING:
             continue
@@ -47,7 +43,9 @@ def inventory(api: Api) -> Inventory:
             objects[path] = metadata.get("uid", "")
             if MANAGER in managers(each):
                 place = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
-                ours.append(Made(path, metadata.get("uid", ""), f"{kind.kind} {place}{metadata['name']}"))
+                ours.append(
+                    AppliedObject(path, metadata.get("uid", ""), f"{kind.kind} {place}{metadata['name']}")
+                )
     api.warnings.clear()  # of old kinds, which only a list of everything asks for
     return Inventory(objects, tuple(ours))
 
@@ -61,7 +59,7 @@ def _listed(api: Api, kind: Kind) -> list[Document]:
         raise
 
 
-def left_over(before: Inventory, after: Inventory, namespaces: set[str], kinds: set[str]) -> list[str]:
+def leftover(before: Inventory, after: Inventory, namespaces: set[str], kinds: set[str]) -> list[str]:
     """What a rehearsal left: what has our name, and what is new in its namespaces or of its kinds."""
     named = {made.path for made in after.ours}
     new = after.news(before)

@@ -1,7 +1,5 @@
 """Removes what a rehearsal with `--leave`, or one that was killed, left on a cluster: every object with our
 field manager, and the operator that it started.
-
-Used by `--clean-up`. Easy to get wrong: a rehearsal that runs now on the same cluster loses its objects too.
 """
 
 from __future__ import annotations
@@ -29,9 +27,9 @@ def clean(target: Target) -> list[str]:
         refused = remove_all(api, ours)
     removed = [made.shown for made in ours]
     if target.built_in is not None and (it := target.built_in):
-        wanted = json.loads(it.file("processes.json").read_text())
-        if any(str(login(it)) in part for part in wanted[SERVER]["command"]):
-            set_processes(it, {**wanted, SERVER: servers.workers(it)[SERVER].process_spec()})
+        processes = json.loads(it.file("processes.json").read_text())
+        if any(str(login(it)) in part for part in processes[SERVER]["command"]):
+            set_processes(it, {**processes, SERVER: servers.workers(it)[SERVER].process_spec()})
             removed.append("KubeRay's operator with the stack's flags")
         login(it).unlink(missing_ok=True)
     if refused:

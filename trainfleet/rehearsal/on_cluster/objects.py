@@ -1,8 +1,6 @@
 """Pulumi's inputs as objects of the API, and what of a live object a program asked for.
 
-Used by `cloud.py` and `dry_run.py`. Pure. Easy to get wrong: Pulumi spells `x-kubernetes-…` in definitions
-with underscores; the API server writes
-quantities its own way and adds defaults, neither of which is a change.
+Pure.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ def as_it_is(inputs: Json, live: Json) -> Json:
         return {
             key: _member(item, live, _api_name(key))
             for key, item in inputs.items()
-            if _is_there(key, item, live)
+            if _is_present(key, item, live)
         }
     if isinstance(inputs, list) and isinstance(live, list) and len(inputs) == len(live):
         return [as_it_is(mine, theirs) for mine, theirs in zip(inputs, live, strict=True)]
@@ -62,7 +60,7 @@ def _member(item: Json, live: dict[str, Json], key: str) -> Json:
     return as_it_is(item, live[key]) if key in live else item
 
 
-def _is_there(key: str, item: Json, live: dict[str, Json]) -> bool:
+def _is_present(key: str, item: Json, live: dict[str, Json]) -> bool:
     """An empty value is dropped by the API server; data of a secret given as text is never shown again."""
     return (
         key.startswith("__")

@@ -2,11 +2,8 @@
 account, its rights and no others.
 
 While it runs, the cluster's own operator (all namespaces, KubeRay's whole ClusterRole) does not; afterwards
-that one is back. Source of flags and
-rights: the chart's deployment.yaml, multiple_namespaces_role.yaml and leader_election_role.yaml at
-ray-project/kuberay v1.6.0. Easy to get wrong: a
-process outside a pod has no namespace of its own for the election of a leader, so its Lease's namespace has
-to be said.
+that one is back. Source of flags and rights: the chart's deployment.yaml, multiple_namespaces_role.yaml and
+leader_election_role.yaml at ray-project/kuberay v1.6.0.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from trainfleet.local_cluster import builds, pins
 from trainfleet.local_cluster.start import is_healthy, set_processes
 from trainfleet.local_cluster.state import State
 from trainfleet.rehearsal.on_cluster.api import ApiError, Document
-from trainfleet.rehearsal.on_cluster.applier import Maker
+from trainfleet.rehearsal.on_cluster.applier import Applier
 from trainfleet.rehearsal.on_cluster.cluster_target import Target
 from trainfleet.rehearsal.simulation.state import RefusedError
 
@@ -98,8 +95,8 @@ def login(it: State) -> Path:
 class Operator:
     """The operator of one rehearsal."""
 
-    def __init__(self, it: State, target: Target, maker: Maker) -> None:
-        self.it, self.target, self.maker = it, target, maker
+    def __init__(self, it: State, target: Target, applier: Applier) -> None:
+        self.it, self.target, self.applier = it, target, applier
         self._before: dict[str, Any] | None = None
         self._paths: list[str] = []
         self.kubeconfig = login(it)
@@ -111,15 +108,15 @@ class Operator:
             RefusedError: the API server refuses its account or rights, or it does not answer.
         """
         for document in rights(values, namespace):
-            path = self.maker.api.path_of(document)
-            self.maker.make(document)
+            path = self.applier.api.path_of(document)
+            self.applier.make(document)
             if path not in self._paths:
                 self._paths.append(path)
         self._log_in(namespace)
         given = flags(values, namespace)
-        wanted = self._wanted()
+        settings = self._settings()
         if self._before is None:
-            self._before = wanted[SERVER]
+            self._before = settings[SERVER]
         command = [
             self._before["command"][0],
             f"--kubeconfig={self.kubeconfig}",
@@ -146,7 +143,7 @@ class Operator:
             "spec": {"expirationSeconds": TOKEN_S},
         }
         try:
-            token = self.maker.api.request("POST", path, body=asked)["status"]["token"]
+            token = self.applier.api.request("POST", path, body=asked)["status"]["token"]
         except ApiError as error:
             raise RefusedError(f"the API server says: {error.message}") from error
         document = {
@@ -155,18 +152,18 @@ class Operator:
         }
         write_whole(self.kubeconfig, json.dumps(document), 0o600)
 
-    def _wanted(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         return dict(json.loads(self.it.file("processes.json").read_text()))
 
     def _run(self, server: dict[str, Any]) -> None:
         starts = self._starts()
-        if self._wanted()[SERVER] == server:
+        if self._settings()[SERVER] == server:
             return
-        set_processes(self.it, {**self._wanted(), SERVER: server})
-        api = self.maker.api
+        set_processes(self.it, {**self._settings(), SERVER: server})
+        api = self.applier.api
         ready = f"http://{self.it.node_address}:8082/readyz"
         if not api.wait(lambda: self._starts() != starts and is_healthy(ready), READY_S):
-            raise RefusedError(f"KubeRay's operator did not answer in {READY_S:.0f} s: {self._last_words()}")
+            raise RefusedError(f"KubeRay's operator did not answer in {READY_S:.0f} s: {self._last_output()}")
 
     def _starts(self) -> Any:
         try:
@@ -174,7 +171,7 @@ class Operator:
         except (OSError, ValueError, KeyError):
             return None
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         lines = self.it.file("logs", f"{SERVER}.log").read_text(errors="replace").strip().splitlines()
         return " / ".join(lines[-3:]) or "it says nothing"
 
@@ -190,9 +187,9 @@ class Operator:
         self.kubeconfig.unlink(missing_ok=True)
         paths, self._paths = self._paths, []
         for path in reversed(paths):
-            self.maker.remove(path)
+            self.applier.remove(path)
         for path in reversed(paths):
-            self.maker.wait_gone(path)
+            self.applier.wait_gone(path)
 
     def end(self) -> list[str]:
         """Put the cluster's own operator back, if it is not; returns what went wrong."""

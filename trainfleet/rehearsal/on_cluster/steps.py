@@ -1,9 +1,5 @@
 """The steps of a rehearsal on a cluster: those of every rehearsal, with a look at the cluster after the apply
 and after the destroy.
-
-Easy to get wrong: with server-side apply a field that somebody else added is nobody's drift of ours; what
-drifts is a field that the program set,
-and only what others took away can be put right without force.
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ from typing import Any
 from trainfleet.rehearsal.on_cluster.api import ApiError
 from trainfleet.rehearsal.on_cluster.cloud import ClusterCloud
 from trainfleet.rehearsal.on_cluster.dry_run import pods_refused
-from trainfleet.rehearsal.on_cluster.inventory import inventory, left_over
+from trainfleet.rehearsal.on_cluster.inventory import inventory, leftover
 from trainfleet.rehearsal.on_cluster.objects import to_object
 from trainfleet.rehearsal.report import Step
 from trainfleet.rehearsal.simulation.kubernetes import is_object
@@ -24,7 +20,7 @@ from trainfleet.rehearsal.steps.session import Rehearsal
 from trainfleet.rehearsal.steps.steps import STEPS as SIMULATED
 from trainfleet.rehearsal.steps.steps import found_and_put_right
 
-SOMEBODY = "somebody-else"
+SOMEONE_ELSE = "somebody-else"
 """The field manager of what happens behind the engine's back."""
 
 
@@ -34,14 +30,14 @@ def _cloud(r: Rehearsal) -> ClusterCloud:
 
 
 def on_the_cluster(r: Rehearsal, step: Step) -> None:
-    """Look at what the apply made: each object is there, admission lets its pods in, and what stands for the
-    charts is said.
+    """Look at what the apply made: each object is there, admission lets its pods in, and what represents the
+    charts is reported.
     """
     began = time.monotonic()
     cloud = _cloud(r)
     documents = [to_object(record.inputs) for record in cloud.everything() if _is_live(record.token)]
-    step.resources = len(cloud.maker.made)
-    for path, made in cloud.maker.made.items():
+    step.resources = len(cloud.applier.made)
+    for path, made in cloud.applier.made.items():
         try:
             found = cloud.api.get(path)
         except ApiError as error:
@@ -51,15 +47,18 @@ def on_the_cluster(r: Rehearsal, step: Step) -> None:
             r.unexpected(step, f"{made.shown} was made and is not on the cluster")
     for shown, why in pods_refused(cloud.api, documents):
         r.unexpected(step, f"a pod of {shown} would be refused: {why}")
-    told = [*cloud.charts.told.values()]
-    told += (
-        [f"there already, saying the same, and left alone: {len(cloud.maker.shared)}"]
-        if cloud.maker.shared
+    details = [*cloud.charts.reports.values()]
+    details += (
+        [f"there already, saying the same, and left alone: {len(cloud.applier.shared)}"]
+        if cloud.applier.shared
         else []
     )
-    told += [f"warning: {text}" for texts in cloud.api.warnings.values() for text in dict.fromkeys(texts)]
+    details += [f"warning: {text}" for texts in cloud.api.warnings.values() for text in dict.fromkeys(texts)]
     step.detail = "\n    ".join(
-        [f"{cloud.target.context} holds {len(cloud.maker.made)} objects of this stack", *dict.fromkeys(told)]
+        [
+            f"{cloud.target.context} holds {len(cloud.applier.made)} objects of this stack",
+            *dict.fromkeys(details),
+        ]
     )
     step.seconds = time.monotonic() - began
 
@@ -85,7 +84,7 @@ def drift(r: Rehearsal, step: Step) -> None:
     choice, key = found
     path = cloud.live_path(choice.urn)
     edit: dict[str, Any] = {"metadata": {choice.path[1]: {key: None}}}
-    cloud.api.request("PATCH", path, {"fieldManager": SOMEBODY}, edit, "application/merge-patch+json")
+    cloud.api.request("PATCH", path, {"fieldManager": SOMEONE_ELSE}, edit, "application/merge-patch+json")
     step.resources, step.detail = 1, f"{choice.name}, without {key}"
 
     def still() -> str:
@@ -111,22 +110,22 @@ def nothing_left(r: Rehearsal, step: Step) -> None:
     began = time.monotonic()
     cloud = _cloud(r)
     kept = {path for record in cloud.everything() if (path := cloud.live_path(record.urn))}
-    for path, made in cloud.maker.made.items():
-        if path not in kept and path not in cloud.charts.brought:
+    for path, made in cloud.applier.made.items():
+        if path not in kept and path not in cloud.charts.provided:
             r.unexpected(step, f"{made.shown} should have gone with the stack")
     if kept:
-        step.detail = f"kept by the stack and removed now: {', '.join(made.shown for path, made in cloud.maker.made.items() if path in kept)}"
-    for text in (*cloud.charts.end(), *cloud.maker.clear()):
+        step.detail = f"kept by the stack and removed now: {', '.join(made.shown for path, made in cloud.applier.made.items() if path in kept)}"
+    for text in (*cloud.charts.end(), *cloud.applier.clear()):
         r.unexpected(step, text)
     after = inventory(cloud.api)
     step.resources = len(after.objects)
-    for path in left_over(cloud.before, after, *_places(r, cloud)):
+    for path in leftover(cloud.before, after, *_places(r, cloud)):
         r.unexpected(step, f"{path} was not on the cluster before")
     step.seconds = time.monotonic() - began
 
 
 def _places(r: Rehearsal, cloud: ClusterCloud) -> tuple[set[str], set[str]]:
-    """The stack's namespaces, and the definitions that were not there before it."""
+    """The stack's namespaces, and the definitions that did not exist before it."""
 
     def names(kind: str) -> set[str]:
         found = (

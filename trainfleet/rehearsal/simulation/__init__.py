@@ -2,7 +2,6 @@
 SDKs.
 
 `provider.py` speaks gRPC; `schema.py` and `check.py` know what an input may be; `values.py` makes outputs;
-`state.py` is
-what exists. A cloud's own knowledge (names, answers to functions) is in a module of its own: `aws.py`,
-`kubernetes.py`.
+`state.py` is what exists. A cloud's own knowledge (names, answers to functions) is in a module of its own:
+`aws.py`, `kubernetes.py`.
 """

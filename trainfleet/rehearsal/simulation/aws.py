@@ -1,9 +1,9 @@
-"""What the simulated AWS knows beyond the SDK: ids, names that are made up and names that must be unique,
+"""What the simulated AWS knows beyond the SDK: ids, names that are generated and names that must be unique,
 functions.
 
 Functions (`aws.get_…`) are answered from this table alone; one that is not here fails by name, for an
-invented answer to
-an unknown question would prove nothing. Sources are the AWS API references of the services.
+invented answer to an unknown question would prove nothing. Sources are the AWS API references of the
+services.
 """
 
 # ruff: noqa: ARG002 - clouds differ in what they look at; the questions are the same
@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from trainfleet.rehearsal.simulation.cloud_model import Answer, Finder, Habits
-from trainfleet.rehearsal.simulation.cloud_object import Record
+from trainfleet.rehearsal.simulation.cloud_model import Answer, CloudModel, Finder
+from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.pulumi_values import plain
 from trainfleet.rehearsal.simulation.values import Identity, digest
 
@@ -53,8 +53,8 @@ NAMES = {
     "s3/bucketV2:BucketV2": "bucket",
     "eks/nodeGroup:NodeGroup": "nodeGroupName",
 }
-"""The property with the physical name where it is not `name`; made up from the logical name when the program
-leaves it out.
+"""The property with the physical name where it is not `name`; generated from the logical name when the
+program leaves it out.
 """
 
 SCOPES = ("clusterName", "vpcId", "role", "user", "group", "region")
@@ -252,27 +252,27 @@ def node_group_names(group: str, random: str) -> dict[str, Any]:
     return {"nodeGroupName": group, "resources": [{"autoscalingGroups": [{"name": name}]}]}
 
 
-def scaling_groups(records: list[Record]) -> dict[str, Record]:
+def scaling_groups(records: list[CloudObject]) -> dict[str, CloudObject]:
     """Return the node groups behind the Auto Scaling groups that exist, by the name of the latter."""
     groups = (record for record in records if short(record.token) == "eks/nodeGroup:NodeGroup")
     return {plain(group.outputs)["resources"][0]["autoscalingGroups"][0]["name"]: group for group in groups}
 
 
-def _scaling_group_names(args: dict[str, Any], region: str, records: list[Record]) -> dict[str, Any]:
-    wanted = [(each["name"], each["values"]) for each in args.get("filters") or []]
-    if unknown := [name for name, _ in wanted if name != "tag:eks:cluster-name"]:
+def _scaling_group_names(args: dict[str, Any], region: str, records: list[CloudObject]) -> dict[str, Any]:
+    filters = [(each["name"], each["values"]) for each in args.get("filters") or []]
+    if unknown := [name for name, _ in filters if name != "tag:eks:cluster-name"]:
         raise LookupError(
             f"the rehearsal cannot look for Auto Scaling groups by {unknown[0]}: only by tag:eks:cluster-name"
         )
     names = sorted(
         name
         for name, group in scaling_groups(records).items()
-        if all(plain(group.inputs)["clusterName"] in values for _, values in wanted)
+        if all(plain(group.inputs)["clusterName"] in values for _, values in filters)
     )
     return {**args, "id": region, "region": region, "names": names, "arns": []}
 
 
-def _scaling_group(args: dict[str, Any], region: str, records: list[Record]) -> dict[str, Any]:
+def _scaling_group(args: dict[str, Any], region: str, records: list[CloudObject]) -> dict[str, Any]:
     group = scaling_groups(records).get(args["name"])
     if group is None:
         raise LookupError(f"no Auto Scaling group is called {args['name']}")
@@ -288,7 +288,7 @@ FINDERS: dict[str, Finder] = {
 }
 
 
-class AwsHabits(Habits):
+class AwsModel(CloudModel):
     """AWS: ids with prefixes, names unique per service, `region` on every resource."""
 
     region = REGION

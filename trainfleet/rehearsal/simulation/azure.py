@@ -1,13 +1,7 @@
 """What the simulated Azure knows beyond the SDK: resource ids, the names that azure-native makes up,
 functions.
 
-An id is `/subscriptions/S/resourceGroups/G/providers/Microsoft.X/types/name`, made from the table below. Easy
-to get wrong:
-a resource on its own gets eight random digits behind its name, one inside another keeps the logical name as
-it is, and the
-names of storage accounts, vaults and registries are unique in the whole world. Sources:
-learn.microsoft.com/azure/templates
-(types) and pulumi.com/registry/packages/azure-native (autonaming, location from the provider).
+An id is `/subscriptions/S/resourceGroups/G/providers/Microsoft.X/types/name`, made from the table below.
 """
 
 # ruff: noqa: ARG002 - clouds differ in what they look at; the questions are the same
@@ -19,7 +13,7 @@ import json
 import re
 from typing import Any
 
-from trainfleet.rehearsal.simulation.cloud_model import Answer, Habits
+from trainfleet.rehearsal.simulation.cloud_model import Answer, CloudModel
 from trainfleet.rehearsal.simulation.paths import fields, filled, guid, plural
 from trainfleet.rehearsal.simulation.pulumi_values import plain
 from trainfleet.rehearsal.simulation.schema import ResourceType, packages
@@ -317,7 +311,7 @@ ANSWERS: dict[str, Answer] = {
 }
 
 
-class AzureHabits(Habits):
+class AzureModel(CloudModel):
     """Azure: ids are paths below a subscription and a resource group, `location` comes from the provider's
     settings.
     """

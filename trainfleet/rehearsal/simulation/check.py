@@ -1,10 +1,8 @@
 """Checks a resource's inputs against the SDK: unknown names, missing ones, wrong types, values outside an
 enum.
 
-Used by the simulated providers in Check, so that a mistake is refused with the resource's name before
-anything is made.
-Values that are not known yet are not judged. Text that spells a number or a boolean is accepted where the SDK
-converts it.
+Values that are not known yet are not checked. Text that spells a number or a boolean is accepted where the
+SDK converts it.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainfleet.rehearsal.simulation.docstrings import Said
+from trainfleet.rehearsal.simulation.docstrings import Documented
 from trainfleet.rehearsal.simulation.facts import ANY, NO_FACT, Fact, Limits
 from trainfleet.rehearsal.simulation.pulumi_values import SIGNATURE, UNKNOWN, masked
 from trainfleet.rehearsal.simulation.schema import Kind, Property, ResourceType, inputs_of
@@ -94,9 +92,9 @@ class _Check:
                 yield _wrong(path, value, "a list")
                 return
             yield from _counted(path, len(value), declared.fact.count)
-            said = Said(declared.said.values, declared.said.closed, declared.said.mentioned)
+            docs = Documented(declared.docs.values, declared.docs.closed, declared.docs.mentioned)
             item = Property(
-                kind.item or Kind("any"), required=True, said=said, fact=replace(declared.fact, count=ANY)
+                kind.item or Kind("any"), required=True, docs=docs, fact=replace(declared.fact, count=ANY)
             )
             for index, entry in enumerate(value):
                 yield from self.value(f"{path}[{index}]", entry, item)
@@ -137,7 +135,7 @@ class _Check:
         elif not _is_number(value, whole=kind.name == "integer") or (self.strict and isinstance(value, str)):
             yield _wrong(path, value, "a whole number" if kind.name == "integer" else "a number")
         else:
-            yield from list(_by_fact(path, value, declared)) or _number(path, value, declared.said)
+            yield from list(_by_fact(path, value, declared)) or _number(path, value, declared.docs)
 
 
 _QUANTITIES = frozenset(
@@ -161,7 +159,7 @@ _QUANTITIES = frozenset(
 
 def _enum(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
     known = [str(choice) for choice in declared.kind.values]
-    if str(value) in (*known, *declared.said.values, *declared.said.mentioned, *declared.fact.values):
+    if str(value) in (*known, *declared.docs.values, *declared.docs.mentioned, *declared.fact.values):
         return
     near = nearest(str(value), known) if len(known) <= _FEW else _respelt(str(value), known)
     # Where others may come, a value is refused only when it is all but one of the known: two names may well
@@ -197,7 +195,7 @@ def _by_fact(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
     the same.
     """
     fact, text = declared.fact, str(value)
-    quoted = {*map(str, declared.kind.values), *declared.said.values, *declared.said.mentioned}
+    quoted = {*map(str, declared.kind.values), *declared.docs.values, *declared.docs.mentioned}
     if fact == NO_FACT or text == "" or text in quoted or text in fact.also or UNKNOWN in text:
         return
     if fact.values and not _among(text, fact.values, quoted) and (fact.closed or _slip(text, fact.values)):
@@ -225,8 +223,8 @@ def _by_fact(path: str, value: Any, declared: Property) -> Iterator[Mistake]:
 
 
 def _among(text: str, values: tuple[str, ...], quoted: set[str]) -> bool:
-    """Say whether a value is one of the API's, in any capitals where the documentation writes one of them in
-    its own.
+    """Return whether a value is one of the API's, in any capitals where the documentation writes one of them
+    in its own.
     """
     if text in values:
         return True
@@ -251,22 +249,22 @@ def _within(number: float, limits: Limits) -> bool:
 
 
 def _text(path: str, value: str, declared: Property) -> Iterator[Mistake]:
-    said = declared.said
+    docs = declared.docs
     if (
-        said.values
+        docs.values
         and value
         and value not in declared.fact.values
-        and value not in said.values
-        and value not in said.mentioned
-        and (said.closed or nearest(value, said.values) is not None or _respelt(value, said.values))
+        and value not in docs.values
+        and value not in docs.mentioned
+        and (docs.closed or nearest(value, docs.values) is not None or _respelt(value, docs.values))
     ):
         yield Mistake(
             path,
             f"{value!r} is not one of the documented values",
-            did_you_mean(value, said.values),
+            did_you_mean(value, docs.values),
             documented=True,
         )
-    low, high = said.length
+    low, high = docs.length
     if not (low or 0) <= len(value) <= (high or len(value)):
         yield Mistake(
             path,
@@ -274,24 +272,24 @@ def _text(path: str, value: str, declared: Property) -> Iterator[Mistake]:
             _between(low, high, "characters"),
             documented=True,
         )
-    if said.pattern and not re.fullmatch(said.pattern, value):
+    if docs.pattern and not re.fullmatch(docs.pattern, value):
         yield Mistake(
-            path, f"{_shortened(value)} is no valid name", f"it must match {said.pattern}", documented=True
+            path, f"{_shortened(value)} is no valid name", f"it must match {docs.pattern}", documented=True
         )
 
 
-def _number(path: str, value: Any, said: Said) -> Iterator[Mistake]:
+def _number(path: str, value: Any, docs: Documented) -> Iterator[Mistake]:
     number = float(value)
     shown = str(int(number)) if number.is_integer() else str(value)
-    low, high = said.numbers
-    if said.values and said.closed and shown not in said.values and shown not in said.mentioned:
+    low, high = docs.numbers
+    if docs.values and docs.closed and shown not in docs.values and shown not in docs.mentioned:
         yield Mistake(
             path,
             f"{shown} is not one of the documented values",
-            f"known: {', '.join(said.values)}",
+            f"known: {', '.join(docs.values)}",
             documented=True,
         )
-    elif shown not in said.mentioned and (
+    elif shown not in docs.mentioned and (
         (low is not None and number < low) or (high is not None and number > high)
     ):
         yield Mistake(path, f"{shown} is out of range", _between(low, high), documented=True)
@@ -326,6 +324,6 @@ def _is_number(value: Any, *, whole: bool) -> bool:
     return number.is_integer() if whole else True
 
 
-def _wrong(path: str, value: Any, wanted: str) -> Mistake:
+def _wrong(path: str, value: Any, expected: str) -> Mistake:
     shown = repr(masked(value))
-    return Mistake(path, f"must be {wanted}, not {shown if len(shown) <= 60 else shown[:57] + '...'}")
+    return Mistake(path, f"must be {expected}, not {shown if len(shown) <= 60 else shown[:57] + '...'}")

@@ -1,10 +1,7 @@
 """Runs a few lines of Pulumi without an engine and returns the inputs that a provider's Check would be sent.
 
 Used to measure the checks: on the table of mistakes, and on the example programs in the SDKs' own
-documentation, which are
-correct and so have to pass. Easy to get wrong: what a resource computes is unknown here, as in a preview, and
-a function's
-answer is unknown too, text being `UNKNOWN_TEXT` inside a longer text.
+documentation, which are correct and so have to pass.
 """
 
 # ruff: noqa: ARG002 - the SDK's mocks and stand-ins give the methods their arguments
@@ -52,14 +49,14 @@ def capture(build: Callable[[], None]) -> list[Sent]:
         asyncio.set_event_loop(loop)
         try:
             mocks.set_mocks(_mocks(), preview=True, monitor=_monitor(sent))
-            loop.run_until_complete(_settle(build))
+            loop.run_until_complete(_run(build))
         finally:
             reset_options()
             loop.close()
     return sent
 
 
-async def _settle(build: Callable[[], None]) -> None:
+async def _run(build: Callable[[], None]) -> None:
     """Run the program and wait until nothing that it started is under way, also when it raises."""
     from pulumi.runtime.stack import wait_for_rpcs
 
@@ -163,7 +160,7 @@ def documented_examples(package: Package, token: str) -> list[str]:
 def run_text(code: str) -> list[Sent]:
     """Return what a program given as text registers.
 
-    What an excerpt takes from elsewhere (a name, an SDK that is not installed) stands for something unknown.
+    What an excerpt takes from elsewhere (a name, an SDK that is not installed) represents something unknown.
     """
     known: dict[str, Any] = {}
     for _ in range(_ATTEMPTS):

@@ -1,9 +1,9 @@
 """How a cloud names things, makes ids, fills outputs and answers functions: the defaults that hold for any
 bridged provider.
 
-`aws.py` and `kubernetes.py` override what their clouds do differently; every other installed SDK gets these.
-The provider
-(`provider.py`) asks a `Habits` and knows no cloud. Inputs are wire values unless a docstring says plain.
+`aws.py` and `kubernetes.py` override what their clouds do differently; every other installed SDK gets
+these. The provider (`provider.py`) asks a `Habits` and knows no cloud. Inputs are wire values unless a
+docstring says plain.
 """
 
 # ruff: noqa: ARG002, PLR0917 - clouds differ in what they look at; the questions are the same
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainfleet.rehearsal.simulation.check import Mistake, check_inputs
-from trainfleet.rehearsal.simulation.cloud_object import Record
+from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, plain
 from trainfleet.rehearsal.simulation.rules import broken, softened, unusual
 from trainfleet.rehearsal.simulation.schema import Package, ResourceType
@@ -22,11 +22,11 @@ from trainfleet.rehearsal.simulation.values import Identity, digest, fill
 from trainfleet.suggestions import did_you_mean
 
 Answer = Callable[[dict[str, Any], str], dict[str, Any]]
-Finder = Callable[[dict[str, Any], str, list[Record]], dict[str, Any]]
+Finder = Callable[[dict[str, Any], str, list[CloudObject]], dict[str, Any]]
 """An answer that depends on what exists."""
 
 
-class Habits:
+class CloudModel:
     """What is true of a cloud whose provider is a bridge and about which nothing more is known here."""
 
     region = "rehearsal-1"
@@ -104,7 +104,7 @@ class Habits:
         logical: str,
         random: str,
     ) -> dict[str, Any]:
-        """Return inputs with a made-up physical name where the program gives none; an old made-up one is
+        """Return inputs with a generated physical name where the program gives none; an old generated one is
         kept.
         """
         name = self.name_property(token)
@@ -165,11 +165,11 @@ class Habits:
         )
 
     def always_replaces(self, token: str, path: tuple[str, ...]) -> bool:
-        """Say whether a change of the leaf at `path` replaces a resource of any type of this cloud."""
+        """Return whether a change of the leaf at `path` replaces a resource of any type of this cloud."""
         return False
 
     def delete_first(self, token: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
-        """Say whether a replacement has to delete first: the name is the program's own and stays, so both
+        """Return whether a replacement has to delete first: the name is the program's own and stays, so both
         cannot exist.
         """
         name = self.physical_name(token, new)

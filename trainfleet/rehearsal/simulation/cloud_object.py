@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass
-class Record:
+class CloudObject:
     """A thing that exists: the resource it belongs to, what was asked for, and what it is like (wire values)."""
 
     urn: str

@@ -1,11 +1,7 @@
-"""Judges custom resources by the schema of their definition (OpenAPI v3), as the API server does.
+"""Checks custom resources by the schema of their definition (OpenAPI v3), as the API server does.
 
 Definitions come from the program itself, and from those the project ships for its operator. Source:
-Kubernetes
-documentation, structural schemas. Easy to get wrong: Pulumi spells `x-kubernetes-…` as `x_kubernetes_…`; a
-field that the
-schema does not name is an error unless the schema keeps unknown fields, because Pulumi applies with strict
-field validation.
+Kubernetes documentation, structural schemas.
 """
 
 from __future__ import annotations
@@ -62,7 +58,7 @@ def schemas_of(inputs: dict[str, Any]) -> dict[str, Schema]:
 
 
 def schema_mistakes(schema: Schema, inputs: dict[str, Any]) -> Iterator[Mistake]:
-    """Yield what is wrong with a custom resource; `metadata` is judged elsewhere."""
+    """Yield what is wrong with a custom resource; `metadata` is checked elsewhere."""
     known = schema.get("properties") or {}
     for name in schema.get("required") or ():
         if inputs.get(name) is None:
@@ -99,11 +95,11 @@ def _value(path: str, value: Any, schema: Schema) -> Iterator[Mistake]:
         elif schema.get("pattern") and not re.search(schema["pattern"], str(value)):
             yield Mistake(path, f"{value!r} is not valid here", _pattern_words(schema["pattern"]))
         return
-    wanted = _TYPES.get(str(kind))
-    if wanted is not None and not (
-        isinstance(value, wanted[0]) and (isinstance(value, bool) == (kind == "boolean"))
+    expected = _TYPES.get(str(kind))
+    if expected is not None and not (
+        isinstance(value, expected[0]) and (isinstance(value, bool) == (kind == "boolean"))
     ):
-        yield Mistake(path, f"must be {wanted[1]}, not {_shown(value)}")
+        yield Mistake(path, f"must be {expected[1]}, not {_shown(value)}")
         return
     if schema.get("enum") and value not in schema["enum"]:
         yield Mistake(

@@ -1,12 +1,7 @@
 """Reads what a property's documentation promises about its value: closed sets, ranges of numbers, lengths of
 text.
 
-Many of the clouds' limits stand in prose alone ("Valid values are `A` and `B`", "between 7 and 30 days").
-Used by
-`schema.py`; measured on the SDKs' own example programs. Easy to get wrong: prose also lists examples, names
-of other
-properties and values that hold only sometimes, so a set counts as closed only when its sentence says so and
-ends there.
+Many of the clouds' limits are in prose alone ("Valid values are `A` and `B`", "between 7 and 30 days").
 """
 
 from __future__ import annotations
@@ -19,10 +14,10 @@ Number = float
 
 
 @dataclass(frozen=True)
-class Said:
+class Documented:
     """What the documentation of a property says; everything may be empty.
 
-    `values` is the set of allowed values and `closed` says whether others are refused (else only near misses
+    `values` is the set of allowed values and `closed` tells whether others are refused (else only near misses
     are);
     `mentioned` is everything that is quoted anywhere in the text; `numbers` and `length` are inclusive
     limits.
@@ -36,24 +31,24 @@ class Said:
     pattern: str = ""
 
 
-NOTHING = Said()
+NOTHING = Documented()
 
 
-def read(document: str, *, number: bool = False, names: Iterable[str] = ()) -> Said:
-    """Return what a property's documentation says; `names` are the properties beside it, which are no values."""
+def read(document: str, *, number: bool = False, names: Iterable[str] = ()) -> Documented:
+    """Return what a property's documentation says; `names` are the properties next to it, which are no values."""
     if not document:
         return NOTHING
     values, closed = _values(document, {name.lower() for name in names}, number=number)
     text = " ".join(document.split())
     mentioned = frozenset(re.findall(r"[`\"']+([^`\"']+)[`\"']+", text))
     if number:
-        return Said(
+        return Documented(
             values,
             closed,
             mentioned | frozenset(re.findall(r"(?<![\w.])-?\d+(?![\w.])", text)),
             _numbers(text),
         )
-    return Said(values, closed, mentioned, length=_length(text), pattern=_pattern(text))
+    return Documented(values, closed, mentioned, length=_length(text), pattern=_pattern(text))
 
 
 # Closed sets

@@ -1,12 +1,11 @@
 """What goes wrong in a simulated cloud, on purpose: operations that fail, calls that are throttled, an engine
 that dies.
 
-A rehearsal gives its `Cloud` one `Trouble` at a time; the cloud asks it before each operation and after each
-create, with
-its lock held. Easy to get wrong: a trouble strikes each resource once, or a resumed run could never end.
+A rehearsal gives its `Cloud` one `Trouble` at a time; the cloud asks it before each operation and after
+each create, with its lock held.
 """
 
-# ruff: noqa: ARG002 - troubles differ in what they look at
+# ruff: noqa: ARG002 - faults differ in what they look at
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from trainfleet.rehearsal.simulation.pulumi_values import plain
 from trainfleet.rehearsal.simulation.values import digest
 
 if TYPE_CHECKING:
-    from trainfleet.rehearsal.simulation.cloud_object import Record
+    from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 
 TRIES = 5
 """How often the simulated providers try a throttled call before they give up."""
@@ -39,45 +38,45 @@ class ThrottledError(InjectedFaultError):
     """Raised when a call comes too often; the provider tries again."""
 
 
-class HalfMadeError(InjectedFaultError):
+class NotReadyError(InjectedFaultError):
     """Raised when a thing was made and did not become ready within the time that the program allows."""
 
 
-class Trouble:
-    """None at all: what every other kind of trouble begins with."""
+class FaultInjector:
+    """None at all: what every other kind of fault begins with."""
 
-    def before(self, verb: str, record: Record, timeout: float) -> None:
+    def before(self, verb: str, record: CloudObject, timeout: float) -> None:
         """Let an operation fail by raising `InjectedFaultError`; `timeout` is the program's own limit in
         seconds, 0 without one.
         """
 
-    def after_create(self, record: Record, timeout: float) -> None:
+    def after_create(self, record: CloudObject, timeout: float) -> None:
         """See a thing that was just made; raising lets the provider report a failure although it exists."""
 
-    def settle(self) -> None:
+    def advance_time(self) -> None:
         """Let some time pass, as between two commands."""
 
 
-class FailOnce(Trouble):
+class FailOnce(FaultInjector):
     """The first create, update or delete of each resource fails; `only` names the resources, all without it."""
 
     def __init__(self, *verbs: str, only: Iterable[str] | None = None, message: str = "") -> None:
         self.verbs, self.only = frozenset(verbs), None if only is None else frozenset(only)
         self.message = message
-        self.struck: dict[str, set[str]] = {verb: set() for verb in verbs}
+        self.injected: dict[str, set[str]] = {verb: set() for verb in verbs}
 
-    def before(self, verb: str, record: Record, timeout: float) -> None:
+    def before(self, verb: str, record: CloudObject, timeout: float) -> None:
         if (
             verb not in self.verbs
-            or record.urn in self.struck[verb]
+            or record.urn in self.injected[verb]
             or (self.only is not None and record.urn not in self.only)
         ):
             return
-        self.struck[verb].add(record.urn)
+        self.injected[verb].add(record.urn)
         raise InjectedFaultError(self.message or f"rehearsed fault: the first {verb} of every resource fails")
 
 
-class Throttle(Trouble):
+class Throttle(FaultInjector):
     """Creates come too fast: about half are told to wait, most of these get through, and the rest fail for
     this run.
 
@@ -89,7 +88,7 @@ class Throttle(Trouble):
         self.calls: dict[str, int] = {}
         self.gave_up: set[str] = set()
 
-    def before(self, verb: str, record: Record, timeout: float) -> None:
+    def before(self, verb: str, record: CloudObject, timeout: float) -> None:
         if verb != "create":
             return
         self.calls[record.urn] = self.calls.get(record.urn, 0) + 1
@@ -111,27 +110,27 @@ class Throttle(Trouble):
         return len({urn for urn, calls in self.calls.items() if calls > 1} - self.gave_up)
 
 
-class Lag(Trouble):
+class Lag(FaultInjector):
     """A role, service account or identity is seen by other services only from the next run on."""
 
     def __init__(self) -> None:
         self.fresh: dict[str, tuple[str, list[str]]] = {}
-        self.struck: set[str] = set()
+        self.injected: set[str] = set()
 
-    def before(self, verb: str, record: Record, timeout: float) -> None:
-        if verb != "create" or not self.fresh or record.urn in self.struck:
+    def before(self, verb: str, record: CloudObject, timeout: float) -> None:
+        if verb != "create" or not self.fresh or record.urn in self.injected:
             return
         text = json.dumps(plain(record.inputs))
         for token, marks in self.fresh.values():
             if token.split(":")[0] == record.token.split(":")[0] and (
                 found := next((mark for mark in marks if mark in text), None)
             ):
-                self.struck.add(record.urn)
+                self.injected.add(record.urn)
                 raise InjectedFaultError(
                     f"{found} was just made and cannot be found yet (eventual consistency)"
                 )
 
-    def after_create(self, record: Record, timeout: float) -> None:
+    def after_create(self, record: CloudObject, timeout: float) -> None:
         if record.token in PRINCIPALS:
             outputs = plain(record.outputs)
             known = (record.id, *(outputs.get(name) for name in ("arn", "email", "principalId", "clientId")))
@@ -140,43 +139,43 @@ class Lag(Trouble):
                 [mark for mark in known if isinstance(mark, str) and len(mark) > 3],
             )
 
-    def settle(self) -> None:
+    def advance_time(self) -> None:
         self.fresh.clear()
 
 
-class Hang(Trouble):
+class Hang(FaultInjector):
     """What has a time limit of the program's own, and `also`, is made and does not become ready in time."""
 
     def __init__(self, also: str) -> None:
         self.also = also
-        self.struck: set[str] = set()
+        self.injected: set[str] = set()
 
-    def after_create(self, record: Record, timeout: float) -> None:
-        if record.urn in self.struck or not (timeout or record.urn == self.also):
+    def after_create(self, record: CloudObject, timeout: float) -> None:
+        if record.urn in self.injected or not (timeout or record.urn == self.also):
             return
-        self.struck.add(record.urn)
+        self.injected.add(record.urn)
         limit = (
             f"after {timeout:.0f} s, the program's own limit"
             if timeout
             else "within the provider's own limit"
         )
-        raise HalfMadeError(f"timeout while waiting for it to become ready ({limit}); it exists")
+        raise NotReadyError(f"timeout while waiting for it to become ready ({limit}); it exists")
 
 
-class Crash(Trouble):
+class Crash(FaultInjector):
     """The engine dies just after `victim` was made, before it hears of it; nothing that it started later
     arrives.
     """
 
-    def __init__(self, victim: str, kill: Callable[[], None]) -> None:
-        self.victim, self.kill = victim, kill
+    def __init__(self, fault_target: str, kill: Callable[[], None]) -> None:
+        self.fault_target, self.kill = fault_target, kill
         self.dead = False
 
-    def before(self, verb: str, record: Record, timeout: float) -> None:
+    def before(self, verb: str, record: CloudObject, timeout: float) -> None:
         if self.dead:
             raise InjectedFaultError("the connection was lost")
 
-    def after_create(self, record: Record, timeout: float) -> None:
-        if record.urn == self.victim and not self.dead:
+    def after_create(self, record: CloudObject, timeout: float) -> None:
+        if record.urn == self.fault_target and not self.dead:
             self.dead = True
             self.kill()

@@ -1,12 +1,8 @@
 """What the simulated Google Cloud knows beyond the SDK: ids and self links, e-mails of service accounts,
 functions.
 
-An id is the resource's path (`projects/P/locations/L/clusters/N`), made from the table below. Project, region
-and zone come
-from the provider's settings where a resource does not say. Easy to get wrong: a reference may be a bare name,
-an id or a
-self link, and buckets are unique in the whole world. Sources are the providers' reference pages, section
-"Attributes" (id).
+An id is the resource's path (`projects/P/locations/L/clusters/N`), made from the table below. Project,
+region and zone come from the provider's settings where a resource does not say.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ import re
 from typing import Any
 
 from trainfleet.rehearsal.simulation.check import Mistake
-from trainfleet.rehearsal.simulation.cloud_model import Answer, Habits
+from trainfleet.rehearsal.simulation.cloud_model import Answer, CloudModel
 from trainfleet.rehearsal.simulation.paths import filled, plural
 from trainfleet.rehearsal.simulation.pulumi_values import plain
 from trainfleet.rehearsal.simulation.schema import Package
@@ -352,7 +348,7 @@ _ZONES = (
 
 
 def elsewhere(inputs: dict[str, Any]) -> list[Mistake]:
-    """Return the zones of plain inputs that lie in another region than the resource. Source:
+    """Return the zones of plain inputs that are in another region than the resource. Source:
     cloud.google.com/compute/docs/regions-zones.
     """
     at = next(
@@ -370,7 +366,7 @@ def elsewhere(inputs: dict[str, Any]) -> list[Mistake]:
     return found
 
 
-class GcpHabits(Habits):
+class GcpModel(CloudModel):
     """Google Cloud: ids are paths, names are lower case, `labels` instead of tags."""
 
     region = REGION

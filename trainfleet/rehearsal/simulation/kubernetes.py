@@ -1,11 +1,9 @@
 """What the simulated Kubernetes knows beyond the SDK: names in metadata, kinds that are the user's own,
 status.
 
-A CustomResource has no class of its own: it is judged by its definition where one is known (of the same
-program, or shipped
-with the project), and a kind that claims a built-in group without being in it is refused by name. Easy to get
-wrong: a Helm
-release is no object of the API.
+A CustomResource has no class of its own: it is checked by its definition where one is known (of the same
+program, or shipped with the project), and a kind that claims a built-in group without being in it is
+refused by name.
 """
 
 # ruff: noqa: ARG002, PLR0917 - clouds differ in what they look at; the questions are the same
@@ -18,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainfleet.rehearsal.simulation.check import Mistake, check_object
-from trainfleet.rehearsal.simulation.cloud_model import Habits
+from trainfleet.rehearsal.simulation.cloud_model import CloudModel
 from trainfleet.rehearsal.simulation.custom_resources import definition_mistakes, schema_mistakes, schemas_of
 from trainfleet.rehearsal.simulation.facts.custom import custom_kinds
 from trainfleet.rehearsal.simulation.kubernetes_validation import (
@@ -62,13 +60,13 @@ def group_version_kind(token: str) -> str:
 
 
 def is_object(token: str) -> bool:
-    """Say whether a type is an object of the API (a Helm release is not)."""
+    """Return whether a type is an object of the API (a Helm release is not)."""
     return not token.startswith("kubernetes:helm.sh/") and not token.endswith(
         ("Patch", "ConfigGroup", "ConfigFile", "Directory")
     )
 
 
-class KubernetesHabits(Habits):
+class KubernetesModel(CloudModel):
     """Kubernetes: objects named in their metadata, unique by kind and namespace in a cluster."""
 
     region = "cluster"

@@ -1,7 +1,6 @@
 """Kubernetes' own small languages: quantities, names, label keys and values.
 
-Used by `pods.py`, `kubernetes.py` and the rules. Sources: kubernetes apimachinery (api/resource/quantity.go,
-util/validation). Easy to get wrong: `500m` is half a core and `500M` are megabytes; `8Gb` is nothing.
+Sources: kubernetes apimachinery (api/resource/quantity.go, util/validation).
 """
 
 from __future__ import annotations
@@ -43,5 +42,5 @@ def label_key_fault(key: str) -> str:
 
 
 def subdomain(name: str, most: int = 253) -> bool:
-    """Say whether a name is a DNS subdomain."""
+    """Return whether a name is a DNS subdomain."""
     return len(name) <= most and SUBDOMAIN.fullmatch(name) is not None

@@ -1,10 +1,8 @@
 """What the Kubernetes API refuses about metadata and pods as a whole: names, labels, selectors, volumes,
 probes, quantities.
 
-Used by `kubernetes.py` for built-in kinds and for the pod templates inside custom resources. Source:
-kubernetes
-pkg/apis/core/validation/validation.go and pkg/apis/apps/validation. Values that are not known yet are not
-judged.
+Source: kubernetes pkg/apis/core/validation/validation.go and pkg/apis/apps/validation. Values that are not
+known yet are not checked.
 """
 
 from __future__ import annotations
@@ -421,15 +419,15 @@ def _no_quantity(path: str, value: Any) -> Mistake:
 def _selector(kind: str, inputs: dict[str, Any]) -> Iterator[Mistake]:
     if kind not in _LABELLED:
         return
-    wanted = _at(inputs, "spec", "selector", "matchLabels")
+    expected = _at(inputs, "spec", "selector", "matchLabels")
     labels = _at(inputs, "spec", "template", "metadata", "labels")
-    yield from labels_mistakes("spec.selector.matchLabels", wanted)
+    yield from labels_mistakes("spec.selector.matchLabels", expected)
     if isinstance(labels, dict) and SIGNATURE in labels:
         return
     template = _at(inputs, "spec", "template")
     if labels in (UNKNOWN,) or template in (None, UNKNOWN):
         return
-    for key, value in _map(wanted).items():
+    for key, value in _map(expected).items():
         found = _map(labels).get(key)
         if found is None:
             yield Mistake(

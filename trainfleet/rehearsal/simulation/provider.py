@@ -1,9 +1,6 @@
 """A simulated provider: Pulumi's resource provider protocol over gRPC, one server for each installed SDK.
 
-Attached to the engine by PULUMI_DEBUG_PROVIDERS, so that no plugin is looked up or downloaded. Easy to get
-wrong: Diff
-compares old *inputs* (olds are outputs); every output has to be returned; one server serves several provider
-instances, told apart by their connection.
+Attached to the engine by PULUMI_DEBUG_PROVIDERS, so that no plugin is looked up or downloaded.
 """
 
 # ruff: noqa: N802, ARG002 - the protocol gives the methods their names and arguments
@@ -24,30 +21,30 @@ from pulumi.runtime.proto import plugin_pb2
 from pulumi.runtime.proto import provider_pb2 as pb
 from pulumi.runtime.proto import provider_pb2_grpc as rpc
 
-from trainfleet.rehearsal.simulation.aws import AwsHabits
-from trainfleet.rehearsal.simulation.azure import AzureHabits
+from trainfleet.rehearsal.simulation.aws import AwsModel
+from trainfleet.rehearsal.simulation.azure import AzureModel
 from trainfleet.rehearsal.simulation.check import Mistake
-from trainfleet.rehearsal.simulation.cloud_model import Habits
-from trainfleet.rehearsal.simulation.cloud_object import Record
+from trainfleet.rehearsal.simulation.cloud_model import CloudModel
+from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 from trainfleet.rehearsal.simulation.fault_injection import (
     TRIES,
-    HalfMadeError,
     InjectedFaultError,
+    NotReadyError,
     ThrottledError,
 )
-from trainfleet.rehearsal.simulation.gcp import GcpHabits
-from trainfleet.rehearsal.simulation.kubernetes import KubernetesHabits
+from trainfleet.rehearsal.simulation.gcp import GcpModel
+from trainfleet.rehearsal.simulation.kubernetes import KubernetesModel
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, from_struct, plain, to_struct
 from trainfleet.rehearsal.simulation.replacement import Rule, join_path, table
 from trainfleet.rehearsal.simulation.schema import Package, packages
 from trainfleet.rehearsal.simulation.state import Cloud, Operation, RefusedError
 from trainfleet.rehearsal.simulation.values import digest
 
-HABITS: dict[str, Habits] = {
-    "aws": AwsHabits(),
-    "azure-native": AzureHabits(),
-    "gcp": GcpHabits(),
-    "kubernetes": KubernetesHabits(),
+CLOUD_MODELS: dict[str, CloudModel] = {
+    "aws": AwsModel(),
+    "azure-native": AzureModel(),
+    "gcp": GcpModel(),
+    "kubernetes": KubernetesModel(),
 }
 _OPTIONS = [
     ("grpc.max_receive_message_length", 400 << 20),
@@ -91,7 +88,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
 
     def __init__(self, package: Package, cloud: Cloud, rules: dict[str, Rule]) -> None:
         self.package, self.cloud, self.rules = package, cloud, rules
-        self.habits = HABITS.get(package.name) or Habits()
+        self.model = CLOUD_MODELS.get(package.name) or CloudModel()
         self.settings: dict[str, dict[str, Any]] = {}
         """Each provider instance's settings, by its connection."""
         self._right: set[str] = set()
@@ -114,7 +111,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
     def DiffConfig(self, request: Any, context: Any) -> Any:
         old, new = plain(from_struct(request.old_inputs)), plain(from_struct(request.news))
         names = [change.path[0] for change in changes(old, new) if change.path]
-        replaces = self.habits.config_replaces(old, new) if names else []
+        replaces = self.model.config_replaces(old, new) if names else []
         return pb.DiffResponse(
             changes=pb.DiffResponse.DIFF_SOME if names else pb.DiffResponse.DIFF_NONE,
             diffs=sorted({*names, *replaces}),
@@ -130,7 +127,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
 
     def Check(self, request: Any, context: Any) -> Any:
         settings = self.settings.get(context.peer(), {})
-        inputs = self.habits.completed(
+        inputs = self.model.completed(
             self.package.resource(request.type), from_struct(request.news), settings
         )
         mistakes = self._mistakes(request.type, plain(inputs))
@@ -140,7 +137,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
                 failures=[pb.CheckFailure(property=mistake.path, reason=str(mistake)) for mistake in mistakes]
             )
         random = self.cloud.seed(request.urn)
-        named = self.habits.with_name(
+        named = self.model.with_name(
             self.package.resource(request.type),
             request.type,
             inputs,
@@ -157,7 +154,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         key = digest(token, json.dumps(inputs, sort_keys=True))
         if key in self._right:
             return []
-        mistakes = self.habits.check(self.package, token, inputs)
+        mistakes = self.model.check(self.package, token, inputs)
         if not mistakes:
             self._right.add(key)
         return mistakes
@@ -169,10 +166,10 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         replacing = [
             c
             for c in found
-            if self.habits.always_replaces(request.type, c.path) or (rule is not None and rule.forces(c.path))
+            if self.model.always_replaces(request.type, c.path) or (rule is not None and rule.forces(c.path))
         ]
         first = bool(replacing) and (
-            self.habits.delete_first(request.type, old, new)
+            self.model.delete_first(request.type, old, new)
             or (rule is not None and any(rule.forces_delete_first(c.path) for c in found))
         )
         detail = {
@@ -194,27 +191,29 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
     def Create(self, request: Any, context: Any) -> Any:
         inputs = from_struct(request.properties)
         logical = request.urn.rsplit("::", 1)[-1]
-        name = self.habits.physical_name(request.type, inputs) or logical
+        name = self.model.physical_name(request.type, inputs) or logical
         if request.preview:
             return pb.CreateResponse(
                 properties=to_struct(self._outputs(request.type, inputs, logical, "", context, preview=True))
             )
         placed = self._placed(context, inputs)
-        resource_id = self.habits.make_id(request.type, plain(placed), name, self.cloud.seed(request.urn))
+        resource_id = self.model.make_id(request.type, plain(placed), name, self.cloud.seed(request.urn))
         outputs = self._outputs(request.type, inputs, logical, resource_id, context, preview=False)
-        unique = self.habits.unique_key(request.type, placed, self._region(context, inputs))
+        unique = self.model.unique_key(request.type, placed, self._region(context, inputs))
         try:
             self._make(
-                Record(request.urn, request.type, resource_id, unique, inputs, outputs, self._place(context)),
+                CloudObject(
+                    request.urn, request.type, resource_id, unique, inputs, outputs, self._place(context)
+                ),
                 request.timeout,
             )
-        except HalfMadeError as error:
-            _half_made(context, str(error), resource_id, inputs, outputs)
+        except NotReadyError as error:
+            _not_ready(context, str(error), resource_id, inputs, outputs)
         except (InjectedFaultError, RefusedError) as error:
             context.abort(grpc.StatusCode.UNKNOWN, str(error))
         return pb.CreateResponse(id=resource_id, properties=to_struct(outputs))
 
-    def _make(self, record: Record, timeout: float) -> None:
+    def _make(self, record: CloudObject, timeout: float) -> None:
         """Make a thing; a call that is throttled is tried again, as real providers do. The waiting between is
         left out.
         """
@@ -262,7 +261,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         return empty_pb2.Empty()
 
     def Invoke(self, request: Any, context: Any) -> Any:
-        answer, finder = self.habits.answers.get(request.tok), self.habits.finders.get(request.tok)
+        answer, finder = self.model.answers.get(request.tok), self.model.finders.get(request.tok)
         if answer is None and finder is None:
             self.cloud.unknown_functions.append(request.tok)
             context.abort(
@@ -273,7 +272,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         args = plain(self._placed(context, from_struct(request.args)))
         region = self._region(context, args)
         try:
-            said = (
+            reason = (
                 finder(args, region, self.cloud.everything())
                 if finder
                 else answer(args, region)
@@ -282,18 +281,18 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
             )
         except LookupError as error:
             context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-        return pb.InvokeResponse(**{"return": to_struct(said)})
+        return pb.InvokeResponse(**{"return": to_struct(reason)})
 
     def _region(self, context: Any, inputs: dict[str, Any]) -> str:
         known = {name: value for name, value in plain(inputs).items() if value != UNKNOWN}
-        return self.habits.region_of(known, self.settings.get(context.peer(), {}))
+        return self.model.region_of(known, self.settings.get(context.peer(), {}))
 
     def _place(self, context: Any) -> str:
-        return self.habits.place_of(self.settings.get(context.peer(), {}))
+        return self.model.place_of(self.settings.get(context.peer(), {}))
 
     def _placed(self, context: Any, inputs: dict[str, Any]) -> dict[str, Any]:
         """Return inputs with what they take from the provider's settings."""
-        return {**self.habits.defaults(self.settings.get(context.peer(), {})), **inputs}
+        return {**self.model.defaults(self.settings.get(context.peer(), {})), **inputs}
 
     def _outputs(
         self,
@@ -306,8 +305,8 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         preview: bool,
     ) -> dict[str, Any]:
         resource, settings = self.package.resource(token), self.settings.get(context.peer(), {})
-        place = self.habits.defaults(settings)
-        return self.habits.outputs(
+        place = self.model.defaults(settings)
+        return self.model.outputs(
             resource,
             token,
             inputs,
@@ -319,7 +318,7 @@ class SimulatedProvider(rpc.ResourceProviderServicer):
         )
 
 
-def _half_made(
+def _not_ready(
     context: Any, reason: str, resource_id: str, inputs: dict[str, Any], outputs: dict[str, Any]
 ) -> None:
     """Report a create that failed although the thing exists, so that the engine keeps it in its state and
@@ -331,8 +330,8 @@ def _half_made(
             id=resource_id, properties=to_struct(outputs), reasons=[reason], inputs=to_struct(inputs)
         )
     )
-    told = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=reason, details=[detail])
-    context.set_trailing_metadata((("grpc-status-details-bin", told.SerializeToString()),))
+    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=reason, details=[detail])
+    context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
     context.abort(grpc.StatusCode.UNKNOWN, reason)
 
 

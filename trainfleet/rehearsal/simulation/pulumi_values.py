@@ -2,8 +2,7 @@
 unknowns.
 
 Everything else in `trainfleet.rehearsal.simulation` works on plain JSON values; only a secret's wrapper is
-kept, so that what went in
-secret comes out secret. Easy to get wrong: integers arrive as floats.
+kept, so that what went in secret comes out secret.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def to_struct(value: dict[str, Json]) -> Any:
 
 
 def is_secret(value: Json) -> bool:
-    """Say whether a value is a secret's wrapper."""
+    """Return whether a value is a secret's wrapper."""
     return isinstance(value, dict) and value.get(SIGNATURE) == SECRET
 
 
@@ -78,7 +77,7 @@ def digested(value: Json) -> Json:
 
 
 def has_unknown(value: Json) -> bool:
-    """Say whether any part of a value is not known yet."""
+    """Return whether any part of a value is not known yet."""
     if isinstance(value, dict):
         return any(has_unknown(item) for item in value.values())
     if isinstance(value, list):

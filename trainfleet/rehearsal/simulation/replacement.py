@@ -1,10 +1,9 @@
 """Which property changes force a replacement: the table in replacements/, a file per provider, with a source
 for every type.
 
-The SDKs do not say it (see `schema.py`), so it is written down by hand for the types that the stacks use; the
-rehearsal
-says which types of a program the table lacks. A pattern names a property and everything below it; `[*]` is
-any list item.
+The SDKs do not say it (see `schema.py`), so it is written down by hand for the types that the stacks use;
+the rehearsal says which types of a program the table lacks. A pattern names a property and everything below
+it; `[*]` is any list item.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ class Rule:
     delete_first: tuple[Path_, ...] = ()
 
     def forces(self, path: Path_) -> bool:
-        """Say whether a change of the leaf at `path` (list items as `[0]`) replaces the resource."""
+        """Return whether a change of the leaf at `path` (list items as `[0]`) replaces the resource."""
         return _matches(self.replace, path)
 
     def forces_delete_first(self, path: Path_) -> bool:
-        """Say whether the old resource has to go before the new one is made."""
+        """Return whether the old resource has to go before the new one is made."""
         return _matches(self.delete_first, path)
 
 

@@ -1,10 +1,8 @@
-"""Judges schedules and time zones: Kubernetes' and Cloud Scheduler's cron of five fields, and EventBridge's
+"""Checks schedules and time zones: Kubernetes' and Cloud Scheduler's cron of five fields, and EventBridge's
 cron(), rate() and at().
 
-Used by the rules (`cron`, `schedule`, `time_zone`). Sources: robfig/cron, standard parser; Cloud Scheduler,
-cron job format; Amazon EventBridge
-user guide, schedule expressions. Easy to get wrong: EventBridge counts the days of the week from 1, has a
-year, and wants `?` for one of the days.
+Sources: robfig/cron, standard parser; Cloud Scheduler, cron job format; Amazon EventBridge user guide,
+schedule expressions.
 """
 
 from __future__ import annotations
@@ -156,7 +154,7 @@ def _zones() -> frozenset[str]:
 
 def zone_fault(text: str, *, any_case: bool = False) -> str:
     """Return what is wrong with the name of a time zone; without the database on this machine only its form
-    is judged.
+    is checked.
     """
     zones = _zones()
     if not zones:

@@ -1,13 +1,9 @@
 """What the installed Pulumi SDKs say about resource types: inputs, which are required, nested types, enums,
 outputs.
 
-Used by the checks and by the makers of outputs. The provider's own schema files do not ship with the Python
-packages; the
-classes do, and say the same except for defaults, conflicts and what forces a replacement (see replacements/).
-A type is
-read when it is first met and kept. Easy to get wrong: `<Resource>Args` of a module may be a nested type;
-where the names
-collide, the resource's own class is called `<Resource>InitArgs`.
+The provider's own schema files do not ship with the Python packages; the classes do, and say the same
+except for defaults, conflicts and what forces a replacement (see replacements/). A type is read when it is
+first met and kept.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainfleet.rehearsal.simulation.docstrings import NOTHING, Said, read
+from trainfleet.rehearsal.simulation.docstrings import NOTHING, Documented, read
 from trainfleet.rehearsal.simulation.facts import NO_FACT, Fact, facts_of
 
 _LOCK = threading.RLock()
@@ -54,13 +50,13 @@ class Property:
 
     kind: Kind
     required: bool
-    said: Said = NOTHING
+    docs: Documented = NOTHING
     fact: Fact = NO_FACT
 
     @property
     def documented(self) -> tuple[str, ...]:
         """Return the values that the documentation lists, which are all there are or not."""
-        return self.said.values
+        return self.docs.values
 
 
 @dataclass(frozen=True)
@@ -136,7 +132,7 @@ def inputs_of(args: type) -> dict[str, Property]:
         names = {python: wire for python, wire, _ in _types._py_properties(args)}
         documents = _documents(args)
         facts = facts_of(args)
-        beside = [name.replace("_", "") for name in names]
+        siblings = [name.replace("_", "") for name in names]
         result = {}
         for python, parameter in inspect.signature(args).parameters.items():
             if python not in names:
@@ -145,7 +141,9 @@ def inputs_of(args: type) -> dict[str, Property]:
             result[names[python]] = Property(
                 kind,
                 parameter.default is inspect.Parameter.empty,
-                read(documents.get(python, ""), number=_scalar(kind) in ("integer", "number"), names=beside),
+                read(
+                    documents.get(python, ""), number=_scalar(kind) in ("integer", "number"), names=siblings
+                ),
                 facts.get(names[python], NO_FACT),
             )
         return result

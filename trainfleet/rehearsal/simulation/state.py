@@ -2,11 +2,9 @@
 holds in hand.
 
 One per rehearsal, shared by its providers; every method may be called from any thread. A rehearsal lets
-things go wrong
-(`trouble`), changes things behind the engine's back (`drift`) and reads what was done (`operations`). Ids and
-made-up names
-come from `seed`, so that two rehearsals of one program make the same things.
-`save` writes it whole or not at all, secrets as digests.
+things go wrong (`fault`), changes things behind the engine's back (`drift`) and reads what was done
+(`operations`). Ids and generated names come from `seed`, so that two rehearsals of one program make the
+same things. `save` writes it completely or not at all, secrets as digests.
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ from typing import Any
 
 from trainfleet.files import write_whole
 from trainfleet.rehearsal.simulation.check import Mistake
-from trainfleet.rehearsal.simulation.cloud_object import Record
-from trainfleet.rehearsal.simulation.fault_injection import FailOnce, InjectedFaultError, Trouble
+from trainfleet.rehearsal.simulation.cloud_object import CloudObject
+from trainfleet.rehearsal.simulation.fault_injection import FailOnce, FaultInjector, InjectedFaultError
 from trainfleet.rehearsal.simulation.pulumi_values import digested
 from trainfleet.rehearsal.simulation.stateful_rules import cloud_refuses
 from trainfleet.rehearsal.simulation.values import digest
@@ -44,7 +42,7 @@ class RefusedError(Exception):
     """Raised when a cloud refuses an operation because of what else exists there."""
 
 
-class AlreadyThereError(RefusedError):
+class AlreadyExistsError(RefusedError):
     """Raised when a physical name is taken."""
 
 
@@ -52,13 +50,13 @@ class AlreadyThereError(RefusedError):
 class Cloud:
     """The simulated cloud of one rehearsal."""
 
-    records: dict[tuple[str, str, str], Record] = field(default_factory=dict)
+    records: dict[tuple[str, str, str], CloudObject] = field(default_factory=dict)
     """By type, id and place."""
     operations: list[Operation] = field(default_factory=list)
     mistakes: dict[str, list[Mistake]] = field(default_factory=dict)
     """What Check refused, by URN; the rehearsal shows it instead of the engine's rendering."""
     unknown_functions: list[str] = field(default_factory=list)
-    trouble: Trouble = field(default_factory=Trouble)
+    injector: FaultInjector = field(default_factory=FaultInjector)
     quotas: dict[str, int] = field(default_factory=dict)
     """How many of a type may exist, where it is not as live/*.toml says."""
     leave: bool = False
@@ -68,16 +66,16 @@ class Cloud:
 
     def fail_create(self, urn: str, message: str) -> None:
         """Make the next create of `urn` fail."""
-        self.trouble = FailOnce("create", only=[urn], message=message)
+        self.injector = FailOnce("create", only=[urn], message=message)
 
     def seed(self, urn: str) -> str:
-        """Return hexadecimal digits for what is made up about a resource; others once it was made, as it may
-        be replaced.
+        """Return hexadecimal digits for what is generated about a resource; others once it was made, as it
+        may be replaced.
         """
         with self._lock:
             return digest(urn, str(self._made.get(urn, 0)))
 
-    def create(self, record: Record, timeout: float = 0.0) -> None:
+    def create(self, record: CloudObject, timeout: float = 0.0) -> None:
         """Add a record; `timeout` is the program's own limit for it in seconds.
 
         Raises:
@@ -86,7 +84,7 @@ class Cloud:
             RefusedError: what else exists forbids it.
         """
         with self._lock:
-            self._strike("create", record, timeout)
+            self._inject("create", record, timeout)
             taken = next(
                 (
                     other
@@ -97,15 +95,15 @@ class Cloud:
             )
             if taken is not None:
                 owner = f" (made by {taken.urn.rsplit('::', 1)[-1]})"
-                raise AlreadyThereError(
+                raise AlreadyExistsError(
                     f"{record.unique.split('|', 1)[1]} already exists{owner}: physical names must be unique"
                 )
-            self._judge("create", record)
-            self.carry_out("create", record)
+            self._check_rules("create", record)
+            self.perform("create", record)
             self.records[record.key] = record
             self._made[record.urn] = self._made.get(record.urn, 0) + 1
             self.operations.append(Operation("create", record.urn, record.token, record.id))
-            self.trouble.after_create(record, timeout)
+            self.injector.after_create(record, timeout)
 
     def update(  # noqa: PLR0917 - as the protocol says them
         self,
@@ -127,10 +125,10 @@ class Cloud:
             record = self.records.get((token, resource_id, place))
             if record is None:
                 raise KeyError(resource_id)
-            changed = Record(urn, token, resource_id, record.unique, inputs, outputs, place)
-            self._strike("update", changed)
-            self._judge("update", changed)
-            self.carry_out("update", changed)
+            changed = CloudObject(urn, token, resource_id, record.unique, inputs, outputs, place)
+            self._inject("update", changed)
+            self._check_rules("update", changed)
+            self.perform("update", changed)
             record.inputs, record.outputs, record.urn = inputs, outputs, urn
             self.operations.append(Operation("update", urn, token, resource_id))
 
@@ -142,36 +140,36 @@ class Cloud:
             RefusedError: something else still uses it.
         """
         with self._lock:
-            record = self.records.get((token, resource_id, place)) or Record(
+            record = self.records.get((token, resource_id, place)) or CloudObject(
                 urn, token, resource_id, "", {}, {}, place
             )
-            self._strike("delete", record)
-            self._judge("delete", record)
-            self.carry_out("delete", record)
+            self._inject("delete", record)
+            self._check_rules("delete", record)
+            self.perform("delete", record)
             self.records.pop(record.key, None)
             self.operations.append(Operation("delete", urn, token, resource_id))
 
-    def carry_out(self, verb: str, record: Record) -> None:
-        """Do it: in memory there is nothing to do beside remembering; a cloud that is in part real does it
+    def perform(self, verb: str, record: CloudObject) -> None:
+        """Do it: in memory there is nothing to do next to remembering; a cloud that is in part real does it
         there.
 
         Raises:
             RefusedError: it is refused there.
         """
 
-    def _judge(self, verb: str, record: Record) -> None:
+    def _check_rules(self, verb: str, record: CloudObject) -> None:
         if reason := cloud_refuses(verb, record, self.records.values(), self.quotas):
             self.operations.append(Operation("refuse", record.urn, record.token, record.id, verb))
             raise RefusedError(reason)
 
-    def _strike(self, verb: str, record: Record, timeout: float = 0.0) -> None:
+    def _inject(self, verb: str, record: CloudObject, timeout: float = 0.0) -> None:
         try:
-            self.trouble.before(verb, record, timeout)
+            self.injector.before(verb, record, timeout)
         except InjectedFaultError:
             self.operations.append(Operation("fail", record.urn, record.token, record.id, verb))
             raise
 
-    def find(self, token: str, resource_id: str, place: str = "") -> Record | None:
+    def find(self, token: str, resource_id: str, place: str = "") -> CloudObject | None:
         """Return a copy of a record, or None."""
         with self._lock:
             return copy.deepcopy(self.records.get((token, resource_id, place)))
@@ -188,15 +186,17 @@ class Cloud:
                     and not resource["type"].startswith("pulumi:")
                 ):
                     inputs, outputs = resource.get("inputs") or {}, resource.get("outputs") or {}
-                    record = Record(resource["urn"], resource["type"], resource["id"], "", inputs, outputs)
+                    record = CloudObject(
+                        resource["urn"], resource["type"], resource["id"], "", inputs, outputs
+                    )
                     self.records[record.key] = record
 
-    def everything(self) -> list[Record]:
+    def everything(self) -> list[CloudObject]:
         """Return copies of all records."""
         with self._lock:
             return copy.deepcopy(list(self.records.values()))
 
-    def of_urn(self, urn: str) -> Record | None:
+    def of_urn(self, urn: str) -> CloudObject | None:
         """Return a copy of the record that a resource owns, or None."""
         with self._lock:
             return copy.deepcopy(

@@ -2,12 +2,9 @@
 comes out.
 
 Deterministic: the same resource id gives the same values, so an update in place changes nothing that it
-should not. In the
-preview of a create everything computed is unknown, as with a real provider. Outputs that the SDK calls
-optional and the
-program did not set stay absent; the others are all there, for a missing output becomes None in a program and
-silently
-drops an input of the next resource.
+should not. In the preview of a create everything computed is unknown, as with a real provider. Outputs that
+the SDK calls optional and the program did not set stay absent; the others are all there, for a missing
+output becomes None in a program and silently drops an input of the next resource.
 """
 
 from __future__ import annotations
@@ -156,7 +153,7 @@ def _make(kind: Kind, identity: Identity, path: tuple[str, ...]) -> Any:  # noqa
 
 
 def _plausible(name: str, kind: Kind) -> bool:
-    """Say whether something can be said of a value by its name alone."""
+    """Return whether something can be said of a value by its name alone."""
     return kind.name == "string" and any(re.search(pattern, name) for pattern, _ in _BY_NAME)
 
 

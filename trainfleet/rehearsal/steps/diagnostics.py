@@ -1,8 +1,8 @@
 """Turns what went wrong in a step into problems in plain words: the resource, the property, and what would be
 right.
 
-In order of worth: what Check refused, where the program failed, functions without an answer, what the engine
-said.
+In order of worth: what Check refused, where the program failed, functions without an answer, what the
+engine said.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ def problems(outcome: Outcome, cloud: Cloud, failure_file: Path) -> list[Problem
         for urn, mistakes in sorted(cloud.mistakes.items())
         for mistake in mistakes
     ]
-    told = json.loads(failure_file.read_text()) if failure_file.is_file() else None
+    failure = json.loads(failure_file.read_text()) if failure_file.is_file() else None
     if not found:
         found += [
             Problem(
-                told["where"] if told else "",
+                failure["where"] if failure else "",
                 f"the rehearsal has no answer to the function {token}",
                 "pass the value as a setting, or add an answer to trainfleet/rehearsal/simulation",
             )
             for token in dict.fromkeys(cloud.unknown_functions)
         ]
-    if not found and told:
-        found.append(_program(told))
+    if not found and failure:
+        found.append(_program(failure))
     found += [
         Problem(resource_of(violation.urn), f"policy {violation.policy}: {violation.message}")
         for violation in mandatory(outcome)
     ]
     if not found:
-        said = [
+        reported = [
             Problem(resource_of(urn), _sentence(text))
             for urn, text in outcome.errors
             if text and text not in _EMPTY
         ]
-        found = list(dict.fromkeys(said)) or [
+        found = list(dict.fromkeys(reported)) or [
             Problem(outcome.command, outcome.output.strip()[-800:] or f"ended with exit code {outcome.code}")
         ]
     return found
@@ -68,25 +68,25 @@ def resource_of(urn: str) -> str:
     return f"{parts[-2].rsplit('$', 1)[-1]} {parts[-1]}" if len(parts) >= 4 else urn
 
 
-def _program(told: dict[str, str]) -> Problem:
+def _program(failure: dict[str, str]) -> Problem:
     what = (
-        f"{told['kind']}: {told['message']}"
-        if told["kind"] not in ("InputError", "TrainfleetError")
-        else told["message"]
+        f"{failure['kind']}: {failure['message']}"
+        if failure["kind"] not in ("InputError", "TrainfleetError")
+        else failure["message"]
     )
-    resource, prop = told.get("resource", ""), told.get("property", "")
+    resource, prop = failure.get("resource", ""), failure.get("property", "")
     if prop:
-        owner = f"{told.get('type', '')} {resource}".strip()
+        owner = f"{failure.get('type', '')} {resource}".strip()
         what = (
-            f"{owner or told['kind']} has no property `{prop}`"
-            if "Missing" not in told["message"]
+            f"{owner or failure['kind']} has no property `{prop}`"
+            if "Missing" not in failure["message"]
             else f"{owner}: required property `{prop}` is missing"
         )
-        what += f" (in: {told['code']})" if told.get("code") else ""
+        what += f" (in: {failure['code']})" if failure.get("code") else ""
     elif resource:
         what = f"{resource}: {what}"
-    known = [name for name in told.get("known", "").split(",") if name]
-    return Problem(told["where"], what, did_you_mean(prop, known) if prop and known else "")
+    known = [name for name in failure.get("known", "").split(",") if name]
+    return Problem(failure["where"], what, did_you_mean(prop, known) if prop and known else "")
 
 
 def _sentence(text: str) -> str:

@@ -1,13 +1,9 @@
 """Breaks a stack on purpose and brings it back: each kind of fault, what it leaves behind, and how a person
-goes on from there.
+resumes.
 
 `apply_with_fault` is a step; what it does depends on `--fault`. `updates_with_faults` and
-`destroy_with_faults` belong to
-`--fault all`. Failures that do not depend on each other share a run (`--continue-on-error`), each is counted
-by itself,
-and after each run cloud and state must agree. Easy to get wrong: an engine that was killed leaves a lock and
-pending
-creates, and an apply that ignored the pending ones would make them twice.
+`destroy_with_faults` belong to `--fault all`. Failures that do not depend on each other share a run
+(`--continue-on-error`), each is counted by itself, and after each run cloud and state must agree.
 """
 
 from __future__ import annotations
@@ -23,16 +19,16 @@ from trainfleet.rehearsal.simulation.fault_injection import (
     PRINCIPALS,
     Crash,
     FailOnce,
+    FaultInjector,
     Hang,
     Lag,
     Throttle,
-    Trouble,
 )
 from trainfleet.rehearsal.steps import diagnostics, selection
 from trainfleet.rehearsal.steps.session import APPLY, DESTROY, Rehearsal
 
 MAX_RUNS = 400
-GO_ON = "--continue-on-error"
+CONTINUE = "--continue-on-error"
 
 
 def apply_with_fault(r: Rehearsal, step: Step) -> None:
@@ -42,13 +38,13 @@ def apply_with_fault(r: Rehearsal, step: Step) -> None:
         return
     step.resources = len(r.plan)
     FAULTS[r.fault](r, step)
-    r.cloud.trouble = Trouble()
+    r.cloud.injector = FaultInjector()
     step.changes = {"create": sum(op.verb == "create" for op in r.cloud.operations)}
 
 
 def _one(r: Rehearsal, step: Step) -> None:
     """One create in the middle fails."""
-    urn = selection.victim(r.plan, r.seed)
+    urn = selection.fault_target(r.plan, r.seed)
     r.cloud.fail_create(urn, "rehearsed fault: the cloud refuses this create once")
     outcome = r.run(step, *APPLY)
     step.detail = f"{diagnostics.resource_of(urn)} was made to fail"
@@ -57,15 +53,15 @@ def _one(r: Rehearsal, step: Step) -> None:
     elif not any(op.verb == "fail" and op.urn == urn for op in r.cloud.operations):
         r.failed(step, outcome)
     else:
-        r.report.struck("create", 1)
+        r.report.count_fault("create", 1)
         r.state_matches_cloud(step)
 
 
 def _every_create(r: Rehearsal, step: Step) -> None:
     """Each create fails once: as many runs as the longest chain of resources that wait for each other."""
-    trouble = FailOnce("create")
-    runs = _until_all_struck(r, step, trouble, {planned.urn for planned in r.plan}, APPLY)
-    step.detail = f"each of {len(trouble.struck['create'])} creates failed once, in {runs} applies"
+    injector = FailOnce("create")
+    runs = _until_all_injected(r, step, injector, {planned.urn for planned in r.plan}, APPLY)
+    step.detail = f"each of {len(injector.injected['create'])} creates failed once, in {runs} applies"
 
 
 def updates_with_faults(r: Rehearsal, step: Step) -> None:
@@ -81,14 +77,14 @@ def updates_with_faults(r: Rehearsal, step: Step) -> None:
         return
     done_before = len(r.cloud.operations)
     chosen = {choice.urn for choice in choices}
-    trouble = FailOnce("update", only=chosen)
+    injector = FailOnce("update", only=chosen)
     r.programs.changes += [choice.as_change() for choice in choices]
-    runs = _until_all_struck(r, step, trouble, chosen, APPLY)
+    runs = _until_all_injected(r, step, injector, chosen, APPLY)
     last = r.run(step, *APPLY) if step.ok else None
     operations = r.cloud.operations[done_before:]
     updated = {op.urn for op in operations if op.verb == "update"}
     step.resources, step.changes = len(chosen), {"update": len(updated)}
-    step.detail = f"each of {len(trouble.struck['update'])} updates failed once, in {runs} applies"
+    step.detail = f"each of {len(injector.injected['update'])} updates failed once, in {runs} applies"
     if last is not None and not last.ok:
         r.failed(step, last)
     if not step.ok:
@@ -109,62 +105,62 @@ def destroy_with_faults(r: Rehearsal, step: Step) -> Outcome:
         for resource in r.resources()
         if resource.get("retainOnDelete") or resource.get("deletedWith")
     }
-    trouble = FailOnce("delete")
+    injector = FailOnce("delete")
     there = {resource["urn"] for resource in r.real()}
     steps = list[Outcome]()
     # Each run stops after the deletes that were under way. Going on costs the engine (3.200) minutes per run
     # on a stack of 300: after
     # a failed delete it looks through everything that might still depend on it.
-    runs = _until_all_struck(
+    runs = _until_all_injected(
         r,
         step,
-        trouble,
+        injector,
         there - kept,
         (*DESTROY, "--parallel", "64"),
-        heard=steps.append,
+        on_outcome=steps.append,
         kept=kept,
-        go_on=False,
+        continue_on_error=False,
     )
     last = r.run(step, *DESTROY)
     last.steps = [
         planned for outcome in steps for planned in outcome.steps if planned.urn not in outcome.failed
     ] + last.steps
-    step.detail = f"each of {len(trouble.struck['delete'])} deletes failed once, in {runs} runs"
+    step.detail = f"each of {len(injector.injected['delete'])} deletes failed once, in {runs} runs"
     return last
 
 
-def _until_all_struck(
+def _until_all_injected(
     r: Rehearsal,
     step: Step,
-    trouble: FailOnce,
-    wanted: set[str],
+    injector: FailOnce,
+    targets: set[str],
     command: tuple[str, ...],
     *,
-    heard: Callable[[Outcome], None] | None = None,
+    on_outcome: Callable[[Outcome], None] | None = None,
     kept: Collection[str] = (),
-    go_on: bool = True,
+    continue_on_error: bool = True,
 ) -> int:
     """Run a command until each wanted resource has failed once; returns how many runs it took.
 
-    `kept` is what a destroy leaves in the cloud; with `go_on` a run goes on past failures with what does not
+    `kept` is what a destroy leaves in the cloud; with `go_on` a run continues past failures with what does not
     wait for them.
     """
-    (verb,) = trouble.verbs
-    struck = trouble.struck[verb]
-    r.cloud.trouble = trouble
+    (verb,) = injector.verbs
+    injected = injector.injected[verb]
+    r.cloud.injector = injector
     runs = 0
     outcome = Outcome("")
-    while runs < MAX_RUNS and wanted - struck:
-        before = len(struck)
-        outcome = r.run(step, *command, *([GO_ON] if go_on else []))
+    while runs < MAX_RUNS and targets - injected:
+        before = len(injected)
+        outcome = r.run(step, *command, *([CONTINUE] if continue_on_error else []))
         runs += 1
-        if heard:
-            heard(outcome)
-        if outcome.ok or len(struck) == before or not r.state_matches_cloud(step, kept=kept):
+        if on_outcome:
+            on_outcome(outcome)
+        if outcome.ok or len(injected) == before or not r.state_matches_cloud(step, kept=kept):
             break
-    r.cloud.trouble = Trouble()
-    r.report.struck(verb, len(struck))
-    if step.ok and (left := sorted(wanted - struck)):
+    r.cloud.injector = FaultInjector()
+    r.report.count_fault(verb, len(injected))
+    if step.ok and (left := sorted(targets - injected)):
         r.failed(step, outcome) if not outcome.ok else r.unexpected(
             step, f"its {verb} was never tried", left[0]
         )
@@ -172,18 +168,18 @@ def _until_all_struck(
 
 
 def _crash(r: Rehearsal, step: Step) -> None:
-    """The engine is killed just after a create: the lock goes, the cloud is asked what is there, and it is
+    """The engine is killed just after a create: the lock goes, the cloud is asked what exists, and it is
     taken into the state.
     """
-    urn = selection.victim(r.plan, r.seed)
-    r.cloud.trouble = Crash(urn, r.runner.kill)
+    urn = selection.fault_target(r.plan, r.seed)
+    r.cloud.injector = Crash(urn, r.runner.kill)
     outcome = r.run(step, *APPLY, checkpoints=True)
     r.programs.kill()
-    r.cloud.trouble = Trouble()
+    r.cloud.injector = FaultInjector()
     if outcome.ok or r.cloud.of_urn(urn) is None:
         r.failed(step, outcome)
         return
-    r.report.struck("crash", 1)
+    r.report.count_fault("crash", 1)
     cancelled = r.runner.run("cancel", "--yes", r.runner.sandbox.stack, events=False)
     step.seconds += cancelled.seconds
     if not cancelled.ok:
@@ -199,13 +195,13 @@ def _crash(r: Rehearsal, step: Step) -> None:
 
 
 def _adopt(r: Rehearsal, step: Step, found: list[dict[str, Any]]) -> None:
-    """Clear what is pending, then import what is there.
+    """Clear what is pending, then import what exists.
 
     Not by `refresh --import-pending-creates`: engine 3.200 marks those as importing, imports nothing and
     forgets them.
     """
     names: dict[str, str] = {}
-    wanted = []
+    targets = []
     for operation in found:
         record = r.cloud.of_urn(operation["urn"])
         assert record is not None
@@ -216,10 +212,10 @@ def _adopt(r: Rehearsal, step: Step, found: list[dict[str, Any]]) -> None:
         ):
             if urn and "pulumi:pulumi:Stack" not in urn.rsplit("::", 2)[-2]:
                 entry[role] = names.setdefault(urn, f"{role}-{len(names)}")
-        wanted.append(entry)
+        targets.append(entry)
     file = r.runner.sandbox.file("import.json")
     file.write_text(
-        json.dumps({"nameTable": {name: urn for urn, name in names.items()}, "resources": wanted})
+        json.dumps({"nameTable": {name: urn for urn, name in names.items()}, "resources": targets})
     )
     quiet = ("--yes", "--skip-preview")
     for command in (
@@ -235,47 +231,47 @@ def _adopt(r: Rehearsal, step: Step, found: list[dict[str, Any]]) -> None:
 
 def _throttle(r: Rehearsal, step: Step) -> None:
     """Creates are throttled: the provider waits for some and gives up on others, which a resumed apply makes."""
-    trouble = Throttle(r.seed, selection.victim(r.plan, r.seed))
-    r.cloud.trouble = trouble
-    if _struck_runs(r, step, lambda: len(trouble.gave_up)):
-        r.report.struck("throttle", len(trouble.gave_up))
-        step.detail = f"{trouble.absorbed} creates were throttled and got through, {len(trouble.gave_up)} failed and were made later"
+    injector = Throttle(r.seed, selection.fault_target(r.plan, r.seed))
+    r.cloud.injector = injector
+    if _apply_while_injecting(r, step, lambda: len(injector.gave_up)):
+        r.report.count_fault("throttle", len(injector.gave_up))
+        step.detail = f"{injector.absorbed} creates were throttled and got through, {len(injector.gave_up)} failed and were made later"
 
 
 def _lag(r: Rehearsal, step: Step) -> None:
     """What was just made is not seen by its users yet; a resumed apply finds it."""
     if not any(planned.token in PRINCIPALS for planned in r.plan):
         step.detail = "nothing here is seen late: no role, service account or identity"
-    trouble = Lag()
-    r.cloud.trouble = trouble
-    if _struck_runs(r, step, lambda: len(trouble.struck)) and trouble.struck:
-        r.report.struck("lag", len(trouble.struck))
-        step.detail = f"{len(trouble.struck)} creates did not find a role or identity that was just made, and were made later"
+    injector = Lag()
+    r.cloud.injector = injector
+    if _apply_while_injecting(r, step, lambda: len(injector.injected)) and injector.injected:
+        r.report.count_fault("lag", len(injector.injected))
+        step.detail = f"{len(injector.injected)} creates did not find a role or identity that was just made, and were made later"
 
 
 def _hang(r: Rehearsal, step: Step) -> None:
     """What takes longer than it may exists all the same; a resumed apply waits for it instead of making it
     again.
     """
-    trouble = Hang(selection.victim(r.plan, r.seed))
-    r.cloud.trouble = trouble
-    if _struck_runs(r, step, lambda: len(trouble.struck), leave=1):
-        r.half_made = {resource["urn"] for resource in r.resources() if resource.get("initErrors")}
-        r.report.struck("hang", len(trouble.struck))
-        step.detail = f"{len(trouble.struck)} timed out while they were being made; {len(r.half_made)} are put right by the resumed apply"
+    injector = Hang(selection.fault_target(r.plan, r.seed))
+    r.cloud.injector = injector
+    if _apply_while_injecting(r, step, lambda: len(injector.injected), leave=1):
+        r.not_ready = {resource["urn"] for resource in r.resources() if resource.get("initErrors")}
+        r.report.count_fault("hang", len(injector.injected))
+        step.detail = f"{len(injector.injected)} timed out while they were being made; {len(r.not_ready)} are put right by the resumed apply"
 
 
-def _struck_runs(r: Rehearsal, step: Step, struck: Callable[[], int], *, leave: int = 0) -> bool:
-    """Apply until it goes through or nothing more is struck; with `leave` one run only, so that the resumed
+def _apply_while_injecting(r: Rehearsal, step: Step, injected: Callable[[], int], *, leave: int = 0) -> bool:
+    """Apply until it goes through or nothing more is injected; with `leave` one run only, so that the resumed
     apply has something to do.
     """
     for _ in range(1 if leave else MAX_RUNS):
-        before = struck()
-        r.cloud.trouble.settle()
-        outcome = r.run(step, *APPLY, GO_ON)
+        before = injected()
+        r.cloud.injector.advance_time()
+        outcome = r.run(step, *APPLY, CONTINUE)
         if outcome.ok:
             break
-        if struck() == before:
+        if injected() == before:
             r.failed(step, outcome)
             break
         if not r.state_matches_cloud(step):

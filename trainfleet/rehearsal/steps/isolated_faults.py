@@ -1,11 +1,9 @@
-"""`--fault all`: the faults that need a stack of their own, each on a fresh one, in a second process beside
+"""`--fault all`: the faults that need a stack of their own, each on a fresh one, in a second process next to
 the rehearsal.
 
 A round applies, breaks, resumes, previews, and must end with exactly the things that an undisturbed apply
-makes. The second
-process (`main`) reads what to rehearse on stdin, pickled by this very program, and writes the rows on stdout.
-Easy to get
-wrong: it has to end with its parent, and its sandboxes lie in the parent's, so that they go with it.
+makes. The second process (`main`) reads what to rehearse on stdin, pickled by this very program, and writes
+the rows on stdout.
 """
 
 from __future__ import annotations
@@ -28,32 +26,32 @@ from trainfleet.rehearsal.engine.process_pool import sharing
 from trainfleet.rehearsal.engine.sandbox import Project
 from trainfleet.rehearsal.report import Report, Step
 from trainfleet.rehearsal.steps import fault_scenarios, steps
-from trainfleet.rehearsal.steps.session import APPLY, Rehearsal, staged
+from trainfleet.rehearsal.steps.session import APPLY, Rehearsal, rehearsal_session
 from trainfleet.toolchain import kill_tree, spawn
 
-ROUNDS = {
+ISOLATED_FAULTS = {
     "crash": "engine killed, things adopted",
     "throttle": "throttled, resumed",
     "lag": "seen late, resumed",
     "hang": "timed out, resumed",
 }
 WAIT = 10.0
-"""Seconds that the second process has for cleaning up when it is told to end."""
+"""Seconds that the second process has for cleaning up when it is reported to end."""
 
 
 @dataclass(frozen=True)
-class Order:
+class FaultRequest:
     """What the second process is to do."""
 
     project: Project
     engine: Engine
-    wishes: Any
+    options: Any
     settings: dict[str, Any] | None
     plan: list[Planned]
 
 
 @dataclass
-class Answer:
+class FaultResult:
     """What came of it: a row for each round, and what an undisturbed apply makes."""
 
     steps: list[Step] = field(default_factory=list)
@@ -63,29 +61,29 @@ class Answer:
     made: dict[str, str] = field(default_factory=dict)
 
 
-def carry_out(order: Order) -> Answer:
+def perform(request: FaultRequest) -> FaultResult:
     """Make an undisturbed stack and then one for each kind of fault; stops at the first round that ends
     otherwise than expected.
     """
     with sharing():
-        return _carry_out(order)
+        return _perform(request)
 
 
-def _carry_out(order: Order) -> Answer:
-    answer = Answer()
-    with _stage(order, "one") as r:
-        step = Step("apply-clean", "apply, undisturbed", resources=len(order.plan))
+def _perform(request: FaultRequest) -> FaultResult:
+    answer = FaultResult()
+    with _session(request, "one") as r:
+        step = Step("apply-clean", "apply, undisturbed", resources=len(request.plan))
         outcome = r.run(step, *APPLY)
         if not outcome.ok:
             r.failed(step, outcome)
             answer.steps.append(step)
             return answer
         answer.made = r.fingerprint()
-    for fault, title in ROUNDS.items():
-        step = Step(fault, title, resources=len(order.plan))
+    for fault, title in ISOLATED_FAULTS.items():
+        step = Step(fault, title, resources=len(request.plan))
         answer.steps.append(step)
-        with _stage(order, fault) as r:
-            _round(r, step, answer.made)
+        with _session(request, fault) as r:
+            _inject_one(r, step, answer.made)
             answer.faults |= r.report.faults
             answer.made_twice += r.report.made_twice
             answer.lost += r.report.lost
@@ -94,7 +92,7 @@ def _carry_out(order: Order) -> Answer:
     return answer
 
 
-def _round(r: Rehearsal, step: Step, made: dict[str, str]) -> None:
+def _inject_one(r: Rehearsal, step: Step, made: dict[str, str]) -> None:
     for act in (fault_scenarios.apply_with_fault, steps.resume, steps.no_op):
         row = Step(step.name, step.title)
         act(r, row)
@@ -127,30 +125,33 @@ def differences(r: Rehearsal, step: Step, here: dict[str, str], made: dict[str, 
 
 
 @contextlib.contextmanager
-def _stage(order: Order, fault: str) -> Iterator[Rehearsal]:
-    with staged(
-        order.project,
-        order.engine,
-        replace(order.wishes, fault=fault, policy_packs=(), keep=None),
-        settings=order.settings,
+def _session(request: FaultRequest, fault: str) -> Iterator[Rehearsal]:
+    with rehearsal_session(
+        request.project,
+        request.engine,
+        replace(request.options, fault=fault, policy_packs=(), keep=None),
+        settings=request.settings,
     ) as r:
-        r.report, r.plan = Report(order.project.name, order.engine.version, order.wishes.seed), order.plan
+        r.report, r.plan = (
+            Report(request.project.name, request.engine.version, request.options.seed),
+            request.plan,
+        )
         yield r
 
 
-class Beside:
+class FaultProcess:
     """The second process, seen from the first."""
 
-    def __init__(self, order: Order, folder: Path) -> None:
+    def __init__(self, request: FaultRequest, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         self.answers = folder / "answer.pickle"
-        self.orders = folder / "order.pickle"
-        self.said = folder / "rounds.txt"
-        self.orders.write_bytes(pickle.dumps(order))
+        self.requests = folder / "order.pickle"
+        self.log = folder / "rounds.txt"
+        self.requests.write_bytes(pickle.dumps(request))
         with (
-            self.orders.open("rb") as orders,
+            self.requests.open("rb") as requests,
             self.answers.open("wb") as answers,
-            self.said.open("wb") as said,
+            self.log.open("wb") as log,
         ):
             self.child = spawn(
                 [
@@ -158,15 +159,15 @@ class Beside:
                     "-c",
                     "import trainfleet.rehearsal.steps.isolated_faults, sys; sys.exit(trainfleet.rehearsal.steps.isolated_faults.main())",
                 ],
-                stdin=orders,
+                stdin=requests,
                 stdout=answers,
-                stderr=said,
+                stderr=log,
                 env={**os.environ, "TMPDIR": str(folder)},
                 start_new_session=True,
             )
 
-    def wait(self) -> Answer:
-        """Return the answer when it is there.
+    def wait(self) -> FaultResult:
+        """Return the answer when it exists.
 
         Raises:
             TrainfleetError: the process ended without one.
@@ -174,10 +175,10 @@ class Beside:
         if self.child.wait() != 0:
             raise TrainfleetError(
                 "the rounds of faults ended without a result",
-                [Problem("trainfleet.rehearsal.steps.isolated_faults", self.said.read_text()[-800:])],
+                [Problem("trainfleet.rehearsal.steps.isolated_faults", self.log.read_text()[-800:])],
             )
         answer = pickle.loads(self.answers.read_bytes())
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, FaultResult)
         return answer
 
     def end(self) -> None:
@@ -190,9 +191,9 @@ class Beside:
 
 
 @contextlib.contextmanager
-def beside(order: Order, folder: Path) -> Iterator[Beside]:
+def fault_process(request: FaultRequest, folder: Path) -> Iterator[FaultProcess]:
     """Run the rounds in a second process, which ends with the block."""
-    child = Beside(order, folder)
+    child = FaultProcess(request, folder)
     try:
         yield child
     finally:
@@ -202,7 +203,7 @@ def beside(order: Order, folder: Path) -> Iterator[Beside]:
 def main() -> int:
     """The second process."""
     try:
-        answer = carry_out(pickle.load(sys.stdin.buffer))
+        answer = perform(pickle.load(sys.stdin.buffer))
     except KeyboardInterrupt:
         return 130
     sys.stdout.buffer.write(pickle.dumps(answer))

@@ -2,8 +2,7 @@
 drift.
 
 Pure functions over the plan and the engine's state. A choice is deterministic for a seed, and prefers a
-resource on which
-little depends, so that what follows can be foreseen.
+resource on which little depends, so that what follows can be foreseen.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainfleet.rehearsal.engine.engine_cli import Planned
-from trainfleet.rehearsal.simulation.cloud_model import Habits
-from trainfleet.rehearsal.simulation.provider import HABITS
+from trainfleet.rehearsal.simulation.cloud_model import CloudModel
+from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 from trainfleet.rehearsal.simulation.pulumi_values import SIGNATURE, UNKNOWN
 from trainfleet.rehearsal.simulation.replacement import Rule
 from trainfleet.rehearsal.simulation.schema import packages
@@ -48,7 +47,7 @@ class Choice:
 
 
 def is_real(token: str) -> bool:
-    """Say whether a type is made by a cloud (not a component, a provider or the stack)."""
+    """Return whether a type is made by a cloud (not a component, a provider or the stack)."""
     package = token.split(":", 1)[0]
     return package in packages() and not token.startswith("pulumi:")
 
@@ -58,12 +57,12 @@ def managed(steps: Iterable[Planned]) -> list[Planned]:
     return [step for step in steps if step.new is not None and step.new.get("custom") and is_real(step.token)]
 
 
-def habits_of(token: str) -> Habits:
-    """Return the habits of the cloud that a type belongs to."""
-    return HABITS.get(token.split(":", 1)[0]) or Habits()
+def model_of(token: str) -> CloudModel:
+    """Return the model of the cloud that a type belongs to."""
+    return CLOUD_MODELS.get(token.split(":", 1)[0]) or CloudModel()
 
 
-def victim(steps: list[Planned], seed: int) -> str:
+def fault_target(steps: list[Planned], seed: int) -> str:
     """Return the URN whose create shall fail: somewhere in the middle third of the plan."""
     urns = [step.urn for step in steps]
     middle = urns[len(urns) // 3 : max(len(urns) // 3 + 1, 2 * len(urns) // 3)]
@@ -123,7 +122,7 @@ def updatable(resources: list[dict[str, Any]], rules: dict[str, Rule], seed: int
 
 def _ways_to_update(resource: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
     token, inputs = resource["type"], resource.get("inputs") or {}
-    labels = habits_of(token).drift_path(token)
+    labels = model_of(token).drift_path(token)
     if _is_map(_at(inputs, labels)):
         yield (*labels, LABEL), "changed"
     if isinstance(inputs.get("description"), str):
@@ -199,17 +198,17 @@ def physical_name_path(resource: dict[str, Any]) -> tuple[str, ...]:
     """Return where a resource's physical name is."""
     if resource["type"].startswith("kubernetes:") and "metadata" in (resource.get("inputs") or {}):
         return ("metadata", "name")
-    return (habits_of(resource["type"]).name_property(resource["type"]),)
+    return (model_of(resource["type"]).name_property(resource["type"]),)
 
 
 def _forced(resource: dict[str, Any], path: tuple[str, ...], rule: Rule | None) -> bool:
-    return habits_of(resource["type"]).always_replaces(resource["type"], path) or (
+    return model_of(resource["type"]).always_replaces(resource["type"], path) or (
         rule is not None and rule.forces(path)
     )
 
 
 def _is_own_text(resource: dict[str, Any], path: tuple[str, ...]) -> bool:
-    """Say whether a property is the program's own free text: not another resource's value, no id, no enum,
+    """Return whether a property is the program's own free text: not another resource's value, no id, no enum,
     not ignored.
     """
     if _ignored(resource, path) or (
@@ -220,7 +219,7 @@ def _is_own_text(resource: dict[str, Any], path: tuple[str, ...]) -> bool:
 
 
 def _is_free(token: str, path: tuple[str, ...]) -> bool:
-    """Say whether a property takes any text: no enum, and no id or ARN of another resource."""
+    """Return whether a property takes any text: no enum, and no id or ARN of another resource."""
     if path[-1].endswith(("Id", "Arn", "Policy", "Cidr", "Block", "Zone", "policy")):
         return False
     package = packages()[token.split(":", 1)[0]]

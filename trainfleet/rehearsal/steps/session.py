@@ -40,8 +40,8 @@ DESTROY = ("destroy", "--yes", "--skip-preview")
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What the user asked for beside the program itself."""
+class RehearsalOptions:
+    """What the user asked for next to the program itself."""
 
     policy_packs: Sequence[Path] = ()
     fault: str = "one"
@@ -89,7 +89,7 @@ class Rehearsal:
     outputs: dict[str, Any] = field(default_factory=dict)
     touched: set[str] = field(default_factory=set)
 
-    half_made: set[str] = field(default_factory=set)
+    not_ready: set[str] = field(default_factory=set)
     """What exists and did not become ready in time: a resumed apply puts it right by an update."""
 
     def run(self, step: Step, *arguments: str, checkpoints: bool = False) -> Outcome:
@@ -157,7 +157,7 @@ class Rehearsal:
                 self.unexpected(step, "is in the engine's state and does not exist in the cloud", urn)
         return step.ok
 
-    def nothing_made_twice(self, step: Step) -> None:
+    def no_duplicates(self, step: Step) -> None:
         """Book what was made more than once; for a stack in which nothing was replaced yet."""
         made = collections.Counter(op.urn for op in self.cloud.operations if op.verb == "create")
         for urn, times in made.items():
@@ -192,10 +192,10 @@ def counted(ops: Iterable[str]) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def staged(
+def rehearsal_session(
     project: Project,
     engine: Engine,
-    wishes: Wishes,
+    options: RehearsalOptions,
     *,
     settings: dict[str, Any] | None = None,
     show: Show | None = None,
@@ -206,29 +206,29 @@ def staged(
     programs = language.Programs(python=sys.executable, root=project.root)
     with (
         sigterm_as_interrupt(),
-        sandbox(project, settings, keep=wishes.keep) as box,
-        _cloud(wishes) as cloud,
+        sandbox(project, settings, keep=options.keep) as box,
+        _cloud(options) as cloud,
         provider.serve(cloud) as providers,
         language.serve(programs) as languages,
     ):
         programs.environment, programs.secret_keys = box.environment, box.secret_keys
         programs.failure_file, programs.output = box.file("failure.json"), box.file("program.txt")
-        if wishes.cluster is not None:
-            box.environment["KUBECONFIG"] = str(wishes.cluster.write_kubeconfig(box.file("kubeconfig")))
+        if options.cluster is not None:
+            box.environment["KUBECONFIG"] = str(options.cluster.write_kubeconfig(box.file("kubeconfig")))
         environment = {"PULUMI_DEBUG_PROVIDERS": providers, "PULUMI_DEBUG_LANGUAGES": languages}
         runner = Runner(engine.path, box, environment, (show or Show()).resource)
         runner.init()
         yield Rehearsal(
-            project, runner, cloud, programs, table(), wishes.policy_packs, wishes.fault, wishes.seed
+            project, runner, cloud, programs, table(), options.policy_packs, options.fault, options.seed
         )
 
 
-def _cloud(wishes: Wishes) -> contextlib.AbstractContextManager[Cloud]:
-    if wishes.cluster is None:
-        return contextlib.nullcontext(Cloud(quotas=wishes.quotas))
+def _cloud(options: RehearsalOptions) -> contextlib.AbstractContextManager[Cloud]:
+    if options.cluster is None:
+        return contextlib.nullcontext(Cloud(quotas=options.quotas))
     from trainfleet.rehearsal.on_cluster.cloud import on
 
-    return on(wishes.cluster, wishes.quotas)
+    return on(options.cluster, options.quotas)
 
 
 @contextlib.contextmanager

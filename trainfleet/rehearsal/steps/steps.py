@@ -2,9 +2,7 @@
 happened.
 
 Each is a function over a `Rehearsal` that fills its row (`Step`). A step only sets `ok` to False with a
-problem that names
-the resource. Easy to get wrong: changes stay in `programs.changes`, because a program that went back would
-change again.
+problem that names the resource.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ def policies(r: Rehearsal, step: Step) -> None:
 
 
 def resume(r: Rehearsal, step: Step) -> None:
-    """Apply again: only what is missing may be made, and nothing else may happen. Policies judge the real
+    """Apply again: only what is missing may be made, and nothing else may happen. Policies check the real
     values.
     """
     if not r.plan:
@@ -69,22 +67,22 @@ def resume(r: Rehearsal, step: Step) -> None:
         r.failed(step, outcome)
         return
     step.detail = f"only the {len(done)} that were missing" if before else ""
-    wanted = {planned.urn for planned in r.plan} - before
+    missing = {planned.urn for planned in r.plan} - before
     for urn, op in done.items():
-        if op != ("update" if urn in r.half_made else "create") or (urn in before and urn not in r.half_made):
+        if op != ("update" if urn in r.not_ready else "create") or (urn in before and urn not in r.not_ready):
             r.unexpected(step, f"should not be touched by a resumed apply, but: {op}", urn)
-    for urn in sorted(wanted - set(done)):
+    for urn in sorted(missing - set(done)):
         r.unexpected(step, "was planned and is not made", urn)
-    r.nothing_made_twice(step)
+    r.no_duplicates(step)
     _read_outputs(r)
 
 
 def _read_outputs(r: Rehearsal) -> None:
-    said = r.runner.run(
+    shown = r.runner.run(
         "stack", "output", "--json", "--show-secrets", "--stack", r.runner.sandbox.stack, events=False
     )
-    if said.ok:
-        r.outputs = json.loads(said.output or "{}")
+    if shown.ok:
+        r.outputs = json.loads(shown.output or "{}")
 
 
 def no_op(r: Rehearsal, step: Step) -> None:

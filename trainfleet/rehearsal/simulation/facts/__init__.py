@@ -1,18 +1,14 @@
 """What the clouds' own API models say of a property's value, by input class: sets of values, ranges, lengths,
 counts, patterns.
 
-The SDK's classes and their documentation leave most of this out. `facts/<package>/<module>.json` is made from
-the API's model by the
-cloud's gatherer (`gather_aws.py` …) and never edited by hand; only the file of a class in use is read. Used
-by `schema.py`, judged by
-`check.py`. Easy to get wrong: a provider may take words of its own, so what the documentation quotes is right
-too (see `check.py`).
+The SDK's classes and their documentation leave most of this out. `facts/<package>/<module>.json` is made
+from the API's model by the cloud's gatherer (`gather_aws.py` …) and never edited by hand; only the file of
+a class in use is read.
 
-A file holds `source`, `shapes` (name: facts) and `types` (input class: property: name of a shape). Facts are
-`values` (all there are; with
-`open` only a near miss is refused), `range` and `length` and `count` ([least, most], null for none),
-`pattern` (for
-the whole text) and `also` (right although outside the range).
+A file holds `source`, `shapes` (name: facts) and `types` (input class: property: name of a shape). Facts
+are `values` (all there are; with `open` only a near miss is refused), `range` and `length` and `count`
+([least, most], null for none), `pattern` (for the whole text) and `also` (right although outside the
+range).
 """
 
 from __future__ import annotations

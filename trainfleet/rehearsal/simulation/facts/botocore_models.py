@@ -1,8 +1,7 @@
 """AWS's API models as botocore holds them: structures, scalars and what each says of its values, and a shape
 as a JSON schema.
 
-Used by `trainfleet.rehearsal.simulation.facts.gather_aws`. Easy to get wrong: lists and `Items` wrappers
-stand between a member and what it holds.
+Used by `trainfleet.rehearsal.simulation.facts.gather_aws`.
 """
 
 from __future__ import annotations
@@ -141,9 +140,9 @@ class Model:
             entry["count"] = [None, holder["max"]]
         kind = KINDS.get(shape["type"], "")
         if not set(entry) - {"count"} and (
-            said := promised(document or shape.get("documentation", ""), kind)
+            documented := promised(document or shape.get("documentation", ""), kind)
         ):
-            entry |= said
+            entry |= documented
         return leaf, entry, kind
 
 

@@ -2,8 +2,7 @@
 path.
 
 The provider refuses these pairs itself (ConflictsWith, ExactlyOneOf) and its documentation says so in fixed
-words. Used by `gather_aws.py`.
-Easy to get wrong: a sentence with a condition ("when", "unless") says less than the words, and is left alone.
+words.
 """
 
 from __future__ import annotations
@@ -47,18 +46,18 @@ def exclusive(args: type, path: str = "", seen: tuple[type, ...] = ()) -> Iterat
     found: set[tuple[str, tuple[str, ...]]] = set()
     for name, document in documents_of(args).items():
         words = " ".join(document.split())
-        for said in _CONFLICT.finditer(words):
-            for other in re.findall(r"`(\w+)`", said[1]):
+        for match in _CONFLICT.finditer(words):
+            for other in re.findall(r"`(\w+)`", match[1]):
                 if other in names and names[other] != name:
                     found.add(("at_most_one", tuple(sorted((name, names[other])))))
-        for said in _EXACTLY.finditer(words):
-            listed = [names.get(other, "") for other in re.findall(r"`(\w+)`", said[1])]
+        for match in _EXACTLY.finditer(words):
+            listed = [names.get(other, "") for other in re.findall(r"`(\w+)`", match[1])]
             if all(listed) and name in listed and len(set(listed)) > 1:
                 found.add(("exactly_one", tuple(sorted(set(listed)))))
     declared = inputs_of(args)
     for relation, group in sorted(found):
         if any(declared[name].kind.name == "boolean" for name in group if name in declared):
-            continue  # false beside the other may be meant
+            continue  # false next to the other may be meant
         yield {**place, relation: list(group)}
     for name, held in declared.items():
         if cls := _class(held.kind):

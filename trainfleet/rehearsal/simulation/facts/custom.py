@@ -1,9 +1,7 @@
 """The schemas of custom resources of well-known projects (Kueue, cert-manager, External Secrets, Prometheus
 operator …), by group.
 
-Made by `gather_crds.py`, read when a kind of the group is first met, used by `kubernetes.py`. Easy to get
-wrong: a definition in the same
-program says more truly what a cluster takes, and comes first.
+Made by `gather_crds.py`, read when a kind of the group is first met, used by `kubernetes.py`.
 """
 
 from __future__ import annotations

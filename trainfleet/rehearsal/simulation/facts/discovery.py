@@ -2,9 +2,7 @@
 its description limits.
 
 `Apis(folder)` is used by `gather_gcp.py`; the folder is `googleapiclient/discovery_cache/documents` of
-google-api-python-client. Easy to get
-wrong: versions of one API differ, so a set of values is the union of all of them; and a value that stands for
-"not said" is right too.
+google-api-python-client.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ class Api:
     revision: str = ""
     versions: list[Schemas] = field(default_factory=list)
     ids: list[dict[str, dict[str, str]]] = field(default_factory=list)
-    """For each version, what is said of the id that a caller gives: by schema and by parameter."""
+    """For each version, what is reported of the id that a caller gives: by schema and by parameter."""
 
     def pairs(self) -> Iterator[tuple[int, str]]:
         """Yield every schema with its version's index."""
@@ -124,16 +122,16 @@ def facts(entries: list[dict[str, Any]], *, number: bool) -> dict[str, Any]:
 
 
 def _described(entries: list[dict[str, Any]], *, number: bool) -> dict[str, Any]:
-    said = [read(str(entry.get("description", "")), number=number) for entry in entries]
-    if not said:
+    docs = [read(str(entry.get("description", "")), number=number) for entry in entries]
+    if not docs:
         return {}
     found: dict[str, Any] = {}
-    if number and all(one.numbers != (None, None) for one in said):
-        found["range"] = list(_widest([one.numbers for one in said]))
-    if not number and all(one.length != (None, None) for one in said):
-        found["length"] = list(_widest([one.length for one in said]))
-    if not number and all(one.values and one.closed for one in said):
-        values = {value for one in said for value in (*one.values, *_words(one.mentioned))}
+    if number and all(one.numbers != (None, None) for one in docs):
+        found["range"] = list(_widest([one.numbers for one in docs]))
+    if not number and all(one.length != (None, None) for one in docs):
+        found["length"] = list(_widest([one.length for one in docs]))
+    if not number and all(one.values and one.closed for one in docs):
+        values = {value for one in docs for value in (*one.values, *_words(one.mentioned))}
         if all(
             re.fullmatch(r"[A-Z][A-Z0-9_]+", value) for value in values
         ):  # other words in prose are examples as often as not

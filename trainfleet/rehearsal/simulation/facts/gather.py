@@ -1,9 +1,8 @@
 """Writes what was gathered of a cloud's API model as files that `facts/__init__.py` reads: one per module of
 the SDK, shapes said once.
 
-Shared by the gatherers of all clouds. A gatherer yields `Found`; what the SDK's documentation contradicts is
-left out here.
-Easy to get wrong: files are sorted and compact, so that gathering again from the same model changes nothing.
+Shared by the gatherers of all clouds. A gatherer yields `Found`; what the SDK's documentation contradicts
+is left out here.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Entry = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Found:
+class GatheredFact:
     """One fact: the SDK's module and input class, the property by its wire name, the shape's name in the API
     and what it says.
     """
@@ -64,29 +63,29 @@ def agreed(name: str, declared: Property, entry: Entry) -> Entry:
     """Return what of an entry does not contradict the SDK: what it is a fact about, and what its
     documentation says.
     """
-    kind, said, kept = scalar(declared.kind), declared.said, relaxed(name, entry)
+    kind, docs, kept = scalar(declared.kind), declared.docs, relaxed(name, entry)
     for key in {"text": ("range", "also"), "number": ("length", "pattern")}.get(kind, tuple(kept)):
         kept.pop(key, None)
     if declared.kind.name != "list":
         kept.pop("count", None)
     if values := kept.get("values"):
         lower = {value.lower() for value in values}
-        words = [*map(str, declared.kind.values), *said.values]
+        words = [*map(str, declared.kind.values), *docs.values]
         if words and not lower & {word.lower() for word in words}:
             kept.pop("values")
-    if (limits := kept.get("range")) and not _covers(limits, said.numbers):
+    if (limits := kept.get("range")) and not _covers(limits, docs.numbers):
         kept.pop("range")
         kept.pop("also", None)
-    if (limits := kept.get("length")) and not _covers(limits, said.length):
+    if (limits := kept.get("length")) and not _covers(limits, docs.length):
         kept.pop("length")
     return kept
 
 
-def _covers(limits: list[float | None], said: tuple[float | None, float | None]) -> bool:
+def _covers(limits: list[float | None], docs: tuple[float | None, float | None]) -> bool:
     low, high = limits
     return not (
-        (low is not None and said[0] is not None and said[0] < low)
-        or (high is not None and said[1] is not None and said[1] > high)
+        (low is not None and docs[0] is not None and docs[0] < low)
+        or (high is not None and docs[1] is not None and docs[1] > high)
     )
 
 
@@ -119,7 +118,7 @@ def relaxed(name: str, entry: Entry) -> Entry:
 
 
 def usable(pattern: str) -> bool:
-    """Say whether an expression can be asked of a whole text: valid in Python, of more than one character,
+    """Return whether an expression can be asked of a whole text: valid in Python, of more than one character,
     not everything.
     """
     if (
@@ -145,7 +144,7 @@ def usable(pattern: str) -> bool:
 def write(
     package: str,
     source: str,
-    found: Iterable[Found],
+    found: Iterable[GatheredFact],
     where: Path = FACTS,
     rules: dict[str, dict[str, list[dict[str, Any]]]] | None = None,
 ) -> dict[str, int]:
@@ -154,7 +153,7 @@ def write(
 
     `rules` are rows of `rules/reader.py` by module and type (see `relations.py`).
     """
-    modules: dict[str, list[Found]] = defaultdict(list)
+    modules: dict[str, list[GatheredFact]] = defaultdict(list)
     for item in found:
         if item.entry:
             modules[item.module].append(item)
@@ -170,7 +169,7 @@ def write(
     return {module: len(items) for module, items in sorted(modules.items())}
 
 
-def _text(source: str, items: list[Found], rules: dict[str, list[dict[str, Any]]]) -> str:
+def _text(source: str, items: list[GatheredFact], rules: dict[str, list[dict[str, Any]]]) -> str:
     shapes: dict[str, Entry] = {}
     names: dict[tuple[str, str], str] = {}
     types: dict[str, dict[str, str]] = defaultdict(dict)

@@ -2,11 +2,9 @@
 trainfleet.rehearsal.simulation.facts.gather_aws --models FOLDER`.
 
 FOLDER is an installed `botocore` (`pip install --target FOLDER botocore`), which is no dependency of the
-project. A resource is laid beside
-the inputs of the operations that make and change it, nested classes beside the structures inside, by name;
-what has no counterpart by name
-gets a fact only where the whole service means the same by the name. Easy to get wrong: the provider
-singularises, flattens and renames.
+project. A resource is laid next to the inputs of the operations that make and change it, nested classes
+next to the structures inside, by name; what has no counterpart by name gets a fact only where the whole
+service means the same by the name.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from trainfleet.rehearsal.simulation.facts.botocore_models import (
     schema,
 )
 from trainfleet.rehearsal.simulation.facts.conflicts import exclusive
-from trainfleet.rehearsal.simulation.facts.gather import Entry, Found, agreed, scalar, write
+from trainfleet.rehearsal.simulation.facts.gather import Entry, GatheredFact, agreed, scalar, write
 from trainfleet.rehearsal.simulation.schema import Kind, Package, Property, inputs_of, packages
 
 _FREE = re.compile(
@@ -49,7 +47,7 @@ _GENERIC = frozenset(
 
 
 class Gatherer:
-    """Lays one resource beside its service's model."""
+    """Lays one resource next to its service's model."""
 
     def __init__(self, models: list[Model], module: str) -> None:
         self.models, self.module = models, module
@@ -67,16 +65,16 @@ class Gatherer:
 
     def inputs(self, model: Model, declared: dict[str, Property], title: str) -> list[str]:
         """Return the structures that a resource's inputs come from, the best first."""
-        wanted = plain(title)
+        title_words = plain(title)
         names = {plain(name) for name in declared} - {"tags", "region", "name"}
         scored = []
         for operation, structure in model.operations.items():
             noun = plain(VERBS.sub("", operation, count=1))
             alike = (
                 2
-                if noun in forms(wanted)
+                if noun in forms(title_words)
                 else 1
-                if noun.endswith(wanted) or wanted.endswith(noun) or noun.startswith(wanted)
+                if noun.endswith(title_words) or title_words.endswith(noun) or noun.startswith(title_words)
                 else 0
             )
             members = self.members(model, structure)
@@ -236,7 +234,7 @@ def _class(kind: Kind) -> type | None:
     return kind.cls
 
 
-def gather(models: dict[str, Model], package: Package, settings: dict[str, Any]) -> Iterator[Found]:
+def gather(models: dict[str, Model], package: Package, settings: dict[str, Any]) -> Iterator[GatheredFact]:
     """Yield every fact of a package's input classes; `settings` names services and what to leave out
     (facts/aws.toml).
     """
@@ -265,7 +263,7 @@ def gather(models: dict[str, Model], package: Package, settings: dict[str, Any])
                 else {what: value for what, value in entry.items() if what not in (facts or ())}
             )
             if kept:
-                yield Found(place, cls, name, shape, kept)
+                yield GatheredFact(place, cls, name, shape, kept)
 
 
 def relations(package: Package, settings: dict[str, Any]) -> dict[str, dict[str, list[dict[str, Any]]]]:

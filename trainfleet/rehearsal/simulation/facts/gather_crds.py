@@ -2,12 +2,9 @@
 trainfleet.rehearsal.simulation.facts.gather_crds --from FOLDER`.
 
 FOLDER holds one folder per Go module and version (`sigs.k8s.io_karpenter@v1.15.0/`, a slash written as `_`)
-with the YAML of its definitions, from
-`go mod download`. What does not refuse anything (descriptions, status, defaults) is left out, and a part that
-repeats is written once. Kueue's file is
-written by hand. Used through `facts/custom.py`. Easy to get wrong: what has a default is not required,
-because the API server fills it in before
-it validates.
+with the YAML of its definitions, from `go mod download`. What does not refuse anything (descriptions,
+status, defaults) is left out, and a part that repeats is written once. Kueue's file is written by hand.
+Used through `facts/custom.py`.
 """
 
 from __future__ import annotations

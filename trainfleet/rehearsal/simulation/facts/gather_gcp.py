@@ -53,7 +53,7 @@ Entry = dict[str, Any]
 
 
 @dataclass
-class Gathered:
+class GatheredFacts:
     """What was found for one module of the SDK."""
 
     types: dict[str, dict[str, Entry]] = field(default_factory=lambda: defaultdict(dict))
@@ -112,7 +112,9 @@ class Documents:
         alike = difflib.SequenceMatcher(None, same, normal(name)).ratio()
         return part + alike * 0.8
 
-    def walk(self, gathered: Gathered, cls: type, places: list[tuple[Api, int, str]], depth: int = 0) -> None:
+    def walk(
+        self, gathered: GatheredFacts, cls: type, places: list[tuple[Api, int, str]], depth: int = 0
+    ) -> None:
         """Add the facts of the schemas at `places` to a class, and of what is inside."""
         for name, declared in inputs_of(cls).items():
             entries = self.entries(places, name)
@@ -169,22 +171,22 @@ class Documents:
         own = {normal(key) for key in inputs_of(nested)}
         return len(own & set(api.versions[index].get(schema, {}))) >= LEAST * len(own)
 
-    def add(self, gathered: Gathered, cls: type, name: str, declared: Property, found: Entry) -> None:
+    def add(self, gathered: GatheredFacts, cls: type, name: str, declared: Property, found: Entry) -> None:
         """Add what the API says, unless the documentation says something else."""
-        said = declared.said
+        docs = declared.docs
         if not found:
             return
-        if said.closed and said.values:
+        if docs.closed and docs.values:
             return  # the provider takes what it documents
         values = found.get("values", [])
-        known = {*said.values, *map(str, declared.kind.values)}
+        known = {*docs.values, *map(str, declared.kind.values)}
         if values and known and not known & set(values):
             return  # other words than the API's
         if "range" in found and (
-            said.numbers != (None, None) or scalar(declared.kind) not in ("integer", "number")
+            docs.numbers != (None, None) or scalar(declared.kind) not in ("integer", "number")
         ):
             found = {key: value for key, value in found.items() if key != "range"}
-        if "length" in found and said.length != (None, None):
+        if "length" in found and docs.length != (None, None):
             found = {key: value for key, value in found.items() if key != "length"}
         if found:
             gathered.add(cls, name, found)
@@ -197,8 +199,8 @@ _NAMES = re.compile(r"name|id|\w+(?:Id|Name)")
 _PLACE = "(?:.+/)?"
 
 
-def from_prose(gathered: Gathered, cls: type, seen: set[type]) -> None:
-    """Add the rules of names that stand in the SDK's documentation alone."""
+def from_prose(gathered: GatheredFacts, cls: type, seen: set[type]) -> None:
+    """Add the rules of names that are in the SDK's documentation alone."""
     seen.add(cls)
     documents = documents_of(cls)
     for name, declared in inputs_of(cls).items():
@@ -209,14 +211,14 @@ def from_prose(gathered: Gathered, cls: type, seen: set[type]) -> None:
             from_prose(gathered, nested, seen)
 
 
-def add_name(gathered: Gathered, cls: type, name: str, declared: Property, text: str) -> None:
+def add_name(gathered: GatheredFacts, cls: type, name: str, declared: Property, text: str) -> None:
     """Add the rule of a name, which may come with the path before it."""
     found = name_rule(text)
     if (
         not found
         or gathered.types[cls.__name__].get(name, {}).keys() & {"pattern", "values"}
-        or declared.said.values
-        or declared.said.pattern
+        or declared.docs.values
+        or declared.docs.pattern
     ):
         return
     if limits := found.pop("length", None):
@@ -228,12 +230,12 @@ def add_name(gathered: Gathered, cls: type, name: str, declared: Property, text:
     )
 
 
-def own_name(gathered: Gathered, cls: type, places: list[tuple[Api, int, str]]) -> None:
+def own_name(gathered: GatheredFacts, cls: type, places: list[tuple[Api, int, str]]) -> None:
     """Add the rule of the id that a caller gives when a resource is made."""
-    said = [rules for api, index, schema in places if (rules := api.ids[index].get(schema))]
+    docs = [rules for api, index, schema in places if (rules := api.ids[index].get(schema))]
     inputs = inputs_of(cls)
-    for parameter, text in said[0].items() if said else ():
-        name = next((own for own in inputs if normal(own) == parameter), "name" if len(said[0]) == 1 else "")
+    for parameter, text in docs[0].items() if docs else ():
+        name = next((own for own in inputs if normal(own) == parameter), "name" if len(docs[0]) == 1 else "")
         if name in inputs and scalar(inputs[name].kind) == "string":
             add_name(gathered, cls, name, inputs[name], text)
 
@@ -242,12 +244,12 @@ def own_name(gathered: Gathered, cls: type, places: list[tuple[Api, int, str]]) 
 # -----------------------------------------------------------------------------------------------------------------------
 
 
-def gather(documents: Path, only: set[str]) -> dict[str, Gathered]:
+def gather(documents: Path, only: set[str]) -> dict[str, GatheredFacts]:
     """Return what is found for each module of the SDK."""
     package = packages()["gcp"]
     names = tomllib.loads((FACTS / "gcp.toml").read_text())
     doubtful = {(entry["class"], entry["property"]) for entry in names["without"]}
-    result: dict[str, Gathered] = defaultdict(Gathered)
+    result: dict[str, GatheredFacts] = defaultdict(GatheredFacts)
     apis: dict[str, Documents] = {}
     for token in sorted(package.classes):
         module = token.split(":")[1].split("/")[0]
@@ -273,7 +275,7 @@ def gather(documents: Path, only: set[str]) -> dict[str, Gathered]:
     return result
 
 
-def written(gathered: Gathered, source: str) -> str:
+def written(gathered: GatheredFacts, source: str) -> str:
     """Return a file of facts as text: shapes by what they say, sorted, one line each."""
     shapes: dict[str, str] = {}
     types: dict[str, dict[str, str]] = {}

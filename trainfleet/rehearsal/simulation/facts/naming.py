@@ -1,10 +1,7 @@
 """Reads the rule for an id or a name out of prose: an expression that stands there, or which characters,
 beginning, end and length it names.
 
-`name_rule(text)` is used by `gather_gcp.py` on the API's descriptions and on the SDK's documentation. Easy to
-get wrong: a text that gives an
-example or speaks of several properties names characters too, so a rule needs a word of command and the hyphen
-or underscore beside letters.
+`name_rule(text)` is used by `gather_gcp.py` on the API's descriptions and on the SDK's documentation.
 """
 
 from __future__ import annotations
@@ -58,15 +55,15 @@ _ELSE = re.compile(
 
 def name_rule(text: str) -> dict[str, Any]:
     """Return the rule as a fact, nothing where the text has none."""
-    said = " ".join(text.split())
-    return _written(said) or _told(said)
+    words = " ".join(text.split())
+    return _written(words) or _end_rules(words)
 
 
-def _written(said: str) -> dict[str, Any]:
-    found = [match[1] for match in _WRITTEN.finditer(said)]
+def _written(words: str) -> dict[str, Any]:
+    found = [match[1] for match in _WRITTEN.finditer(words)]
     if (
         len(set(found)) != 1
-        or re.search(r"e\.g\.|for example", said[: said.find(found[0])][-30:], re.I)
+        or re.search(r"e\.g\.|for example", words[: words.find(found[0])][-30:], re.I)
         or "\\p{" in found[0]
     ):
         return {}
@@ -81,39 +78,41 @@ def _written(said: str) -> dict[str, Any]:
         re.fullmatch(expression, "abcdefgh") or re.fullmatch(expression, "abc-defg1")
     ):
         return {}
-    return {"pattern": expression, **_length(said)}
+    return {"pattern": expression, **_length(words)}
 
 
-def _length(said: str) -> dict[str, Any]:
-    if "followed by" in said:
+def _length(words: str) -> dict[str, Any]:
+    if "followed by" in words:
         return {}
-    pairs = [(int(low or 0), int(high)) for expression in _LENGTHS for low, high in expression.findall(said)]
+    pairs = [(int(low or 0), int(high)) for expression in _LENGTHS for low, high in expression.findall(words)]
     if not pairs:
         return {}
     low, high = min(low for low, _ in pairs), max(high for _, high in pairs)
     return {"length": [low or None, high]} if high >= 4 else {}
 
 
-def _told(said: str) -> dict[str, Any]:
-    if re.search(r"[\[/]\^|\{\d", said):
+def _end_rules(words: str) -> dict[str, Any]:
+    if re.search(r"[\[/]\^|\{\d", words):
         return {}  # an expression of which a part was lost
     slashed = re.search(
-        r"characters are `?/(a-z(?:\[?0-9\]?)?[-_]+)/|characters (?:are )?`?\[(a-z0-9[^\]]*)\]", said
+        r"characters are `?/(a-z(?:\[?0-9\]?)?[-_]+)/|characters (?:are )?`?\[(a-z0-9[^\]]*)\]", words
     )
     inner = (slashed[1] or slashed[2]) if slashed else ""
     if not slashed and not (
-        _COMMAND.search(said) and _LETTERS.search(said) and re.search(r"hyphen|dash|underscore", said, re.I)
+        _COMMAND.search(words)
+        and _LETTERS.search(words)
+        and re.search(r"hyphen|dash|underscore", words, re.I)
     ):
         return {}
-    if _ELSE.search(said):
+    if _ELSE.search(words):
         return {}
-    lower = bool(_LOWER.search(said) or slashed) and not _UPPER.search(said)
-    dash = bool(re.search(r"hyphen|dash|`-`|\(-\)", said, re.I) or "-" in re.sub(r"\w-\w", "", inner))
-    low_line = bool(re.search(r"underscore|`_`", said, re.I) or "_" in inner)
-    dot = bool(re.search(r"period|\bdots?\b|`\.`", said, re.I))
+    lower = bool(_LOWER.search(words) or slashed) and not _UPPER.search(words)
+    dash = bool(re.search(r"hyphen|dash|`-`|\(-\)", words, re.I) or "-" in re.sub(r"\w-\w", "", inner))
+    low_line = bool(re.search(r"underscore|`_`", words, re.I) or "_" in inner)
+    dot = bool(re.search(r"period|\bdots?\b|`\.`", words, re.I))
     negated = bool(
         re.search(
-            r"(?:no|not|without|except|cannot|disallowed)[^.;]{0,30}(?:underscore|period|dot)", said, re.I
+            r"(?:no|not|without|except|cannot|disallowed)[^.;]{0,30}(?:underscore|period|dot)", words, re.I
         )
     )
     if negated:
@@ -123,8 +122,8 @@ def _told(said: str) -> dict[str, Any]:
     )
     first = (
         f"[a-z{'' if lower else 'A-Z'}]"
-        if _BEGINS.search(said) and not re.search(r"letter or (?:a )?(?:number|digit)", said)
+        if _BEGINS.search(words) and not re.search(r"letter or (?:a )?(?:number|digit)", words)
         else f"[{inside}]"
     )
-    last = f"(?:[{inside}]*[a-z0-9{'' if lower else 'A-Z'}])?" if _ENDS.search(said) else f"[{inside}]*"
-    return {"pattern": f"{first}{last}", **_length(said)}
+    last = f"(?:[{inside}]*[a-z0-9{'' if lower else 'A-Z'}])?" if _ENDS.search(words) else f"[{inside}]*"
+    return {"pattern": f"{first}{last}", **_length(words)}

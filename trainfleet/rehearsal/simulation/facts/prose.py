@@ -1,9 +1,7 @@
 """Reads the documentation inside an API's model: HTML to the plain words that `docstrings.read` understands,
 and what they promise as facts.
 
-Many AWS services say limits in prose alone ("Must be a value from 0 to 35"). Used by gatherers. Easy to get
-wrong: what is quoted beside a
-list of values may be one more value, so all of it is let through (`also`).
+Many AWS services say limits in prose alone ("Must be a value from 0 to 35").
 """
 
 from __future__ import annotations
@@ -20,20 +18,22 @@ _IDENTIFIER = r"(?!.*--)[a-zA-Z][a-zA-Z0-9-]*(?<!-)"
 
 def text(document: str) -> str:
     """Return a model's documentation as text: code in backticks, lists with stars."""
-    said = _CODE.sub(lambda found: " | ".join(f"`{word.strip()}`" for word in found[1].split("|")), document)
-    said = re.sub(r"\s*<li>\s*(?:<p>)?\s*", "\n* ", said)
-    said = re.sub(r"</p>|</ul>|<br/?>", "\n\n", said)
-    said = html.unescape(re.sub(r"<[^>]+>", "", said))
-    said = re.sub(
+    plain = _CODE.sub(lambda found: " | ".join(f"`{word.strip()}`" for word in found[1].split("|")), document)
+    plain = re.sub(r"\s*<li>\s*(?:<p>)?\s*", "\n* ", plain)
+    plain = re.sub(r"</p>|</ul>|<br/?>", "\n\n", plain)
+    plain = html.unescape(re.sub(r"<[^>]+>", "", plain))
+    plain = re.sub(
         r"(?i)\b(?:must|can)(?: only)? contain (?:from )?(\d+)(?: to | and |-)(\d+) (?:letters|alphanumeric|ASCII|lowercase)",
         r"between \1 and \2 characters",
-        said,
+        plain,
     )
-    said = re.sub(
-        r"(?i)\bmust be (\d+) to (\d+) (?:letters|alphanumeric)", r"between \1 and \2 characters", said
+    plain = re.sub(
+        r"(?i)\bmust be (\d+) to (\d+) (?:letters|alphanumeric)", r"between \1 and \2 characters", plain
     )
-    said = re.sub(r"(?i)\bmust be between (\d+) and (\d+) characters", r"between \1 and \2 characters", said)
-    return re.sub(r"[ \t]+", " ", said).strip()
+    plain = re.sub(
+        r"(?i)\bmust be between (\d+) and (\d+) characters", r"between \1 and \2 characters", plain
+    )
+    return re.sub(r"[ \t]+", " ", plain).strip()
 
 
 def promised(document: str, kind: str) -> Entry:
@@ -41,29 +41,29 @@ def promised(document: str, kind: str) -> Entry:
     words = text(document)
     if not words or kind not in ("text", "number"):
         return {}
-    said = read(words, number=kind == "number")
+    plain = read(words, number=kind == "number")
     found: Entry = {}
     if kind == "number":
-        if said.numbers != (None, None):
-            found["range"] = [_whole(limit) for limit in said.numbers]
-        elif said.values and said.closed:
-            found["values"] = list(said.values)
-        low, high = said.numbers
-        beside = sorted(int(word) for word in said.mentioned if re.fullmatch(r"-?\d{1,9}", word))
-        beside = [
+        if plain.numbers != (None, None):
+            found["range"] = [_whole(limit) for limit in plain.numbers]
+        elif plain.values and plain.closed:
+            found["values"] = list(plain.values)
+        low, high = plain.numbers
+        mentioned = sorted(int(word) for word in plain.mentioned if re.fullmatch(r"-?\d{1,9}", word))
+        mentioned = [
             number
-            for number in beside
+            for number in mentioned
             if (low is not None and number < low) or (high is not None and number > high)
         ]
-        if beside and "range" in found:
-            found["also"] = [str(number) for number in beside]
+        if mentioned and "range" in found:
+            found["also"] = [str(number) for number in mentioned]
         return found
-    if said.values and said.closed:
+    if plain.values and plain.closed:
         found["values"] = sorted(
-            {*said.values, *(word for word in said.mentioned if re.fullmatch(r"[\w.:/+-]{1,60}", word))}
+            {*plain.values, *(word for word in plain.mentioned if re.fullmatch(r"[\w.:/+-]{1,60}", word))}
         )
-    elif said.length != (None, None):
-        found["length"] = list(said.length)
+    elif plain.length != (None, None):
+        found["length"] = list(plain.length)
         if re.search(r"(?i)first character must be a letter", words) and re.search(
             r"(?i)consecutive hyphens", words
         ):

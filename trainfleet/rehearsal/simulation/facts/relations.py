@@ -1,8 +1,7 @@
 """Rules between properties that were gathered with the facts: rows like those of rules/*.toml, by type, under
 `rules` in facts/<package>/<module>.json.
 
-`rules/reader.py` adds them to the rows written by hand. Easy to get wrong: a module's file is read when one
-of its types is met.
+`rules/reader.py` adds them to the rows written by hand.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Judges JSON documents that are no policies: state machines, dashboards, filters, and lists that an API's
-own model describes.
+"""Checks JSON documents that are no policies: state machines, dashboards, filters, and lists that an API's own
+model describes.
 
-Used by `documents.py`, which knows the policies. Sources: the Amazon States Language specification; the
-CloudWatch API reference, "Dashboard
-body structure and syntax"; for containers the models that `facts/gather_aws.py` reads. Easy to get wrong: AWS
-decodes containers without
-regard to capitals, and a state machine may ask for JSONata or JSONPath.
+Sources: the Amazon States Language specification; the CloudWatch API reference, "Dashboard body structure
+and syntax"; for containers the models that `facts/gather_aws.py` reads.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from trainfleet.rehearsal.simulation.facts import FACTS
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN
 from trainfleet.suggestions import did_you_mean
 
-Found = tuple[str, str, str]
+Finding = tuple[str, str, str]
 
 _STATES = ("Choice", "Fail", "Map", "Parallel", "Pass", "Succeed", "Task", "Wait")
 _STATE_KEYS = frozenset(
@@ -48,7 +45,7 @@ _WIDGETS = ("metric", "text", "log", "alarm", "explorer", "custom")
 _VIEWS = ("timeSeries", "singleValue", "gauge", "bar", "pie", "table")
 
 
-def _keys(where: str, value: dict[str, Any], known: frozenset[str] | tuple[str, ...]) -> Iterator[Found]:
+def _keys(where: str, value: dict[str, Any], known: frozenset[str] | tuple[str, ...]) -> Iterator[Finding]:
     for key in value:
         if key not in known:
             yield _below(where, key), "unknown key", did_you_mean(key, known)
@@ -58,7 +55,7 @@ def _below(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
 
 
-def _machine(value: Any, where: str = "") -> Iterator[Found]:
+def _machine(value: Any, where: str = "") -> Iterator[Finding]:
     if not isinstance(value, dict):
         yield where, "is not a JSON object", "a state machine is {'StartAt': ..., 'States': {...}}"
         return
@@ -77,7 +74,7 @@ def _machine(value: Any, where: str = "") -> Iterator[Found]:
             yield from _state(f"{_below(where, 'States')}.{name}", state, states)
 
 
-def _state(where: str, state: dict[str, Any], states: dict[str, Any]) -> Iterator[Found]:
+def _state(where: str, state: dict[str, Any], states: dict[str, Any]) -> Iterator[Finding]:
     kind = state.get("Type")
     yield from _keys(where, state, _STATE_KEYS)
     if kind not in (*_STATES, UNKNOWN):
@@ -116,7 +113,7 @@ def _state(where: str, state: dict[str, Any], states: dict[str, Any]) -> Iterato
             yield from _machine(state[name], f"{where}.{name}")
 
 
-def _way_on(where: str, state: dict[str, Any], states: dict[str, Any]) -> Iterator[Found]:
+def _way_on(where: str, state: dict[str, Any], states: dict[str, Any]) -> Iterator[Finding]:
     ends = state.get("Type") in ("Choice", "Succeed", "Fail")
     if not ends and "Next" not in state and not state.get("End"):
         yield f"{where}.Next", "missing", "a state needs Next or End"
@@ -125,19 +122,19 @@ def _way_on(where: str, state: dict[str, Any], states: dict[str, Any]) -> Iterat
     yield from _goes(f"{where}.Next", state.get("Next"), states)
 
 
-def _goes(where: str, target: Any, states: dict[str, Any], *, needed: bool = False) -> Iterator[Found]:
+def _goes(where: str, target: Any, states: dict[str, Any], *, needed: bool = False) -> Iterator[Finding]:
     if target is None and needed:
         yield where, "missing", "name the next state"
     elif isinstance(target, str) and UNKNOWN not in target and target not in states:
         yield where, f"{target!r} is no state", did_you_mean(target, states)
 
 
-def _errors(where: str, value: dict[str, Any]) -> Iterator[Found]:
+def _errors(where: str, value: dict[str, Any]) -> Iterator[Finding]:
     if not isinstance(value.get("ErrorEquals"), list) and value.get("ErrorEquals") != UNKNOWN:
         yield f"{where}.ErrorEquals", "missing: a list of errors", "as in ['States.ALL']"
 
 
-def _number(where: str, value: Any, low: float, high: float) -> Iterator[Found]:
+def _number(where: str, value: Any, low: float, high: float) -> Iterator[Finding]:
     if value is None or (isinstance(value, str) and (UNKNOWN in value or value.startswith("{%"))):
         return
     if isinstance(value, (str, bool, list, dict)):
@@ -150,7 +147,7 @@ def _dicts(value: Any) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _dashboard(value: Any) -> Iterator[Found]:
+def _dashboard(value: Any) -> Iterator[Finding]:
     if not isinstance(value, dict):
         yield "", "is not a JSON object", "a dashboard is {'widgets': [...]}"
         return
@@ -161,7 +158,7 @@ def _dashboard(value: Any) -> Iterator[Found]:
         yield from _widget(f"widgets[{index}]", widget)
 
 
-def _widget(where: str, widget: dict[str, Any]) -> Iterator[Found]:
+def _widget(where: str, widget: dict[str, Any]) -> Iterator[Finding]:
     yield from _keys(where, widget, ("type", "x", "y", "width", "height", "properties"))
     kind, properties = widget.get("type"), widget.get("properties")
     if kind not in (*_WIDGETS, UNKNOWN):
@@ -198,7 +195,7 @@ def _widget(where: str, widget: dict[str, Any]) -> Iterator[Found]:
         )
 
 
-def _redrive_allow(value: Any) -> Iterator[Found]:
+def _redrive_allow(value: Any) -> Iterator[Finding]:
     if not isinstance(value, dict):
         yield "", "is not a JSON object", ""
         return
@@ -215,7 +212,7 @@ def _redrive_allow(value: Any) -> Iterator[Found]:
         yield "sourceQueueArns", "missing, because redrivePermission is 'byQueue'", ""
 
 
-def _topic_redrive(value: Any) -> Iterator[Found]:
+def _topic_redrive(value: Any) -> Iterator[Finding]:
     if not isinstance(value, dict):
         yield "", "is not a JSON object", ""
         return
@@ -224,7 +221,7 @@ def _topic_redrive(value: Any) -> Iterator[Found]:
         yield "deadLetterTargetArn", "missing", "the ARN of a queue"
 
 
-def _filter(value: Any, where: str = "") -> Iterator[Found]:
+def _filter(value: Any, where: str = "") -> Iterator[Finding]:
     if not isinstance(value, dict):
         yield where, "is not a JSON object", ""
         return
@@ -241,10 +238,10 @@ def _shape(name: str) -> dict[str, Any]:
     return held
 
 
-def _modelled(name: str) -> Callable[[Any], Iterator[Found]]:
-    """Return a judge of documents that are laid out as a shape of the API's model."""
+def _modelled(name: str) -> Callable[[Any], Iterator[Finding]]:
+    """Return a check of documents that are laid out as a shape of the API's model."""
 
-    def judge(value: Any) -> Iterator[Found]:
+    def check(value: Any) -> Iterator[Finding]:
         schema = _shape(name)
         if isinstance(value, dict) and schema["type"] == "array":
             yield "", "must be a list, not an object", ""
@@ -252,7 +249,7 @@ def _modelled(name: str) -> Callable[[Any], Iterator[Found]]:
         for mistake in value_mistakes("", _spelt(value, schema), schema):
             yield mistake.path.lstrip("."), mistake.what, mistake.fix
 
-    return judge
+    return check
 
 
 def _spelt(value: Any, schema: dict[str, Any]) -> Any:
@@ -274,7 +271,7 @@ _MEMBER = re.compile(
 _ROLE = re.compile(r"roles/[A-Za-z0-9_.]+|(?:projects|organizations)/[^/\s]+/roles/[A-Za-z0-9_.]+")
 
 
-def _bindings(value: Any) -> Iterator[Found]:
+def _bindings(value: Any) -> Iterator[Finding]:
     """A policy of Google's IAM (IAM API reference, Policy, Binding, AuditConfig)."""
     if not isinstance(value, dict):
         yield "", "is not a JSON object", "a policy is {'bindings': [{'role': ..., 'members': [...]}]}"
@@ -320,7 +317,7 @@ def _bindings(value: Any) -> Iterator[Found]:
 _LAYOUTS = ("gridLayout", "mosaicLayout", "rowLayout", "columnLayout")
 
 
-def _google_dashboard(value: Any) -> Iterator[Found]:
+def _google_dashboard(value: Any) -> Iterator[Finding]:
     """A dashboard of Cloud Monitoring (Monitoring API reference, Dashboard): one layout, widgets of one kind
     each.
     """
@@ -345,7 +342,7 @@ def _google_dashboard(value: Any) -> Iterator[Found]:
             )
 
 
-BODIES: dict[str, Callable[[Any], Iterator[Found]]] = {
+BODIES: dict[str, Callable[[Any], Iterator[Finding]]] = {
     "states": _machine,
     "dashboard": _dashboard,
     "redrive-allow": _redrive_allow,

@@ -1,12 +1,8 @@
-"""Judges the JSON documents inside inputs: IAM policies of every kind, lifecycle policies, configurations.
+"""Checks the JSON documents inside inputs: IAM policies of every kind, lifecycle policies, configurations.
 
-Used by the rules (`document = "trust-policy"`). A document arrives as text or, where an SDK types it, as an
-object.
-Sources: the IAM user guide, "JSON policy element reference" and "Grammar of the IAM JSON policy language";
-the Amazon ECR
-user guide, "Lifecycle policy properties". Easy to get wrong: a policy for a resource (bucket, key,
-repository) needs a
-Principal, a policy for an identity must have none, and a trust policy has no Resource.
+A document arrives as text or, where an SDK types it, as an object. Sources: the IAM user guide, "JSON
+policy element reference" and "Grammar of the IAM JSON policy language"; the Amazon ECR user guide,
+"Lifecycle policy properties".
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ from trainfleet.rehearsal.simulation.json_documents.bodies import BODIES
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN
 from trainfleet.suggestions import did_you_mean
 
-Found = tuple[str, str, str]
+Finding = tuple[str, str, str]
 """Where in the document, what is wrong, what would be right."""
 
 _KEYS = ("Version", "Id", "Statement")
@@ -89,7 +85,7 @@ _SERVICE_HOST = re.compile(
 )
 
 
-def document_mistakes(value: Any, kind: str) -> list[Found]:
+def document_mistakes(value: Any, kind: str) -> list[Finding]:
     """Return what is wrong with a document of a kind: a key of `KINDS`."""
     if isinstance(value, str):
         if UNKNOWN in value or (kind == "configuration" and not value.lstrip().startswith(("{", "["))):
@@ -106,7 +102,7 @@ def _shortened(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _policy(value: Any, kind: str) -> Iterator[Found]:
+def _policy(value: Any, kind: str) -> Iterator[Finding]:
     if not isinstance(value, dict):
         yield "", "is not a JSON object", "a policy is an object with Version and Statement"
         return
@@ -143,7 +139,7 @@ def _policy(value: Any, kind: str) -> Iterator[Found]:
             yield where, f"must be an object, not {statement!r}", ""
 
 
-def _statement(where: str, statement: dict[str, Any], kind: str) -> Iterator[Found]:
+def _statement(where: str, statement: dict[str, Any], kind: str) -> Iterator[Finding]:
     yield from _unknown_keys(where, statement, _STATEMENT)
     effect = statement.get("Effect")
     if effect is None:
@@ -173,7 +169,7 @@ def _statement(where: str, statement: dict[str, Any], kind: str) -> Iterator[Fou
     yield from _conditions(f"{where}.Condition", statement.get("Condition"))
 
 
-def _parties(where: str, statement: dict[str, Any], kind: str) -> Iterator[Found]:
+def _parties(where: str, statement: dict[str, Any], kind: str) -> Iterator[Finding]:
     principal = statement.get("Principal", statement.get("NotPrincipal"))
     resources = [key for key in ("Resource", "NotResource") if key in statement]
     if kind == "identity":
@@ -201,7 +197,7 @@ def _parties(where: str, statement: dict[str, Any], kind: str) -> Iterator[Found
         yield from _principal(f"{where}.Principal", principal)
 
 
-def _way_in(principals: set[str], actions: dict[str, str]) -> Iterator[Found]:
+def _way_in(principals: set[str], actions: dict[str, str]) -> Iterator[Finding]:
     """An outside identity comes in by a token, everybody else without one (IAM Access Analyzer, mismatched
     action for principal).
     """
@@ -221,7 +217,7 @@ def _way_in(principals: set[str], actions: dict[str, str]) -> Iterator[Found]:
             )
 
 
-def _principal(where: str, principal: Any) -> Iterator[Found]:
+def _principal(where: str, principal: Any) -> Iterator[Finding]:
     if isinstance(principal, str):
         if principal != "*":
             yield (
@@ -256,7 +252,7 @@ def _principal(where: str, principal: Any) -> Iterator[Found]:
                 )
 
 
-def _action(where: str, action: str, kind: str) -> Iterator[Found]:
+def _action(where: str, action: str, kind: str) -> Iterator[Finding]:
     if action == "*" and kind != "trust":
         return
     if not re.fullmatch(r"[A-Za-z0-9-]+:[A-Za-z0-9*?]+", action):
@@ -283,7 +279,7 @@ def _like(pattern: str, text: str) -> bool:
     return re.fullmatch(expression, text, re.I) is not None
 
 
-def _resource(where: str, resource: str) -> Iterator[Found]:
+def _resource(where: str, resource: str) -> Iterator[Finding]:
     if resource != "*" and not resource.startswith("${") and not _is_arn(resource):
         yield where, f"{resource!r} is not an ARN", "it must be '*' or like 'arn:aws:s3:::bucket/*'"
 
@@ -292,7 +288,7 @@ def _is_arn(text: str) -> bool:
     return _ARN.fullmatch(text) is not None and _PARTITIONS.fullmatch(text.split(":")[1]) is not None
 
 
-def _conditions(where: str, conditions: Any) -> Iterator[Found]:
+def _conditions(where: str, conditions: Any) -> Iterator[Finding]:
     if conditions in (None, UNKNOWN):
         return
     if not isinstance(conditions, dict):
@@ -330,7 +326,7 @@ def _texts(where: str, value: Any) -> Iterator[tuple[str, str]]:
             yield at, item
 
 
-def _unknown_keys(where: str, value: dict[str, Any], known: tuple[str, ...]) -> Iterator[Found]:
+def _unknown_keys(where: str, value: dict[str, Any], known: tuple[str, ...]) -> Iterator[Finding]:
     for key in value:
         if key not in known:
             yield f"{where}.{key}" if where else key, "unknown key", did_you_mean(key, known)
@@ -348,7 +344,7 @@ _SELECTION = (
 _COUNTS = ("imageCountMoreThan", "sinceImagePushed", "sinceImagePulled", "sinceImageTransitioned")
 
 
-def _ecr_lifecycle(value: Any) -> Iterator[Found]:
+def _ecr_lifecycle(value: Any) -> Iterator[Finding]:
     rules = value.get("rules") if isinstance(value, dict) else None
     if not isinstance(rules, list) or not rules:
         yield "rules", "missing", "a lifecycle policy is {'rules': [...]}"
@@ -377,7 +373,7 @@ def _ecr_lifecycle(value: Any) -> Iterator[Found]:
             yield from _selection(f"{where}.selection", rule["selection"])
 
 
-def _selection(where: str, selection: dict[str, Any]) -> Iterator[Found]:
+def _selection(where: str, selection: dict[str, Any]) -> Iterator[Finding]:
     yield from _unknown_keys(where, selection, _SELECTION)
     yield from _required(where, selection, ("tagStatus", "countType", "countNumber"))
     status, count = selection.get("tagStatus"), selection.get("countType")
@@ -406,32 +402,32 @@ def _selection(where: str, selection: dict[str, Any]) -> Iterator[Found]:
         yield f"{where}.countNumber", f"{number!r} is not a number above 0", ""
 
 
-def _required(where: str, value: dict[str, Any], names: tuple[str, ...]) -> Iterator[Found]:
+def _required(where: str, value: dict[str, Any], names: tuple[str, ...]) -> Iterator[Finding]:
     for name in names:
         if name not in value:
             yield f"{where}.{name}", "missing", ""
 
 
-def _object(value: Any) -> Iterator[Found]:
+def _object(value: Any) -> Iterator[Finding]:
     if not isinstance(value, dict):
         yield "", "is not a JSON object", ""
 
 
-def _redrive(value: Any) -> Iterator[Found]:
+def _redrive(value: Any) -> Iterator[Finding]:
     yield from _object(value)
     if isinstance(value, dict):
         yield from _unknown_keys("", value, ("deadLetterTargetArn", "maxReceiveCount"))
         yield from _required("", value, ("deadLetterTargetArn", "maxReceiveCount"))
 
 
-def _event_pattern(value: Any) -> Iterator[Found]:
+def _event_pattern(value: Any) -> Iterator[Finding]:
     yield from _object(value)
     for key, item in value.items() if isinstance(value, dict) else ():
         if not isinstance(item, (list, dict)) and item != UNKNOWN:
             yield key, f"must be a list or an object, not {item!r}", "a pattern lists the values that match"
 
 
-KINDS: dict[str, Callable[[Any], Iterator[Found]]] = {
+KINDS: dict[str, Callable[[Any], Iterator[Finding]]] = {
     "identity-policy": lambda value: _policy(value, "identity"),
     "trust-policy": lambda value: _policy(value, "trust"),
     "resource-policy": lambda value: _policy(value, "resource"),

@@ -2,9 +2,7 @@
 source.
 
 `Habits.check` asks `broken(package, token, inputs)` after the SDK's own types were checked. What a row may
-say stands in
-`reader.py`; what the words mean in `words.py`. Easy to get wrong: a value that is not known yet breaks no
-rule.
+say is in `reader.py`; what the words mean in `words.py`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Applies rules/conventions.toml: what a property's name, or the words of its documentation, say of its value
 in every type of a cloud.
 
-Used by `Habits.check` beside the rules of single types. A `[[convention]]` names `packages`, `names` (an
-expression over the property's name),
-`kind` (number, text or json), one word of `words.py`, and may ask for words in the documentation (`says`) or
-refuse them (`unless`) and leave
-out `Class.property` (`but`). Easy to get wrong: a convention holds for thousands of types, so it is measured
-on the SDKs' own examples.
+Used by `Habits.check` next to the rules of single types. A `[[convention]]` names `packages`, `names` (an
+expression over the property's name), `kind` (number, text or json), one word of `words.py`, and may ask for
+words in the documentation (`says`) or refuse them (`unless`) and leave out `Class.property` (`but`).
 """
 
 from __future__ import annotations
@@ -42,7 +39,7 @@ class Convention:
     source: str
 
     def holds_for(self, package: str, cls: str, name: str, declared: Property, document: str) -> bool:
-        """Say whether a property of an input class is meant."""
+        """Return whether a property of an input class is meant."""
         scalar = _scalar(declared.kind)
         kind = "number" if scalar in _NUMBERS else "text" if scalar in ("string", "enum") else scalar
         return (

@@ -1,8 +1,7 @@
 """What a rule may ask of one value: each function returns what is wrong with it, or nothing.
 
-The names are the keys of a row in the TOML files. A function gets the value (known, not empty) and the row's
-argument.
-Easy to get wrong: numbers may come as text, because a bridged provider takes both.
+The names are the keys of a row in the TOML files. A function gets the value (known, not empty) and the
+row's argument.
 """
 
 # ruff: noqa: ARG001 - every word takes the row's argument, also where it only says "yes"
@@ -23,17 +22,17 @@ from trainfleet.suggestions import did_you_mean, nearest
 
 ALL_BUT = 0.85
 
-Complaint = tuple[str, str]
+Violation = tuple[str, str]
 """What is wrong, and what would be right."""
 
 
 def shown(value: Any) -> str:
-    """Return a value as it stands in a message."""
+    """Return a value as it is in a message."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def matches(value: Any, expression: str) -> list[Complaint]:
+def matches(value: Any, expression: str) -> list[Violation]:
     return (
         []
         if re.fullmatch(expression, str(value), re.S)
@@ -41,7 +40,7 @@ def matches(value: Any, expression: str) -> list[Complaint]:
     )
 
 
-def not_matches(value: Any, expression: str) -> list[Complaint]:
+def not_matches(value: Any, expression: str) -> list[Violation]:
     return (
         [(f"{shown(value)} is not valid here", f"it must not match {expression}")]
         if re.search(expression, str(value))
@@ -49,7 +48,7 @@ def not_matches(value: Any, expression: str) -> list[Complaint]:
     )
 
 
-def one_of(value: Any, values: list[Any]) -> list[Complaint]:
+def one_of(value: Any, values: list[Any]) -> list[Violation]:
     known = [str(choice) for choice in values]
     return (
         []
@@ -58,7 +57,7 @@ def one_of(value: Any, values: list[Any]) -> list[Complaint]:
     )
 
 
-def within(value: Any, limits: list[float]) -> list[Complaint]:
+def within(value: Any, limits: list[float]) -> list[Violation]:
     number = _number(value)
     low, high = limits
     if number is None or low <= number <= high:
@@ -66,7 +65,7 @@ def within(value: Any, limits: list[float]) -> list[Complaint]:
     return [(f"{shown(value)} is out of range", f"it must be from {low:.15g} to {high:.15g}")]
 
 
-def step(value: Any, size: int) -> list[Complaint]:
+def step(value: Any, size: int) -> list[Violation]:
     number = _number(value)
     return (
         []
@@ -75,21 +74,21 @@ def step(value: Any, size: int) -> list[Complaint]:
     )
 
 
-def length(value: Any, limits: list[int]) -> list[Complaint]:
+def length(value: Any, limits: list[int]) -> list[Violation]:
     low, high = limits
     if low <= len(str(value)) <= high:
         return []
     return [(f"{shown(value)} has {len(str(value))} characters", f"it must have from {low} to {high}")]
 
 
-def count(value: Any, limits: list[int]) -> list[Complaint]:
+def count(value: Any, limits: list[int]) -> list[Violation]:
     low, high = limits
     if not isinstance(value, (list, dict)) or low <= len(value) <= high:
         return []
     return [(f"has {len(value)} entries", f"it must have from {low} to {high}")]
 
 
-def keys(value: Any, expression: str) -> list[Complaint]:
+def keys(value: Any, expression: str) -> list[Violation]:
     """Every key of a map matches."""
     wrong = (
         [key for key in value if not re.fullmatch(expression, str(key))] if isinstance(value, dict) else []
@@ -97,23 +96,23 @@ def keys(value: Any, expression: str) -> list[Complaint]:
     return [(f"{shown(key)} is not a valid key", f"a key must match {expression}") for key in wrong]
 
 
-def characters(value: Any, most: int) -> list[Complaint]:
+def characters(value: Any, most: int) -> list[Violation]:
     """At most so many characters that are not spaces."""
     number = len(re.sub(r"\s", "", value)) if isinstance(value, str) else 0
     return [(f"has {number} characters", f"at most {most} are allowed")] if number > most else []
 
 
-def cidr(value: Any, prefix: list[int]) -> list[Complaint]:
+def cidr(value: Any, prefix: list[int]) -> list[Violation]:
     """A range whose prefix length is within `prefix` and which begins at its network's address."""
     return _cidr(value, prefix, strict=True)
 
 
-def cidr_of_host(value: Any, prefix: list[int]) -> list[Complaint]:
+def cidr_of_host(value: Any, prefix: list[int]) -> list[Violation]:
     """As `cidr`, where the API takes an address inside the range too."""
     return _cidr(value, prefix, strict=False)
 
 
-def _cidr(value: Any, prefix: list[int], *, strict: bool) -> list[Complaint]:
+def _cidr(value: Any, prefix: list[int], *, strict: bool) -> list[Violation]:
     example = "an address range like 10.0.0.0/16"
     if not isinstance(value, str) or "/" not in value:
         return [(f"{shown(value)} is not an address range", f"it must be {example}")]
@@ -131,7 +130,7 @@ def _cidr(value: Any, prefix: list[int], *, strict: bool) -> list[Complaint]:
     return []
 
 
-def address(value: Any, wanted: bool) -> list[Complaint]:
+def address(value: Any, expected: bool) -> list[Violation]:
     try:
         ipaddress.ip_address(str(value))
     except ValueError:
@@ -139,20 +138,20 @@ def address(value: Any, wanted: bool) -> list[Complaint]:
     return []
 
 
-def address_or_range(value: Any, wanted: bool) -> list[Complaint]:
-    return _cidr(value, [0, 32], strict=False) if "/" in str(value) else address(value, wanted)
+def address_or_range(value: Any, expected: bool) -> list[Violation]:
+    return _cidr(value, [0, 32], strict=False) if "/" in str(value) else address(value, expected)
 
 
-def tag_or_range(value: Any, wanted: bool) -> list[Complaint]:
+def tag_or_range(value: Any, expected: bool) -> list[Violation]:
     """A service tag, `*`, an address or a range."""
     return (
         []
         if value == "*" or (str(value)[:1].isalpha() and ":" not in str(value))
-        else address_or_range(value, wanted)
+        else address_or_range(value, expected)
     )
 
 
-def port(value: Any, wanted: bool) -> list[Complaint]:
+def port(value: Any, expected: bool) -> list[Violation]:
     """A port or a range of ports (`80`, `"80"`, `"8000-8080"`, `"*"`)."""
     if value == "*":
         return []
@@ -167,7 +166,7 @@ def port(value: Any, wanted: bool) -> list[Complaint]:
     )
 
 
-def port_or_name(value: Any, wanted: bool) -> list[Complaint]:
+def port_or_name(value: Any, expected: bool) -> list[Violation]:
     """A port as a number, or the name of one."""
     text = str(value)
     if text.isdigit():
@@ -183,7 +182,7 @@ def port_or_name(value: Any, wanted: bool) -> list[Complaint]:
     )
 
 
-def near(value: Any, values: list[Any]) -> list[Complaint]:
+def near(value: Any, values: list[Any]) -> list[Violation]:
     """Not all but one of the names that are known, where there are others too: only a slip is refused."""
     known = [str(choice) for choice in values]
     close = nearest(str(value), known)
@@ -202,7 +201,7 @@ _SCHEDULES = {
 }
 
 
-def schedule(value: Any, kind: str) -> list[Complaint]:
+def schedule(value: Any, kind: str) -> list[Violation]:
     """A schedule as `kind` writes it: kubernetes, google or amazon."""
     if not isinstance(value, str) or UNKNOWN in value:
         return []
@@ -214,7 +213,7 @@ def schedule(value: Any, kind: str) -> list[Complaint]:
     )
 
 
-def time_zone(value: Any, case: str) -> list[Complaint]:
+def time_zone(value: Any, case: str) -> list[Violation]:
     """A name of the IANA time zone database, in its own capitals (`exact`) or in any (`any`)."""
     fault = zone_fault(str(value), any_case=case == "any")
     return (
@@ -224,8 +223,8 @@ def time_zone(value: Any, case: str) -> list[Complaint]:
     )
 
 
-def json_text(value: Any, wanted: bool) -> list[Complaint]:
-    """Text that is JSON; text with something unknown in it is not judged."""
+def json_text(value: Any, expected: bool) -> list[Violation]:
+    """Text that is JSON; text with something unknown in it is not checked."""
     if not isinstance(value, str) or UNKNOWN in value:
         return []
     try:
@@ -235,7 +234,7 @@ def json_text(value: Any, wanted: bool) -> list[Complaint]:
     return []
 
 
-def document(value: Any, kind: str) -> list[Complaint]:
+def document(value: Any, kind: str) -> list[Violation]:
     return [
         (f"{where + ': ' if where else ''}{what}", fix) for where, what, fix in document_mistakes(value, kind)
     ]
@@ -250,7 +249,7 @@ def _number(value: Any) -> float | None:
         return None
 
 
-WORDS: dict[str, Callable[[Any, Any], list[Complaint]]] = {
+WORDS: dict[str, Callable[[Any, Any], list[Violation]]] = {
     "matches": matches,
     "not_matches": not_matches,
     "one_of": one_of,

@@ -1,13 +1,10 @@
 """Reads rules/<package>.toml and applies it to a resource's inputs.
 
 A `[[rule]]` names `types` (patterns over the token without its package), what it leaves out (`but`), a
-`source`, and `rows`. A row asks something of
-one value (`path` and a word of `words.py`), or of several (`exactly_one`, `at_most_one`, `at_least_one`,
-`together`, `ordered`,
-`unique`, `inside`), inside `at` where given and only `when` another value is as named. Paths are dotted and
-cover every item of a list;
-`**.` is any depth and `*` any part of a name. Easy to get wrong: `say` replaces the words of what would be
-right.
+`source`, and `rows`. A row asks something of one value (`path` and a word of `words.py`), or of several
+(`exactly_one`, `at_most_one`, `at_least_one`, `together`, `ordered`, `unique`, `inside`), inside `at` where
+given and only `when` another value is as named. Paths are dotted and cover every item of a list; `**.` is
+any depth and `*` any part of a name.
 """
 
 from __future__ import annotations
@@ -56,7 +53,7 @@ class Rule:
     but: tuple[str, ...] = ()
 
     def holds_for(self, short: str) -> bool:
-        """Say whether a type, without its package, is meant."""
+        """Return whether a type, without its package, is meant."""
         return any(fnmatchcase(short, pattern) for pattern in self.types) and not any(
             fnmatchcase(short, pattern) for pattern in self.but
         )
@@ -112,8 +109,8 @@ def rules_of(package: str, token: str) -> tuple[dict[str, Any], ...]:
 
 
 def softened(package: str, token: str) -> frozenset[str]:
-    """Return the paths (without list indexes) whose documentation is not to be taken at its word, or is said
-    better here.
+    """Return the paths (without list indexes) whose documentation is not to be taken at its word, or is
+    reported better here.
     """
     return frozenset(
         row["path"]
@@ -217,7 +214,7 @@ def _ordered(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) ->
 
 
 def _inside(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) -> Iterator[Mistake]:
-    """An address or range that must lie inside a range beside it."""
+    """An address or range that must lie inside a range next to it."""
     inner, outer = row["inside"]
     large = scope.get(outer)
     for where, small in find(scope, inner):
@@ -246,8 +243,8 @@ def _unique(row: dict[str, Any], path: str, scope: dict[str, Any], say: str) -> 
 
 
 def _holds(condition: Any, scope: dict[str, Any]) -> bool:
-    """Say whether a condition (or all of a list of them) holds for sure: with a value that is not known yet
-    it does not.
+    """Return whether a condition (or all of a list of them) holds for sure: with a value that is not known
+    yet it does not.
     """
     if not isinstance(condition, dict):
         return all(_holds(part, scope) for part in condition or ())
@@ -282,7 +279,7 @@ def _value(scope: dict[str, Any], name: str) -> str:
 
 
 def known(value: Any) -> bool:
-    """Say whether a value is known and plain."""
+    """Return whether a value is known and plain."""
     return not (value is None or value == UNKNOWN or (isinstance(value, dict) and SIGNATURE in value))
 
 

@@ -1,9 +1,8 @@
 """Rules of a cloud that depend on what else exists there: what is still in use, ranges that overlap, zones,
 quotas.
 
-The rules are the TOML files here, one per provider, each row with its source; `cloud_refuses` judges one
+The rules are the TOML files here, one per provider, each row with its source; `cloud_refuses` checks one
 operation by them.
-Easy to get wrong: a program may name a thing by id, name, ARN or self link, so all of them count.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from trainfleet.rehearsal.simulation.pulumi_values import UNKNOWN, plain
 
 if TYPE_CHECKING:
-    from trainfleet.rehearsal.simulation.cloud_object import Record
+    from trainfleet.rehearsal.simulation.cloud_object import CloudObject
 
 HERE = Path(__file__).parent
 KINDS = {
@@ -46,7 +45,9 @@ def rules() -> Rows:
     return found
 
 
-def cloud_refuses(verb: str, record: Record, others: Iterable[Record], quotas: Mapping[str, int]) -> str:
+def cloud_refuses(
+    verb: str, record: CloudObject, others: Iterable[CloudObject], quotas: Mapping[str, int]
+) -> str:
     """Return why a cloud refuses to create, update or delete a thing among others, or nothing when it does
     not.
     """
@@ -64,7 +65,7 @@ def cloud_refuses(verb: str, record: Record, others: Iterable[Record], quotas: M
     )
 
 
-def _in_use(record: Record, others: list[Record]) -> str:
+def _in_use(record: CloudObject, others: list[CloudObject]) -> str:
     known = names_of(record)
     for row in rules()["in_use"].get(record.token, ()):
         if row.get("unless") and plain(record.inputs).get(row["unless"]):
@@ -77,7 +78,7 @@ def _in_use(record: Record, others: list[Record]) -> str:
     return ""
 
 
-def _ranges(record: Record, others: list[Record]) -> str:
+def _ranges(record: CloudObject, others: list[CloudObject]) -> str:
     for row in rules()["inside"].get(record.token, ()):
         own = [network for path in row["ranges"] for network in _networks(record, path)]
         token, path = row["network"].split(" ")
@@ -101,7 +102,7 @@ def _ranges(record: Record, others: list[Record]) -> str:
                 for n in _networks(other, what)
             ]
         for network in own:
-            if space and not any(_lies_in(network, whole) for whole in space):
+            if space and not any(_is_inside(network, whole) for whole in space):
                 return f"{network} does not lie in {', '.join(map(str, space))} of {_logical(home)}"
         for other in others:
             if other.token == record.token and names_of(home) & set(_texts(other, path)):
@@ -111,7 +112,7 @@ def _ranges(record: Record, others: list[Record]) -> str:
     return ""
 
 
-def _zones(record: Record, others: list[Record]) -> str:
+def _zones(record: CloudObject, others: list[CloudObject]) -> str:
     for row in rules()["zones"].get(record.token, ()):
         token, path = row["of"].split(" ")
         named = set(_texts(record, row["places"]))
@@ -122,7 +123,7 @@ def _zones(record: Record, others: list[Record]) -> str:
     return ""
 
 
-def _quota(record: Record, others: list[Record], quotas: Mapping[str, int]) -> str:
+def _quota(record: CloudObject, others: list[CloudObject], quotas: Mapping[str, int]) -> str:
     most = quotas.get(
         record.token, next((row["most"] for row in rules()["quota"].get(record.token, ())), None)
     )
@@ -134,7 +135,7 @@ def _quota(record: Record, others: list[Record], quotas: Mapping[str, int]) -> s
     )
 
 
-def names_of(record: Record) -> set[str]:
+def names_of(record: CloudObject) -> set[str]:
     """Return everything by which a program may name a thing."""
     outputs = plain(record.outputs)
     return {
@@ -147,7 +148,7 @@ def names_of(record: Record) -> set[str]:
     }
 
 
-def _texts(record: Record, path: str) -> Iterator[str]:
+def _texts(record: CloudObject, path: str) -> Iterator[str]:
     """Yield the texts at a path; lists on the way are looked through, and what the cloud filled in counts."""
     yield from _at(plain(record.inputs), path.split("."))
     if "." not in path:
@@ -165,7 +166,7 @@ def _at(value: Any, steps: list[str]) -> Iterator[str]:
         yield value
 
 
-def _networks(record: Record, path: str) -> list[Network]:
+def _networks(record: CloudObject, path: str) -> list[Network]:
     found: list[Network] = []
     for text in _at(plain(record.inputs), path.split(".")):
         try:
@@ -175,9 +176,9 @@ def _networks(record: Record, path: str) -> list[Network]:
     return found
 
 
-def _lies_in(network: Network, whole: Network) -> bool:
+def _is_inside(network: Network, whole: Network) -> bool:
     return network.version == whole.version and network.subnet_of(whole)  # type: ignore[arg-type]  # the versions are the same
 
 
-def _logical(record: Record) -> str:
+def _logical(record: CloudObject) -> str:
     return record.urn.rsplit("::", 1)[-1]
