@@ -48,15 +48,7 @@ def build(spec: PlatformSpec) -> Platform:
     cluster = Cluster(spec, foundation)
     associations = PodIdentities(spec, cluster.cluster, identity)
     system = SystemPool(spec, foundation, cluster)
-    late = [name for name in addons.names(spec) if name not in addons.BEFORE_NODES]
-    add_ons = addons.AddOns(
-        spec,
-        "addons",
-        cluster.cluster,
-        identity,
-        late,
-        opts=pulumi.ResourceOptions(depends_on=[system.nodes]),
-    )
+    add_ons = _late_add_ons(spec, cluster, identity, system)
     provider = cluster.provider([system.nodes, *add_ons.installed, *associations.ready])
     pools = {pool.spec.name: pool for pool in GpuPools(spec, foundation, cluster).pools}
     if identity.hyperpod_role is not None:
@@ -95,4 +87,18 @@ def build(spec: PlatformSpec) -> Platform:
         log_store=logs.store if logs else None,
         # The Pod Identity agent. The node's metadata service stays closed.
         metadata_endpoints=(("169.254.170.23/32", 80),),
+    )
+
+
+def _late_add_ons(
+    spec: PlatformSpec, cluster: Cluster, identity: Identity, system: SystemPool
+) -> addons.AddOns:
+    late = [name for name in addons.names(spec) if name not in addons.BEFORE_NODES]
+    return addons.AddOns(
+        spec,
+        "addons",
+        cluster.cluster,
+        identity,
+        late,
+        opts=pulumi.ResourceOptions(depends_on=[system.nodes]),
     )

@@ -15,6 +15,7 @@ import pulumi_kubernetes as k8s
 from trainfleet.infra.aws import addons, layout
 from trainfleet.infra.aws.asg_lookup import ScalingGroups
 from trainfleet.infra.aws.foundation import Foundation
+from trainfleet.infra.aws.keys import Keys
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.platform import LAUNCHERS_GROUP
 from trainfleet.infra.spec.schema import PlatformSpec
@@ -35,10 +36,40 @@ class Cluster(PlatformComponent):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "cluster", opts)
-        network, identity, keys = foundation.network, foundation.identity, foundation.keys
+        network, identity = foundation.network, foundation.identity
         self.cluster_name = layout.cluster_name(spec)
         self.scaling_groups = ScalingGroups(self.cluster_name)
-        logs = aws.cloudwatch.LogGroup(
+        self.cluster = self._control_plane(foundation)
+        self.security_group_id = self.cluster.vpc_config.apply(
+            lambda vpc: require_known(vpc.cluster_security_group_id, "security group")
+        )
+        """The group that EKS attaches to the control plane and nodes; open among its members."""
+        self.access = [self._admin(principal) for principal in spec.kubernetes.admins]
+        for principal in spec.kubernetes.launchers:
+            self._entry("launcher", principal, [LAUNCHERS_GROUP])
+        early = addons.AddOns(
+            spec,
+            "addons-before-nodes",
+            self.cluster,
+            identity,
+            addons.BEFORE_NODES,
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        self.ready: list[pulumi.Resource] = [*early.installed, *identity.ready, *network.ready]
+        """Must exist before a node starts and outlive the last one."""
+        self.kubeconfig: pulumi.Output[str] = pulumi.Output.json_dumps(
+            kubeconfig(
+                self.cluster_name,
+                spec.region,
+                self.cluster.endpoint,
+                self.cluster.certificate_authority.apply(lambda ca: require_known(ca.data, "certificate")),
+            )
+        )
+        self.register_outputs({"name": self.cluster.name})
+
+    def _logs(self, keys: Keys) -> aws.cloudwatch.LogGroup:
+        spec = self.spec
+        return aws.cloudwatch.LogGroup(
             self.name("cluster-logs"),
             # EKS writes to this name. The group must exist first, or EKS creates one that never expires.
             name=f"/aws/eks/{self.cluster_name}/cluster",
@@ -47,10 +78,15 @@ class Cluster(PlatformComponent):
             tags=self.tags("cluster-logs"),
             opts=self.options(delete_before_replace=True),
         )
+
+    def _control_plane(self, foundation: Foundation) -> aws.eks.Cluster:
+        spec, network = self.spec, foundation.network
+        identity, keys = foundation.identity, foundation.keys
+        logs = self._logs(keys)
         # NOTE: to AWS, an empty list of ranges means the whole internet, so a public endpoint requires
         # ranges.
         public = not spec.kubernetes.private_endpoint and bool(spec.network.allowed_cidrs)
-        self.cluster = aws.eks.Cluster(
+        return aws.eks.Cluster(
             self.name("eks"),
             name=self.cluster_name,
             role_arn=identity.cluster_role.arn,
@@ -93,32 +129,6 @@ class Cluster(PlatformComponent):
                 replace_on_changes=["vpcConfig.subnetIds[0]"],
             ),
         )
-        self.security_group_id = self.cluster.vpc_config.apply(
-            lambda vpc: require_known(vpc.cluster_security_group_id, "security group")
-        )
-        """The group that EKS attaches to the control plane and nodes; open among its members."""
-        self.access = [self._admin(principal) for principal in spec.kubernetes.admins]
-        for principal in spec.kubernetes.launchers:
-            self._entry("launcher", principal, [LAUNCHERS_GROUP])
-        early = addons.AddOns(
-            spec,
-            "addons-before-nodes",
-            self.cluster,
-            identity,
-            addons.BEFORE_NODES,
-            opts=pulumi.ResourceOptions(parent=self),
-        )
-        self.ready: list[pulumi.Resource] = [*early.installed, *identity.ready, *network.ready]
-        """Must exist before a node starts and outlive the last one."""
-        self.kubeconfig: pulumi.Output[str] = pulumi.Output.json_dumps(
-            kubeconfig(
-                self.cluster_name,
-                spec.region,
-                self.cluster.endpoint,
-                self.cluster.certificate_authority.apply(lambda ca: require_known(ca.data, "certificate")),
-            )
-        )
-        self.register_outputs({"name": self.cluster.name})
 
     def provider(self, depends_on: list[pulumi.Resource]) -> k8s.Provider:
         """The provider of the cluster layer. Its resources are deleted before any of `depends_on`."""

@@ -79,14 +79,17 @@ class Lustre(PlatformComponent):
             tags=self.tags("lustre-bucket"),
             opts=self.options(),
         )
-        self.volume = SharedVolume(
+        self.volume = self._volume(shared)
+        self.register_outputs({})
+
+    def _volume(self, shared: SharedFilesystem) -> SharedVolume:
+        return SharedVolume(
             driver="fsx.csi.aws.com",
             handle=self.filesystem.id,
             attributes={"dnsname": self.filesystem.dns_name, "mountname": self.filesystem.mount_name},
             capacity_gib=shared.capacity_gib,
             mount_options=("flock",),
         )
-        self.register_outputs({})
 
     def _security_group(self, network: Network, nodes_group: pulumi.Input[str]) -> aws.ec2.SecurityGroup:
         group = aws.ec2.SecurityGroup(

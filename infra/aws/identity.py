@@ -96,6 +96,13 @@ class Identity(PlatformComponent):
                 inline=permissions.training(bucket_arn, keys.data.arn, spec.region),
             ),
         }
+        self._optional_pods(keys, secret_arns, logs_arn)
+        self.register_outputs({})
+
+    def _optional_pods(
+        self, keys: Keys, secret_arns: list[pulumi.Output[str]], logs_arn: pulumi.Output[str] | None
+    ) -> None:
+        spec = self.spec
         if spec.storage.shared_filesystem:
             self.pods["csi-shared"] = self._pods(
                 "csi-shared", "kube-system", "fsx-csi-controller-sa", inline=permissions.shared_volume()
@@ -111,7 +118,6 @@ class Identity(PlatformComponent):
             self.pods["logs"] = self._pods(
                 "logs", LOGS_NAMESPACE, LOGS_SERVICE_ACCOUNT, inline=permissions.write_logs(logs_arn)
             )
-        self.register_outputs({})
 
     def _role(self, what: str, trust: iam_documents.Document) -> aws.iam.Role:
         return aws.iam.Role(

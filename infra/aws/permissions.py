@@ -141,6 +141,19 @@ def write_logs(group_arn: pulumi.Input[str]) -> Document:
     return document(statement("Write", actions, [group_arn, arn(group_arn, ":*")]))
 
 
+INTERFACE_ACTIONS = [
+    "ec2:AssignPrivateIpAddresses",
+    "ec2:AttachNetworkInterface",
+    "ec2:CreateNetworkInterface",
+    "ec2:CreateNetworkInterfacePermission",
+    "ec2:DeleteNetworkInterface",
+    "ec2:DeleteNetworkInterfacePermission",
+    "ec2:DetachNetworkInterface",
+    "ec2:ModifyNetworkInterfaceAttribute",
+    "ec2:UnassignPrivateIpAddresses",
+]
+
+
 def hyperpod_node(
     partition: str,
     region: str,
@@ -179,17 +192,7 @@ def hyperpod_node(
         ),
         statement(
             "Interfaces",
-            [
-                "ec2:AssignPrivateIpAddresses",
-                "ec2:AttachNetworkInterface",
-                "ec2:CreateNetworkInterface",
-                "ec2:CreateNetworkInterfacePermission",
-                "ec2:DeleteNetworkInterface",
-                "ec2:DeleteNetworkInterfacePermission",
-                "ec2:DetachNetworkInterface",
-                "ec2:ModifyNetworkInterfaceAttribute",
-                "ec2:UnassignPrivateIpAddresses",
-            ],
+            INTERFACE_ACTIONS,
             [*interfaces, arn(ec2, account, ":instance/*")],
         ),
         statement("NameInterfaces", ["ec2:CreateTags"], interfaces[:1]),

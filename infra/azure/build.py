@@ -72,16 +72,7 @@ def build(spec: PlatformSpec) -> Platform:
         bucket_url=storage.url,
         registry=registry.url,
         pools=pools.pools,
-        identities={
-            purpose: ServiceIdentity(
-                pods.namespace,
-                pods.service_account,
-                pods.identity.client_id,
-                annotations={CLIENT_ID_ANNOTATION: pods.identity.client_id},
-                labels={POD_LABEL[0]: POD_LABEL[1]},
-            )
-            for purpose, pods in credentials.bound.items()
-        },
+        identities=_identities(credentials),
         storage_class_provisioner="disk.csi.azure.com",
         storage_class_parameters={"skuName": "Premium_LRS", "diskEncryptionSetID": keys.disks.id},
         shared_filesystem=volume,
@@ -95,3 +86,16 @@ def build(spec: PlatformSpec) -> Platform:
         secret_store=secrets.store,
         launchers=tuple(Subject("Group", launcher) for launcher in spec.kubernetes.launchers),
     )
+
+
+def _identities(credentials: PodIdentities) -> dict[str, ServiceIdentity]:
+    return {
+        purpose: ServiceIdentity(
+            pods.namespace,
+            pods.service_account,
+            pods.identity.client_id,
+            annotations={CLIENT_ID_ANNOTATION: pods.identity.client_id},
+            labels={POD_LABEL[0]: POD_LABEL[1]},
+        )
+        for purpose, pods in credentials.bound.items()
+    }

@@ -14,6 +14,8 @@ from pulumi_azure_native import containerservice
 
 from trainfleet.infra.azure import layout, node_config
 from trainfleet.infra.azure.foundation import Foundation
+from trainfleet.infra.azure.identity import Identity
+from trainfleet.infra.azure.keys import Keys
 from trainfleet.infra.azure.permissions import grant
 from trainfleet.infra.azure.sizes import INLINE_NODES, INLINE_POOL
 from trainfleet.infra.catalog.machines import Machine, system_machine
@@ -27,6 +29,83 @@ MAINTENANCE = {"aksManagedAutoUpgradeSchedule": "Saturday", "aksManagedNodeOSUpg
 day.
 """
 MAINTENANCE_HOURS, MAINTENANCE_START = 8, "02:00"
+AUTOSCALER: containerservice.ManagedClusterPropertiesAutoScalerProfileArgsDict = {
+    "expander": "least-waste",
+    "balance_similar_node_groups": "true",
+    # System pods must not keep a GPU node; training pods with local scratch must.
+    "skip_nodes_with_system_pods": "false",
+    "skip_nodes_with_local_storage": "true",
+    "scale_down_unneeded_time": "10m",
+    # In a busy region, an eight-GPU machine takes longer than the default 15 minutes to start.
+    "max_node_provision_time": "30m",
+}
+STORAGE_DRIVERS: containerservice.ManagedClusterStorageProfileArgsDict = {
+    "disk_csi_driver": {"enabled": True},
+    "file_csi_driver": {"enabled": True},
+    "blob_csi_driver": {"enabled": False},
+    "snapshot_controller": {"enabled": True},
+}
+
+
+def api_server(
+    spec: PlatformSpec, subnet: pulumi.Input[str]
+) -> containerservice.ManagedClusterAPIServerAccessProfileArgsDict:
+    """Who may reach the control plane."""
+    ranges = layout.open_to(spec)
+    return {
+        "enable_private_cluster": not ranges,
+        "private_dns_zone": None if ranges else "system",
+        "enable_private_cluster_public_fqdn": None if ranges else False,
+        "authorized_ip_ranges": list(ranges) or None,
+        # The control plane is in the network: it reaches its key's vault, and nodes reach it,
+        # privately.
+        "enable_vnet_integration": True,
+        "subnet_id": subnet,
+        # NOTE: run-command is a shell that bypasses the cluster's RBAC.
+        "disable_run_command": True,
+    }
+
+
+def network_profile(spec: PlatformSpec) -> containerservice.ContainerServiceNetworkProfileArgsDict:
+    """Azure CNI Overlay with Cilium."""
+    return {
+        "network_plugin": "azure",
+        "network_plugin_mode": "overlay",
+        "network_dataplane": "cilium",
+        "network_policy": "cilium",
+        "pod_cidr": layout.pod_cidr(spec.network.cidr),
+        "service_cidr": layout.service_cidr(spec.network.cidr),
+        "dns_service_ip": layout.dns_address(spec.network.cidr),
+        "ip_families": ["IPv4"],
+        "load_balancer_sku": "standard",
+        "outbound_type": "userAssignedNATGateway",
+    }
+
+
+def security_profile(keys: Keys) -> containerservice.ManagedClusterSecurityProfileArgsDict:
+    """Workload identity and encryption of Kubernetes secrets."""
+    return {
+        "workload_identity": {"enabled": True},
+        "azure_key_vault_kms": {
+            "enabled": True,
+            "key_id": keys.cluster.key_uri_with_version,
+            "key_vault_resource_id": keys.vault.id,
+            # The vault has no public access, even if the control plane has.
+            "key_vault_network_access": "Private",
+        },
+        "image_cleaner": {"enabled": True, "interval_hours": 168},
+    }
+
+
+def kubelet(identity: Identity) -> dict[str, containerservice.UserAssignedIdentityArgsDict]:
+    """The identity of nodes."""
+    return {
+        "kubeletidentity": {
+            "resource_id": identity.kubelet.id,
+            "client_id": identity.kubelet.client_id,
+            "object_id": identity.kubelet.principal_id,
+        }
+    }
 
 
 class Cluster(PlatformComponent):
@@ -42,11 +121,26 @@ class Cluster(PlatformComponent):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(spec, "cluster", opts)
-        group, registry, workspace = foundation.group, foundation.registry, foundation.workspace
-        network, identity, keys = foundation.network, foundation.identity, foundation.keys
-        self.group = group
+        self.group = foundation.group
         self.cluster_name = layout.cluster_name(spec)
         self.machine = system_machine(spec)
+        joins = self._joins(foundation)
+        self.cluster = self._control_plane(foundation, joins)
+        self.windows = [self._window(name, day) for name, day in MAINTENANCE.items()]
+        self.ready: list[pulumi.Resource] = [
+            self.cluster,
+            *joins,
+            *foundation.identity.ready,
+            *foundation.keys.ready,
+            *foundation.registry.ready,
+            *foundation.network.ready,
+        ]
+        """Must exist before a node starts and outlive the last one."""
+        self.kubeconfig = self._kubeconfig()
+        self.register_outputs({"name": self.cluster.name})
+
+    def _joins(self, foundation: Foundation) -> list[pulumi.Resource]:
+        network, identity = foundation.network, foundation.identity
         # The control plane creates nodes and load balancers in these subnets, and itself in the last.
         subnets = {
             "nodes": network.nodes,
@@ -56,12 +150,17 @@ class Cluster(PlatformComponent):
                 if subnet is not network.nodes
             },
         }
-        joins = [
+        return [
             grant(self, f"cluster-joins-{what}", "Network Contributor", subnet.id, identity.cluster)
             for what, subnet in {**subnets, "control-plane": network.control_plane}.items()
         ]
-        ranges = layout.open_to(spec)
-        self.cluster = containerservice.ManagedCluster(
+
+    def _control_plane(
+        self, foundation: Foundation, joins: list[pulumi.Resource]
+    ) -> containerservice.ManagedCluster:
+        spec, group, registry = self.spec, foundation.group, foundation.registry
+        network, identity, keys = foundation.network, foundation.identity, foundation.keys
+        return containerservice.ManagedCluster(
             self.name("aks"),
             resource_group_name=group.platform.name,
             resource_name_=self.cluster_name,
@@ -78,13 +177,7 @@ class Cluster(PlatformComponent):
                 "type": containerservice.ResourceIdentityType.USER_ASSIGNED,
                 "user_assigned_identities": [identity.cluster.id],
             },
-            identity_profile={
-                "kubeletidentity": {
-                    "resource_id": identity.kubelet.id,
-                    "client_id": identity.kubelet.client_id,
-                    "object_id": identity.kubelet.principal_id,
-                }
-            },
+            identity_profile=kubelet(identity),
             enable_rbac=True,
             # People log in as members of Entra groups, and the cluster's RBAC decides what a group may do.
             # Azure RBAC would replace it and lacks the layer's roles for launchers.
@@ -94,63 +187,17 @@ class Cluster(PlatformComponent):
                 "admin_group_object_ids": list(spec.kubernetes.admins),
             },
             disable_local_accounts=True,
-            api_server_access_profile={
-                "enable_private_cluster": not ranges,
-                "private_dns_zone": None if ranges else "system",
-                "enable_private_cluster_public_fqdn": None if ranges else False,
-                "authorized_ip_ranges": list(ranges) or None,
-                # The control plane is in the network: it reaches its key's vault, and nodes reach it,
-                # privately.
-                "enable_vnet_integration": True,
-                "subnet_id": network.control_plane.id,
-                # NOTE: run-command is a shell that bypasses the cluster's RBAC.
-                "disable_run_command": True,
-            },
-            network_profile={
-                "network_plugin": "azure",
-                "network_plugin_mode": "overlay",
-                "network_dataplane": "cilium",
-                "network_policy": "cilium",
-                "pod_cidr": layout.pod_cidr(spec.network.cidr),
-                "service_cidr": layout.service_cidr(spec.network.cidr),
-                "dns_service_ip": layout.dns_address(spec.network.cidr),
-                "ip_families": ["IPv4"],
-                "load_balancer_sku": "standard",
-                "outbound_type": "userAssignedNATGateway",
-            },
+            api_server_access_profile=api_server(spec, network.control_plane.id),
+            network_profile=network_profile(spec),
             oidc_issuer_profile={"enabled": True},
-            security_profile={
-                "workload_identity": {"enabled": True},
-                "azure_key_vault_kms": {
-                    "enabled": True,
-                    "key_id": keys.cluster.key_uri_with_version,
-                    "key_vault_resource_id": keys.vault.id,
-                    # The vault has no public access, even if the control plane has.
-                    "key_vault_network_access": "Private",
-                },
-                "image_cleaner": {"enabled": True, "interval_hours": 168},
-            },
+            security_profile=security_profile(keys),
             disk_encryption_set_id=keys.disks.id,
-            storage_profile={
-                "disk_csi_driver": {"enabled": True},
-                "file_csi_driver": {"enabled": True},
-                "blob_csi_driver": {"enabled": False},
-                "snapshot_controller": {"enabled": True},
-            },
-            addon_profiles=add_ons(spec, workspace.workspace.id),
+            storage_profile=STORAGE_DRIVERS,
+            addon_profiles=add_ons(spec, foundation.workspace.workspace.id),
             azure_monitor_profile={"metrics": {"enabled": spec.monitoring.enabled}},
             metrics_profile={"cost_analysis": {"enabled": True}},
             auto_upgrade_profile={"upgrade_channel": "patch", "node_os_upgrade_channel": "NodeImage"},
-            auto_scaler_profile={
-                "expander": "least-waste",
-                "balance_similar_node_groups": "true",
-                # System pods must not keep a GPU node; training pods with local scratch must.
-                "skip_nodes_with_system_pods": "false",
-                "skip_nodes_with_local_storage": "true",
-                "scale_down_unneeded_time": "10m",
-                # In a busy region, an eight-GPU machine takes longer than the default 15 minutes to start.
-                "max_node_provision_time": "30m",
-            },
+            auto_scaler_profile=AUTOSCALER,
             agent_pool_profiles=[inline_pool(spec, self.machine, network.nodes.id, self.tags(INLINE_POOL))],
             tags=self.tags("aks"),
             # A fixed name cannot exist twice, so a replacement deletes first (which `protect` rejects in
@@ -165,18 +212,6 @@ class Cluster(PlatformComponent):
                 custom_timeouts=pulumi.CustomTimeouts(create="60m", update="120m", delete="60m"),
             ),
         )
-        self.windows = [self._window(name, day) for name, day in MAINTENANCE.items()]
-        self.ready: list[pulumi.Resource] = [
-            self.cluster,
-            *joins,
-            *identity.ready,
-            *keys.ready,
-            *registry.ready,
-            *network.ready,
-        ]
-        """Must exist before a node starts and outlive the last one."""
-        self.kubeconfig = self._kubeconfig()
-        self.register_outputs({"name": self.cluster.name})
 
     def provider(self, depends_on: list[pulumi.Resource]) -> k8s.Provider:
         """The provider of the cluster layer. Its resources are deleted before any of `depends_on`."""

@@ -73,14 +73,17 @@ class Lustre(PlatformComponent):
             tags=self.tags("lustre"),
             opts=self.options(protect=True, depends_on=keys.ready),
         )
-        self.volume = SharedVolume(
+        self.volume = self._volume(shared)
+        self.register_outputs({})
+
+    def _volume(self, shared: SharedFilesystem) -> SharedVolume:
+        return SharedVolume(
             driver="azurelustre.csi.azure.com",
             handle=self.filesystem.name,
             attributes={"mgs-ip-address": self.filesystem.client_info.mgs_address},
             capacity_gib=shared.capacity_gib,
             mount_options=("noatime", "flock"),
         )
-        self.register_outputs({})
 
 
 class LustreDriver(PlatformComponent):
@@ -127,16 +130,15 @@ class Nfs(PlatformComponent):
     ) -> None:
         super().__init__(spec, "nfs", opts)
         group, network, identity = foundation.group, foundation.network, foundation.identity
-        keys = foundation.keys
         account = storage_accounts.account(
             self,
             "nfs",
-            keys,
+            foundation.keys,
             group=group.data,
             name=group.global_name("nfs"),
             identity=identity.data,
             retain=True,
-            depends_on=keys.ready,
+            depends_on=foundation.keys.ready,
             files=True,
         )
         settings = storage.FileServiceProperties(

@@ -11,6 +11,7 @@ from pulumi_azure_native import containerservice, monitor, network, operationali
 from trainfleet.infra.azure import storage_accounts
 from trainfleet.infra.azure.foundation import Foundation
 from trainfleet.infra.azure.permissions import grant
+from trainfleet.infra.azure.workspace import Workspace
 from trainfleet.infra.component import PlatformComponent
 from trainfleet.infra.spec.schema import PlatformSpec
 
@@ -130,6 +131,19 @@ class Logs(PlatformComponent):
         )
 
 
+def flow_analytics(workspace: Workspace, region: str) -> network.TrafficAnalyticsPropertiesArgsDict:
+    """Aggregate flow logs in the workspace."""
+    return {
+        "network_watcher_flow_analytics_configuration": {
+            "enabled": True,
+            "traffic_analytics_interval": 60,
+            "workspace_resource_id": workspace.workspace.id,
+            "workspace_id": workspace.workspace.customer_id,
+            "workspace_region": region,
+        }
+    }
+
+
 class FlowLogs(PlatformComponent):
     """Flow logs, stored in an account of their own and aggregated in the workspace."""
 
@@ -184,15 +198,7 @@ class FlowLogs(PlatformComponent):
             enabled=True,
             format={"type": "JSON", "version": 2},
             retention_policy={"enabled": True, "days": days},
-            flow_analytics_configuration={
-                "network_watcher_flow_analytics_configuration": {
-                    "enabled": True,
-                    "traffic_analytics_interval": 60,
-                    "workspace_resource_id": workspace.workspace.id,
-                    "workspace_id": workspace.workspace.customer_id,
-                    "workspace_region": spec.region,
-                }
-            },
+            flow_analytics_configuration=flow_analytics(workspace, spec.region),
             tags=self.tags("flow-log"),
             opts=self.options(depends_on=[write]),
         )

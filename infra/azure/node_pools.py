@@ -90,6 +90,13 @@ FABRIC_ENVIRONMENT = {
 """As in Azure's own images for these machines (Azure HPC documentation, NDv5)."""
 
 
+UPGRADE: containerservice.AgentPoolUpgradeSettingsArgsDict = {
+    "max_surge": "0",
+    "max_unavailable": "1",
+    "drain_timeout_in_minutes": 30,
+}
+
+
 def uses_infiniband(pool: GpuPool, machine: Machine) -> bool:
     """Whether the pool's pods get InfiniBand adapters."""
     return pool.interconnect == "best" and machine.rdma == "infiniband"
@@ -181,18 +188,19 @@ class GpuPools(PlatformComponent):
             security_profile={"ssh_access": "Disabled"},
             # There is no spare GPU node: an update ends one before it starts the next. Spot pools are not
             # updated in place.
-            upgrade_settings=None
-            if pool.capacity is Capacity.SPOT
-            else {"max_surge": "0", "max_unavailable": "1", "drain_timeout_in_minutes": 30},
+            upgrade_settings=None if pool.capacity is Capacity.SPOT else UPGRADE,
             tags=self.tags(pool.name),
             opts=self.options(depends_on=waits),
         )
+        return self._outputs(pool, machine, group)
+
+    def _outputs(self, pool: GpuPool, machine: Machine, group: containerservice.AgentPool) -> Pool:
         fabric = uses_infiniband(pool, machine)
         return Pool(
             spec=pool,
             machine=machine,
             labels=labels(pool, machine),
-            zones=zones,
+            zones=layout.pool_zones(self.spec, pool),
             nodes=group,
             rdma_resource=RDMA_RESOURCE if fabric else "",
             environment=dict(FABRIC_ENVIRONMENT) if fabric else {},

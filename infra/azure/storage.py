@@ -59,8 +59,6 @@ class Storage(PlatformComponent):
     ) -> None:
         super().__init__(spec, "storage", opts)
         self.group = group
-        keep_days = spec.storage.retention_days
-        versioned = spec.storage.versioning
         self.account = storage_accounts.account(
             self,
             "bucket",
@@ -73,31 +71,10 @@ class Storage(PlatformComponent):
             hierarchical=layout.hierarchical(spec),
             open_to=layout.open_to(spec),
         )
-        bring_back: storage.DeleteRetentionPolicyArgsDict = {"enabled": True, "days": keep_days}
-        settings = storage.BlobServiceProperties(
-            self.name("bucket-settings"),
-            resource_group_name=group.data.name,
-            account_name=self.account.name,
-            # The only one, with a fixed name.
-            blob_services_name="default",
-            delete_retention_policy=bring_back,
-            container_delete_retention_policy=bring_back,
-            is_versioning_enabled=versioned,
-            # Reads and writes are logged in the workspace.
-            change_feed={"enabled": False},
-            opts=self.options(retain=True, delete_before_replace=True),
-        )
+        settings = self._settings()
         self.runs = self._container(RUNS, settings)
         self.data = self._container(DATA, settings)
-        storage.ManagementPolicy(
-            self.name("bucket-lifecycle"),
-            resource_group_name=group.data.name,
-            account_name=self.account.name,
-            # The only one, with a fixed name.
-            management_policy_name="default",
-            policy={"rules": lifecycle(keep_days, versioned=versioned)},
-            opts=self.options(retain=True, depends_on=[settings], delete_before_replace=True),
-        )
+        self._lifecycle(settings)
         trainer = identity.pods["training"].identity
         self.ready: list[pulumi.Resource] = [
             grant(self, "training-writes-runs", "Storage Blob Data Contributor", self.runs.id, trainer),
@@ -113,6 +90,37 @@ class Storage(PlatformComponent):
         )
         """Where runs are stored: the only container that training may write."""
         self.register_outputs({"account": self.account.name})
+
+    def _settings(self) -> storage.BlobServiceProperties:
+        soft_delete: storage.DeleteRetentionPolicyArgsDict = {
+            "enabled": True,
+            "days": self.spec.storage.retention_days,
+        }
+        return storage.BlobServiceProperties(
+            self.name("bucket-settings"),
+            resource_group_name=self.group.data.name,
+            account_name=self.account.name,
+            # The only one, with a fixed name.
+            blob_services_name="default",
+            delete_retention_policy=soft_delete,
+            container_delete_retention_policy=soft_delete,
+            is_versioning_enabled=self.spec.storage.versioning,
+            # Reads and writes are logged in the workspace.
+            change_feed={"enabled": False},
+            opts=self.options(retain=True, delete_before_replace=True),
+        )
+
+    def _lifecycle(self, settings: pulumi.Resource) -> None:
+        kept = self.spec.storage
+        storage.ManagementPolicy(
+            self.name("bucket-lifecycle"),
+            resource_group_name=self.group.data.name,
+            account_name=self.account.name,
+            # The only one, with a fixed name.
+            management_policy_name="default",
+            policy={"rules": lifecycle(kept.retention_days, versioned=kept.versioning)},
+            opts=self.options(retain=True, depends_on=[settings], delete_before_replace=True),
+        )
 
     def _container(self, what: str, settings: pulumi.Resource) -> storage.BlobContainer:
         return storage.BlobContainer(

@@ -14,6 +14,24 @@ from trainfleet.infra.azure.keys import Keys
 from trainfleet.infra.component import PlatformComponent
 
 
+def encryption(keys: Keys, identity: managedidentity.UserAssignedIdentity) -> storage.EncryptionArgsDict:
+    """Encryption with the platform's data key."""
+    return {
+        "key_source": "Microsoft.Keyvault",
+        "encryption_identity": {"encryption_user_assigned_identity": identity.id},
+        # Without a version, so that storage follows key rotation.
+        "key_vault_properties": {
+            "key_name": keys.data.name,
+            "key_vault_uri": keys.vault.properties.vault_uri,
+        },
+        "require_infrastructure_encryption": True,
+        "services": {
+            "blob": {"enabled": True, "key_type": "Account"},
+            "file": {"enabled": True, "key_type": "Account"},
+        },
+    }
+
+
 def account(
     component: PlatformComponent,
     what: str,
@@ -61,20 +79,7 @@ def account(
             ],
         },
         identity={"type": "UserAssigned", "user_assigned_identities": [identity.id]},
-        encryption={
-            "key_source": "Microsoft.Keyvault",
-            "encryption_identity": {"encryption_user_assigned_identity": identity.id},
-            # Without a version, so that storage follows key rotation.
-            "key_vault_properties": {
-                "key_name": keys.data.name,
-                "key_vault_uri": keys.vault.properties.vault_uri,
-            },
-            "require_infrastructure_encryption": True,
-            "services": {
-                "blob": {"enabled": True, "key_type": "Account"},
-                "file": {"enabled": True, "key_type": "Account"},
-            },
-        },
+        encryption=encryption(keys, identity),
         tags=component.tags(f"{what}-account"),
         opts=component.options(retain=retain, depends_on=depends_on),
     )

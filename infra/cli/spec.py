@@ -87,12 +87,7 @@ def check(
             problems[name] = error.problems
             summaries.append(error.summary)
     if as_json:
-        print_json(
-            {
-                "stacks": [_as_document(name, platform) for name, platform in checked]
-                + [_as_mistakes(*each) for each in problems.items()]
-            }
-        )
+        print_json(_report(checked, problems))
         if problems:
             raise typer.Exit(InputError.exit_code)
         return
@@ -126,6 +121,15 @@ def schema(
         typer.echo(schema_text(), nl=False)
     else:
         write_whole(output, schema_text())
+
+
+def _report(
+    checked: list[tuple[str, PlatformSpec]], problems: dict[str, tuple[Problem, ...]]
+) -> dict[str, Any]:
+    return {
+        "stacks": [_as_document(name, platform) for name, platform in checked]
+        + [_as_mistakes(*each) for each in problems.items()]
+    }
 
 
 def _as_document(stack: str, platform: PlatformSpec) -> dict[str, Any]:

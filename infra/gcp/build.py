@@ -76,15 +76,7 @@ def build(spec: PlatformSpec) -> Platform:
         bucket_url=storage.url,
         registry=registry.url,
         pools=pools.pools,
-        identities={
-            purpose: ServiceIdentity(
-                pods.namespace,
-                pods.service_account,
-                pods.account.email,
-                annotations={"iam.gke.io/gcp-service-account": pods.account.email},
-            )
-            for purpose, pods in bindings.bound.items()
-        },
+        identities=_identities(bindings),
         storage_class_provisioner="pd.csi.storage.gke.io",
         storage_class_parameters={"type": "pd-balanced", "disk-encryption-kms-key": keys.nodes.id},
         shared_filesystem=volume,
@@ -125,3 +117,15 @@ def _secret_store(spec: PlatformSpec) -> dict[str, object]:
         "serviceAccountRef": {"name": "external-secrets", "namespace": "external-secrets"},
     }
     return {"gcpsm": {"projectID": spec.account, "auth": {"workloadIdentity": identity}}}
+
+
+def _identities(bindings: PodIdentities) -> dict[str, ServiceIdentity]:
+    return {
+        purpose: ServiceIdentity(
+            pods.namespace,
+            pods.service_account,
+            pods.account.email,
+            annotations={"iam.gke.io/gcp-service-account": pods.account.email},
+        )
+        for purpose, pods in bindings.bound.items()
+    }

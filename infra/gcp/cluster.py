@@ -40,6 +40,22 @@ WINDOW: gcp.container.ClusterMaintenancePolicyRecurringWindowArgsDict = {
 64.
 """
 
+IP_RANGES: gcp.container.ClusterIpAllocationPolicyArgsDict = {
+    "cluster_secondary_range_name": ranges.PODS,
+    "services_secondary_range_name": ranges.SERVICES,
+}
+RBAC_BINDINGS: gcp.container.ClusterRbacBindingConfigArgsDict = {
+    "enable_insecure_binding_system_authenticated": False,
+    "enable_insecure_binding_system_unauthenticated": False,
+}
+NODE_POOL_DEFAULTS: gcp.container.ClusterNodePoolDefaultsArgsDict = {
+    "node_config_defaults": {
+        "gcfs_config": {"enabled": True},
+        "insecure_kubelet_readonly_port_enabled": "FALSE",
+        "logging_variant": "DEFAULT",
+    }
+}
+
 
 def logged(spec: PlatformSpec) -> list[str]:
     """The components that GKE logs."""
@@ -62,6 +78,54 @@ def allowed(spec: PlatformSpec) -> list[gcp.container.ClusterMasterAuthorizedNet
     return [{"cidr_block": cidr, "display_name": name} for cidr, name in named]
 
 
+def add_ons(spec: PlatformSpec) -> gcp.container.ClusterAddonsConfigArgsDict:
+    """The add-ons of GKE."""
+    shared = spec.storage.shared_filesystem
+    return {
+        "gce_persistent_disk_csi_driver_config": {"enabled": True},
+        "gcs_fuse_csi_driver_config": {"enabled": True},
+        "gcp_filestore_csi_driver_config": {"enabled": shared is not None and shared.kind == "nfs"},
+        "lustre_csi_driver_config": {"enabled": shared is not None and shared.kind == "lustre"},
+        "horizontal_pod_autoscaling": {"disabled": False},
+        "http_load_balancing": {"disabled": False},
+        "dns_cache_config": {"enabled": False},
+        # The layer installs the same KubeRay on every cloud. NOTE: two operators conflict over their
+        # definitions.
+        "ray_operator_configs": [{"enabled": False}],
+    }
+
+
+def monitoring(spec: PlatformSpec) -> gcp.container.ClusterMonitoringConfigArgsDict:
+    """What GKE monitors."""
+    return {
+        "enable_components": measured(spec),
+        "managed_prometheus": {"enabled": spec.monitoring.enabled},
+        "advanced_datapath_observability_config": {
+            "enable_metrics": spec.monitoring.enabled,
+            "enable_relay": False,
+        },
+    }
+
+
+def authorized_networks(spec: PlatformSpec) -> gcp.container.ClusterMasterAuthorizedNetworksConfigArgsDict:
+    """Who may reach the control plane."""
+    return {
+        "cidr_blocks": allowed(spec),
+        "gcp_public_cidrs_access_enabled": False,
+        "private_endpoint_enforcement_enabled": True,
+    }
+
+
+def private_cluster(spec: PlatformSpec) -> gcp.container.ClusterPrivateClusterConfigArgsDict:
+    """A public endpoint requires ranges."""
+    public = not spec.kubernetes.private_endpoint and bool(spec.network.allowed_cidrs)
+    return {
+        "enable_private_nodes": True,
+        "enable_private_endpoint": not public,
+        "master_global_access_config": {"enabled": False},
+    }
+
+
 class Cluster(PlatformComponent):
     """The control plane of a platform."""
 
@@ -78,10 +142,25 @@ class Cluster(PlatformComponent):
         network, identity, keys = foundation.network, foundation.identity, foundation.keys
         fabric = foundation.fabric
         self.cluster_name = layout.cluster_name(spec)
-        shared = spec.storage.shared_filesystem
+        self.cluster = self._control_plane(foundation)
+        self.ready: list[pulumi.Resource] = [*identity.ready, *network.ready, *fabric.ready, *keys.ready]
+        """Must exist before a node starts and outlive the last one."""
+        self.kubeconfig: pulumi.Output[str] = pulumi.Output.json_dumps(
+            kubeconfig(
+                layout.kube_context(spec),
+                self.cluster.endpoint,
+                self.cluster.master_auth.apply(
+                    lambda auth: require_known(auth.cluster_ca_certificate, "certificate")
+                ),
+            )
+        )
+        self.register_outputs({"name": self.cluster.name})
+
+    def _control_plane(self, foundation: Foundation) -> gcp.container.Cluster:
+        spec = self.spec
+        network, identity, keys = foundation.network, foundation.identity, foundation.keys
         logs = cluster_logs(self, keys, self.cluster_name)
-        public = not spec.kubernetes.private_endpoint and bool(spec.network.allowed_cidrs)
-        self.cluster = gcp.container.Cluster(
+        return gcp.container.Cluster(
             self.name("gke"),
             name=self.cluster_name,
             description=f"Trainfleet {spec.name}",
@@ -97,72 +176,34 @@ class Cluster(PlatformComponent):
             network=network.vpc.id,
             subnetwork=network.subnet.id,
             networking_mode="VPC_NATIVE",
-            ip_allocation_policy={
-                "cluster_secondary_range_name": ranges.PODS,
-                "services_secondary_range_name": ranges.SERVICES,
-            },
+            ip_allocation_policy=IP_RANGES,
             default_max_pods_per_node=layout.PODS_PER_NODE,
             # Dataplane V2 enforces network policies; GKE rejects `network_policy` in addition.
             datapath_provider="ADVANCED_DATAPATH",
             enable_intranode_visibility=True,
-            enable_multi_networking=bool(fabric.links),
+            enable_multi_networking=bool(foundation.fabric.links),
             # The layer's network policies allow kube-dns; Cloud DNS answers from an address that they deny.
             dns_config={"cluster_dns": "KUBE_DNS"},
-            private_cluster_config={
-                "enable_private_nodes": True,
-                "enable_private_endpoint": not public,
-                "master_global_access_config": {"enabled": False},
-            },
+            private_cluster_config=private_cluster(spec),
             # The DNS endpoint is not limited by ranges, so it is disabled.
             control_plane_endpoints_config={"dns_endpoint_config": {"allow_external_traffic": False}},
-            master_authorized_networks_config={
-                "cidr_blocks": allowed(spec),
-                "gcp_public_cidrs_access_enabled": False,
-                "private_endpoint_enforcement_enabled": True,
-            },
+            master_authorized_networks_config=authorized_networks(spec),
             master_auth={"client_certificate_config": {"issue_client_certificate": False}},
             enable_legacy_abac=False,
             anonymous_authentication_config={"mode": "LIMITED"},
-            rbac_binding_config={
-                "enable_insecure_binding_system_authenticated": False,
-                "enable_insecure_binding_system_unauthenticated": False,
-            },
+            rbac_binding_config=RBAC_BINDINGS,
             workload_identity_config={"workload_pool": layout.workload_pool(spec)},
             database_encryption={"state": "ENCRYPTED", "key_name": keys.cluster.id},
             enable_shielded_nodes=True,
             binary_authorization={"evaluation_mode": "PROJECT_SINGLETON_POLICY_ENFORCE"},
             # Images are scanned in the registry; GKE's own scan of workloads was discontinued.
             security_posture_config={"mode": "BASIC", "vulnerability_mode": "VULNERABILITY_DISABLED"},
-            addons_config={
-                "gce_persistent_disk_csi_driver_config": {"enabled": True},
-                "gcs_fuse_csi_driver_config": {"enabled": True},
-                "gcp_filestore_csi_driver_config": {"enabled": shared is not None and shared.kind == "nfs"},
-                "lustre_csi_driver_config": {"enabled": shared is not None and shared.kind == "lustre"},
-                "horizontal_pod_autoscaling": {"disabled": False},
-                "http_load_balancing": {"disabled": False},
-                "dns_cache_config": {"enabled": False},
-                # The layer installs the same KubeRay on every cloud. NOTE: two operators conflict over their
-                # definitions.
-                "ray_operator_configs": [{"enabled": False}],
-            },
-            node_pool_defaults={
-                "node_config_defaults": {
-                    "gcfs_config": {"enabled": True},
-                    "insecure_kubelet_readonly_port_enabled": "FALSE",
-                    "logging_variant": "DEFAULT",
-                }
-            },
+            addons_config=add_ons(spec),
+            node_pool_defaults=NODE_POOL_DEFAULTS,
             # Idle GPU nodes are removed soon; nodes are created only in the pools of the spec.
             cluster_autoscaling={"enabled": False, "autoscaling_profile": "OPTIMIZE_UTILIZATION"},
             logging_config={"enable_components": logged(spec)},
-            monitoring_config={
-                "enable_components": measured(spec),
-                "managed_prometheus": {"enabled": spec.monitoring.enabled},
-                "advanced_datapath_observability_config": {
-                    "enable_metrics": spec.monitoring.enabled,
-                    "enable_relay": False,
-                },
-            },
+            monitoring_config=monitoring(spec),
             cost_management_config={"enabled": True},
             resource_labels=self.labels("gke"),
             deletion_protection=spec.production,
@@ -172,18 +213,6 @@ class Cluster(PlatformComponent):
                 delete_before_replace=True,
             ),
         )
-        self.ready: list[pulumi.Resource] = [*identity.ready, *network.ready, *fabric.ready, *keys.ready]
-        """Must exist before a node starts and outlive the last one."""
-        self.kubeconfig: pulumi.Output[str] = pulumi.Output.json_dumps(
-            kubeconfig(
-                layout.kube_context(spec),
-                self.cluster.endpoint,
-                self.cluster.master_auth.apply(
-                    lambda auth: require_known(auth.cluster_ca_certificate, "certificate")
-                ),
-            )
-        )
-        self.register_outputs({"name": self.cluster.name})
 
     def provider(self, depends_on: list[pulumi.Resource]) -> k8s.Provider:
         """The provider of the cluster layer. Its resources are deleted before any of `depends_on`."""

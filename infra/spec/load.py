@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 from trainfleet.errors import InputError, Problem
 from trainfleet.infra.cloud_support import CloudSupport, all_supports, support
 from trainfleet.infra.clouds import Cloud
+from trainfleet.infra.spec.collisions import IDENTIFYING, same_names
 from trainfleet.infra.spec.field_docs import describe_fields
 from trainfleet.infra.spec.schema import PlatformSpec
 from trainfleet.infra.spec.stack_file import (
@@ -27,8 +28,6 @@ from trainfleet.infra.spec.stack_file import (
     override,
     project_root,
     read_stack,
-    read_stack_file,
-    shown_path,
 )
 from trainfleet.infra.validation.rules import violations
 from trainfleet.pydantic_messages import Path as KeyPath
@@ -123,10 +122,12 @@ def load_stack(stack: str, root: Path | None = None, overrides: Sequence[str] = 
     problems += [
         *error.problems,
         *_provider_settings(file, config, checked),
-        *_same_names(file, checked, locate),
     ]
-    if checked.spec is not None and not problems:
-        return checked.spec
+    spec = checked.spec
+    if spec is not None and not any(checked.rests_on_rejected((name,)) for name in IDENTIFYING):
+        problems += same_names(file, spec, locate(("name",)))
+    if spec is not None and not problems:
+        return spec
     raise InputError(f"{file.shown_as}: {_count(problems)}", problems)
 
 
@@ -368,45 +369,6 @@ def _setting_problem(file: StackFile, key: str, what: str, fix: str) -> Problem:
 def _quoted(text: str) -> str:
     """The text as YAML: a number is quoted to stay text."""
     return f'"{text}"' if text.isdigit() else text
-
-
-def _same_names(file: StackFile, checked: _Checked, locate: Locate) -> list[Problem]:
-    """Another stack with the same physical names: the same name in the same account and region, or on the
-    same cluster.
-    """
-    spec = checked.spec
-    if spec is None or any(
-        checked.rests_on_rejected((name,)) for name in ("name", "cloud", "region", "account", "kubernetes")
-    ):
-        return []
-    own = _identity(spec.model_dump(mode="json"))
-    problems = []
-    for other in sorted(file.path.parent.glob("Pulumi.?*.yaml")):
-        if other.resolve() == file.path.resolve():
-            continue
-        try:
-            config = read_stack_file(other).document.get("config")
-        except InputError:
-            continue  # reported when that stack is checked
-        platform = config.get(PLATFORM_KEY) if isinstance(config, dict) else None
-        if isinstance(platform, Mapping) and _identity(platform) == own:
-            where = f"{locate(('name',))} name"
-            what = (
-                f"`{spec.name}` is also the platform of {shown_path(other)}, "
-                "and both would have the same cluster, keys and names"
-            )
-            problems.append(Problem(where, what, "another name, or another region or account"))
-    return problems
-
-
-def _identity(platform: Mapping[str, Any]) -> tuple[str, ...]:
-    """The fields that physical names are unique by."""
-    kubernetes = platform.get("kubernetes")
-    cluster = kubernetes if isinstance(kubernetes, Mapping) else {}
-    parts = [platform.get(key) for key in ("cloud", "account", "region", "name")] + [
-        cluster.get(key) for key in ("context", "kubeconfig")
-    ]
-    return tuple(str(part or "") for part in parts)
 
 
 def _error(mistakes: Sequence[tuple[KeyPath, Problem]], locate: Locate) -> InputError:

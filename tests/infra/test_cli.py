@@ -68,7 +68,7 @@ def test_all_stacks_are_checked_for_a_script(trainfleet: Trainfleet) -> None:
     assert stacks[-1]["pools"] == []
 
 
-def test_every_mistake_is_told_with_its_place_and_the_code_is_2(
+def test_every_mistake_is_reported_with_its_place_and_the_code_is_2(
     trainfleet: Trainfleet, tmp_path: Path
 ) -> None:
     done = trainfleet("spec", "check", "demo", cwd=adopter(tmp_path, BAD))
@@ -124,7 +124,7 @@ def test_a_check_imports_neither_pulumi_nor_rich() -> None:
 # The schema
 
 
-def test_the_schema_beside_the_stacks_is_current(root: Path) -> None:
+def test_the_schema_in_stacks_is_current(root: Path) -> None:
     assert (root / "stacks" / "platform.schema.json").read_text() == schema_text(), (
         "run: trainfleet spec schema -o stacks/platform.schema.json"
     )
@@ -183,12 +183,12 @@ def test_no_part_of_the_platform_takes_unknown_keys() -> None:
     assert all(part["additionalProperties"] is False for part in parts)
 
 
-def test_the_schema_is_written_where_it_is_wished(trainfleet: Trainfleet, tmp_path: Path) -> None:
+def test_the_schema_is_written_to_the_given_file(trainfleet: Trainfleet, tmp_path: Path) -> None:
     assert trainfleet("spec", "schema", "--output", str(tmp_path / "a.json")).returncode == 0
     assert (tmp_path / "a.json").read_text() == trainfleet("spec", "schema").stdout == schema_text()
 
 
-def test_a_folder_that_cannot_be_written_is_told(trainfleet: Trainfleet) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(trainfleet: Trainfleet) -> None:
     done = trainfleet("spec", "schema", "--output", "/proc/nowhere/a.json")
     assert done.returncode == 2
     assert "choose a folder that can be written" in done.stderr

@@ -191,7 +191,7 @@ def test_every_version_since_the_first_has_a_way_forward() -> None:
 
 
 @pytest.mark.parametrize("pools", [None, "none", [1], {}])
-def test_an_older_document_that_is_wrong_is_refused_and_not_mended(pools: Any) -> None:
+def test_an_invalid_older_document_is_refused(pools: Any) -> None:
     stored = json.loads((Path(__file__).parent / "outputs" / "v1.json").read_text())
     with pytest.raises(InputError, match="pools"):
         read_outputs({**stored, "pools": pools})

@@ -190,7 +190,7 @@ def test_a_pool_with_a_fabric_says_how_a_pod_uses_it(stack: str, setting: str) -
             assert pool.environment or pool.rdma.startswith("gpudirect-tcp")
 
 
-def test_no_launcher_and_no_room_of_the_layer_asks_which_cloud_it_is_on() -> None:
+def test_no_launcher_and_no_part_of_the_layer_asks_which_cloud_it_is_on() -> None:
     """`infra/kubernetes/hyperpod.py` lists machines of the catalogue, which name their cloud; it is installed
     by AWS's own build. `ray up`
     has a form of its own for each cloud: that is what `training/launch/ray_up` writes."""

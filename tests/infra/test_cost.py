@@ -42,12 +42,12 @@ def test_the_bill_is_the_nodes_and_what_else_runs_by_the_hour() -> None:
 @pytest.mark.parametrize(
     ("nat", "zones", "count"), [("per-zone", 3, 3), ("per-zone", 2, 2), ("single", 3, 1)]
 )
-def test_ways_out_are_counted_as_they_are_built_on_aws(nat: str, zones: int, count: int) -> None:
+def test_nat_gateways_are_counted_as_they_are_built_on_aws(nat: str, zones: int, count: int) -> None:
     spec = platform(network={"nat": nat, "zones": zones})
     assert (part(spec, "nat").least, part(spec, "address").most) == (count, count)
 
 
-def test_a_closed_network_pays_no_way_out() -> None:
+def test_a_closed_network_pays_for_no_nat() -> None:
     names = [each.name for each in bill(platform(network={"nat": "none"})).parts]
     assert "nat" not in names
     assert "address" not in names

@@ -264,7 +264,7 @@ def test_a_wrong_catalogue_is_refused(change: tuple[str, str], says: str) -> Non
     assert says in str(caught.value)
 
 
-def test_a_machine_stands_in_the_catalogue_once() -> None:
+def test_a_machine_is_in_the_catalogue_once() -> None:
     with pytest.raises(CatalogueError, match="listed twice"):
         read_catalogue(ROW + ROW)
 

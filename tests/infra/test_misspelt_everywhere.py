@@ -24,7 +24,7 @@ from tests.infra.aws.test_order import WHOLE as AWS
 from tests.infra.azure.platforms import SUBSCRIPTION
 from tests.infra.azure.test_order import WHOLE as AZURE
 from tests.infra.gcp.test_order import WHOLE as GCP
-from tests.infra.sites import Site, sites
+from tests.infra.property_sites import Site, sites
 from trainfleet.rehearsal.engine.find import find_engine
 from trainfleet.rehearsal.engine.sandbox import read_project
 from trainfleet.rehearsal.rehearse import RehearsalOptions, rehearsal_session

@@ -62,7 +62,7 @@ def stack(root: Path, config: dict[str, Any]) -> Iterator[Runner]:
         ({}, "trainfleet:platform"),
     ],
 )
-def test_a_wrong_stack_is_told_what_is_wrong_without_a_traceback(
+def test_an_invalid_stack_is_reported_without_a_traceback(
     root: Path, config: dict[str, Any], message: str
 ) -> None:
     with stack(root, config) as runner:

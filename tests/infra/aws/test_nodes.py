@@ -90,12 +90,12 @@ P5 = "p5.48xlarge"
         (pool(compact=True, capacity="reserved", reservation="cr-1"), False, True),
     ],
 )
-def test_fabric_and_placement_follow_the_wish(pool_spec: GpuPool, *, efa: bool, group: bool) -> None:
+def test_fabric_and_placement_follow_the_spec(pool_spec: GpuPool, *, efa: bool, group: bool) -> None:
     assert node_pools.uses_efa(pool_spec, machine(P5)) is efa
     assert node_pools.needs_placement_group(pool_spec, machine(P5)) is group
 
 
-def test_a_machine_without_efa_gets_none_however_much_it_is_wished() -> None:
+def test_a_machine_without_efa_gets_none_even_if_requested() -> None:
     assert not node_pools.uses_efa(pool("A10G", 1, interconnect="best"), machine("g5.xlarge"))
 
 
@@ -167,7 +167,7 @@ def test_the_kubeconfig_holds_no_credential() -> None:
         ),
     ],
 )
-def test_a_budget_has_an_alert_per_share_and_a_forecast_where_aws_leaves_room(
+def test_a_budget_has_an_alert_per_share_and_a_forecast_if_aws_allows_one_more(
     shares: tuple[float, ...], expected: list[tuple[str, float]]
 ) -> None:
     alerts = budget.alerts(Budget(monthly_usd=100, alert_at=shares), "owner@example.com")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.infra.aws.platforms import SMALL
-from tests.infra.lives import Life, lived, places
+from tests.infra.lifecycle import Lifecycle, order_of, run_lifecycle
 from trainfleet.infra.aws.hyperpod_request import Cluster
 from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 
@@ -55,8 +55,8 @@ WHOLE = {
 
 
 @pytest.fixture(scope="module")
-def life(root: Path) -> Life:
-    return lived(root, "aws-dev", {"aws:region": "us-east-2", "trainfleet:platform": WHOLE})
+def life(root: Path) -> Lifecycle:
+    return run_lifecycle(root, "aws-dev", {"aws:region": "us-east-2", "trainfleet:platform": WHOLE})
 
 
 NODES = "aws:eks/nodeGroup:NodeGroup"
@@ -123,9 +123,9 @@ HYPERPOD = "aws:cloudcontrol/resource:Resource"
     ],
 )
 def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(
-    life: Life, first: str, then: str, why: str
+    life: Lifecycle, first: str, then: str, why: str
 ) -> None:
-    assert max(places(life.unmade, first)) < min(places(life.unmade, then)), why
+    assert max(order_of(life.unmade, first)) < min(order_of(life.unmade, then)), why
 
 
 @pytest.mark.parametrize(
@@ -145,16 +145,18 @@ def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(
         ("lab-bucket-private", "lab-bucket-policy", "both at once on one bucket is refused"),
     ],
 )
-def test_on_apply_one_kind_is_there_before_the_other(life: Life, first: str, then: str, why: str) -> None:
-    assert max(places(life.made, first)) < min(places(life.made, then)), why
+def test_on_apply_one_kind_is_there_before_the_other(
+    life: Lifecycle, first: str, then: str, why: str
+) -> None:
+    assert max(order_of(life.made, first)) < min(order_of(life.made, then)), why
 
 
-def test_destroy_leaves_nothing_outside_production(life: Life) -> None:
+def test_destroy_leaves_nothing_outside_production(life: Lifecycle) -> None:
     assert life.left == 0
     assert len(life.unmade) == len(life.made)
 
 
-def test_the_outputs_are_the_contract(life: Life) -> None:
+def test_the_outputs_are_the_contract(life: Lifecycle) -> None:
     outputs = life.outputs
     assert (outputs.kube_context, outputs.namespace, outputs.service_account) == (
         "trainfleet-lab",
@@ -177,14 +179,14 @@ def test_the_outputs_are_the_contract(life: Life) -> None:
     }
 
 
-def test_the_kubeconfig_that_is_handed_out_names_the_cluster_and_no_credential(life: Life) -> None:
+def test_the_kubeconfig_that_is_handed_out_names_the_cluster_and_no_credential(life: Lifecycle) -> None:
     document: dict[str, Any] = json.loads(life.outputs.kubeconfig)
     assert document["clusters"][0]["cluster"]["server"].startswith("https://")
     assert set(document["users"][0]["user"]) == {"exec"}
 
 
 def test_the_cluster_layer_stays_when_endpoint_or_certificate_change_and_goes_with_the_cluster(
-    life: Life,
+    life: Lifecycle,
 ) -> None:
     now = life.inputs["lab-kubernetes-provider"]
     moved = {**now, "kubeconfig": now["kubeconfig"].replace("https://", "https://new-")}
@@ -196,7 +198,7 @@ def test_the_cluster_layer_stays_when_endpoint_or_certificate_change_and_goes_wi
     assert now["clusterIdentifier"].startswith("trainfleet-lab@")
 
 
-def test_a_node_with_fabric_interfaces_is_still_a_member_of_the_cluster(life: Life) -> None:
+def test_a_node_with_fabric_interfaces_is_still_a_member_of_the_cluster(life: Lifecycle) -> None:
     first, *others = life.inputs["lab-h100-template"]["networkInterfaces"]
     cluster_group, fabric_group = first["securityGroups"]
     assert cluster_group != fabric_group, (
@@ -207,13 +209,13 @@ def test_a_node_with_fabric_interfaces_is_still_a_member_of_the_cluster(life: Li
     assert "networkInterfaces" not in life.inputs["lab-l4-template"]
 
 
-def test_a_pool_that_is_bound_to_a_zone_has_one_subnet_and_the_others_all(life: Life) -> None:
+def test_a_pool_that_is_bound_to_a_zone_has_one_subnet_and_the_others_all(life: Lifecycle) -> None:
     assert len(life.inputs["lab-h100"]["subnetIds"]) == 1
     assert len(life.inputs["lab-l4"]["subnetIds"]) == 2
     assert life.inputs["lab-h100"]["scalingConfig"] == {"minSize": 0, "maxSize": 2, "desiredSize": 0}
 
 
-def test_whoever_may_launch_is_put_into_the_group_and_gets_no_more(life: Life) -> None:
+def test_a_launcher_is_a_member_of_the_group_and_gets_no_more(life: Lifecycle) -> None:
     entries = {
         inputs["principalArn"]: inputs
         for inputs in life.inputs.values()
@@ -225,7 +227,7 @@ def test_whoever_may_launch_is_put_into_the_group_and_gets_no_more(life: Life) -
     assert rights == ["arn:aws:iam::111122223333:role/admin"]
 
 
-def test_the_request_to_sagemaker_names_what_was_really_made(life: Life) -> None:
+def test_the_request_to_sagemaker_names_what_was_really_made(life: Lifecycle) -> None:
     request = Cluster.model_validate_json(life.inputs["lab-hyperpod"]["desiredState"])
     (group,) = request.InstanceGroups
     assert group.ExecutionRole.startswith("arn:aws:iam::")
@@ -239,7 +241,7 @@ def test_the_request_to_sagemaker_names_what_was_really_made(life: Life) -> None
     assert request.Orchestrator.Eks.ClusterArn.endswith("cluster/trainfleet-lab")
 
 
-def test_pods_logs_go_to_a_group_that_is_encrypted_and_ends(life: Life) -> None:
+def test_pods_logs_go_to_a_group_that_is_encrypted_and_ends(life: Lifecycle) -> None:
     group = life.inputs["lab-pod-logs"]
     assert (group["retentionInDays"], bool(group["kmsKeyId"])) == (365, True)
     assert life.inputs["lab-logs-identity"]["namespace"] == "logging"

@@ -123,7 +123,7 @@ def test_own_labels_never_hide_the_platforms() -> None:
         ({"capacity": "reserved", "reservation": RESERVATION, "compact": True}, A100, False, False),
     ],
 )
-def test_fabric_and_placement_follow_the_wish_and_the_machine(
+def test_fabric_and_placement_follow_the_spec_and_the_machine(
     pool_spec: dict[str, Any], instance_type: str, *, fabric: bool, placed: bool
 ) -> None:
     assert node_pools.uses_infiniband(pool(**pool_spec), machine(instance_type)) is fabric
@@ -181,7 +181,7 @@ def test_a_kubeconfig_without_address_or_certificate_is_an_error_and_not_a_hole(
         cluster.cluster_address([credentials(handed)])
 
 
-def test_the_kubeconfig_logs_in_as_whoever_runs_it() -> None:
+def test_the_kubeconfig_logs_in_as_its_user() -> None:
     document = cluster.kubeconfig("trainfleet-lab", "https://x", "Y2E=")
     (user,) = document["users"]
     assert set(user["user"]) == {"exec"}
@@ -216,7 +216,7 @@ def test_no_identity_may_give_roles_away() -> None:
     )
 
 
-def test_an_issuer_that_is_not_told_is_an_error_and_not_a_hole() -> None:
+def test_a_missing_issuer_is_an_error() -> None:
     with pytest.raises(LookupError, match="OIDC issuer"):
         identity.issuer_url(None)
 
@@ -243,7 +243,7 @@ def test_security_rules_have_priorities_of_their_own_and_one_way_to_say_each_thi
         assert (rule.get("destination_port_range") is None) != (rule.get("destination_port_ranges") is None)
 
 
-def test_whoever_is_not_named_is_shut_out_last() -> None:
+def test_everything_else_is_denied_last() -> None:
     written = firewall.in_order([firewall.lustre("10.0.0.0/17", "10.0.176.0/20"), firewall.deny_all()])
     assert [rule["access"] for rule in written] == ["Allow", "Deny"]
     assert written[1]["priority"] == 4096
@@ -267,7 +267,7 @@ def test_objects_never_expire_and_old_versions_do() -> None:
         ),
     ],
 )
-def test_a_budget_has_an_alert_per_share_and_a_forecast_where_azure_leaves_room(
+def test_a_budget_has_an_alert_per_share_and_a_forecast_if_azure_allows_one_more(
     shares: tuple[float, ...], expected: list[tuple[str, float]]
 ) -> None:
     alerts = budget.alerts(Budget(monthly_usd=100, alert_at=shares), "owner@example.com")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.infra.azure.platforms import LAUNCHERS, RESERVATION, SMALL, SUBSCRIPTION
-from tests.infra.lives import Life, lived, places
+from tests.infra.lifecycle import Lifecycle, order_of, run_lifecycle
 from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
@@ -54,8 +54,8 @@ WHOLE = {
 
 
 @pytest.fixture(scope="module")
-def life(root: Path) -> Life:
-    return lived(
+def life(root: Path) -> Lifecycle:
+    return run_lifecycle(
         root,
         "azure-dev",
         {
@@ -117,9 +117,9 @@ GROUP = "azure-native:resources:ResourceGroup"
     ],
 )
 def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(
-    life: Life, first: str, then: str, why: str
+    life: Lifecycle, first: str, then: str, why: str
 ) -> None:
-    assert max(places(life.unmade, first)) < min(places(life.unmade, then)), why
+    assert max(order_of(life.unmade, first)) < min(order_of(life.unmade, then)), why
 
 
 @pytest.mark.parametrize(
@@ -164,16 +164,18 @@ def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(
         ("lab-system", "kubernetes:*", "the cluster layer needs a node to run on"),
     ],
 )
-def test_on_apply_one_kind_is_there_before_the_other(life: Life, first: str, then: str, why: str) -> None:
-    assert max(places(life.made, first)) < min(places(life.made, then)), why
+def test_on_apply_one_kind_is_there_before_the_other(
+    life: Lifecycle, first: str, then: str, why: str
+) -> None:
+    assert max(order_of(life.made, first)) < min(order_of(life.made, then)), why
 
 
-def test_destroy_leaves_nothing_outside_production(life: Life) -> None:
+def test_destroy_leaves_nothing_outside_production(life: Lifecycle) -> None:
     assert life.left == 0
     assert len(life.unmade) == len(life.made)
 
 
-def test_the_outputs_are_the_contract(life: Life) -> None:
+def test_the_outputs_are_the_contract(life: Lifecycle) -> None:
     outputs = life.outputs
     assert (outputs.kube_context, outputs.namespace, outputs.service_account) == (
         "trainfleet-lab",
@@ -196,14 +198,14 @@ def test_the_outputs_are_the_contract(life: Life) -> None:
     assert h100.node_selector == {"trainfleet.io/pool": "h100"}
 
 
-def test_the_kubeconfig_that_is_handed_out_names_the_cluster_and_no_credential(life: Life) -> None:
+def test_the_kubeconfig_that_is_handed_out_names_the_cluster_and_no_credential(life: Lifecycle) -> None:
     document: dict[str, Any] = json.loads(life.outputs.kubeconfig)
     assert document["clusters"][0]["cluster"]["server"].startswith("https://")
     assert set(document["users"][0]["user"]) == {"exec"}
 
 
 def test_the_cluster_layer_stays_when_endpoint_or_certificate_change_and_goes_with_the_cluster(
-    life: Life,
+    life: Lifecycle,
 ) -> None:
     now = life.inputs["lab-kubernetes-provider"]
     moved = {**now, "kubeconfig": now["kubeconfig"].replace("https://", "https://new-")}
@@ -215,7 +217,7 @@ def test_the_cluster_layer_stays_when_endpoint_or_certificate_change_and_goes_wi
     assert now["clusterIdentifier"].startswith("trainfleet-lab@")
 
 
-def test_a_pool_that_is_bound_to_a_zone_lives_behind_that_zones_own_way_out(life: Life) -> None:
+def test_a_pool_that_is_bound_to_a_zone_uses_the_nat_gateway_of_that_zone(life: Lifecycle) -> None:
     h100, held, spot = (life.inputs[f"lab-{name}"] for name in ("h100", "a100-held", "t4"))
     assert (h100["availabilityZones"], held["availabilityZones"], spot["availabilityZones"]) == (
         ["1"],
@@ -227,7 +229,7 @@ def test_a_pool_that_is_bound_to_a_zone_lives_behind_that_zones_own_way_out(life
     assert "zones" not in life.inputs["lab-nat-nodes"]
 
 
-def test_what_is_reserved_is_not_placed_and_what_is_compact_is(life: Life) -> None:
+def test_what_is_reserved_is_not_placed_and_what_is_compact_is(life: Lifecycle) -> None:
     assert life.inputs["lab-a100-held"]["capacityReservationGroupID"] == RESERVATION
     assert "proximityPlacementGroupID" not in life.inputs["lab-a100-held"]
     assert life.inputs["lab-h100"]["proximityPlacementGroupID"]
@@ -235,7 +237,7 @@ def test_what_is_reserved_is_not_placed_and_what_is_compact_is(life: Life) -> No
     assert "count" not in life.inputs["lab-h100"]  # it is the autoscaler's
 
 
-def test_every_subnet_has_a_security_group_and_no_way_out_that_nobody_named(life: Life) -> None:
+def test_every_subnet_has_a_security_group_and_no_implicit_egress(life: Lifecycle) -> None:
     subnets = {name: inputs for name, inputs in life.inputs.items() if name.endswith("-subnet")}
     assert len(subnets) == 6
     for name, inputs in subnets.items():
@@ -243,13 +245,13 @@ def test_every_subnet_has_a_security_group_and_no_way_out_that_nobody_named(life
         assert inputs["defaultOutboundAccess"] is False, name
 
 
-def test_no_role_is_given_on_more_than_one_resource(life: Life) -> None:
+def test_no_role_is_given_on_more_than_one_resource(life: Lifecycle) -> None:
     scopes = [inputs["scope"] for inputs in life.inputs.values() if "roleDefinitionId" in inputs]
     assert scopes
     assert [scope for scope in scopes if "/providers/" not in scope] == []
 
 
-def test_nobody_has_a_key_to_the_bucket_and_nobody_comes_from_outside(life: Life) -> None:
+def test_nobody_has_a_key_to_the_bucket_and_nobody_comes_from_outside(life: Lifecycle) -> None:
     accounts = [inputs for inputs in life.inputs.values() if "allowSharedKeyAccess" in inputs]
     assert len(accounts) == 2
     for account in accounts:

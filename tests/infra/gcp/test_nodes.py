@@ -147,7 +147,7 @@ def test_a_pod_names_every_interface_of_its_machine_in_order(instance_type: str,
     assert len(links) - 1 - (big.rdma == "roce") == big.rdma_nics
 
 
-def test_nccl_is_told_the_fabric_where_it_needs_no_daemon() -> None:
+def test_nccl_gets_the_fabric_where_it_needs_no_daemon() -> None:
     ultra, four = fabric.environment(machine("a3-ultragpu-8g")), fabric.environment(machine("a4-highgpu-8g"))
     assert ultra["NCCL_NET"] == "gIB"
     assert ultra["NCCL_TUNER_CONFIG_PATH"].endswith("a3u.txtpb")
@@ -265,5 +265,5 @@ def test_only_the_apis_that_are_called_are_switched_on() -> None:
     }
 
 
-def test_the_server_stands_before_the_at_sign_of_a_mount_point() -> None:
+def test_the_server_is_before_the_at_sign_of_a_mount_point() -> None:
     assert filesystem.server("10.0.0.3@tcp:/shared") == "10.0.0.3"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.infra.gcp.platforms import SMALL
-from tests.infra.lives import Life, lived, places
+from tests.infra.lifecycle import Lifecycle, order_of, run_lifecycle
 from trainfleet.rehearsal.simulation.provider import CLOUD_MODELS
 
 # The simulated provider reads every class of the SDK, the old ones too, and those warn.
@@ -56,8 +56,8 @@ WHOLE = {
 
 
 @pytest.fixture(scope="module")
-def life(root: Path) -> Life:
-    return lived(
+def life(root: Path) -> Lifecycle:
+    return run_lifecycle(
         root,
         "gcp-dev",
         {"gcp:project": SMALL["account"], "gcp:region": SMALL["region"], "trainfleet:platform": WHOLE},
@@ -101,9 +101,9 @@ LENT = "gcp:kms/cryptoKeyIAMMember:CryptoKeyIAMMember"
     ],
 )
 def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(
-    life: Life, first: str, then: str, why: str
+    life: Lifecycle, first: str, then: str, why: str
 ) -> None:
-    assert max(places(life.unmade, first)) < min(places(life.unmade, then)), why
+    assert max(order_of(life.unmade, first)) < min(order_of(life.unmade, then)), why
 
 
 @pytest.mark.parametrize(
@@ -140,16 +140,18 @@ def test_on_destroy_all_of_one_kind_are_gone_before_the_other_goes(
         ("lab-system", "kubernetes:*", "the cluster layer needs a node to run on"),
     ],
 )
-def test_on_apply_one_kind_is_there_before_the_other(life: Life, first: str, then: str, why: str) -> None:
-    assert max(places(life.made, first)) < min(places(life.made, then)), why
+def test_on_apply_one_kind_is_there_before_the_other(
+    life: Lifecycle, first: str, then: str, why: str
+) -> None:
+    assert max(order_of(life.made, first)) < min(order_of(life.made, then)), why
 
 
-def test_destroy_leaves_nothing_outside_production(life: Life) -> None:
+def test_destroy_leaves_nothing_outside_production(life: Lifecycle) -> None:
     assert life.left == 0
     assert len(life.unmade) == len(life.made)
 
 
-def test_the_outputs_are_the_contract(life: Life) -> None:
+def test_the_outputs_are_the_contract(life: Lifecycle) -> None:
     outputs = life.outputs
     assert outputs.kube_context == "gke_my-project-123456_us-central1_trainfleet-lab"
     assert (outputs.namespace, outputs.service_account, outputs.autoscaler) == ("training", "trainer", "gke")
@@ -166,14 +168,14 @@ def test_the_outputs_are_the_contract(life: Life) -> None:
     ]
 
 
-def test_the_kubeconfig_that_is_handed_out_names_the_cluster_and_no_credential(life: Life) -> None:
+def test_the_kubeconfig_that_is_handed_out_names_the_cluster_and_no_credential(life: Lifecycle) -> None:
     document: dict[str, Any] = json.loads(life.outputs.kubeconfig)
     assert document["clusters"][0]["cluster"]["server"].startswith("https://")
     assert set(document["users"][0]["user"]) == {"exec"}
 
 
 def test_the_cluster_layer_stays_when_endpoint_or_certificate_change_and_goes_with_the_cluster(
-    life: Life,
+    life: Lifecycle,
 ) -> None:
     now = life.inputs["lab-kubernetes-provider"]
     moved = {**now, "kubeconfig": now["kubeconfig"].replace("https://", "https://new-")}
@@ -184,7 +186,7 @@ def test_the_cluster_layer_stays_when_endpoint_or_certificate_change_and_goes_wi
     ]
 
 
-def test_no_node_runs_as_the_projects_default_account_and_no_account_has_a_key(life: Life) -> None:
+def test_no_node_runs_as_the_projects_default_account_and_no_account_has_a_key(life: Lifecycle) -> None:
     pools = [life.inputs[f"lab-{name}"]["nodeConfig"] for name in ("system", "h200", "h100", "a100", "l4")]
     assert {pool["serviceAccount"] for pool in pools} == {
         "lab-nodes@my-project-123456.iam.gserviceaccount.com"
@@ -193,7 +195,7 @@ def test_no_node_runs_as_the_projects_default_account_and_no_account_has_a_key(l
     assert not [operation for operation in life.made if operation.token == "gcp:serviceaccount/key:Key"]
 
 
-def test_a_pool_is_bought_as_the_spec_says(life: Life) -> None:
+def test_a_pool_is_bought_as_the_spec_says(life: Lifecycle) -> None:
     h200, h100, a100, l4 = (life.inputs[f"lab-{name}"] for name in ("h200", "h100", "a100", "l4"))
     assert h200["nodeConfig"]["reservationAffinity"]["consumeReservationType"] == "SPECIFIC_RESERVATION"
     assert h200["upgradeSettings"]["maxSurge"] == 0
@@ -207,7 +209,7 @@ def test_a_pool_is_bought_as_the_spec_says(life: Life) -> None:
     assert {pool["initialNodeCount"] for pool in (h200, h100, a100, l4)} == {0}
 
 
-def test_a_node_has_an_interface_in_every_network_that_its_pods_name(life: Life) -> None:
+def test_a_node_has_an_interface_in_every_network_that_its_pods_name(life: Lifecycle) -> None:
     links = {
         name: life.inputs[f"lab-{name}"]["networkConfig"]["additionalNodeNetworkConfigs"]
         for name in ("h200", "h100", "l4")
@@ -221,7 +223,7 @@ def test_a_node_has_an_interface_in_every_network_that_its_pods_name(life: Life)
     assert life.inputs["lab-gke"]["enableMultiNetworking"] is True
 
 
-def test_the_clusters_logs_go_to_a_bucket_of_their_own(life: Life) -> None:
+def test_the_clusters_logs_go_to_a_bucket_of_their_own(life: Lifecycle) -> None:
     bucket = life.inputs["lab-cluster-logs"]
     assert bucket["retentionDays"] == 365
     assert life.inputs["lab-cluster-logs-sink"]["destination"].endswith(

@@ -85,7 +85,7 @@ def test_every_metric_in_the_list_is_used_by_something() -> None:
     assert used == METRICS.keys()
 
 
-def test_ray_tells_the_metrics_that_are_said_to_be_rays() -> None:
+def test_ray_exports_the_metrics_that_are_listed_as_rays() -> None:
     ray = find_spec("ray")
     if ray is None or ray.origin is None:
         pytest.skip("Ray is not installed")

@@ -83,7 +83,7 @@ def test_infinibands_plugin_announces_the_resource_that_pods_ask_for() -> None:
     )
 
 
-def test_the_switch_and_the_wish_are_both_needed() -> None:
+def test_the_switch_and_the_request_are_both_needed() -> None:
     assert not planned("roce", layer={"rdma_plugin": False}).of("DaemonSet")
     slow = {"name": "slow", "accelerator": "H100", "per_node": 8}
     assert "lab-efa-device-plugin" not in plan({"gpu_pools": [slow]}).types

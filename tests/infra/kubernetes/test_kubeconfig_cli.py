@@ -121,7 +121,7 @@ def test_it_is_written_again_but_never_over_another_kubeconfig(
         ("a..b", "three parts"),
     ],
 )
-def test_what_is_no_token_is_refused_and_nothing_is_written(
+def test_an_invalid_token_is_refused_and_nothing_is_written(
     trainfleet: Trainfleet, platform: Path, tmp_path: Path, text: str, said: str
 ) -> None:
     (tmp_path / "token").write_text(text)
@@ -233,7 +233,7 @@ def test_a_cluster_that_gives_no_token_is_named_with_its_answer(
 
 
 @needs_kubectl
-def test_a_secret_that_is_not_filled_yet_is_told_apart(served: ApiServer) -> None:
+def test_a_secret_that_is_still_empty_is_reported(served: ApiServer) -> None:
     served.objects[SECRET] = secret()
     with pytest.raises(TrainfleetError, match="is still empty"):
         fetch_token("mine", "training")

@@ -112,7 +112,7 @@ def test_a_platform_without_gpus_or_cloud_gets_no_plugin_autoscaler_or_storage_c
     }
 
 
-def test_releases_are_pinned_whole_or_absent_and_bring_no_definitions_by_the_folder(aws: Layer) -> None:
+def test_releases_are_pinned_atomic_and_without_the_crds_folder(aws: Layer) -> None:
     releases = aws.of(RELEASE)
     pins = {chart.name: chart for chart in vars(charts).values() if isinstance(chart, charts.Chart)}
     pins["kuberay-operator"] = charts.kuberay_operator("1.6.0")

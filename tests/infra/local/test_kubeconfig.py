@@ -59,7 +59,7 @@ def file(tmp_path: Path) -> Path:
     ("pool_spec", "context", "server"),
     [("", "kind-lab", "https://127.0.0.1:6443"), ("farm", "farm", "https://farm:6443")],
 )
-def test_the_wished_context_is_found_else_the_current_one(
+def test_the_context_of_the_spec_is_found_else_the_current_one(
     file: Path, pool_spec: str, context: str, server: str
 ) -> None:
     reached = find_cluster(spec(context=pool_spec), file)
@@ -126,7 +126,7 @@ def test_the_file_is_the_specs_else_the_environments_else_the_usual_one(
     assert str(kubeconfig_path(spec(kubeconfig=written))) == expected
 
 
-def test_gpu_nodes_that_are_there_are_found_by_the_labels_they_have() -> None:
+def test_existing_gpu_nodes_are_found_by_their_labels() -> None:
     data = {
         "name": "l4",
         "accelerator": "L4",

@@ -1,8 +1,5 @@
-"""Where the files of `infra/` name a property: keywords of resource and argument classes, and keys of the
-dicts inside them.
-
-Used by test_misspelt_everywhere.py. Maps whose keys are the user's own (labels, tags, data) name no property
-and are left out.
+"""Find where the files of `infra/` name a property: keywords of resource and argument classes, and keys of their
+dicts. Maps with free keys (labels, tags, data) are left out.
 """
 
 from __future__ import annotations
@@ -41,20 +38,20 @@ FREE = frozenset(
         "notifications",
     }
 )
-"""Maps with keys of their own, and what is no property."""
+"""Maps with free keys, and keywords that are not properties."""
 _KEY = re.compile(r"[a-z]+(_[a-z0-9]+)*$")
 
 
 @dataclass(frozen=True)
 class Site:
-    """A property that a file names: where its name and its value stand."""
+    """A property that a file names, with the positions of its name and value."""
 
     file: str
     name: str
     line: int
     column: int
     value: tuple[int, int, int, int]
-    """Where the value stands: from line and column to line and column, as ast counts (columns in bytes)."""
+    """Position of the value: from line and column to line and column, as ast counts (columns in bytes)."""
 
     def misspelt(self, text: str) -> str:
         """The file with a letter too many in the name."""
@@ -63,7 +60,7 @@ class Site:
         )
 
     def tripped(self, text: str) -> str:
-        """The file with an error in the place of the value: shows whether a program comes by at all."""
+        """The file with an error in the place of the value: shows whether a program evaluates it."""
         return _put(text, *self.value, "(1 // 0)")
 
 
@@ -92,6 +89,9 @@ def _sites(tree: ast.AST, file: str) -> Iterator[Site]:
                     yield _site(file, keyword.arg, keyword, keyword.value)
                     if keyword.arg not in FREE:
                         yield from _keys(keyword.value, file)
+        elif isinstance(node, ast.AnnAssign) and re.search(r"ArgsDict\b", ast.unparse(node.annotation)):
+            if isinstance(node.value, ast.Dict | ast.List):
+                yield from _keys(node.value, file)
         elif (
             isinstance(node, ast.FunctionDef)
             and node.returns is not None

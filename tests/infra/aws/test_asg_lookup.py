@@ -58,7 +58,7 @@ for name, (least, most) in pools.items():
     ],
     ids=["new", "as it is", "raised from nothing", "raised below the size", "more room", "less room"],
 )
-def test_a_group_is_told_its_size_only_when_its_limits_change(
+def test_a_group_gets_its_size_only_when_its_limits_change(
     running: Running | None, limits: tuple[int, int], told: int, *, ignored: bool
 ) -> None:
     size = scaling(running, *limits)

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tests.infra.drawn.strategies import Document, gpu_machines, sample, specs
+from tests.infra.generated.strategies import Document, gpu_machines, sample, specs
 from trainfleet.errors import InputError
 from trainfleet.infra.catalog.machines import Machine, machine_for_pool
 from trainfleet.infra.cloud_support import support

@@ -133,7 +133,7 @@ def test_node_pool_names_keep_akss_limits(name: str) -> None:
     assert re.fullmatch(r"[a-z][a-z0-9]{0,11}", layout.node_pool_name(name, "Standard_X", ("1",)))
 
 
-def test_node_pools_whose_names_look_alike_are_told_apart() -> None:
+def test_node_pools_with_similar_names_are_distinguished() -> None:
     names = ["ab", "a-b", "a100-spot-one", "a100-spot-two", "a100spotone"]
     assert len({layout.node_pool_name(name, "Standard_X") for name in names}) == len(names)
 

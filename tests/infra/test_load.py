@@ -44,7 +44,7 @@ def test_a_good_spec_is_read_with_its_defaults() -> None:
     )
 
 
-def test_field_mistakes_and_rules_are_told_together() -> None:
+def test_field_mistakes_and_rules_are_reported_together() -> None:
     data = {
         **GOOD,
         "owner": "nobody",
@@ -70,12 +70,12 @@ def test_a_refused_value_gives_no_follow_on_mistake() -> None:
     assert mistakes(data).keys() == {"cloud"}
 
 
-def test_a_refused_pool_leaves_the_others_judged_at_their_own_place() -> None:
+def test_a_refused_pool_leaves_the_others_validated_at_their_own_place() -> None:
     data = {**GOOD, "gpu_pools": ["l4", {"name": "h", "accelerator": "H1000"}]}
     assert mistakes(data).keys() == {"gpu_pools[0]", "gpu_pools[1].accelerator"}
 
 
-def test_a_misspelt_required_key_is_told_once() -> None:
+def test_a_misspelt_required_key_is_reported_once() -> None:
     data = {**GOOD, "gpu_pools": [{"name": "l4", "acelerator": "L4", "per_node": 4}]}
     assert mistakes(data) == {
         "gpu_pools[0].acelerator": "unknown key `acelerator` -> did you mean `accelerator`?"
@@ -150,7 +150,7 @@ def test_a_key_in_the_wrong_place_is_sent_to_the_right_one() -> None:
         ({"network": {True: "x"}}, "network key `true`", 'put it in quotes: "true"'),
     ],
 )
-def test_a_mistake_is_told_in_plain_words(changes: dict[Any, Any], where: str, says: str) -> None:
+def test_a_mistake_is_reported_in_plain_words(changes: dict[Any, Any], where: str, says: str) -> None:
     found = mistakes({**GOOD, **changes})
     assert list(found) == [where]
     assert says in found[where]
@@ -164,7 +164,7 @@ def test_a_missing_key_is_named(missing: str) -> None:
 
 
 @pytest.mark.parametrize("data", [None, [], "aws", 5])
-def test_what_is_no_platform_at_all_is_refused(data: Any) -> None:
+def test_a_document_that_is_not_a_platform_is_refused(data: Any) -> None:
     assert list(mistakes(data)) == [""]
 
 
@@ -198,7 +198,7 @@ def test_values_as_pulumi_hands_them_over_are_read() -> None:
     )
 
 
-def test_every_required_field_has_a_stand_in_that_keeps_its_own_rules() -> None:
+def test_every_required_field_has_a_valid_placeholder() -> None:
     parts: list[type[BaseModel]] = [PlatformSpec]
     while parts:
         part = parts.pop()

@@ -93,7 +93,7 @@ def test_a_pool_spreads_over_all_zones_unless_something_binds_it_to_one(
     assert not pool.get("zone") or found == (pool["zone"],)
 
 
-def test_the_shared_filesystem_stands_beside_the_pool_that_is_bound_to_a_zone() -> None:
+def test_the_shared_filesystem_is_in_the_zone_of_the_pool_that_is_bound_to_one() -> None:
     spread = {"name": "spread", "accelerator": "L4", "per_node": 4}
     bound = {**BOUND, "zone": "us-east-2b"}
     assert layout.shared_volume_zone(unchecked(gpu_pools=[spread, bound])) == "us-east-2b"
@@ -103,7 +103,7 @@ def test_the_shared_filesystem_stands_beside_the_pool_that_is_bound_to_a_zone() 
 @pytest.mark.parametrize(
     ("pool_spec", "kept"), [(1, 1), (2, 3), (8, 14), (365, 365), (366, 400), (5000, 3653)]
 )
-def test_logs_are_kept_at_least_as_long_as_wished_where_aws_can(pool_spec: int, kept: int) -> None:
+def test_logs_are_kept_at_least_as_long_as_requested_where_aws_can(pool_spec: int, kept: int) -> None:
     assert layout.log_retention(pool_spec) == kept
 
 

@@ -1,6 +1,4 @@
-"""The life of a platform, for the tests of every cloud that look at its order: one apply and one destroy on
-the real engine.
-"""
+"""One apply and one destroy of a platform on the real engine, with the order of all operations."""
 
 from __future__ import annotations
 
@@ -20,21 +18,19 @@ from trainfleet.rehearsal.simulation.state import Cloud, Operation
 
 
 @dataclass(frozen=True)
-class Life:
-    """What happened to a platform: names and types in the order they were made and unmade, and the stack's
-    outputs.
-    """
+class Lifecycle:
+    """The operations of an apply and a destroy in their order, and the stack's outputs."""
 
     made: list[Operation]
     unmade: list[Operation]
     outputs: PlatformOutputs
     inputs: dict[str, dict[str, Any]]
-    """By logical name: what was asked for, as the engine's state has it."""
+    """Inputs in the engine's state, by logical name."""
     left: int
 
 
-def lived(root: Path, stack: str, config: dict[str, Any]) -> Life:
-    """Make a platform with these settings and unmake it."""
+def run_lifecycle(root: Path, stack: str, config: dict[str, Any]) -> Lifecycle:
+    """Apply and destroy a platform with these settings."""
     settings = {"config": config}
     cloud = Cloud()
     with (
@@ -57,15 +53,15 @@ def lived(root: Path, stack: str, config: dict[str, Any]) -> Life:
         }
         gone = runner.run("destroy", "--yes", "--skip-preview")
         assert gone.ok, gone.output[-4000:]
-        return Life(made, cloud.operations[len(made) :], outputs, inputs, len(cloud.records))
+        return Lifecycle(made, cloud.operations[len(made) :], outputs, inputs, len(cloud.records))
 
 
-def places(operations: list[Operation], pattern: str) -> list[int]:
-    """Where in the order the resources are whose type or name is like `pattern`."""
+def order_of(operations: list[Operation], pattern: str) -> list[int]:
+    """Positions of the resources whose type or name matches `pattern`."""
     found = [
         index
         for index, operation in enumerate(operations)
         if fnmatch(operation.token, pattern) or fnmatch(operation.urn.rsplit("::", maxsplit=1)[-1], pattern)
     ]
-    assert found, f"nothing is like {pattern}"
+    assert found, f"nothing matches {pattern}"
     return found

@@ -94,7 +94,7 @@ def test_a_pod_role_can_be_taken_by_one_service_account_of_one_cluster() -> None
     }
 
 
-def test_who_uses_a_key_without_being_named_is_told_by_condition() -> None:
+def test_users_of_a_key_without_a_principal_are_named_by_condition() -> None:
     for make in (keys.used_by_service_roles, keys.grants_by_service_roles):
         statement = make("Nodes", "aws", ACCOUNT, keys.NODE_STARTERS)
         assert statement["Principal"] == {"AWS": "*"}
@@ -122,7 +122,7 @@ def test_logs_encrypt_the_log_groups_of_one_account_and_region() -> None:
     }
 
 
-def test_a_bucket_is_closed_to_whoever_comes_without_tls() -> None:
+def test_a_bucket_denies_access_without_tls() -> None:
     statement = storage.tls_only(BUCKET)
     assert statement["Effect"] == "Deny"
     assert statement["Resource"] == [BUCKET, f"{BUCKET}/*"]

@@ -97,7 +97,7 @@ def test_the_system_pool_is_in_no_more_zones_than_it_always_has_nodes(least: int
     assert len(layout.system_zones(unchecked(system_pool={"min_nodes": least}))) == zones
 
 
-def test_the_shared_filesystem_stands_beside_the_pool_that_is_bound_to_a_zone() -> None:
+def test_the_shared_filesystem_is_in_the_zone_of_the_pool_that_is_bound_to_one() -> None:
     assert (
         layout.shared_volume_zone(unchecked(gpu_pools=[L4, {**H100, "zone": "us-central1-c"}]))
         == "us-central1-c"

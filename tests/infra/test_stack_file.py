@@ -258,7 +258,7 @@ def test_a_setting_nested_too_deep_is_taken_for_text(tmp_path: Path) -> None:
     assert list(found) == ["--set gpu_pools"]
 
 
-def test_every_doubled_key_is_told(tmp_path: Path) -> None:
+def test_every_repeated_key_is_reported(tmp_path: Path) -> None:
     found = stack_mistakes(
         tmp_path,
         PLATFORM.replace("    cloud: aws\n", "    cloud: aws\n    cloud: gcp\n") + "        per_node: 8\n",
@@ -288,7 +288,7 @@ def test_an_unknown_stack_is_answered_with_the_nearest(tmp_path: Path) -> None:
         load_stack("dmeo", stack(tmp_path, PLATFORM))
 
 
-def test_an_unknown_stack_unlike_all_is_answered_with_what_is_there(tmp_path: Path) -> None:
+def test_an_unknown_stack_is_answered_with_the_available_ones(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="available: demo"):
         load_stack("zzz", stack(tmp_path, PLATFORM))
 
@@ -345,7 +345,9 @@ def test_a_setting_may_hold_a_list_and_a_quoted_key(tmp_path: Path) -> None:
         ("=3", "--set =3", "is not path=value"),
     ],
 )
-def test_a_wrong_setting_is_told_as_a_setting(tmp_path: Path, setting: str, where: str, says: str) -> None:
+def test_an_invalid_setting_is_reported_as_a_setting(
+    tmp_path: Path, setting: str, where: str, says: str
+) -> None:
     found = stack_mistakes(tmp_path, PLATFORM, [setting])
     assert list(found) == [where]
     assert says in found[where]
